@@ -1,0 +1,49 @@
+# Frames: the fixed header and the variable byte integer of MQTT [v5 2.1, 1.5.5] [v3.1.1 2.2].
+from libc.stdint cimport uint8_t, uint32_t
+
+cdef enum:
+    # packet types [v5 2.1.2]
+    T_CONNECT = 1
+    T_CONNACK = 2
+    T_PUBLISH = 3
+    T_PUBACK = 4
+    T_PUBREC = 5
+    T_PUBREL = 6
+    T_PUBCOMP = 7
+    T_SUBSCRIBE = 8
+    T_SUBACK = 9
+    T_UNSUBSCRIBE = 10
+    T_UNSUBACK = 11
+    T_PINGREQ = 12
+    T_PINGRESP = 13
+    T_DISCONNECT = 14
+    T_AUTH = 15
+
+cdef enum:
+    # protocol levels as they stand in CONNECT
+    V31 = 3
+    V311 = 4
+    V5 = 5
+
+ctypedef struct Frame:
+    uint8_t first               # byte 1: packet type << 4 | flags
+    const uint8_t* start        # byte 1 itself
+    const uint8_t* body         # after the remaining length
+    uint32_t body_len           # bytes
+    uint32_t total_len          # bytes, header included; 0 while not yet known
+
+# Looks at the n bytes at p. Returns 1: *out is a complete frame; 0: more bytes are needed (out.total_len is
+# set once the header is complete); else the reason code: RC_MALFORMED for a 5th length byte,
+# RC_PACKET_TOO_LARGE when total_len > packet_max (packet_max 0: no limit).
+cdef int frame_next(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil
+
+cdef inline uint32_t varint_size(uint32_t v) noexcept nogil:
+    return 1 if v < 128 else 2 if v < 16384 else 3 if v < 2097152 else 4
+
+cdef inline uint8_t* varint_put(uint8_t* out, uint32_t v) noexcept nogil:
+    while v >= 128:
+        out[0] = <uint8_t>(v & 127 | 128)
+        out += 1
+        v >>= 7
+    out[0] = <uint8_t>v
+    return out + 1

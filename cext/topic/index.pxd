@@ -1,0 +1,83 @@
+# The subscription index: filters to subscriber lists. It does not know who a subscriber is: an Owner is a list head
+# that the session room embeds; what is passed through is an opaque pointer.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.base.view cimport View
+from cext.topic.name cimport Filter
+
+ctypedef struct Subscription    # opaque to other rooms: one (owner, filter) pair
+ctypedef struct Group           # see below
+ctypedef struct Index           # opaque
+
+ctypedef struct Owner:
+    Subscription* head          # all subscriptions of this owner, newest first; NULL when none
+    uint32_t n                  # how many
+
+ctypedef struct Entry:          # 16 bytes, what a fan-out walks over
+    void* who                   # NULL: removed while the list was pinned; skip it
+    uint32_t sub_id             # 0: none
+    uint8_t options             # v5 option byte: qos | no local << 2 | retain as published << 3 | retain handling << 4
+    uint8_t reserved
+    uint16_t reserved2
+
+ctypedef struct List:
+    Entry* entries              # n entries, gaps (who == NULL) only while pinned
+    uint32_t n                  # entries, gaps included
+    uint32_t live               # entries without gaps
+    uint32_t pins               # while > 0: positions do not move, removal leaves a gap, additions go to the end
+    # private members follow in index.pyx's own layout (the struct is only handled by pointer elsewhere)
+    Subscription** subs
+    uint32_t cap
+    uint32_t reserved
+    void* home                  # the filter node or Group this list belongs to
+
+cdef struct Group:              # a shared subscription: one (group name, filter)
+    List members
+    uint32_t cursor             # round robin: next position to try (route picks; any value is valid, take it modulo n)
+    uint8_t strategy
+    View name                   # group name, for logs
+    Group* next                 # next group on the same filter
+    void* home                  # the filter node
+
+ctypedef struct Match:          # reused for every match: arrays grow to the high-water mark and stay
+    List** lists                # one per matching filter that has plain subscribers
+    uint32_t n_lists
+    uint32_t cap_lists
+    Group** groups              # shared groups with a member, of every matching filter
+    uint32_t n_groups
+    uint32_t cap_groups
+    uint64_t total              # sum of lists[i].live
+
+cdef void match_init(Match* m) noexcept nogil
+cdef void match_fini(Match* m) noexcept nogil
+
+cdef enum:
+    INDEX_ADDED = 0
+    INDEX_REPLACED = 1          # same owner, same filter (and group): options and sub_id replaced [v5 3.8.4-3]
+    INDEX_NOT_FOUND = 2
+    INDEX_REMOVED = 3
+
+cdef Index* index_new(const HashKey* key) noexcept nogil                    # NULL: no memory
+cdef void index_free(Index* ix) noexcept nogil
+# f comes from filter_parse. INDEX_ADDED, INDEX_REPLACED, or -1: no memory (nothing changed).
+cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
+cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil     # INDEX_REMOVED or INDEX_NOT_FOUND
+# Removes up to max subscriptions of owner; returns how many were removed (bounded work; 0 = none is left).
+cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil
+# Everything that `topic` (a valid name) matches. 0, or -1: no memory for the result arrays. A filter whose plain list
+# is empty is not reported. `$` topics are matched only by filters that begin with `$` [v5 4.7.2-1].
+cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
+# A pinned list (and its node) stays where it is until the last unpin, which closes the gaps and may free it.
+cdef void list_pin(List* l) noexcept nogil
+cdef void list_unpin(Index* ix, List* l) noexcept nogil
+# Walk of an owner's subscriptions: start with owner.head. Writes the filter as the client wrote it ($share/... included)
+# into buf (65535 + 1024 bytes are always enough), *n its length; returns the next one or NULL at the end.
+cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
+# gauges
+ctypedef struct IndexStats:
+    uint64_t filters            # distinct (nodes with a list or group)
+    uint64_t subscriptions      # plain
+    uint64_t shared             # shared
+    uint64_t nodes
+    uint64_t bytes
+cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil

@@ -1,0 +1,31 @@
+# The retained tree: topic names to one value each (opaque here; a Message for the broker).
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.base.view cimport View
+
+ctypedef struct Retained        # opaque
+ctypedef struct RetainedNode    # opaque
+
+ctypedef struct RetainedCursor:
+    View filter                 # private copy, freed by retained_close
+    RetainedNode* at            # pinned
+    uint32_t depth
+    uint32_t exact
+    void* state                 # private
+
+cdef Retained* retained_new(const HashKey* key) noexcept nogil
+# free_value is called for each value left
+cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil
+# Sets the value of a topic; *old gets the value that was there (or NULL). 0, or -1: no memory (nothing changed).
+cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value, void** old) noexcept nogil
+cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil    # the value that was there, or NULL
+cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil
+# Streaming look-up by filter, resumable over turns while topics are set and removed in between: a topic that was there
+# from open to close is returned exactly once; one that comes or goes meanwhile once or not at all. Each call does bounded
+# work: retained_next visits at most `*budget` nodes (counted down) and returns a value, or NULL: with *budget == 0 "call again",
+# else the end. `$` topics are matched only by filters that begin with `$`.
+cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nogil     # -1: no memory
+cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil
+cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil
+cdef uint64_t retained_count(Retained* r) noexcept nogil
+cdef uint64_t retained_bytes(Retained* r) noexcept nogil      # of the tree itself, values excluded
