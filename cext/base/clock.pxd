@@ -1,0 +1,5 @@
+# Monotonic and wall time. Read once per turn of the loop, then shared by all that happens in it.
+from libc.stdint cimport int64_t, uint64_t
+
+cdef uint64_t clock_monotonic_ms() noexcept nogil
+cdef int64_t clock_wall_s() noexcept nogil

@@ -1,0 +1,23 @@
+"""Time: CLOCK_MONOTONIC in milliseconds for all that is measured, CLOCK_REALTIME in seconds for what people read."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+    int CLOCK_REALTIME
+
+
+cdef uint64_t clock_monotonic_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <uint64_t>t.tv_sec * 1000 + <uint64_t>(t.tv_nsec // 1000000)
+
+
+cdef int64_t clock_wall_s() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return t.tv_sec

@@ -1,0 +1,90 @@
+"""New connections: who is let in, before a byte is read. Knows listeners and limits; not MQTT."""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdio cimport snprintf
+
+from cext.base.wheel cimport wheel_add
+from cext.broker.broker cimport (
+    Broker, CF_TRUSTED, Client, Door, REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
+)
+from cext.broker.client cimport address_text, client_give, client_take, log_line, log_text
+from cext.broker.deliver cimport memory_short
+from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.net.reactor cimport Address, Listener, conn_open
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef enum:
+    WARN_EVERY_S = 60
+
+
+cdef void refuse(Broker* b, int fd, const Address* a, int why, const char* text) noexcept nogil:
+    cdef char where[64]
+    b.stats.refused[why] += 1
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(a, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client connection from %s denied: %s.", where, text))
+    c_close(fd)
+
+
+cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Door* door = <Door*>l.owner
+    cdef Client* c
+    cdef char where[64]
+    b.stats.sockets += 1
+    if door.max_connections >= 0 and door.n_connections >= door.max_connections:
+        refuse(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
+        return
+    if b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections:
+        refuse(b, fd, a, REFUSED_GLOBAL, "global_max_connections exceeded")
+        return
+    if memory_short(b):
+        refuse(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
+        return
+    c = client_take(b)
+    if c == NULL or conn_open(&b.reactor, &c.conn, fd, l, a) != 0:
+        if c != NULL:
+            client_give(b, c)
+        refuse(b, fd, a, REFUSED_MEMORY, "out of memory")
+        return
+    c.door = door
+    door.n_connections += 1
+    c.last_rx_ms = b.reactor.now_ms
+    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+    if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
+        address_text(a, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
+                                         <int>a.port, <int>l.port))
+
+
+cdef int client_adopt(Broker* b, int fd) noexcept nogil:
+    cdef Client* c = client_take(b)
+    cdef Address a
+    cdef int err
+    cdef uint8_t* p = <uint8_t*>&a
+    cdef uint32_t i
+    for i in range(sizeof(Address)):
+        p[i] = 0
+    if c == NULL:
+        return ENOMEM
+    err = conn_open(&b.reactor, &c.conn, fd, NULL, &a)
+    if err:
+        client_give(b, c)
+        return err
+    c.door = &b.doors[b.n_doors]         # the last one has no listener
+    c.door.n_connections += 1
+    c.flags |= CF_TRUSTED
+    c.last_rx_ms = b.reactor.now_ms
+    wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+    return 0
+
+
+cdef void no_descriptors(void* broker) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    b.stats.refused[REFUSED_DESCRIPTORS] += 1
+    if b.reactor.now_s - b.descriptors_warned_s >= WARN_EVERY_S:
+        b.descriptors_warned_s = b.reactor.now_s
+        log_text(b, LOG_WARNING, "Warning: no file descriptors left, new connections are refused. Raise the limit (ulimit -n).")

@@ -1,0 +1,267 @@
+# The structs of the broker room: everything hangs off one Broker, so that several can live in one process.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.base.slab cimport Slab, SlabItem
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer, Wheel
+from cext.net.reactor cimport Conn, Listener, Reactor
+from cext.session.message cimport Message, Messages
+from cext.session.session cimport Session, Sessions
+from cext.topic.index cimport Index, List, Match
+from cext.topic.retained cimport Retained, RetainedCursor
+from cext.broker.acl cimport Acl
+from cext.broker.log cimport Log
+
+cdef enum:
+    # named bounds of the data plane; each has a test that reaches it
+    HIGH_WATER_BYTES = 256 * 1024       # unsent output of a client above which its queue stays a queue
+    LEND_MIN_BYTES = 4096               # payloads from here on are lent to the socket, smaller ones copied
+    SHAPES_BYTES = 64 * 1024            # encodings of one publication that are kept for its fan-out
+    REPLAY_NODES = 1000                 # retained nodes visited per slice
+    DROP_SLICE = 1000                   # subscriptions of an ended session removed per slice
+    TIMERS_PER_TURN = 2000
+    REPLAY_WAITING_MAX = 100            # a retained replay waits while so many deliveries wait
+    WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends
+    LINGER_MS = 2000                    # for the peer to read our last words
+    SUB_IDS_MAX = 64                    # identifiers on one merged copy
+
+cdef enum:
+    # why a delivery or a message was dropped: index into Stats.drops; names in stats.pyx
+    DROP_QUEUE_MESSAGES = 0     # max_queued_messages
+    DROP_QUEUE_BYTES = 1        # max_queued_bytes
+    DROP_QOS0_BLOCKED = 2       # QoS 0 while the socket is full
+    DROP_OUTPUT_BYTES = 3       # max_output_bytes
+    DROP_PACKET_SIZE = 4        # over the peer's maximum packet size
+    DROP_EXPIRED = 5
+    DROP_ACL_READ = 6
+    DROP_ACL_WRITE = 7
+    DROP_MEMORY = 8             # memory_limit, or none left
+    DROP_PAYLOAD_SIZE = 9       # message_size_limit
+    DROP_QUOTA = 10             # receive maximum exceeded by a publisher
+    DROP_SESSION_ENDED = 11     # owed to a session that ended
+    DROP_RETAINED = 12          # a retained message refused or expired
+    DROP_REASONS = 13
+
+cdef enum:
+    REFUSED_LISTENER = 0        # max_connections
+    REFUSED_GLOBAL = 1          # global_max_connections
+    REFUSED_CLIENTS = 2         # global_max_clients
+    REFUSED_DESCRIPTORS = 3
+    REFUSED_MEMORY = 4
+    REFUSED_REASONS = 5
+
+ctypedef struct Settings:
+    uint32_t max_inflight_messages      # 1..65535
+    uint32_t receive_maximum            # announced; 0: none
+    uint64_t max_inflight_bytes         # 0: no limit, as in all that follow
+    uint32_t max_queued_messages
+    uint64_t max_queued_bytes
+    uint32_t packet_max
+    uint32_t message_size_limit
+    uint64_t memory_limit
+    int64_t global_max_clients          # -1: no limit
+    int64_t global_max_connections
+    uint32_t max_keepalive_s
+    uint32_t connect_timeout_ms
+    uint32_t persistent_expiry_s        # EXPIRY_NEVER: never
+    uint64_t retain_expiry_ms
+    uint32_t sys_interval_s
+    uint32_t max_output_bytes
+    uint32_t turn_budget                # appends; see WORK_SEND
+    uint8_t queue_qos0
+    uint8_t upgrade_outgoing_qos
+    uint8_t allow_duplicate_messages
+    uint8_t check_retain_source
+    uint8_t retain_available
+    uint8_t allow_zero_length_clientid
+    uint8_t connection_messages
+    uint8_t acl_refuse_subscribe
+    uint8_t receive_maximum_disconnect
+    View clientid_prefixes              # empty: any
+    View version                        # "mosq version X"
+
+ctypedef struct Door:
+    # a listener with its settings
+    Listener net
+    uint8_t allow_anonymous
+    uint8_t max_qos
+    uint8_t versions                    # bit 1 << level
+    uint8_t use_username_as_clientid
+    uint16_t alias_max_in               # announced to clients
+    uint16_t alias_max_out              # at most so many are used towards a client
+    int64_t max_connections             # -1: no limit
+    uint32_t n_connections
+    View auto_id_prefix
+    View mount_point
+
+ctypedef struct Will:
+    Message* message                    # message.qos and .retain are the will's
+    uint32_t delay_s
+    uint32_t expiry_s
+    uint8_t has_expiry
+
+ctypedef struct AliasIn:
+    uint8_t* topic
+    uint32_t n
+
+ctypedef struct AliasSlot:
+    uint64_t hash
+    uint8_t* topic
+    uint32_t n
+    uint16_t alias
+
+ctypedef struct AliasOut:
+    AliasSlot* slots                    # open addressing, at most half full
+    uint32_t mask
+    uint16_t n
+    uint16_t max
+
+cdef enum:
+    C_NEW = 0                           # no CONNECT yet
+    C_CONNECTED = 1
+    C_ENDED = 2                         # told goodbye; its socket may linger
+
+cdef enum:
+    CF_BRIDGE = 1
+    CF_TRUSTED = 2                      # of the embedding process
+    CF_PROBLEM_INFO = 4                 # Request Problem Information
+    CF_DOOMED = 8                       # in the list of those to be ended after this turn
+
+cdef enum:
+    TIMER_CLIENT = 1
+    TIMER_SESSION = 2
+    TIMER_RETAINED = 3
+    TIMER_SYS = 4
+
+ctypedef struct Client:
+    SlabItem slab
+    Conn conn
+    Session* session                    # NULL until CONNECT is accepted
+    Door* door                          # NULL: adopted
+    Timer timer                         # first CONNECT, keepalive, linger
+    uint64_t last_rx_ms
+    Will* will
+    AliasIn* aliases_in                 # door.alias_max_in entries, once one was used
+    AliasOut* aliases_out
+    Client* doomed_next
+    uint32_t packet_max                 # what the client takes; 0: any
+    uint32_t out_packets                # PUBLISHes written since its output was last empty
+    uint16_t keepalive_s
+    uint16_t window                     # deliveries in flight at most
+    uint16_t jobs
+    uint8_t version
+    uint8_t state
+    uint8_t flags
+    uint16_t doom_reason
+
+ctypedef struct Shape:
+    uint8_t* p                          # NULL: not encoded yet
+    uint32_t n
+    uint32_t pid_at
+
+ctypedef struct Publication:
+    # a message on its way through route and deliver
+    View topic
+    View props                          # forwardable
+    View payload
+    uint64_t expires_ms                 # 0: never
+    Session* source                     # NULL: the broker itself, or a publisher that is gone
+    Message* message                    # stored lazily; once set, the publication holds a reference
+    uint8_t* steal                      # the input buffer that the payload lies in, when it may be taken over
+    uint32_t steal_cap
+    uint8_t qos
+    uint8_t retain
+    uint8_t shaped                      # small enough for shapes
+    View frame                          # the frame as it came, when it may be passed on as it is
+    uint32_t frame_pid_at
+    uint8_t frame_version
+    Shape shapes[12]                    # (v5, qos, retain)
+    uint32_t shapes_used                # bytes of broker.shape_bytes
+
+cdef enum:
+    JOB_FANOUT = 1
+    JOB_REPLAY = 2
+    JOB_DROP = 3
+
+ctypedef struct Job:
+    Job* next
+    uint8_t kind
+    uint8_t blocked                     # waits for output to drain or for acknowledgements
+    uint8_t options                     # replay: of the subscription
+    uint8_t cancelled
+    uint32_t sub_id
+    uint32_t owner_index                # the client that waits for it: slab handle
+    uint32_t owner_generation
+    Session* session                    # replay, drop: whose; counted in session.jobs
+    Message* message                    # fan-out
+    Session* source
+    List** lists                        # fan-out: pinned
+    uint32_t* ends
+    uint32_t n_lists
+    uint32_t list
+    uint32_t position
+    RetainedCursor cursor
+
+ctypedef struct Stats:
+    uint64_t messages_in                # packets of any kind
+    uint64_t messages_out
+    uint64_t publish_in
+    uint64_t publish_out
+    uint64_t publish_bytes_in           # payload
+    uint64_t publish_bytes_out
+    uint64_t publish_dropped
+    uint64_t sockets                    # accepted
+    uint64_t connections                # CONNECTs accepted
+    uint64_t clients_expired
+    uint64_t clients_max
+    uint64_t clients_connected
+    uint64_t shed                       # connections ended for a protocol error
+    uint64_t drops[13]                  # DROP_REASONS
+    uint64_t refused[5]                 # REFUSED_REASONS
+
+ctypedef struct Average:
+    # a load average over 1, 5 and 15 minutes, per minute
+    uint64_t last
+    double value[3]
+    double sent[3]
+
+ctypedef struct Broker:
+    Reactor reactor
+    Wheel wheel
+    Settings settings
+    HashKey key
+    Index* index
+    Retained* retained
+    Sessions sessions
+    Messages messages
+    Slab clients
+    Match match
+    Stats stats
+    Log log
+    Acl* acl                            # NULL: everything is allowed
+    Door* doors
+    uint32_t n_doors
+    Job* jobs
+    Job* jobs_tail
+    Client* doomed
+    uint64_t work                       # appends so far, sends weighed in
+    uint8_t* shape_bytes
+    uint8_t* scratch                    # grows to what one packet needs, shrinks when idle
+    uint32_t scratch_cap
+    int64_t descriptors_warned_s
+    uint32_t stopping
+    uint64_t started_ms
+    int64_t started_s
+    Timer sys_timer
+    uint64_t sys_next_s
+    Average loads[9]
+    void* sys                           # what was last published, see sys.pyx
+    void* mailbox
+
+cdef inline Client* client_of(Conn* c) noexcept nogil:
+    return <Client*>(<uint8_t*>c - sizeof(SlabItem))
+
+cdef int broker_init(Broker* b) noexcept nogil              # settings are set already; 0 or errno
+cdef void broker_fini(Broker* b) noexcept nogil
+# The loop, until ASK_STOP; event_fd is written to when there is something to read in the log.
+cdef int broker_run(Broker* b, int event_fd) noexcept nogil

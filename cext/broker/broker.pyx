@@ -1,0 +1,273 @@
+"""The broker root: its parts put together, and the loop.
+
+    each turn:  wait - read and handle - timers - those marked for their end - one slice per job - flush
+
+Invariant: no module state; two brokers may run in one process. Cost of a turn that has nothing to do: none, it does not come.
+"""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
+
+from cext.base.hash cimport hash_key_init
+from cext.base.slab cimport slab_at, slab_fini, slab_init
+from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
+from cext.broker.accept cimport client_accept, no_descriptors
+from cext.broker.acl cimport acl_free
+from cext.broker.client cimport END_ERRNO, END_LOST, client_doom, client_give
+from cext.broker.deliver cimport pump, queue_clear
+from cext.broker.dispatch cimport dispatch
+from cext.broker.jobs cimport job_free, jobs_unblock
+from cext.broker.life cimport (
+    client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, will_free,
+)
+from cext.broker.log cimport log_fini, log_init
+from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
+from cext.broker.retain cimport RetainedItem, replay_end, replay_slice, retained_expired, retained_item_free
+from cext.broker.route cimport fanout_end, fanout_slice
+from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
+from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
+from cext.net.reactor cimport (
+    CONN_BLOCKED, CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_listen, reactor_turn,
+)
+from cext.session.message cimport Message, message_free, message_unref
+from cext.session.session cimport (
+    SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
+)
+from cext.topic.index cimport index_free, index_new, index_remove_some, match_fini, match_init
+from cext.topic.retained cimport retained_free, retained_new
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_write "write"(int fd, const void* p, size_t n)
+
+cdef enum:
+    CLIENTS_PER_BLOCK = 256
+    SCRATCH_KEEP_BYTES = 64 * 1024
+
+
+# ---------------------------------------------------------------- callbacks of the reactor
+
+cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
+    client_doom(<Broker*>ctx, client_of(conn), END_ERRNO + err if err else END_LOST)
+
+
+cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    cdef Client* c = client_of(conn)
+    if c.session != NULL:
+        pump(b, c.session, NULL)
+        jobs_unblock(b, c.session)
+    if conn.flags & CONN_PAUSED and c.jobs == 0:
+        conn_resume(&b.reactor, conn)
+
+
+cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    cdef Client* c = client_of(conn)
+    will_free(b, c.will)
+    c.will = NULL
+    if c.door != NULL:
+        c.door.n_connections -= 1
+    client_give(b, c)
+
+
+cdef void release(void* ctx, void* ref) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    message_unref(&b.messages, &b.reactor.buffers, <Message*>ref)
+
+
+cdef void fire(void* ctx, Timer* t) noexcept nogil:
+    if t.kind == TIMER_CLIENT:
+        client_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_SESSION:
+        session_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_RETAINED:
+        retained_expired(<Broker*>ctx, t)
+    else:
+        sys_timer_fired(<Broker*>ctx, t)
+
+
+# ---------------------------------------------------------------- jobs
+
+cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
+    if j.kind == JOB_FANOUT:
+        return fanout_slice(b, j)
+    if j.kind == JOB_REPLAY:
+        return replay_slice(b, j)
+    return drop_slice(b, j)
+
+
+cdef void job_end(Broker* b, Job* j) noexcept nogil:
+    cdef Session* s = j.session
+    if j.kind == JOB_FANOUT:
+        fanout_end(b, j)
+    elif j.kind == JOB_REPLAY:
+        replay_end(b, j)
+    job_free(b, j)
+    if s != NULL:
+        session_release(b, s)
+
+
+cdef bint jobs_run(Broker* b) noexcept nogil:
+    """One slice of each; 1: some could go on at once."""
+    cdef Job* todo = b.jobs
+    cdef Job* j
+    cdef bint more = 0
+    b.jobs = b.jobs_tail = NULL      # slices may add jobs
+    while todo != NULL:
+        j = todo
+        todo = j.next
+        j.next = NULL
+        if not j.blocked and job_slice(b, j):
+            job_end(b, j)
+            continue
+        if not j.blocked:
+            more = 1
+        if b.jobs_tail != NULL:
+            b.jobs_tail.next = j
+        else:
+            b.jobs = j
+        b.jobs_tail = j
+    return more or jobs_runnable(b)
+
+
+cdef bint jobs_runnable(Broker* b) noexcept nogil:
+    cdef Job* j = b.jobs
+    while j != NULL:
+        if not j.blocked:
+            return 1
+        j = j.next
+    return 0
+
+
+# ---------------------------------------------------------------- the loop
+
+cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
+    cdef int timeout_ms = 0
+    cdef int err = 0
+    cdef bint more
+    cdef uint64_t one = 1
+    mailbox_open(b)
+    sys_begin(b)
+    while not b.stopping:
+        err = reactor_turn(&b.reactor, timeout_ms)
+        if err:
+            break
+        more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, fire, b)
+        doomed_end(b)
+        if b.jobs != NULL:
+            more |= jobs_run(b)
+            doomed_end(b)
+        reactor_flush(&b.reactor)
+        if b.log.unread:
+            b.log.unread = 0
+            c_write(event_fd, &one, 8)
+        more |= b.doomed != NULL or (b.jobs != NULL and jobs_runnable(b))
+        timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
+        if b.scratch_cap > SCRATCH_KEEP_BYTES:
+            free(b.scratch)
+            b.scratch = NULL
+            b.scratch_cap = 0
+    mailbox_close(b)
+    goodbye(b)
+    c_write(event_fd, &one, 8)
+    return err
+
+
+cdef void goodbye(Broker* b) noexcept nogil:
+    """[v5 4.13.1] Tells v5 clients why, once, and closes; wills are not sent, as the sessions end with the process."""
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(b.clients.n_blocks * b.clients.block_items):
+        c = <Client*>slab_at(&b.clients, i)
+        if c == NULL or c.conn.flags & CONN_CLOSED:
+            continue
+        will_free(b, c.will)
+        c.will = NULL
+        if c.state != C_ENDED:
+            client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+    reactor_flush(&b.reactor)
+    for i in range(b.clients.n_blocks * b.clients.block_items):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            conn_close(&b.reactor, &c.conn)
+    reactor_flush(&b.reactor)
+
+
+# ---------------------------------------------------------------- life
+
+cdef int broker_init(Broker* b) noexcept nogil:
+    cdef int err = reactor_init(&b.reactor, b)
+    if err:
+        return err
+    b.reactor.on_accept = client_accept
+    b.reactor.on_input = dispatch
+    b.reactor.on_lost = on_lost
+    b.reactor.on_drained = on_drained
+    b.reactor.on_free = on_free
+    b.reactor.release = release
+    b.reactor.on_wake = mailbox_serve
+    b.reactor.on_no_descriptors = no_descriptors
+    b.started_ms = b.reactor.now_ms
+    b.started_s = b.reactor.now_s
+    wheel_init(&b.wheel, b.reactor.now_ms)
+    slab_init(&b.clients, sizeof(Client), CLIENTS_PER_BLOCK)
+    match_init(&b.match)
+    if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or sys_init(b) != 0:
+        return ENOMEM
+    b.index = index_new(&b.key)
+    b.retained = retained_new(&b.key)
+    b.shape_bytes = <uint8_t*>malloc(SHAPES_BYTES)
+    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.key) != 0:
+        return ENOMEM
+    return 0
+
+
+cdef void retained_value_free(void* p) noexcept nogil:
+    free((<RetainedItem*>p).message)     # the broker ends: whatever else held it is gone
+    retained_item_free(p)
+
+
+cdef void sessions_clear(Broker* b) noexcept nogil:
+    cdef uint64_t at = 0
+    cdef Session* s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        sessions_remove(&b.sessions, s)
+        queue_clear(b, s, -1)
+        if s.will != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, s.will)
+        while index_remove_some(b.index, &s.owner, 1000):
+            pass
+        session_free(s)
+        s = sessions_first(&b.sessions, &at)
+
+
+cdef void broker_fini(Broker* b) noexcept nogil:
+    cdef Job* j
+    cdef Session* s
+    while b.jobs != NULL:
+        j = b.jobs
+        b.jobs = j.next
+        s = j.session
+        if s != NULL and s.flags & SESSION_ENDED:
+            while index_remove_some(b.index, &s.owner, 1000):
+                pass
+        job_end(b, j)
+    b.jobs_tail = NULL
+    if b.sessions.buckets != NULL:
+        sessions_clear(b)
+        sessions_fini(&b.sessions)
+    if b.index != NULL:
+        index_free(b.index)
+    if b.retained != NULL:
+        retained_free(b.retained, retained_value_free)
+    match_fini(&b.match)
+    acl_free(b.acl)
+    sys_fini(b)
+    mailbox_fini(b)
+    log_fini(&b.log)
+    free(b.shape_bytes)
+    free(b.scratch)
+    slab_fini(&b.clients)
+    reactor_fini(&b.reactor)

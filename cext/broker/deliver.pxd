@@ -1,0 +1,26 @@
+# From a publication to a session's socket or queue.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from cext.base.view cimport View
+from cext.session.message cimport Message
+from cext.session.queue cimport Delivery
+from cext.session.session cimport Session
+from cext.broker.broker cimport Broker, Client, Publication
+
+# A publication over a stored message (a reference is held until publication_fini).
+cdef void publication_of(Publication* p, Message* m) noexcept nogil
+cdef void publication_init(Publication* p) noexcept nogil
+cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
+# The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
+cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
+
+# Owes p to the session under a subscription's options [v5 3.3.4]: sent now, queued, or dropped with a counted reason.
+# retain is the flag of the outgoing PUBLISH.
+cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
+# Sends what waits in the session's queue, as far as the window and the socket allow. p (may be NULL): a publication
+# whose encodings may be used again.
+cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
+# The delivery is over: its message is released, the floor moves.
+cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
+cdef void queue_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
+cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
+cdef bint memory_short(Broker* b) noexcept nogil

@@ -1,0 +1,516 @@
+"""From a publication to a session: sent now, queued, or dropped with a counted reason. Knows sessions, queues and the encoding of PUBLISH;
+not topics or who subscribed.
+
+Invariants: a publication is stored at most once and encoded at most once per shape (version, QoS, retain) whatever the size of its
+fan-out; QoS 0 to a connected client is never stored; QoS 1 and 2 always pass through the queue, which alone knows the progress.
+Cost of a QoS 0 delivery: the copy of its bytes and some 20 ns.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
+from cext.broker.acl cimport ACL_READ, acl_allows
+from cext.broker.broker cimport (
+    AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
+    Shape, WORK_SEND,
+)
+from cext.broker.client cimport client_ack, client_doom, client_room, log_line
+from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+from cext.codec.frame cimport T_PUBREL, V5
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.net.reactor cimport (
+    CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
+)
+from cext.session.message cimport Message, message_new, message_new_big, message_ref, message_unref
+from cext.session.queue cimport (
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, Delivery, Queue, queue_at, queue_done, queue_push,
+)
+from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session
+
+cdef enum:
+    WROTE = 0
+    TOO_LARGE = 1
+    NO_ROOM = 2
+
+
+# ---------------------------------------------------------------- publications
+
+cdef void publication_init(Publication* p) noexcept nogil:
+    memset(p, 0, sizeof(Publication))
+
+
+cdef void publication_of(Publication* p, Message* m) noexcept nogil:
+    memset(p, 0, sizeof(Publication))
+    p.topic = m.topic
+    p.props = m.props
+    p.payload = m.payload
+    p.expires_ms = m.expires_ms
+    p.qos = m.qos
+    p.retain = m.retain
+    p.message = message_ref(m)
+    p.shaped = m.payload.n < LEND_MIN_BYTES
+
+
+cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
+    if p.message != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, p.message)
+        p.message = NULL
+
+
+cdef bint memory_short(Broker* b) noexcept nogil:
+    if not b.settings.memory_limit:
+        return 0
+    return b.messages.bytes + b.reactor.buffers.used_bytes > b.settings.memory_limit
+
+
+cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
+    if p.message != NULL:
+        return p.message
+    if memory_short(b):
+        return NULL
+    cdef Message* m
+    if p.steal != NULL:
+        m = message_new_big(&b.messages, p.topic, p.props, p.payload, p.steal, p.steal_cap)
+        if m != NULL:
+            p.steal = NULL       # now the message's
+    else:
+        m = message_new(&b.messages, p.topic, p.props, p.payload)
+    if m == NULL:
+        return NULL
+    m.qos = p.qos
+    m.retain = p.retain
+    m.expires_ms = p.expires_ms
+    p.message = m
+    # what follows must not point into the read buffer any more when it is kept
+    p.topic = m.topic
+    p.props = m.props
+    p.payload = m.payload
+    return m
+
+
+# ---------------------------------------------------------------- drops
+
+cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
+    b.stats.drops[reason] += 1
+    if reason == DROP_ACL_READ:
+        return                   # filtered, not lost
+    b.stats.publish_dropped += 1
+    if s == NULL or reason == DROP_EXPIRED or s.flags & SESSION_DROPPING:
+        return
+    s.flags |= SESSION_DROPPING
+    if log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.",
+                                         <int>s.id_len, <const char*>s.client_id))
+
+
+# ---------------------------------------------------------------- encoding
+
+cdef inline uint32_t seconds_left(Broker* b, uint64_t expires_ms) noexcept nogil:
+    return <uint32_t>((expires_ms - b.reactor.now_ms + 999) // 1000) if expires_ms > b.reactor.now_ms else 0
+
+
+cdef inline bint expired(Broker* b, uint64_t expires_ms) noexcept nogil:
+    return expires_ms != 0 and expires_ms <= b.reactor.now_ms
+
+
+cdef void head_fill(Broker* b, PublishHead* h, Publication* p, int version, int qos, int retain) noexcept nogil:
+    h.version = <uint8_t>version
+    h.qos = <uint8_t>qos
+    h.retain = <uint8_t>retain
+    h.dup = 0
+    h.pid = 0
+    h.alias = 0
+    h.has_expiry = 0
+    h.topic = p.topic
+    h.n_sub_ids = 0
+    h.sub_ids = NULL
+    h.payload_len = p.payload.n
+    if version == V5:
+        h.props = p.props
+        if p.expires_ms:
+            h.has_expiry = 1
+            h.expiry = seconds_left(b, p.expires_ms)
+
+
+cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain) noexcept nogil:
+    """The encoding of p for all subscribers of this kind; NULL: there is no room for one more."""
+    cdef Shape* shape = &p.shapes[(6 if version == V5 else 0) + qos * 2 + retain]
+    cdef PublishHead h
+    cdef uint32_t size, remaining
+    cdef uint8_t* out
+    if shape.p != NULL:
+        return shape
+    if p.frame.p != NULL and (p.frame.p[0] & 15) == (qos << 1 | retain) and (p.frame_version == V5) == (version == V5):
+        shape.p = <uint8_t*>p.frame.p    # the frame as it came is what goes out
+        shape.n = p.frame.n
+        shape.pid_at = p.frame_pid_at
+        return shape
+    head_fill(b, &h, p, version, qos, retain)
+    size = publish_head_size(&h, &remaining)
+    if size == 0 or p.shapes_used + size + p.payload.n > SHAPES_BYTES:
+        return NULL
+    out = b.shape_bytes + p.shapes_used
+    publish_head_put(out, &h, remaining, &shape.pid_at)
+    if p.payload.n:
+        memcpy(out + size, p.payload.p, p.payload.n)
+    shape.p = out
+    shape.n = size + p.payload.n
+    p.shapes_used += shape.n
+    return shape
+
+
+cdef inline void count_out(Broker* b, Client* c, uint32_t payload_n) noexcept nogil:
+    c.out_packets += 1
+    b.stats.messages_out += 1
+    b.stats.publish_out += 1
+    b.stats.publish_bytes_out += payload_n
+
+
+cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid,
+                       const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
+    cdef Shape* shape
+    cdef uint8_t* out
+    if c.conn.out_bytes == 0:
+        c.out_packets = 0
+    if not c.conn.flags & CONN_DIRTY:
+        b.work += WORK_SEND
+    b.work += 1
+    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or c.door.mount_point.n == 0):
+        shape = shape_of(b, p, c.version, qos, retain)
+        if shape != NULL:
+            if c.packet_max and shape.n > c.packet_max:
+                return TOO_LARGE
+            out = client_room(b, c, shape.n)
+            if out == NULL:
+                return NO_ROOM
+            memcpy(out, shape.p, shape.n)
+            if qos:
+                out[shape.pid_at] = <uint8_t>(pid >> 8)
+                out[shape.pid_at + 1] = <uint8_t>pid
+                if dup:
+                    out[0] |= 8
+            conn_wrote(&b.reactor, &c.conn, shape.n)
+            count_out(b, c, p.payload.n)
+            if log_wanted(&b.log, LOG_DEBUG):
+                log_publish(b, c, p, qos, retain, dup, pid)
+            return WROTE
+    return write_single(b, c, p, qos, retain, dup, pid, sub_ids, n_sub_ids)
+
+
+cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid,
+                      const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
+    """For one client: its own topic alias, subscription identifiers, mount point; or a payload that is lent, not copied."""
+    cdef PublishHead h
+    cdef uint32_t size, remaining, mount
+    cdef uint8_t* out
+    cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
+    head_fill(b, &h, p, c.version, qos, retain)
+    h.dup = <uint8_t>dup
+    h.pid = pid
+    if c.version == V5:
+        h.sub_ids = sub_ids
+        h.n_sub_ids = n_sub_ids
+    if c.door != NULL and c.door.mount_point.n:
+        mount = c.door.mount_point.n
+        if h.topic.n > mount and memcmp(h.topic.p, c.door.mount_point.p, mount) == 0:
+            h.topic.p += mount
+            h.topic.n -= mount
+    size = publish_head_size(&h, &remaining)
+    if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
+        return TOO_LARGE
+    if c.aliases_out != NULL:
+        alias_apply(b, c, &h)
+        size = publish_head_size(&h, &remaining)
+        if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
+            return TOO_LARGE
+    out = client_room(b, c, size if lend else size + p.payload.n)
+    if out == NULL:
+        return NO_ROOM
+    publish_head_put(out, &h, remaining, NULL)
+    if lend:
+        conn_wrote(&b.reactor, &c.conn, size)
+        if conn_lend(&b.reactor, &c.conn, p.payload.p, p.payload.n, message_ref(p.message)) != 0:
+            p.message.refs -= 1
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # half a frame stands there: the stream is beyond repair
+            return NO_ROOM
+    else:
+        if p.payload.n:
+            memcpy(out + size, p.payload.p, p.payload.n)
+        conn_wrote(&b.reactor, &c.conn, size + p.payload.n)
+    count_out(b, c, p.payload.n)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, qos, retain, dup, pid)
+    return WROTE
+
+
+cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
+    """[v5 3.3.2.3.4] The first topics get an alias each until all are used, and keep it for the connection."""
+    cdef AliasOut* a = c.aliases_out
+    cdef uint64_t hash = hash_bytes(&b.key, h.topic.p, h.topic.n)
+    cdef uint32_t i = <uint32_t>hash & a.mask
+    cdef AliasSlot* slot = &a.slots[i]
+    while slot.topic != NULL:
+        if slot.hash == hash and slot.n == h.topic.n and memcmp(slot.topic, h.topic.p, slot.n) == 0:
+            h.alias = slot.alias
+            h.topic.n = 0
+            return
+        i = (i + 1) & a.mask
+        slot = &a.slots[i]
+    if a.n == a.max or h.topic.n == 0:
+        return
+    slot.topic = <uint8_t*>malloc(h.topic.n)
+    if slot.topic == NULL:
+        return
+    memcpy(slot.topic, h.topic.p, h.topic.n)
+    slot.n = h.topic.n
+    slot.hash = hash
+    a.n += 1
+    slot.alias = a.n
+    h.alias = a.n
+
+
+cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
+    log_line(b, LOG_DEBUG, snprintf(
+        b.log.line, LOG_LINE_MAX, "Sending PUBLISH to %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))",
+        <int>c.session.id_len, <const char*>c.session.client_id, dup, qos, retain, <int>pid,
+        <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
+
+
+# ---------------------------------------------------------------- delivering
+
+cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                  uint32_t n_sub_ids) noexcept nogil:
+    cdef Client* c = <Client*>s.client
+    cdef int wrote
+    if b.acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
+        drop(b, s, DROP_ACL_READ)
+        return
+    if expired(b, p.expires_ms):
+        drop(b, s, DROP_EXPIRED)
+        return
+    if c == NULL:
+        if qos or b.settings.queue_qos0:
+            enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
+        return
+    if qos:
+        enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
+        return
+    if c.conn.flags & (CONN_BLOCKED | CONN_CLOSED | CONN_CLOSING) or c.conn.out_bytes > FLUSH_EARLY_BYTES:
+        if not qos0_fits(b, c, p):
+            drop(b, s, DROP_QOS0_BLOCKED if c.conn.out_bytes < b.settings.max_output_bytes else DROP_OUTPUT_BYTES)
+            return
+    wrote = write_publish(b, c, p, 0, retain, 0, 0, sub_ids, n_sub_ids)
+    if wrote == TOO_LARGE:
+        drop(b, s, DROP_PACKET_SIZE)
+    elif wrote == NO_ROOM:
+        drop(b, s, DROP_MEMORY)
+    elif s.flags & SESSION_DROPPING and not c.conn.flags & CONN_BLOCKED:
+        s.flags &= ~<uint32_t>SESSION_DROPPING
+
+
+cdef bint qos0_fits(Broker* b, Client* c, Publication* p) noexcept nogil:
+    """QoS 0 has no queue but the socket's: while that is full, max_queued_messages packets may wait, as in Mosquitto."""
+    if not c.conn.flags & CONN_BLOCKED:
+        conn_flush(&b.reactor, &c.conn)
+    if c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
+        return 0
+    if <uint64_t>c.conn.out_bytes + p.payload.n > b.settings.max_output_bytes and c.conn.out_bytes:
+        return 0
+    return not (c.conn.flags & CONN_BLOCKED and b.settings.max_queued_messages
+                and c.out_packets >= b.settings.max_queued_messages)
+
+
+cdef bint may_read(Broker* b, Session* s, View topic) noexcept nogil:
+    cdef View id, user
+    session_names(s, &id, &user)
+    return acl_allows(b.acl, user, id, topic, ACL_READ)
+
+
+cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
+    id.p = s.client_id
+    id.n = s.id_len
+    user.p = <const uint8_t*>s.username
+    user.n = 0
+    if s.username != NULL:
+        while s.username[user.n]:
+            user.n += 1
+
+
+cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:
+    """A copy of its own for a merged delivery that waits: its identifiers stand at the end of its properties [v5 3.3.4-4]."""
+    cdef PublishHead h
+    cdef View props
+    cdef uint32_t i, v, size = p.props.n
+    cdef Message* m
+    cdef uint8_t* out
+    cdef uint8_t* bytes = <uint8_t*>malloc(p.props.n + <size_t>n * 5)
+    if bytes == NULL:
+        return NULL
+    if p.props.n:
+        memcpy(bytes, p.props.p, p.props.n)
+    out = bytes + size
+    for i in range(n):
+        out[0] = 11              # Subscription Identifier
+        out += 1
+        v = sub_ids[i]
+        while v >= 128:
+            out[0] = <uint8_t>(v & 127 | 128)
+            out += 1
+            v >>= 7
+        out[0] = <uint8_t>v
+        out += 1
+    props.p = bytes
+    props.n = <uint32_t>(out - bytes)
+    m = message_new(&b.messages, p.topic, props, p.payload)
+    free_bytes(bytes)
+    if m != NULL:
+        m.qos = p.qos
+        m.retain = p.retain
+        m.expires_ms = p.expires_ms
+    return m
+
+
+cdef extern from "<stdlib.h>" nogil:
+    void free_bytes "free"(void* p)
+
+
+cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexcept nogil:
+    """Beyond what may be in flight, max_queued_messages and max_queued_bytes may wait; the same while offline, as in Mosquitto."""
+    cdef Queue* q = &s.queue
+    cdef Client* c = <Client*>s.client
+    cdef uint32_t window = c.window if c != NULL else b.settings.max_inflight_messages
+    cdef uint64_t bytes = q.waiting_bytes + q.inflight_bytes
+    if b.settings.max_queued_messages and q.pending >= b.settings.max_queued_messages:
+        if q.pending - b.settings.max_queued_messages >= (window if window < 65535 else 0):
+            why[0] = DROP_QUEUE_MESSAGES
+            return 0
+    if b.settings.max_queued_bytes and bytes > b.settings.max_queued_bytes:
+        if bytes - b.settings.max_queued_bytes > b.settings.max_inflight_bytes:
+            why[0] = DROP_QUEUE_BYTES
+            return 0
+    return 1
+
+
+cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                  uint32_t n_sub_ids) noexcept nogil:
+    cdef int why = 0
+    cdef Message* m
+    cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
+    if not queue_has_room(b, s, p, &why):
+        drop(b, s, why)
+        return
+    if n_sub_ids > 1:
+        m = with_sub_ids(b, p, sub_ids, n_sub_ids)
+    else:
+        m = publication_store(b, p)
+        if m != NULL:
+            message_ref(m)
+    if m == NULL:
+        drop(b, s, DROP_MEMORY)
+        return
+    if queue_push(&s.queue, m, qos, retain, one) == NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+        drop(b, s, DROP_MEMORY)
+        return
+    b.work += 1
+    if s.client != NULL:
+        pump(b, s, p)
+
+
+cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    cdef Message* m = d.message
+    if m != NULL:
+        s.queue.inflight_bytes -= m.bytes
+        message_unref(&b.messages, &b.reactor.buffers, m)
+    queue_done(&s.queue, d)
+
+
+cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogil:
+    if q.inflight >= c.window or q.next - q.floor >= 65534:
+        return 0
+    if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
+        return q.inflight_bytes + d.message.bytes <= b.settings.max_inflight_bytes
+    return 1
+
+
+cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
+    cdef Queue* q = &s.queue
+    cdef Client* c = <Client*>s.client
+    cdef Delivery* d
+    while q.next != q.tail:
+        if c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
+            return
+        if c.conn.out_bytes > HIGH_WATER_BYTES:
+            c.conn.flags |= CONN_HUNGRY      # on_drained pumps again
+            return
+        d = queue_at(q, q.next)
+        if d.state == D_DONE:
+            q.next += 1
+        elif d.qos & 3 and not window_open(b, c, q, d):
+            return
+        elif d.state == D_RELEASED:
+            q.next += 1
+            q.inflight += 1
+            client_ack(b, c, T_PUBREL, d.pid, 0)
+        elif not send_next(b, s, c, d, p):
+            return
+
+
+cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
+    """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
+    cdef Queue* q = &s.queue
+    cdef Message* m = d.message
+    cdef Publication own
+    cdef int wrote
+    cdef int dup = d.state == D_SENT
+    cdef uint32_t n_sub_ids = 1 if d.sub_id else 0
+    cdef uint32_t sub_id = d.sub_id
+    if not dup and expired(b, m.expires_ms):
+        q.next += 1
+        q.waiting_bytes -= m.bytes
+        q.inflight_bytes += m.bytes
+        drop(b, s, DROP_EXPIRED)
+        delivery_done(b, s, d)
+        return 1
+    if p != NULL and p.message == m:
+        wrote = write_publish(b, c, p, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
+    else:
+        publication_of(&own, m)
+        own.shaped = 0           # one client: an encoding to keep would be a copy more
+        wrote = write_publish(b, c, &own, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
+        publication_fini(b, &own)
+    if wrote == NO_ROOM:
+        return 0
+    q.next += 1
+    q.waiting_bytes -= m.bytes
+    q.inflight_bytes += m.bytes
+    if wrote == TOO_LARGE:
+        drop(b, s, DROP_PACKET_SIZE)         # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+        delivery_done(b, s, d)
+    elif d.qos & 3:
+        d.state = D_SENT
+        q.inflight += 1
+    else:
+        delivery_done(b, s, d)
+    if s.flags & SESSION_DROPPING:
+        s.flags &= ~<uint32_t>SESSION_DROPPING
+    return 1
+
+
+cdef void queue_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
+    cdef Queue* q = &s.queue
+    cdef Delivery* d
+    while q.floor != q.tail:
+        d = queue_at(q, q.floor)
+        if d.message != NULL:
+            if drop_reason >= 0 and d.state == D_WAITING:
+                drop(b, NULL, drop_reason)
+            message_unref(&b.messages, &b.reactor.buffers, d.message)
+            d.message = NULL
+        q.floor += 1

@@ -1,0 +1,74 @@
+"""PUBACK, PUBREC, PUBREL, PUBCOMP [v5 3.4 to 3.7] [v3.1.1 3.4 to 3.7]: the progress of QoS 1 and 2, both ways. See session/queue.pyx for the states."""
+
+from libc.stdint cimport uint8_t, uint16_t
+from libc.stdio cimport snprintf
+
+from cext.broker.broker cimport Broker, Client
+from cext.broker.client cimport client_ack, log_line, log_packet
+from cext.broker.deliver cimport delivery_done, pump
+from cext.broker.jobs cimport jobs_unblock
+from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.codec.decode cimport Ack, decode_ack
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, V5
+from cext.codec.reason cimport RC_PACKET_ID_NOT_FOUND, RC_PROTOCOL_ERROR, RC_SUCCESS
+from cext.session.message cimport message_unref
+from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, pids_remove, queue_find
+from cext.session.session cimport Session
+
+
+cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Ack a
+    cdef int kind = f.first >> 4
+    cdef int rc = decode_ack(f, c.version, &a)
+    if rc:
+        return rc
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", kind, a.pid, a.rc)
+    if kind == T_PUBREL:
+        released(b, c, &a)
+        return 0
+    return progress(b, c, &a, kind)
+
+
+cdef void released(Broker* b, Client* c, Ack* a) noexcept nogil:
+    """Inbound QoS 2 ends [v5 4.3.3-11]; an id that is not known is still completed, so that the client can go on."""
+    cdef bint known = pids_remove(&c.session.received, a.pid)
+    client_ack(b, c, T_PUBCOMP, a.pid, RC_SUCCESS if known or c.version != V5 else RC_PACKET_ID_NOT_FOUND)
+
+
+cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
+    cdef Session* s = c.session
+    cdef Delivery* d = queue_find(&s.queue, a.pid)
+    if d == NULL:
+        unknown(b, c, a, kind)
+        return 0
+    if (kind == T_PUBACK) != ((d.qos & 3) == 1):
+        return RC_PROTOCOL_ERROR         # acknowledged as the other QoS
+    if kind == T_PUBREC and (a.rc < 0x80 or d.state == D_RELEASED):
+        if d.state == D_SENT:
+            s.queue.inflight_bytes -= d.message.bytes
+            message_unref(&b.messages, &b.reactor.buffers, d.message)
+            d.message = NULL
+            d.state = D_RELEASED
+        client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)
+        return 0
+    if kind == T_PUBCOMP and d.state != D_RELEASED:
+        return RC_PROTOCOL_ERROR
+    s.queue.inflight -= 1
+    delivery_done(b, s, d)
+    if s.queue.next != s.queue.tail:
+        pump(b, s, NULL)
+    if s.jobs:
+        jobs_unblock(b, s)
+    return 0
+
+
+cdef void unknown(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
+    """[v5 3.5.2.1, 4.3.3]"""
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: Received %s from %.*s for an unknown packet identifier %d.",
+            <const char*>(b"PUBACK" if kind == T_PUBACK else b"PUBREC" if kind == T_PUBREC else b"PUBCOMP"),
+            <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))
+    if kind == T_PUBREC:
+        client_ack(b, c, T_PUBREL, a.pid, RC_PACKET_ID_NOT_FOUND if c.version == V5 else 0)

@@ -1,0 +1,407 @@
+"""CONNECT [v5 3.1] [v3.1.1 3.1] [v3.1 3.1]: who may connect, under which id, and which session it gets.
+
+Order of the checks, as in Mosquitto: protocol, listener's versions, client id, authentication method, keep alive, will, anonymous access,
+limits; then take-over of a connection with the same id, the session, CONNACK, and what the session is still owed.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from cext.base.view cimport View
+from cext.base.wheel cimport wheel_remove
+from cext.broker.broker cimport (
+    AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client, Door,
+    REFUSED_CLIENTS, REFUSED_MEMORY, Will,
+)
+from cext.broker.client cimport (
+    END_REFUSED, END_SILENT, address_text, client_room, client_wrote, log_connected, log_line, log_packet, log_text,
+)
+from cext.broker.deliver cimport memory_short, pump
+from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
+from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.codec.decode cimport Connect, decode_connect
+from cext.codec.encode cimport Connack, connack_size, encode_connack
+from cext.codec.frame cimport Frame, T_CONNACK, V31, V311, V5
+from cext.codec.properties cimport (
+    P_AUTH_METHOD, P_MAXIMUM_PACKET_SIZE, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_SESSION_EXPIRY,
+    P_TOPIC_ALIAS_MAXIMUM, P_WILL_DELAY, props_forward_put, props_forward_size, props_has,
+)
+from cext.codec.reason cimport (
+    CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
+    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD, RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID,
+    RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
+    RC_RETAIN_NOT_SUPPORTED, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
+    RC_UNSUPPORTED_PROTOCOL_VERSION,
+)
+from cext.session.message cimport message_new
+from cext.session.session cimport (
+    EXPIRY_NEVER, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
+)
+from cext.topic.name cimport name_check
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void* p, size_t n, unsigned int flags)
+
+cdef enum:
+    ASSIGNED_MAX = 64 + 36       # prefix and UUID
+
+
+# ---------------------------------------------------------------- refusing
+
+cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
+    cdef uint8_t* p
+    k.version = c.version
+    p = client_room(b, c, connack_size(k))
+    if p == NULL:
+        return -1
+    client_wrote(b, c, encode_connack(p, k), p)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Sending", T_CONNACK, <int>k.session_present, <int>k.rc)
+    return 0
+
+
+cdef int refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:
+    cdef Connack k
+    connack_clear(&k)
+    k.rc = rc5 if c.version == V5 else rc3
+    connack_send(b, c, &k)
+    return END_REFUSED
+
+
+cdef void connack_clear(Connack* k) noexcept nogil:
+    cdef uint8_t* p = <uint8_t*>k
+    cdef size_t i
+    for i in range(sizeof(Connack)):
+        p[i] = 0
+
+
+cdef void log_refusal(Broker* b, Client* c, const char* why) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client from %s:%d refused: %s.", where,
+                                         <int>c.conn.address.port, why))
+
+
+# ---------------------------------------------------------------- the checks, each 0 or why the client ends
+
+cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
+    cdef char where[64]
+    if rc == RC_UNSUPPORTED_PROTOCOL_VERSION:
+        if log_wanted(&b.log, LOG_INFORMATION):
+            address_text(&c.conn.address, where, sizeof(where))
+            log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid protocol version %d in CONNECT from %s.",
+                                                  <int>p.version, where))
+        c.version = V311         # what any client understands [v3.1.1 3.1.2-2]
+        return refuse(b, c, 0, CONNACK3_PROTOCOL_VERSION)
+    if rc:
+        c.version = V5 if p.version == V5 else V311
+        log_refusal(b, c, "malformed CONNECT" if rc == RC_MALFORMED else "protocol error in CONNECT")
+        if c.version == V5:
+            return refuse(b, c, <uint8_t>rc, 0)      # [v5 3.1.4-1, 4.13.1]
+        return END_SILENT        # [v3.1.1 3.1.4-1]
+    c.version = p.version
+    if not (c.door.versions >> p.version) & 1:
+        log_refusal(b, c, "protocol version not accepted by this listener")
+        return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
+    if p.version == V5 and props_has(&p.props, P_AUTH_METHOD):
+        log_refusal(b, c, "bad authentication method")
+        return refuse(b, c, RC_BAD_AUTHENTICATION_METHOD, 0)     # [v5 4.12.0-1]
+    return 0
+
+
+cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept nogil:
+    """[v5 3.1.3-4..8] [v3.1.1 3.1.3-6..9] [v3.1 3.1]: p.client_id is set to what is used."""
+    if c.door.use_username_as_clientid:
+        if not p.has_username:
+            return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
+        p.client_id = p.username
+    if p.client_id.n == 0:
+        if p.version == V31 or (p.version == V311 and not p.clean_start) or not b.settings.allow_zero_length_clientid:
+            log_refusal(b, c, "client identifier not valid")
+            return refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
+        if assign_id(b, c, assigned, &p.client_id) != 0:
+            return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
+        return 0
+    if not prefix_allowed(b, p.client_id) and not c.flags & CF_TRUSTED:
+        log_refusal(b, c, "client identifier without an allowed prefix")
+        return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
+    return 0
+
+
+cdef bint prefix_allowed(Broker* b, View id) noexcept nogil:
+    """clientid_prefixes: one prefix, as in Mosquitto."""
+    cdef View prefix = b.settings.clientid_prefixes
+    return prefix.n == 0 or (id.n >= prefix.n and memcmp(id.p, prefix.p, prefix.n) == 0)
+
+
+cdef int assign_id(Broker* b, Client* c, uint8_t* out, View* id) noexcept nogil:
+    """auto_id_prefix and a random UUID in capitals."""
+    cdef uint8_t random[16]
+    cdef const char* hexadecimal = "0123456789ABCDEF"
+    cdef uint32_t n = c.door.auto_id_prefix.n, i
+    if getrandom(random, 16, 0) != 16:
+        return -1
+    random[6] = (random[6] & 0x0F) | 0x40
+    random[8] = (random[8] & 0x3F) | 0x80
+    if n:
+        memcpy(out, c.door.auto_id_prefix.p, n)
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            out[n] = c'-'
+            n += 1
+        out[n] = hexadecimal[random[i] >> 4]
+        out[n + 1] = hexadecimal[random[i] & 15]
+        n += 2
+    id.p = out
+    id.n = n
+    return 0
+
+
+cdef int check_will(Broker* b, Client* c, Connect* p) noexcept nogil:
+    if not p.will:
+        return 0
+    if name_check(p.will_topic.p, p.will_topic.n) != 0:
+        log_refusal(b, c, "will topic not valid")
+        if c.version == V5:
+            return refuse(b, c, RC_TOPIC_NAME_INVALID, 0)
+        return END_SILENT
+    if p.will_qos > c.door.max_qos:      # [v5 3.2.2-12]
+        log_refusal(b, c, "will QoS not supported")
+        return refuse(b, c, RC_QOS_NOT_SUPPORTED, CONNACK3_NOT_AUTHORIZED)
+    if p.will_retain and not b.settings.retain_available:    # [v5 3.2.2-13]
+        log_refusal(b, c, "will retain not supported")
+        return refuse(b, c, RC_RETAIN_NOT_SUPPORTED, CONNACK3_NOT_AUTHORIZED)
+    if b.settings.message_size_limit and p.will_payload.n > b.settings.message_size_limit:
+        log_refusal(b, c, "will payload too large")
+        return refuse(b, c, RC_PACKET_TOO_LARGE, CONNACK3_NOT_AUTHORIZED)
+    return 0
+
+
+cdef int check_access(Broker* b, Client* c, Connect* p) noexcept nogil:
+    """Passwords are work C's: until then a username is a name, and allow_anonymous decides."""
+    if c.door.allow_anonymous or c.flags & CF_TRUSTED:
+        return 0
+    log_refusal(b, c, "not authorised")
+    return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
+
+
+cdef int check_keepalive(Broker* b, Client* c, Connect* p, Connack* k) noexcept nogil:
+    cdef uint32_t max_s = b.settings.max_keepalive_s
+    c.keepalive_s = p.keepalive
+    if max_s == 0 or c.flags & CF_TRUSTED or (p.keepalive != 0 and p.keepalive <= max_s):
+        return 0
+    if c.version != V5:          # 3.x has no way to be told another value
+        log_refusal(b, c, "keepalive over max_keepalive")
+        return refuse(b, c, 0, CONNACK3_IDENTIFIER_REJECTED)
+    c.keepalive_s = <uint16_t>max_s
+    k.has_server_keep_alive = 1  # [v5 3.2.2-21]
+    k.server_keep_alive = <uint16_t>max_s
+    return 0
+
+
+cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
+    if c.flags & CF_TRUSTED:
+        return 0
+    if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
+        b.stats.refused[REFUSED_CLIENTS] += 1
+        log_refusal(b, c, "global_max_clients exceeded")
+        return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+    if memory_short(b):
+        b.stats.refused[REFUSED_MEMORY] += 1
+        log_refusal(b, c, "memory_limit reached")
+        return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+    return 0
+
+
+# ---------------------------------------------------------------- what a client brings
+
+cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil:
+    """Copies the will: topic under the mount point, forwardable properties. -1: no memory."""
+    cdef View topic, props
+    cdef uint8_t* bytes
+    cdef uint32_t mount = c.door.mount_point.n, size = 0
+    cdef Will* w
+    if not p.will:
+        return 0
+    if c.version == V5:
+        size = props_forward_size(&p.will_props)
+    w = <Will*>calloc(1, sizeof(Will))
+    bytes = <uint8_t*>malloc(<size_t>mount + p.will_topic.n + size + 1)
+    if w == NULL or bytes == NULL:
+        free(w)
+        free(bytes)
+        return -1
+    if mount:
+        memcpy(bytes, c.door.mount_point.p, mount)
+    memcpy(bytes + mount, p.will_topic.p, p.will_topic.n)
+    topic.p = bytes
+    topic.n = mount + p.will_topic.n
+    props.p = bytes + topic.n
+    props.n = size
+    if size:
+        props_forward_put(bytes + topic.n, &p.will_props)
+    w.message = message_new(&b.messages, topic, props, p.will_payload)
+    free(bytes)
+    if w.message == NULL:
+        free(w)
+        return -1
+    w.message.qos = p.will_qos
+    w.message.retain = p.will_retain
+    if c.version == V5:
+        if props_has(&p.will_props, P_WILL_DELAY):
+            w.delay_s = p.will_props.will_delay
+        if props_has(&p.will_props, P_MESSAGE_EXPIRY):
+            w.has_expiry = 1
+            w.expiry_s = p.will_props.message_expiry
+    c.will = w
+    return 0
+
+
+cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
+    """What the client asks of us: window, packet size, aliases [v5 3.1.2.11]."""
+    cdef AliasOut* a
+    cdef uint32_t slots = 4
+    c.window = <uint16_t>b.settings.max_inflight_messages
+    c.packet_max = 0
+    if c.version != V5:
+        return
+    if props_has(&p.props, P_RECEIVE_MAXIMUM) and p.props.receive_max < c.window:
+        c.window = p.props.receive_max
+    if props_has(&p.props, P_MAXIMUM_PACKET_SIZE):
+        c.packet_max = p.props.packet_max
+    if not props_has(&p.props, P_REQUEST_PROBLEM) or p.props.request_problem:
+        c.flags |= CF_PROBLEM_INFO
+    if props_has(&p.props, P_TOPIC_ALIAS_MAXIMUM) and p.props.alias_max and c.door.alias_max_out:
+        a = <AliasOut*>calloc(1, sizeof(AliasOut))
+        if a == NULL:
+            return               # no aliases, nothing worse
+        a.max = p.props.alias_max if p.props.alias_max < c.door.alias_max_out else c.door.alias_max_out
+        while slots < <uint32_t>a.max * 2:
+            slots *= 2
+        a.mask = slots - 1
+        a.slots = <AliasSlot*>calloc(slots, sizeof(AliasSlot))
+        if a.slots == NULL:
+            free(a)
+            return
+        c.aliases_out = a
+
+
+cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) noexcept nogil:
+    """[v5 3.1.2-4..6, 3.1.4-3] The session of this id, after whoever had it; NULL: no memory."""
+    cdef Session* s = sessions_find(&b.sessions, p.client_id)
+    if s != NULL and s.client != NULL:
+        if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
+            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s already connected, closing old connection.",
+                                             <int>s.id_len, <const char*>s.client_id))
+        client_end(b, <Client*>s.client, RC_SESSION_TAKEN_OVER)
+        s = sessions_find(&b.sessions, p.client_id)
+    if s != NULL and p.clean_start:
+        session_end(b, s)
+        s = NULL
+    present[0] = s != NULL
+    if s == NULL:
+        s = session_new(&b.sessions, p.client_id)
+        if s == NULL:
+            return NULL
+        sessions_add(&b.sessions, s)
+    if c.flags & CF_TRUSTED:
+        s.flags |= SESSION_TRUSTED
+    return s
+
+
+cdef int username_keep(Session* s, Connect* p) noexcept nogil:
+    free(s.username)
+    s.username = NULL
+    if p.has_username:
+        s.username = <char*>malloc(<size_t>p.username.n + 1)
+        if s.username == NULL:
+            return -1
+        memcpy(s.username, p.username.p, p.username.n)
+        s.username[p.username.n] = 0
+    return 0
+
+
+cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
+    if p.version == V5:
+        return p.props.session_expiry if props_has(&p.props, P_SESSION_EXPIRY) else 0
+    return 0 if p.clean_start else b.settings.persistent_expiry_s
+
+
+# ---------------------------------------------------------------- the handler
+
+cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Connect p
+    cdef Connack k
+    cdef uint8_t assigned[ASSIGNED_MAX]
+    cdef Session* s
+    cdef bint was_empty
+    cdef int rc
+    if c.state != C_NEW:         # [v5 3.1.0-2]
+        log_text(b, LOG_INFORMATION, "Bad client sending multiple CONNECT messages.")
+        return RC_PROTOCOL_ERROR
+    p.version = 0
+    rc = check_version(b, c, &p, decode_connect(f, &p))
+    if rc:
+        return rc
+    connack_clear(&k)
+    was_empty = p.client_id.n == 0
+    if p.bridge:
+        c.flags |= CF_BRIDGE
+    rc = check_id(b, c, &p, assigned)
+    rc = rc or check_keepalive(b, c, &p, &k)
+    rc = rc or check_will(b, c, &p)
+    rc = rc or check_access(b, c, &p)
+    rc = rc or check_limits(b, c, sessions_find(&b.sessions, p.client_id))
+    if rc:
+        return rc
+    if will_take(b, c, &p) != 0:
+        return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
+    s = session_for(b, c, &p, &k.session_present)
+    if s == NULL or username_keep(s, &p) != 0:
+        will_free(b, c.will)
+        c.will = NULL
+        return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
+    session_attach(b, s, c)
+    s.expiry_s = expiry_of(b, &p)
+    wishes(b, c, &p)
+    c.state = C_CONNECTED
+    client_watch(b, c)
+    b.stats.connections += 1
+    b.stats.clients_connected += 1
+    if b.sessions.count > b.stats.clients_max:
+        b.stats.clients_max = b.sessions.count
+    log_connected(b, c, p.clean_start)
+    log_will(b, c)
+    accept(b, c, &p, &k, was_empty and c.version == V5)
+    pump(b, s, NULL)
+    return 0
+
+
+cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned) noexcept nogil:
+    if p.version == V31:
+        k.session_present = 0    # 3.1 has no such flag
+    k.alias_max = c.door.alias_max_in
+    k.packet_max = b.settings.packet_max
+    k.receive_max = <uint16_t>b.settings.receive_maximum
+    k.retain_unavailable = not b.settings.retain_available
+    if was_assigned:
+        k.assigned_client_id = p.client_id       # [v5 3.2.2-16]
+    if c.door.max_qos < 2:
+        k.has_max_qos = 1
+        k.max_qos = c.door.max_qos
+    connack_send(b, c, k)
+
+
+cdef void log_will(Broker* b, Client* c) noexcept nogil:
+    if not log_wanted(&b.log, LOG_DEBUG):
+        return
+    if c.will == NULL:
+        log_text(b, LOG_DEBUG, "No will message specified.")
+        return
+    log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Will message specified (%u bytes) (r%d, q%d).",
+                                    c.will.message.payload.n, <int>c.will.message.retain, <int>c.will.message.qos))
+    log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s", <int>c.will.message.topic.n,
+                                    <const char*>c.will.message.topic.p))

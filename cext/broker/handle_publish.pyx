@@ -1,0 +1,240 @@
+"""PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: checked, acknowledged, retained, routed. The hottest handler.
+
+    decode -> alias -> checks -> (QoS 2: seen before?) -> retain -> route -> PUBACK | PUBREC
+
+A QoS 2 message is routed when it first comes; until PUBREL only its packet id is kept [v5 4.3.3, method A], so nothing is stored twice.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from cext.base.buffer cimport buffer_give
+from cext.base.view cimport View
+from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.broker cimport (
+    AliasIn, Broker, CF_BRIDGE, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
+    Publication,
+)
+from cext.broker.client cimport client_ack, client_id_of, log_line, username_of
+from cext.broker.deliver cimport memory_short, publication_fini, publication_init
+from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.retain cimport retain_store
+from cext.broker.route cimport route
+from cext.codec.decode cimport Publish, decode_publish
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5
+from cext.codec.properties cimport (
+    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
+)
+from cext.codec.reason cimport (
+    RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
+    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
+)
+from cext.net.reactor cimport conn_steal_input
+from cext.session.queue cimport pids_add, pids_has
+from cext.topic.name cimport name_check
+
+cdef enum:
+    STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
+
+
+cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Publish p
+    cdef Publication out
+    cdef uint8_t verdict
+    cdef int rc = decode_publish(f, c.version, &p)
+    if rc:
+        return rc
+    b.stats.publish_in += 1
+    b.stats.publish_bytes_in += p.payload.n
+    if c.version == V5:
+        rc = alias_resolve(c, &p)
+        if rc:
+            return rc
+    rc = check(b, c, &p)
+    if rc:
+        return rc
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_received(b, c, &p, "Received")
+    if p.qos == 2:
+        if pids_has(&c.session.received, p.pid):     # [v5 4.3.3-10]: seen before
+            client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+            return 0
+        rc = check_quota(b, c)
+        if rc:
+            return rc
+    publication_init(&out)
+    if fill(b, c, f, &p, &out) != 0:
+        verdict = RC_QUOTA_EXCEEDED
+    else:
+        verdict = judge(b, c, &p, &out)
+    if p.qos == 2 and (verdict < 0x80 or c.version != V5) and pids_add(&c.session.received, p.pid) < 0:
+        rc = RC_QUOTA_EXCEEDED
+    elif verdict < 0x80:
+        if p.retain:
+            retain_store(b, &out)
+        if route(b, &out, c) == 0:
+            verdict = RC_NO_MATCHING_SUBSCRIBERS     # [v5 3.4.2.1]
+    if out.steal != NULL:
+        buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
+    publication_fini(b, &out)
+    if p.qos and rc == 0:
+        client_ack(b, c, T_PUBACK if p.qos == 1 else T_PUBREC, p.pid, verdict if c.version == V5 else 0)
+    return rc
+
+
+# ---------------------------------------------------------------- checks that end the client
+
+cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
+    """[v5 3.3.2.3.4] Sets the topic from the alias, or the alias from the topic."""
+    cdef AliasIn* a
+    cdef uint8_t* copy
+    if not props_has(&p.props, P_TOPIC_ALIAS):
+        return RC_PROTOCOL_ERROR if p.topic.n == 0 else 0    # [v5 3.3.2-8]
+    if p.props.alias == 0 or p.props.alias > c.door.alias_max_in:
+        return RC_TOPIC_ALIAS_INVALID    # [v5 3.3.2-9]
+    if c.aliases_in == NULL:
+        c.aliases_in = <AliasIn*>calloc(c.door.alias_max_in, sizeof(AliasIn))
+        if c.aliases_in == NULL:
+            return RC_QUOTA_EXCEEDED
+    a = &c.aliases_in[p.props.alias - 1]
+    if p.topic.n == 0:
+        if a.topic == NULL:
+            return RC_PROTOCOL_ERROR
+        p.topic.p = a.topic
+        p.topic.n = a.n
+        return 0
+    copy = <uint8_t*>malloc(p.topic.n)
+    if copy == NULL:
+        return RC_QUOTA_EXCEEDED
+    memcpy(copy, p.topic.p, p.topic.n)
+    free(a.topic)
+    a.topic = copy
+    a.n = p.topic.n
+    return 0
+
+
+cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
+    if name_check(p.topic.p, p.topic.n) != 0:
+        return RC_TOPIC_NAME_INVALID if c.version == V5 else RC_MALFORMED     # [v5 3.3.2-2]
+    if p.qos > c.door.max_qos:
+        return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
+    if p.retain and not b.settings.retain_available:
+        return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
+    if c.version == V5 and props_has(&p.props, P_RESPONSE_TOPIC) \
+            and name_check(p.props.response_topic.p, p.props.response_topic.n) != 0:
+        return RC_PROTOCOL_ERROR         # [v5 3.3.2-14]
+    return 0
+
+
+cdef int check_quota(Broker* b, Client* c) noexcept nogil:
+    """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished."""
+    if b.settings.receive_maximum == 0 or c.session.received.n < b.settings.receive_maximum:
+        return 0
+    b.stats.drops[DROP_QUOTA] += 1
+    if b.settings.receive_maximum_disconnect:
+        return RC_RECEIVE_MAXIMUM_EXCEEDED
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s has exceeded its receive maximum of %u.",
+                                          <int>c.session.id_len, <const char*>c.session.client_id, b.settings.receive_maximum))
+    return 0
+
+
+# ---------------------------------------------------------------- the publication
+
+cdef uint8_t* scratch(Broker* b, uint32_t n) noexcept nogil:
+    cdef uint8_t* p
+    if n > b.scratch_cap:
+        p = <uint8_t*>realloc(b.scratch, n)
+        if p == NULL:
+            return NULL
+        b.scratch = p
+        b.scratch_cap = n
+    return b.scratch
+
+
+cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
+    """-1: no memory."""
+    cdef bint as_it_is = 1
+    cdef uint32_t mount = c.door.mount_point.n
+    cdef uint32_t size = 0
+    cdef uint8_t* bytes = NULL
+    out.topic = p.topic
+    out.payload = p.payload
+    out.qos = p.qos
+    out.retain = p.retain
+    out.source = c.session
+    out.shaped = p.payload.n < LEND_MIN_BYTES
+    if c.version == V5:
+        as_it_is = props_verbatim(&p.props)
+        if as_it_is:
+            out.props = p.props.raw
+        else:
+            size = props_forward_size(&p.props)
+        if props_has(&p.props, P_MESSAGE_EXPIRY):
+            # an interval of 0 is still delivered to whoever is there
+            out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
+    if mount or not as_it_is:
+        bytes = scratch(b, mount + p.topic.n + size + 1)
+        if bytes == NULL:
+            return -1
+        if not as_it_is:
+            props_forward_put(bytes, &p.props)
+            out.props.p = bytes
+            out.props.n = size
+        if mount:
+            memcpy(bytes + size, c.door.mount_point.p, mount)
+            memcpy(bytes + size + mount, p.topic.p, p.topic.n)
+            out.topic.p = bytes + size
+            out.topic.n = mount + p.topic.n
+    elif out.shaped:
+        out.frame.p = f.start
+        out.frame.n = f.total_len
+        out.frame_version = c.version
+        out.frame_pid_at = <uint32_t>(p.topic.p + p.topic.n - f.start)
+    if p.payload.n >= STEAL_MIN_BYTES:
+        out.steal = conn_steal_input(&c.conn, f.start, f.total_len, &out.steal_cap)
+    return 0
+
+
+cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept nogil:
+    """What the acknowledgement says: < 0x80: the message is taken."""
+    if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
+        b.stats.drops[DROP_PAYLOAD_SIZE] += 1
+        log_received(b, c, p, "Dropped too large")
+        return RC_PACKET_TOO_LARGE
+    if c.flags & CF_TRUSTED:
+        return RC_SUCCESS
+    if out.topic.p[0] == c'$' and not may_publish_dollar(c, out.topic):
+        b.stats.drops[DROP_ACL_WRITE] += 1
+        log_received(b, c, p, "Denied")
+        return RC_NOT_AUTHORIZED
+    if b.acl != NULL and not acl_allows(b.acl, username_of(c), client_id_of(c), out.topic, ACL_WRITE):
+        b.stats.drops[DROP_ACL_WRITE] += 1
+        log_received(b, c, p, "Denied")
+        return RC_NOT_AUTHORIZED
+    if memory_short(b):
+        b.stats.drops[DROP_MEMORY] += 1
+        return RC_QUOTA_EXCEEDED
+    return RC_SUCCESS
+
+
+cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
+    return topic.n >= n and memcmp(topic.p, prefix, n) == 0
+
+
+cdef bint may_publish_dollar(Client* c, View topic) noexcept nogil:
+    """`$SYS` is the broker's own; bridges report their state there. `$share` is no topic; `$CONTROL` has no owner yet."""
+    if starts(topic, "$SYS/", 5):
+        return c.flags & CF_BRIDGE and starts(topic, "$SYS/broker/connection/", 23)
+    return not starts(topic, "$share/", 7) and not starts(topic, "$CONTROL/", 9)
+
+
+cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:
+    if not log_wanted(&b.log, LOG_DEBUG):
+        return
+    log_line(b, LOG_DEBUG, snprintf(
+        b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", what,
+        <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,
+        <int>p.topic.n, <const char*>p.topic.p, p.payload.n))

@@ -1,0 +1,222 @@
+"""SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK goes out, then what is
+retained follows in the order of the filters."""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from cext.base.view cimport View
+from cext.broker.acl cimport acl_may_subscribe
+from cext.broker.broker cimport Broker, CF_BRIDGE, CF_TRUSTED, Client
+from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet, username_of
+from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
+from cext.broker.retain cimport replay_begin, replay_cancel
+from cext.codec.decode cimport (
+    Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next,
+)
+from cext.codec.encode cimport encode_suback, suback_size
+from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5, V311
+from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
+from cext.codec.reason cimport (
+    RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS, RC_TOPIC_FILTER_INVALID,
+    RC_UNSPECIFIED,
+)
+from cext.session.session cimport Session
+from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
+from cext.topic.name cimport Filter, filter_parse
+from cext.topic.retained cimport retained_count
+
+cdef enum:
+    REPLAY = 0x40                # on a granted QoS while SUBACK is not out yet: retained messages are owed
+    QOS = 3
+    NO_LOCAL = 1 << 2
+    RETAIN_AS_PUBLISHED = 1 << 3
+
+
+cdef int parse_mounted(Client* c, View text, Filter* out, uint8_t** owned) noexcept nogil:
+    """filter_parse of the filter under the listener's mount point; *owned is to be freed. -1: no memory."""
+    cdef View mount = c.door.mount_point
+    cdef uint32_t at
+    cdef int rc = filter_parse(text.p, text.n, out)
+    owned[0] = NULL
+    if rc or mount.n == 0:
+        return rc
+    owned[0] = <uint8_t*>malloc(<size_t>text.n + mount.n)
+    if owned[0] == NULL:
+        return -1
+    at = <uint32_t>(out.filter.p - text.p)       # after $share/GROUP/, if it is there
+    memcpy(owned[0], text.p, at)
+    memcpy(owned[0] + at, mount.p, mount.n)
+    memcpy(owned[0] + at + mount.n, text.p + at, text.n - at)
+    return filter_parse(owned[0], text.n + mount.n, out)
+
+
+cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
+    cdef uint8_t options = wire
+    if options & QOS > c.door.max_qos:
+        options = (options & ~<uint8_t>QOS) | c.door.max_qos
+    if c.version != V5 and c.flags & CF_BRIDGE:
+        options |= NO_LOCAL | RETAIN_AS_PUBLISHED    # what a bridge of Mosquitto's relies on
+    return options
+
+
+cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, uint8_t* code) noexcept nogil:
+    """*code gets what SUBACK says, with REPLAY on top when retained messages follow. Not 0: the client ends."""
+    cdef Filter f
+    cdef uint8_t* owned
+    cdef uint8_t options = options_of(c, item.options)
+    cdef int added, handling
+    cdef int rc = parse_mounted(c, item.filter, &f, &owned)
+    if rc:
+        free(owned)
+        return bad_filter(b, c, item.filter, code)
+    if f.group.n and c.version == V5 and options & NO_LOCAL:
+        free(owned)
+        return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
+    if b.acl != NULL and b.settings.acl_refuse_subscribe and not c.flags & CF_TRUSTED \
+            and not acl_may_subscribe(b.acl, username_of(c), client_id_of(c), f.filter):
+        free(owned)
+        code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
+        log_subscribe(b, c, item.filter, -1)
+        return 0
+    added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    if added < 0:
+        free(owned)
+        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+        return 0
+    code[0] = options & QOS
+    handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
+    if f.group.n == 0 and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
+        code[0] |= REPLAY
+    free(owned)
+    log_subscribe(b, c, item.filter, options & QOS)
+    return 0
+
+
+cdef int bad_filter(Broker* b, Client* c, View filter, uint8_t* code) noexcept nogil:
+    if log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %.*s, disconnecting.",
+                                              <int>client_id_of(c).n, <const char*>client_id_of(c).p))
+    return RC_TOPIC_FILTER_INVALID if c.version == V5 else RC_MALFORMED      # [v5 4.7.1-1] [v3.1.1 4.7.1-2]
+
+
+cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nogil:
+    cdef View id = client_id_of(c)
+    if log_wanted(&b.log, LOG_DEBUG):
+        if qos < 0:
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s (denied)", <int>filter.n, <const char*>filter.p))
+        else:
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s (QoS %d)", <int>filter.n,
+                                            <const char*>filter.p, qos))
+    if qos >= 0 and log_wanted(&b.log, LOG_SUBSCRIBE):
+        log_line(b, LOG_SUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %d %.*s", <int>id.n, <const char*>id.p, qos,
+                                            <int>filter.n, <const char*>filter.p))
+
+
+cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Subscribe s
+    cdef SubscribeItem item
+    cdef View items
+    cdef uint32_t sub_id = 0
+    cdef uint32_t n = 0
+    cdef uint8_t few[64]
+    cdef uint8_t* codes = few
+    cdef int rc = decode_subscribe(f, c.version, &s)
+    if rc:
+        return rc
+    if c.version == V5 and props_has(&s.props, P_SUBSCRIPTION_ID):
+        sub_id = s.props.sub_id
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
+    if s.items.n > 4 * sizeof(few):      # an item has at least 4 bytes
+        codes = <uint8_t*>malloc(s.items.n // 4 + 1)
+        if codes == NULL:
+            return RC_QUOTA_EXCEEDED
+    items = s.items
+    while rc == 0 and subscribe_next(&s, &item):
+        rc = subscribe_one(b, c, &item, sub_id, &codes[n])
+        b.work += 20
+        n += 1
+    if rc == 0:
+        rc = suback(b, c, T_SUBACK, s.pid, codes, n)
+    s.items = items
+    n = 0
+    while rc == 0 and subscribe_next(&s, &item):
+        if codes[n] < 0x80 and codes[n] & REPLAY and retained_count(b.retained):
+            replay(b, c, &item, sub_id)
+        n += 1
+    if codes != few:
+        free(codes)
+    return rc
+
+
+cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, uint32_t n) noexcept nogil:
+    cdef uint8_t plain[64]
+    cdef uint8_t* granted = plain
+    cdef uint8_t* p
+    cdef uint32_t i
+    if n > sizeof(plain):
+        granted = <uint8_t*>malloc(n)
+        if granted == NULL:
+            return RC_QUOTA_EXCEEDED
+    for i in range(n):
+        granted[i] = codes[i] if codes[i] >= 0x80 else codes[i] & ~<uint8_t>REPLAY
+    p = client_room(b, c, suback_size(c.version, n))
+    if p != NULL:
+        client_wrote(b, c, encode_suback(p, packet_type, c.version, <unsigned short>pid, granted, n), p)
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_packet(b, c, "Sending", packet_type, -1, -1)
+    if granted != plain:
+        free(granted)
+    return 0
+
+
+cdef void replay(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id) noexcept nogil:
+    cdef Filter f
+    cdef uint8_t* owned
+    if parse_mounted(c, item.filter, &f, &owned) == 0:
+        replay_begin(b, c.session, &f, options_of(c, item.options), sub_id)
+    free(owned)
+
+
+cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Subscribe s
+    cdef Filter parsed
+    cdef View filter
+    cdef View id = client_id_of(c)
+    cdef uint8_t few[64]
+    cdef uint8_t* codes = few
+    cdef uint8_t* owned = NULL
+    cdef uint32_t n = 0
+    cdef int rc = decode_unsubscribe(f, c.version, &s)
+    if rc:
+        return rc
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
+    if s.items.n > 3 * sizeof(few):
+        codes = <uint8_t*>malloc(s.items.n // 3 + 1)
+        if codes == NULL:
+            return RC_QUOTA_EXCEEDED
+    while rc == 0 and unsubscribe_next(&s, &filter):
+        if parse_mounted(c, filter, &parsed, &owned) != 0:
+            rc = bad_filter(b, c, filter, &codes[n])
+        elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
+            codes[n] = RC_SUCCESS
+            replay_cancel(b, c.session, parsed.filter)
+        else:
+            codes[n] = RC_NO_SUBSCRIPTION_EXISTED
+        free(owned)
+        owned = NULL
+        n += 1
+        b.work += 20
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s", <int>filter.n, <const char*>filter.p))
+        if log_wanted(&b.log, LOG_UNSUBSCRIBE):
+            log_line(b, LOG_UNSUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %.*s", <int>id.n, <const char*>id.p,
+                                                  <int>filter.n, <const char*>filter.p))
+    if rc == 0:
+        rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
+    if codes != few:
+        free(codes)
+    return rc

@@ -1,0 +1,11 @@
+# Work that is too long for one turn, done in slices: huge fan-outs, retained replays, removal of an ended session's subscriptions.
+from cext.session.session cimport Session
+from cext.broker.broker cimport Broker, Client, Job
+
+cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil     # NULL: no memory
+# Appends it; an owner takes no input until it is done.
+cdef void job_add(Broker* b, Job* j) noexcept nogil
+# The ends of lists and all else a job holds; called by the loop when it is done, and at shutdown.
+cdef void job_free(Broker* b, Job* j) noexcept nogil
+# May a blocked replay of this session go on?
+cdef void jobs_unblock(Broker* b, Session* s) noexcept nogil

@@ -1,0 +1,19 @@
+# The life of clients and sessions: ends, wills, expiry.
+from libc.stdint cimport uint32_t
+from cext.base.wheel cimport Timer
+from cext.session.session cimport Session
+from cext.broker.broker cimport Broker, Client, Job, Will
+
+# Ends a client: log line, DISCONNECT where v5 wants one, will, session. Not to be called in the middle of a fan-out (client_doom).
+cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
+cdef void doomed_end(Broker* b) noexcept nogil                       # all that client_doom has marked
+cdef void will_free(Broker* b, Will* w) noexcept nogil
+# The session is over [v5 3.1.2-23]: a delayed will is sent, what it was owed is dropped, its subscriptions go (in slices).
+cdef void session_end(Broker* b, Session* s) noexcept nogil
+cdef void session_timer(Broker* b, Timer* t) noexcept nogil
+cdef void client_timer(Broker* b, Timer* t) noexcept nogil
+cdef void client_watch(Broker* b, Client* c) noexcept nogil          # (re)starts the keepalive timer
+cdef bint drop_slice(Broker* b, Job* j) noexcept nogil               # JOB_DROP; 1: done
+cdef void session_release(Broker* b, Session* s) noexcept nogil      # frees an ended session that no job needs
+# A reconnect within the will delay [v5 3.1.3-9], or a new connection: timers of being offline end.
+cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil

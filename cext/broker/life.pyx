@@ -1,0 +1,253 @@
+"""The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
+
+    client:   C_NEW --CONNECT--> C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
+    session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --subscriptions removed in slices--> freed
+
+Invariant: a session has at most one client; whoever ends one goes through client_end and session_end, so that the will, the counters
+and the timers are dealt with in one place.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer, timer_armed, wheel_add, wheel_remove
+from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.broker cimport (
+    Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job, LINGER_MS,
+    Publication, Will, client_of,
+)
+from cext.broker.client cimport (
+    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_SILENT, END_WITH_WILL, client_disconnect, client_doom, log_ended,
+    log_line, username_of,
+)
+from cext.broker.deliver cimport drop, publication_fini, publication_of, queue_clear
+from cext.broker.jobs cimport job_add, job_new, jobs_unblock
+from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.retain cimport retain_store
+from cext.broker.route cimport route
+from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
+from cext.net.reactor cimport CONN_CLOSED, conn_close, conn_finish
+from cext.session.message cimport Message, message_unref
+from cext.session.queue cimport queue_rewind
+from cext.session.session cimport (
+    EXPIRY_NEVER, SESSION_ENDED, SESSION_TRUSTED, Session, session_free, sessions_remove,
+)
+from cext.topic.index cimport index_remove_some
+
+
+# ---------------------------------------------------------------- wills
+
+cdef void will_free(Broker* b, Will* w) noexcept nogil:
+    if w != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, w.message)
+        free(w)
+
+
+cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
+    """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
+    cdef Publication p
+    cdef View id, user
+    id.p = s.client_id
+    id.n = s.id_len
+    user.p = <const uint8_t*>s.username
+    user.n = 0
+    if s.username != NULL:
+        while s.username[user.n]:
+            user.n += 1
+    if b.acl != NULL and not s.flags & SESSION_TRUSTED and not acl_allows(b.acl, user, id, m.topic, ACL_WRITE):
+        drop(b, NULL, DROP_ACL_WRITE)
+        return
+    publication_of(&p, m)
+    p.source = s
+    if m.retain and b.settings.retain_available:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
+cdef void session_will(Broker* b, Session* s) noexcept nogil:
+    cdef Message* m = s.will
+    if m == NULL:
+        return
+    s.will = NULL
+    s.will_due_ms = 0
+    will_publish(b, m, s)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void will_leave(Broker* b, Client* c, int reason) noexcept nogil:
+    """The client is gone: its will is forgotten, sent, or left with the session until its delay is over."""
+    cdef Will* w = c.will
+    cdef Session* s = c.session
+    cdef uint64_t start_ms
+    if w == NULL:
+        return
+    c.will = NULL
+    if reason != END_NORMAL:
+        start_ms = b.reactor.now_ms
+        if w.delay_s and s.expiry_s:
+            s.will = w.message
+            w.message.refs += 1
+            s.will_due_ms = start_ms + <uint64_t>w.delay_s * 1000
+            if w.has_expiry:
+                w.message.expires_ms = s.will_due_ms + <uint64_t>w.expiry_s * 1000
+        else:
+            if w.has_expiry:
+                w.message.expires_ms = start_ms + <uint64_t>w.expiry_s * 1000
+            will_publish(b, w.message, s)
+    will_free(b, w)
+
+
+# ---------------------------------------------------------------- clients
+
+cdef bint was_lost(int reason) noexcept nogil:
+    return reason == END_LOST or reason >= END_ERRNO
+
+
+cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef uint8_t was = c.state
+    if was == C_ENDED:
+        conn_close(&b.reactor, &c.conn)
+        return
+    if was == C_CONNECTED:
+        if 0x80 <= reason <= 0xFF:
+            b.stats.shed += 1
+            client_disconnect(b, c, <uint8_t>reason)
+        log_ended(b, c, reason)
+    elif reason != END_REFUSED:
+        log_ended(b, c, reason)
+        if 0x80 <= reason <= 0xFF:
+            b.stats.shed += 1
+    c.state = C_ENDED
+    wheel_remove(&b.wheel, &c.timer)
+    # the socket first: whatever the will and the session's end send must not go to it
+    if was_lost(reason) or (c.conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL)):
+        conn_close(&b.reactor, &c.conn)
+    else:
+        conn_finish(&b.reactor, &c.conn)
+        wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
+    if was == C_CONNECTED:
+        client_detach(b, c, reason)
+
+
+cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef Session* s = c.session
+    b.stats.clients_connected -= 1
+    s.client = NULL
+    queue_rewind(&s.queue)
+    jobs_unblock(b, s)
+    will_leave(b, c, reason)
+    c.session = NULL
+    if s.expiry_s == 0:
+        session_end(b, s)
+        return
+    s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else b.reactor.now_ms + <uint64_t>s.expiry_s * 1000
+    session_watch(b, s)
+
+
+cdef void doomed_end(Broker* b) noexcept nogil:
+    cdef Client* c
+    while b.doomed != NULL:
+        c = b.doomed
+        b.doomed = c.doomed_next
+        c.doomed_next = NULL
+        c.flags &= ~<uint8_t>CF_DOOMED
+        if not c.conn.flags & CONN_CLOSED:
+            client_end(b, c, c.doom_reason)
+
+
+cdef void client_watch(Broker* b, Client* c) noexcept nogil:
+    """[v5 3.1.2-22] One and a half times the keep alive; without one, no timer at all."""
+    if c.keepalive_s:
+        wheel_add(&b.wheel, &c.timer, c.last_rx_ms + <uint64_t>c.keepalive_s * 1500)
+    else:
+        wheel_remove(&b.wheel, &c.timer)
+
+
+cdef inline Client* client_of_timer(Timer* t) noexcept nogil:
+    return <Client*>(<uint8_t*>t - <size_t>&(<Client*>NULL).timer)
+
+
+cdef inline Session* session_of_timer(Timer* t) noexcept nogil:
+    return <Session*>(<uint8_t*>t - <size_t>&(<Session*>NULL).timer)
+
+
+cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
+    cdef Client* c = client_of_timer(t)
+    if c.state == C_ENDED:
+        conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
+    elif c.state == C_NEW:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+    elif c.last_rx_ms + <uint64_t>c.keepalive_s * 1500 > b.reactor.now_ms:
+        client_watch(b, c)       # heard of since: packets only note the time
+    else:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+
+
+# ---------------------------------------------------------------- sessions
+
+cdef void session_watch(Broker* b, Session* s) noexcept nogil:
+    cdef uint64_t due_ms = s.ends_ms
+    if s.will != NULL and (due_ms == 0 or s.will_due_ms < due_ms):
+        due_ms = s.will_due_ms
+    if due_ms:
+        wheel_add(&b.wheel, &s.timer, due_ms)
+
+
+cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
+    cdef Session* s = session_of_timer(t)
+    if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
+        session_will(b, s)
+    if s.ends_ms and s.ends_ms <= b.reactor.now_ms:
+        if log_wanted(&b.log, LOG_NOTICE):
+            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Expiring client %.*s due to timeout.",
+                                             <int>s.id_len, <const char*>s.client_id))
+        b.stats.clients_expired += 1
+        session_end(b, s)
+    else:
+        session_watch(b, s)
+
+
+cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
+    wheel_remove(&b.wheel, &s.timer)
+    s.ends_ms = 0
+    if s.will != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, s.will)
+        s.will = NULL
+        s.will_due_ms = 0
+    s.client = c
+    c.session = s
+
+
+cdef void session_end(Broker* b, Session* s) noexcept nogil:
+    cdef Job* j
+    sessions_remove(&b.sessions, s)
+    wheel_remove(&b.wheel, &s.timer)
+    s.jobs += 1                  # the will may start jobs of its own
+    session_will(b, s)
+    s.jobs -= 1
+    s.flags |= SESSION_ENDED
+    queue_clear(b, s, DROP_SESSION_ENDED)
+    jobs_unblock(b, s)           # a replay sees that its session has ended
+    if index_remove_some(b.index, &s.owner, DROP_SLICE) == DROP_SLICE and s.owner.head != NULL:
+        j = job_new(b, JOB_DROP, NULL)
+        if j != NULL:
+            j.session = s
+            s.jobs += 1
+            job_add(b, j)
+            return
+        while index_remove_some(b.index, &s.owner, DROP_SLICE):
+            pass                 # no memory for a job: all at once
+    session_release(b, s)
+
+
+cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
+    index_remove_some(b.index, &j.session.owner, DROP_SLICE)
+    return j.session.owner.head == NULL
+
+
+cdef void session_release(Broker* b, Session* s) noexcept nogil:
+    if s.flags & SESSION_ENDED and s.jobs == 0 and s.owner.head == NULL:
+        session_free(s)

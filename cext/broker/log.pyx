@@ -1,0 +1,57 @@
+"""Log lines between the loop and the control plane. The loop only formats and copies: two halves of a megabyte, swapped by the
+reader under a lock that is held for a copy at most; lines that find no room are counted, never waited for."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+
+cdef int log_init(Log* l) noexcept nogil:
+    memset(l, 0, sizeof(Log))
+    l.filling = <uint8_t*>malloc(LOG_RING_BYTES)
+    l.draining = <uint8_t*>malloc(LOG_RING_BYTES)
+    pthread_mutex_init(&l.lock, NULL)
+    return 0 if l.filling != NULL and l.draining != NULL else -1
+
+
+cdef void log_fini(Log* l) noexcept nogil:
+    free(l.filling)
+    free(l.draining)
+    l.filling = l.draining = NULL
+    pthread_mutex_destroy(&l.lock)
+
+
+cdef void log_push(Log* l, uint32_t type, int64_t seconds, const char* text, int n) noexcept nogil:
+    cdef LogRecord* record
+    cdef uint32_t need
+    if n < 0:
+        return
+    if n > LOG_LINE_MAX:
+        n = LOG_LINE_MAX
+    need = (<uint32_t>sizeof(LogRecord) + <uint32_t>n + 7) & ~<uint32_t>7
+    pthread_mutex_lock(&l.lock)
+    if l.filling == NULL or l.used + need > LOG_RING_BYTES:
+        l.lost += 1
+    else:
+        record = <LogRecord*>(l.filling + l.used)
+        record.seconds = seconds
+        record.type = type
+        record.n = <uint32_t>n
+        memcpy(<uint8_t*>record + sizeof(LogRecord), text, <size_t>n)
+        l.used += need
+        l.unread = 1
+    pthread_mutex_unlock(&l.lock)
+
+
+cdef const uint8_t* log_swap(Log* l, uint32_t* n, uint64_t* lost) noexcept nogil:
+    cdef uint8_t* half
+    pthread_mutex_lock(&l.lock)
+    half = l.filling
+    l.filling = l.draining
+    l.draining = half
+    n[0] = l.used
+    lost[0] = l.lost
+    l.used = 0
+    l.lost = 0
+    pthread_mutex_unlock(&l.lock)
+    return half

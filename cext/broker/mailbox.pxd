@@ -1,0 +1,37 @@
+# Requests from other threads to the loop: posted under a lock, served between turns, answered to a waiting thread.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from cext.broker.broker cimport Broker
+
+cdef enum:
+    ASK_STOP = 1
+    ASK_STATS = 2
+    ASK_CLIENTS = 3             # of pool positions [from_index, ...): out gets records, next_index where to go on (0: end)
+    ASK_KICK = 4
+    ASK_ADOPT = 5
+
+cdef enum:
+    CLIENTS_SLICE = 1000        # pool positions looked at per request
+    STATS_N = 64
+
+ctypedef struct Ask:
+    Ask* next
+    int32_t kind
+    int32_t done
+    int32_t result              # 0: done; else errno, or 1: not found
+    int32_t fd
+    uint8_t* text               # kick: client id
+    uint32_t text_n
+    uint32_t from_index
+    uint32_t next_index
+    uint8_t* out                # malloc'ed by the loop, the asker frees it
+    uint32_t out_n
+    uint32_t out_cap
+    uint64_t stats[64]          # STATS_N, order of mailbox.pyx
+
+cdef int mailbox_init(Broker* b) noexcept nogil
+cdef void mailbox_fini(Broker* b) noexcept nogil
+# Blocks the calling thread until the loop has answered; -1 when the loop is not running (any more).
+cdef int mailbox_ask(Broker* b, Ask* a) noexcept nogil
+cdef void mailbox_open(Broker* b) noexcept nogil            # the loop runs from here
+cdef void mailbox_close(Broker* b) noexcept nogil           # and no more: whoever waits is let go
+cdef void mailbox_serve(void* broker) noexcept nogil        # plain_fn of the reactor

@@ -1,0 +1,243 @@
+"""Requests from the control plane to the loop. Knows who asks what; what is asked is answered from the broker's structs between two turns, so
+that nothing but this queue needs a lock."""
+
+from libc.errno cimport EINVAL, ENOMEM
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from cext.base.slab cimport slab_at
+from cext.base.view cimport View
+from cext.broker.accept cimport client_adopt
+from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
+from cext.broker.client cimport address_text, client_doom, username_of
+from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
+from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
+from cext.net.reactor cimport reactor_wake
+from cext.session.session cimport sessions_find
+from cext.topic.index cimport IndexStats, index_stats
+from cext.topic.retained cimport retained_bytes, retained_count
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t* c, void* attributes)
+    int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m)
+    int pthread_cond_broadcast(pthread_cond_t* c)
+    int pthread_cond_destroy(pthread_cond_t* c)
+
+ctypedef struct Mailbox:
+    pthread_mutex_t lock
+    pthread_cond_t answered
+    Ask* first
+    Ask* last
+    bint open
+
+
+cdef int mailbox_init(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>calloc(1, sizeof(Mailbox))
+    if m == NULL:
+        return -1
+    pthread_mutex_init(&m.lock, NULL)
+    pthread_cond_init(&m.answered, NULL)
+    b.mailbox = m
+    return 0
+
+
+cdef void mailbox_fini(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    if m == NULL:
+        return
+    pthread_mutex_destroy(&m.lock)
+    pthread_cond_destroy(&m.answered)
+    free(m)
+    b.mailbox = NULL
+
+
+cdef void mailbox_open(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    pthread_mutex_lock(&m.lock)
+    m.open = 1
+    pthread_mutex_unlock(&m.lock)
+
+
+cdef void mailbox_close(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    cdef Ask* a
+    pthread_mutex_lock(&m.lock)
+    m.open = 0
+    while m.first != NULL:
+        a = m.first
+        m.first = a.next
+        a.result = -1
+        a.done = 1
+    m.last = NULL
+    pthread_cond_broadcast(&m.answered)
+    pthread_mutex_unlock(&m.lock)
+
+
+cdef int mailbox_ask(Broker* b, Ask* a) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    a.next = NULL
+    a.done = 0
+    a.result = 0
+    pthread_mutex_lock(&m.lock)
+    if not m.open:
+        pthread_mutex_unlock(&m.lock)
+        return -1
+    if m.last != NULL:
+        m.last.next = a
+    else:
+        m.first = a
+    m.last = a
+    reactor_wake(&b.reactor)
+    while not a.done:
+        pthread_cond_wait(&m.answered, &m.lock)
+    pthread_mutex_unlock(&m.lock)
+    return a.result
+
+
+cdef void mailbox_serve(void* broker) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    cdef Ask* a
+    while True:
+        pthread_mutex_lock(&m.lock)
+        a = m.first
+        if a != NULL:
+            m.first = a.next
+            if m.first == NULL:
+                m.last = NULL
+        pthread_mutex_unlock(&m.lock)
+        if a == NULL:
+            return
+        answer(b, a)
+        pthread_mutex_lock(&m.lock)
+        a.done = 1
+        pthread_cond_broadcast(&m.answered)
+        pthread_mutex_unlock(&m.lock)
+
+
+# ---------------------------------------------------------------- answers
+
+cdef void answer(Broker* b, Ask* a) noexcept nogil:
+    if a.kind == ASK_STOP:
+        b.stopping = 1
+    elif a.kind == ASK_STATS:
+        answer_stats(b, a)
+    elif a.kind == ASK_CLIENTS:
+        answer_clients(b, a)
+    elif a.kind == ASK_KICK:
+        answer_kick(b, a)
+    elif a.kind == ASK_ADOPT:
+        a.result = client_adopt(b, a.fd)
+    else:
+        a.result = EINVAL
+
+
+cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:
+    cdef View id
+    id.p = a.text
+    id.n = a.text_n
+    s = sessions_find(&b.sessions, id)
+    if s == NULL or s.client == NULL:
+        a.result = 1
+        return
+    client_doom(b, <Client*>s.client, RC_ADMINISTRATIVE_ACTION)
+
+
+cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
+    """In the order of STATS in engine.pyx."""
+    cdef IndexStats index
+    cdef int i, n = 0
+    cdef uint64_t* v = a.stats
+    index_stats(b.index, &index)
+    memset(v, 0, sizeof(a.stats))
+    v[0] = b.stats.clients_connected
+    v[1] = b.sessions.count
+    v[2] = b.stats.clients_max
+    v[3] = b.stats.clients_expired
+    v[4] = b.stats.connections
+    v[5] = b.stats.sockets
+    v[6] = b.stats.messages_in
+    v[7] = b.stats.messages_out
+    v[8] = b.stats.publish_in
+    v[9] = b.stats.publish_out
+    v[10] = b.stats.publish_bytes_in
+    v[11] = b.stats.publish_bytes_out
+    v[12] = b.stats.publish_dropped
+    v[13] = b.reactor.bytes_in
+    v[14] = b.reactor.bytes_out
+    v[15] = b.reactor.unsent_bytes
+    v[16] = b.messages.count
+    v[17] = b.messages.bytes
+    v[18] = index.subscriptions
+    v[19] = index.shared
+    v[20] = index.filters
+    v[21] = index.nodes
+    v[22] = index.bytes
+    v[23] = retained_count(b.retained)
+    v[24] = retained_bytes(b.retained)
+    v[25] = b.reactor.buffers.used_bytes
+    v[26] = b.reactor.buffers.idle_bytes
+    v[27] = b.clients.used
+    v[28] = b.clients.idle
+    v[29] = b.stats.shed
+    n = 30
+    for i in range(DROP_REASONS):
+        v[n + i] = b.stats.drops[i]
+    n += DROP_REASONS
+    for i in range(REFUSED_REASONS):
+        v[n + i] = b.stats.refused[i]
+
+
+cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:
+    cdef uint8_t* bytes
+    if a.out_cap - a.out_n < n:
+        bytes = <uint8_t*>realloc(a.out, <size_t>a.out_cap * 2 + n + 4096)
+        if bytes == NULL:
+            return -1
+        a.out = bytes
+        a.out_cap = a.out_cap * 2 + n + 4096
+    memcpy(a.out + a.out_n, p, n)
+    a.out_n += n
+    return 0
+
+
+cdef int out_text(Ask* a, const void* p, uint32_t n) noexcept nogil:
+    cdef uint16_t size = <uint16_t>n
+    if out_put(a, &size, 2) != 0:
+        return -1
+    return out_put(a, p, n) if n else 0
+
+
+cdef int client_put(Ask* a, Client* c) noexcept nogil:
+    """version, keepalive, subscriptions, pending deliveries, unsent bytes, port; then id, username, address."""
+    cdef char where[64]
+    cdef uint32_t numbers[6]
+    cdef View user = username_of(c)
+    cdef int n = address_text(&c.conn.address, where, sizeof(where))
+    numbers[0] = c.version
+    numbers[1] = c.keepalive_s
+    numbers[2] = c.session.owner.n
+    numbers[3] = c.session.queue.pending
+    numbers[4] = c.conn.out_bytes
+    numbers[5] = c.conn.address.port
+    if out_put(a, numbers, sizeof(numbers)) != 0 or out_text(a, c.session.client_id, c.session.id_len) != 0:
+        return -1
+    if out_text(a, user.p, user.n) != 0:
+        return -1
+    return out_text(a, where, <uint32_t>n)
+
+
+cdef void answer_clients(Broker* b, Ask* a) noexcept nogil:
+    cdef uint32_t i
+    cdef uint32_t end = b.clients.n_blocks * b.clients.block_items
+    cdef Client* c
+    cdef uint32_t stop = a.from_index + CLIENTS_SLICE
+    a.next_index = stop if stop < end else 0
+    for i in range(a.from_index, stop if stop < end else end):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.state == C_CONNECTED and client_put(a, c) != 0:
+            a.result = ENOMEM
+            return

@@ -1,0 +1,26 @@
+# Retained messages: stored, expired, replayed to new subscriptions.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer
+from cext.session.message cimport Message
+from cext.session.session cimport Session
+from cext.topic.name cimport Filter
+from cext.broker.broker cimport Broker, Job, Publication
+
+ctypedef struct RetainedItem:
+    Message* message
+    Timer timer                 # its expiry
+    uint64_t expires_ms         # 0: never
+    uint64_t source_hash        # of the publisher's client id: for No Local
+    char* source                # with check_retain_source: client id, 0, username, 0
+
+# Keeps p as its topic's retained message; an empty payload clears it [v5 3.3.1-6].
+cdef void retain_store(Broker* b, Publication* p) noexcept nogil
+cdef void retained_item_free(void* item) noexcept nogil              # for the end of the broker: the message is not released
+cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
+# Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as a job.
+cdef void replay_begin(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
+cdef bint replay_slice(Broker* b, Job* j) noexcept nogil             # 1: done
+cdef void replay_end(Broker* b, Job* j) noexcept nogil
+# The subscription is gone: its replay ends.
+cdef void replay_cancel(Broker* b, Session* s, View filter) noexcept nogil

@@ -1,0 +1,186 @@
+"""The $SYS tree [shared/reference 2.7]. Knows what is counted; everything goes out through the same route as any message, so ACLs, retained
+handling and subscriptions need no second way. Published every sys_interval, aligned to the wall clock, and only what changed.
+"""
+
+from libc.math cimport exp, fabs
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+
+
+from cext.base.slab cimport slab_at
+from cext.base.wheel cimport Timer, wheel_add
+from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
+from cext.broker.deliver cimport publication_fini, publication_init
+from cext.broker.retain cimport retain_store
+from cext.broker.route cimport route
+from cext.topic.index cimport IndexStats, index_stats
+from cext.topic.retained cimport retained_count
+
+cdef enum:
+    VALUES = 26
+    TOPIC_MAX = 96
+    TEXT_MAX = 64
+    LOADS = 9
+
+ctypedef struct Value:
+    const char* topic            # under $SYS/broker/
+    uint64_t now
+    uint64_t sent
+    bint was_sent
+
+ctypedef struct Sys:
+    Value values[26]             # VALUES
+    uint64_t last_s
+    uint64_t uptime_sent
+
+
+cdef int sys_init(Broker* b) noexcept nogil:
+    b.sys = calloc(1, sizeof(Sys))
+    return 0 if b.sys != NULL else -1
+
+
+cdef void sys_fini(Broker* b) noexcept nogil:
+    free(b.sys)
+    b.sys = NULL
+
+
+cdef void publish(Broker* b, const char* name, const char* text, int n) noexcept nogil:
+    cdef char topic[TOPIC_MAX]
+    cdef Publication p
+    publication_init(&p)
+    p.topic.n = <uint32_t>snprintf(topic, sizeof(topic), "$SYS/broker/%s", name)
+    p.topic.p = <const uint8_t*>topic
+    p.payload.p = <const uint8_t*>text
+    p.payload.n = <uint32_t>n
+    p.qos = 2
+    p.retain = 1
+    p.shaped = 1
+    retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
+cdef void sys_begin(Broker* b) noexcept nogil:
+    cdef Sys* y = <Sys*>b.sys
+    if b.settings.sys_interval_s == 0:
+        return
+    publish(b, "version", <const char*>b.settings.version.p, <int>b.settings.version.n)
+    b.sys_timer.kind = TIMER_SYS
+    y.last_s = <uint64_t>b.reactor.now_s
+    publish_all(b, y, 0)
+    schedule(b)
+
+
+cdef void schedule(Broker* b) noexcept nogil:
+    cdef uint64_t interval = b.settings.sys_interval_s
+    cdef uint64_t wait_s = interval - <uint64_t>b.reactor.now_s % interval
+    wheel_add(&b.wheel, &b.sys_timer, b.reactor.now_ms + wait_s * 1000)
+
+
+cdef void sys_timer_fired(Broker* b, Timer* t) noexcept nogil:
+    cdef Sys* y = <Sys*>b.sys
+    cdef uint64_t now_s = <uint64_t>b.reactor.now_s
+    cdef double elapsed_s = <double>(now_s - y.last_s) if now_s > y.last_s else 1.0
+    publish_all(b, y, elapsed_s)
+    y.last_s = now_s
+    schedule(b)
+
+
+cdef void set_value(Sys* y, int i, const char* topic, uint64_t v) noexcept nogil:
+    y.values[i].topic = topic
+    y.values[i].now = v
+
+
+cdef uint64_t packets_waiting(Broker* b) noexcept nogil:
+    """PUBLISHes written to connections since these last had nothing unsent: an upper bound of what still waits."""
+    cdef uint64_t n = 0
+    cdef uint32_t i
+    cdef Client* c
+    if b.reactor.unsent_bytes == 0:
+        return 0
+    for i in range(b.clients.n_blocks * b.clients.block_items):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.conn.out_bytes:
+            n += c.out_packets
+    return n
+
+
+cdef void collect(Broker* b, Sys* y) noexcept nogil:
+    cdef IndexStats index
+    index_stats(b.index, &index)
+    cdef uint64_t connected = b.stats.clients_connected
+    cdef uint64_t total = b.sessions.count
+    cdef uint64_t offline = total - connected if total > connected else 0
+    set_value(y, 0, "clients/total", total)
+    set_value(y, 1, "clients/connected", connected)
+    set_value(y, 2, "clients/active", connected)
+    set_value(y, 3, "clients/disconnected", offline)
+    set_value(y, 4, "clients/inactive", offline)
+    set_value(y, 5, "clients/maximum", b.stats.clients_max)
+    set_value(y, 6, "clients/expired", b.stats.clients_expired)
+    set_value(y, 7, "messages/received", b.stats.messages_in)
+    set_value(y, 8, "messages/sent", b.stats.messages_out)
+    set_value(y, 9, "messages/stored", b.messages.count)
+    set_value(y, 10, "store/messages/count", b.messages.count)
+    set_value(y, 11, "store/messages/bytes", b.messages.bytes)
+    set_value(y, 12, "publish/messages/received", b.stats.publish_in)
+    set_value(y, 13, "publish/messages/sent", b.stats.publish_out)
+    set_value(y, 14, "publish/messages/dropped", b.stats.publish_dropped)
+    set_value(y, 15, "publish/bytes/received", b.stats.publish_bytes_in)
+    set_value(y, 16, "publish/bytes/sent", b.stats.publish_bytes_out)
+    set_value(y, 17, "bytes/received", b.reactor.bytes_in)
+    set_value(y, 18, "bytes/sent", b.reactor.bytes_out)
+    set_value(y, 19, "packet/out/bytes", b.reactor.unsent_bytes)
+    set_value(y, 20, "connections/socket/count", b.stats.sockets)
+    set_value(y, 21, "subscriptions/count", index.subscriptions)
+    set_value(y, 22, "shared_subscriptions/count", index.shared)
+    set_value(y, 23, "retained messages/count", retained_count(b.retained))
+    set_value(y, 24, "packet/out/count", packets_waiting(b))
+    set_value(y, 25, "heap/current", b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes)
+
+
+cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
+    cdef char text[TEXT_MAX]
+    cdef int i
+    cdef Value* v
+    publish(b, "uptime", text, snprintf(text, sizeof(text), "%llu seconds",
+                                        <unsigned long long>((b.reactor.now_ms - b.started_ms) // 1000)))
+    collect(b, y)
+    for i in range(VALUES):
+        v = &y.values[i]
+        if v.was_sent and v.now == v.sent:
+            continue
+        v.sent = v.now
+        v.was_sent = 1
+        publish(b, v.topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v.now))
+    if elapsed_s > 0:
+        loads(b, elapsed_s)
+
+
+cdef void loads(Broker* b, double elapsed_s) noexcept nogil:
+    load(b, &b.loads[0], "messages/received", b.stats.messages_in, elapsed_s)
+    load(b, &b.loads[1], "messages/sent", b.stats.messages_out, elapsed_s)
+    load(b, &b.loads[2], "publish/dropped", b.stats.publish_dropped, elapsed_s)
+    load(b, &b.loads[3], "publish/received", b.stats.publish_in, elapsed_s)
+    load(b, &b.loads[4], "publish/sent", b.stats.publish_out, elapsed_s)
+    load(b, &b.loads[5], "bytes/received", b.reactor.bytes_in, elapsed_s)
+    load(b, &b.loads[6], "bytes/sent", b.reactor.bytes_out, elapsed_s)
+    load(b, &b.loads[7], "sockets", b.stats.sockets, elapsed_s)
+    load(b, &b.loads[8], "connections", b.stats.connections, elapsed_s)
+
+
+cdef void load(Broker* b, Average* a, const char* name, uint64_t count, double elapsed_s) noexcept nogil:
+    """Exponential moving averages, per minute, over 1, 5 and 15 minutes."""
+    cdef char topic[TOPIC_MAX]
+    cdef char text[TEXT_MAX]
+    cdef int i
+    cdef double minutes, rate = <double>(count - a.last) * 60.0 / elapsed_s
+    a.last = count
+    for i in range(3):
+        minutes = 1.0 if i == 0 else 5.0 if i == 1 else 15.0
+        a.value[i] = rate + exp(-elapsed_s / (60.0 * minutes)) * (a.value[i] - rate)
+        if fabs(a.value[i] - a.sent[i]) >= 0.01:
+            a.sent[i] = a.value[i]
+            snprintf(topic, sizeof(topic), "load/%s/%dmin", name, <int>minutes)
+            publish(b, topic, text, snprintf(text, sizeof(text), "%.2f", a.value[i]))

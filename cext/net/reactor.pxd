@@ -1,0 +1,139 @@
+# The event loop's turn, its connections and listeners. Knows sockets; not MQTT: what bytes mean is behind the callbacks.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.buffer cimport Buffers
+
+cdef enum:
+    ARENA_BYTES = 128 * 1024    # one read of one connection
+    ARENA_MARGIN = 2048         # an unfinished small frame is put back in front of what comes next
+    EVENTS_MAX = 512            # per turn
+    ACCEPTS_MAX = 64            # per listener and turn
+    IOV_MAX_USED = 64           # segments per writev
+    FLUSH_EARLY_BYTES = 256 * 1024      # a connection that collects more in one turn is flushed at once
+    INPUT_FIRST_BYTES = 64 * 1024       # of a large frame, until so much of it has really come
+
+cdef enum:
+    SOURCE_LISTENER = 1
+    SOURCE_CONN = 2
+    SOURCE_WAKE = 3
+
+ctypedef struct Address:
+    uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0: none
+    uint16_t port
+    uint8_t ip[16]
+
+ctypedef struct Listener:
+    uint32_t source             # SOURCE_LISTENER; first, as in every source
+    int32_t fd
+    uint16_t port
+    uint8_t family
+    uint8_t paused              # out of descriptors: not watched until resumed
+    void* owner                 # the broker's settings for it
+
+ctypedef struct Seg:
+    # A piece of output: own bytes (ref NULL) or a loan (ref: what to release when it is sent).
+    Seg* next
+    const uint8_t* p
+    uint32_t len                # bytes to send, `off` included
+    uint32_t off                # bytes sent already
+    uint32_t cap                # own bytes: capacity from p
+    uint32_t buffer_cap         # size of the buffer that holds this Seg and its bytes
+    void* ref
+
+cdef enum:
+    CONN_DIRTY = 1              # in the flush list
+    CONN_BLOCKED = 2            # EPOLLOUT is armed
+    CONN_READY = 4              # input waits in in_buf for the next turn
+    CONN_CLOSED = 8             # in the graveyard
+    CONN_CLOSING = 16           # flush what is there, then close; input is ignored
+    CONN_PAUSED = 32            # the owner takes no input now
+    CONN_SHUT = 64              # our side is shut; waiting for the peer to close, by a deadline
+    CONN_HUNGRY = 128           # the owner has more to send: on_drained is called when all is out
+    CONN_DEAF = 256             # EPOLLIN is disarmed: input came while paused
+
+ctypedef struct Conn:
+    uint32_t source             # SOURCE_CONN
+    int32_t fd
+    uint32_t flags
+    uint32_t out_bytes          # unsent
+    Conn* dirty_next            # also links the graveyard
+    Conn* ready_next
+    Seg* out_head
+    Seg* out_tail
+    uint8_t* in_buf             # NULL but while a frame is unfinished or input waits for its turn
+    uint32_t in_off
+    uint32_t in_len
+    uint32_t in_cap
+    uint32_t in_need            # total bytes of the unfinished frame; 0: not known
+    Listener* listener          # NULL: adopted
+    Address address
+
+ctypedef struct Reactor         # declared below, callbacks need its name
+
+ctypedef void (*accept_fn)(void* ctx, Listener* l, int fd, const Address* a) noexcept nogil
+# Takes the n bytes at p, returns how many it used up; c.in_need may be set for an unfinished frame.
+ctypedef size_t (*input_fn)(void* ctx, Conn* c, const uint8_t* p, size_t n) noexcept nogil
+# The peer closed (err 0) or the socket failed (errno). The owner calls conn_close.
+ctypedef void (*lost_fn)(void* ctx, Conn* c, int err) noexcept nogil
+ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
+ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
+ctypedef void (*plain_fn)(void* ctx) noexcept nogil
+
+cdef struct Reactor:
+    int ep
+    int wake_fd
+    int spare_fd                # given up to be able to refuse politely when descriptors run out
+    void* ctx
+    accept_fn on_accept
+    input_fn on_input
+    lost_fn on_lost
+    conn_fn on_drained          # a CONN_HUNGRY connection has nothing unsent any more
+    conn_fn on_free             # end of turn: nobody points to c any more
+    release_fn release
+    plain_fn on_wake
+    plain_fn on_no_descriptors
+    uint8_t* arena              # ARENA_MARGIN bytes of room before it
+    Buffers buffers
+    Conn* dirty
+    Conn* ready
+    uint64_t now_ms
+    int64_t now_s
+    uint64_t bytes_in
+    uint64_t bytes_out
+    uint64_t unsent_bytes       # all connections
+    uint64_t n_accepted
+
+cdef int reactor_init(Reactor* r, void* ctx) noexcept nogil         # 0 or errno
+cdef void reactor_fini(Reactor* r) noexcept nogil
+# One turn: waits up to timeout_ms (not at all when input or output is pending), then reads, calls back, and leaves the
+# flush to reactor_flush.
+cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil
+cdef void reactor_flush(Reactor* r) noexcept nogil                  # all dirty connections, then the graveyard
+cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any thread
+
+cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
+cdef int conn_open(Reactor* r, Conn* c, int fd, Listener* l, const Address* a) noexcept nogil     # 0 or errno
+cdef void conn_close(Reactor* r, Conn* c) noexcept nogil            # at once; c is freed by on_free at the end of the turn
+cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil           # after what is queued has been sent
+cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil
+cdef void conn_flush(Reactor* r, Conn* c) noexcept nogil            # now, rather than at the end of the turn
+cdef void conn_mark_dirty(Reactor* r, Conn* c) noexcept nogil
+
+# Room for n contiguous bytes at the end of the output; write there, then conn_wrote. NULL: no memory.
+cdef inline uint8_t* conn_room(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
+    cdef Seg* tail = c.out_tail
+    if tail != NULL and tail.cap - tail.len >= n:       # a loan has cap == len
+        return <uint8_t*>tail.p + tail.len
+    return conn_room_new(r, c, n)
+
+cdef inline void conn_wrote(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
+    c.out_tail.len += n
+    c.out_bytes += n
+    r.unsent_bytes += n
+    if not c.flags & CONN_DIRTY:
+        conn_mark_dirty(r, c)
+
+# Lends n bytes at p; release(ctx, ref) is called when they are sent or dropped. 0 or -1: no memory (not lent).
+cdef int conn_lend(Reactor* r, Conn* c, const uint8_t* p, uint32_t n, void* ref) noexcept nogil
+cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil           # after CONN_PAUSED, or to go on next turn
+# Hands the input buffer over when it holds exactly the n bytes at p (a large frame): the caller owns it then (buffer_give).
+cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* cap) noexcept nogil

@@ -1,0 +1,626 @@
+"""The event loop's turn. Knows epoll, sockets and bytes; does not know MQTT: what bytes mean is behind the callbacks.
+
+    reactor_turn:  epoll_wait -> input that waited -> events (accept | read -> on_input | writable -> flush)
+    (the broker runs timers and jobs)
+    reactor_flush: every dirty connection once -> on_free for the dead
+
+Invariants: reading goes through one arena, so an idle connection holds no buffer; output is collected during a turn and flushed once
+per connection; EPOLLOUT is armed only after EAGAIN; a closed connection stays allocated until the end of the turn, so that
+events and lists of this turn may still point to it. Cost per turn and active connection: one read, at most one write.
+"""
+
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove, memset
+
+from cext.base.buffer cimport buffer_give, buffer_take, buffers_fini, buffers_init
+from cext.base.clock cimport clock_monotonic_ms, clock_wall_s
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        void* ptr
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int ep, int op, int fd, epoll_event* e)
+    int epoll_wait(int ep, epoll_event* events, int n, int timeout_ms)
+    int EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int value, int flags)
+    int EFD_CLOEXEC, EFD_NONBLOCK
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t readv(int fd, const iovec* iov, int n)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct sockaddr:
+        uint16_t sa_family
+    struct sockaddr_storage:
+        uint16_t ss_family
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+    ssize_t recv(int fd, void* p, size_t n, int flags)
+    ssize_t send(int fd, const void* p, size_t n, int flags)
+    ssize_t sendmsg(int fd, const msghdr* m, int flags)
+    int shutdown(int fd, int how)
+    int MSG_NOSIGNAL, SHUT_WR, AF_INET, AF_INET6
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        uint32_t s_addr
+    struct in6_addr:
+        uint8_t s6_addr[16]
+    struct sockaddr_in:
+        uint16_t sin_port
+        in_addr sin_addr
+    struct sockaddr_in6:
+        uint16_t sin6_port
+        in6_addr sin6_addr
+    uint16_t ntohs(uint16_t v)
+
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <sys/socket.h>
+    extern int accept4(int, struct sockaddr *, socklen_t *, int);
+    """
+    int accept4(int fd, sockaddr* a, unsigned int* n, int flags)
+    int SOCK_NONBLOCK, SOCK_CLOEXEC
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char* path, int flags)
+    int O_RDONLY, O_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+    ssize_t c_read "read"(int fd, void* p, size_t n)
+    ssize_t c_write "write"(int fd, const void* p, size_t n)
+
+cdef extern from * nogil:
+    """
+    static const unsigned int mosq_source_wake = 3;     /* SOURCE_WAKE, as epoll's pointer for the wake descriptor */
+    """
+    const unsigned int mosq_source_wake
+
+cdef enum:
+    IDLE_BUFFERS_MAX_BYTES = 16 * 1024 * 1024
+
+
+# ---------------------------------------------------------------- life
+
+cdef int reactor_init(Reactor* r, void* ctx) noexcept nogil:
+    cdef epoll_event e
+    memset(r, 0, sizeof(Reactor))
+    r.ctx = ctx
+    r.ep = epoll_create1(EPOLL_CLOEXEC)
+    r.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    r.spare_fd = c_open("/dev/null", O_RDONLY | O_CLOEXEC)
+    r.arena = <uint8_t*>malloc(ARENA_MARGIN + ARENA_BYTES)
+    if r.ep < 0 or r.wake_fd < 0:
+        return errno
+    if r.arena == NULL:
+        return ENOMEM
+    r.arena += ARENA_MARGIN
+    buffers_init(&r.buffers, IDLE_BUFFERS_MAX_BYTES)
+    e.events = EPOLLIN
+    e.data.ptr = <void*>&mosq_source_wake
+    if epoll_ctl(r.ep, EPOLL_CTL_ADD, r.wake_fd, &e) != 0:
+        return errno
+    r.now_ms = clock_monotonic_ms()
+    r.now_s = clock_wall_s()
+    return 0
+
+
+cdef void reactor_fini(Reactor* r) noexcept nogil:
+    if r.ep >= 0:
+        c_close(r.ep)
+    if r.wake_fd >= 0:
+        c_close(r.wake_fd)
+    if r.spare_fd >= 0:
+        c_close(r.spare_fd)
+    if r.arena != NULL:
+        free(r.arena - ARENA_MARGIN)
+        buffers_fini(&r.buffers)
+    r.ep = r.wake_fd = r.spare_fd = -1
+    r.arena = NULL
+
+
+cdef void reactor_wake(Reactor* r) noexcept nogil:
+    cdef uint64_t one = 1
+    c_write(r.wake_fd, &one, 8)
+
+
+cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil:
+    cdef epoll_event e
+    l.source = SOURCE_LISTENER
+    e.events = EPOLLIN
+    e.data.ptr = l
+    return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, l.fd, &e) != 0 else 0
+
+
+# ---------------------------------------------------------------- the turn
+
+cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
+    cdef epoll_event events[EVENTS_MAX]
+    cdef int i, n
+    cdef uint32_t source
+    cdef uint64_t count
+    if r.ready != NULL or r.dirty != NULL:
+        timeout_ms = 0
+    n = epoll_wait(r.ep, events, EVENTS_MAX, timeout_ms)
+    r.now_ms = clock_monotonic_ms()
+    r.now_s = clock_wall_s()
+    if n < 0:
+        return 0 if errno == EINTR else errno
+    serve_ready(r)
+    for i in range(n):
+        source = (<uint32_t*>events[i].data.ptr)[0]
+        if source == SOURCE_CONN:
+            serve_conn(r, <Conn*>events[i].data.ptr, events[i].events)
+        elif source == SOURCE_LISTENER:
+            serve_listener(r, <Listener*>events[i].data.ptr)
+        else:
+            c_read(r.wake_fd, &count, 8)
+            r.on_wake(r.ctx)
+    return 0
+
+
+cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
+    if c.flags & CONN_CLOSED:
+        return                   # closed earlier in this turn
+    if events & EPOLLOUT:
+        flush(r, c)
+        if c.flags & CONN_CLOSED:
+            return
+    if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+        if not c.flags & (CONN_PAUSED | CONN_READY):
+            read_input(r, c)
+        elif events & (EPOLLHUP | EPOLLERR):
+            r.on_lost(r.ctx, c, 0)
+        elif not c.flags & CONN_DEAF:
+            c.flags |= CONN_DEAF
+            watch(r, c)
+
+
+cdef void serve_ready(Reactor* r) noexcept nogil:
+    cdef Conn* c = r.ready
+    cdef Conn* following
+    r.ready = NULL
+    while c != NULL:
+        following = c.ready_next
+        c.flags &= ~<uint32_t>CONN_READY
+        if c.flags & CONN_CLOSED and not c.flags & CONN_DIRTY:
+            conn_mark_dirty(r, c)
+        if not c.flags & (CONN_CLOSED | CONN_PAUSED):
+            if c.in_buf != NULL:
+                feed_buffered(r, c)
+            if c.flags & CONN_DEAF and not c.flags & (CONN_CLOSED | CONN_PAUSED | CONN_READY):
+                c.flags &= ~<uint32_t>CONN_DEAF
+                watch(r, c)
+        c = following
+
+
+cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
+    cdef sockaddr_storage storage
+    cdef unsigned int size
+    cdef Address a
+    cdef int i, fd
+    for i in range(ACCEPTS_MAX):
+        size = sizeof(storage)
+        fd = accept4(l.fd, <sockaddr*>&storage, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        if fd < 0:
+            if errno == EMFILE or errno == ENFILE:
+                refuse_one(r, l)
+            elif errno == ECONNABORTED or errno == EINTR:
+                continue
+            return
+        r.n_accepted += 1
+        address_read(&storage, &a)
+        r.on_accept(r.ctx, l, fd, &a)
+
+
+cdef void refuse_one(Reactor* r, Listener* l) noexcept nogil:
+    """Out of descriptors: without this the connection would stay in the backlog and the loop would spin on it."""
+    cdef int fd
+    r.on_no_descriptors(r.ctx)
+    if r.spare_fd < 0:
+        return
+    c_close(r.spare_fd)
+    fd = accept4(l.fd, NULL, NULL, SOCK_CLOEXEC)
+    if fd >= 0:
+        c_close(fd)
+    r.spare_fd = c_open("/dev/null", O_RDONLY | O_CLOEXEC)
+
+
+cdef void address_read(sockaddr_storage* storage, Address* a) noexcept nogil:
+    memset(a, 0, sizeof(Address))
+    a.family = <uint8_t>storage.ss_family
+    if storage.ss_family == AF_INET:
+        a.port = ntohs((<sockaddr_in*>storage).sin_port)
+        memcpy(a.ip, &(<sockaddr_in*>storage).sin_addr, 4)
+    elif storage.ss_family == AF_INET6:
+        a.port = ntohs((<sockaddr_in6*>storage).sin6_port)
+        memcpy(a.ip, &(<sockaddr_in6*>storage).sin6_addr, 16)
+
+
+# ---------------------------------------------------------------- connections
+
+cdef int watch(Reactor* r, Conn* c) noexcept nogil:
+    cdef epoll_event e
+    e.events = (0 if c.flags & CONN_DEAF else EPOLLIN) | (EPOLLOUT if c.flags & CONN_BLOCKED else 0)
+    e.data.ptr = c
+    return epoll_ctl(r.ep, EPOLL_CTL_MOD, c.fd, &e)
+
+
+cdef int conn_open(Reactor* r, Conn* c, int fd, Listener* l, const Address* a) noexcept nogil:
+    cdef epoll_event e
+    c.source = SOURCE_CONN
+    c.fd = fd
+    c.listener = l
+    c.address = a[0]
+    e.events = EPOLLIN
+    e.data.ptr = c
+    return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, fd, &e) != 0 else 0
+
+
+cdef void conn_close(Reactor* r, Conn* c) noexcept nogil:
+    if c.flags & CONN_CLOSED:
+        return
+    c.flags |= CONN_CLOSED
+    c_close(c.fd)                # leaves the epoll set with its last descriptor
+    c.fd = -1
+    drop_output(r, c)
+    drop_input(r, c)
+    if not c.flags & CONN_DIRTY:
+        conn_mark_dirty(r, c)    # reactor_flush finds it there and frees it
+
+
+cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil:
+    if c.flags & (CONN_CLOSED | CONN_CLOSING):
+        return
+    c.flags |= CONN_CLOSING
+    c.flags &= ~<uint32_t>(CONN_HUNGRY | CONN_PAUSED)
+    if c.flags & CONN_DEAF:
+        c.flags &= ~<uint32_t>CONN_DEAF
+        watch(r, c)
+    drop_input(r, c)
+    if not c.flags & CONN_DIRTY:
+        conn_mark_dirty(r, c)
+
+
+cdef void conn_mark_dirty(Reactor* r, Conn* c) noexcept nogil:
+    c.flags |= CONN_DIRTY
+    c.dirty_next = r.dirty
+    r.dirty = c
+
+
+cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil:
+    c.flags &= ~<uint32_t>CONN_PAUSED
+    if c.flags & (CONN_READY | CONN_CLOSED):
+        return
+    c.flags |= CONN_READY
+    c.ready_next = r.ready
+    r.ready = c
+
+
+# ---------------------------------------------------------------- input
+
+cdef void drop_input(Reactor* r, Conn* c) noexcept nogil:
+    if c.in_buf != NULL:
+        buffer_give(&r.buffers, c.in_buf, c.in_cap)
+        c.in_buf = NULL
+    c.in_off = c.in_len = c.in_cap = c.in_need = 0
+
+
+cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
+    cdef ssize_t got
+    cdef uint32_t have = c.in_len - c.in_off
+    if have > ARENA_MARGIN or c.in_need > ARENA_MARGIN:
+        read_large(r, c)
+        return
+    got = recv(c.fd, r.arena, ARENA_BYTES, 0)
+    if got <= 0:
+        lost(r, c, got)
+        return
+    r.bytes_in += <uint64_t>got
+    if c.flags & CONN_CLOSING:
+        return                   # read only to let the peer see our end rather than a reset
+    cdef uint8_t* p = r.arena - have
+    if have:
+        memcpy(p, c.in_buf + c.in_off, have)
+        drop_input(r, c)
+    feed(r, c, p, have + <size_t>got)
+
+
+cdef void lost(Reactor* r, Conn* c, ssize_t got) noexcept nogil:
+    if got == 0:
+        r.on_lost(r.ctx, c, 0)
+    elif errno != EAGAIN and errno != EINTR:
+        r.on_lost(r.ctx, c, errno)
+
+
+cdef void feed(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
+    """Input that lies in the arena: what the owner leaves is kept in a buffer of the connection's own."""
+    cdef size_t used = r.on_input(r.ctx, c, p, n)
+    cdef size_t left = n - used
+    if left == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
+        return
+    keep(r, c, p + used, left)
+
+
+cdef void keep(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
+    """Appends to the connection's own buffer."""
+    cdef uint32_t have = c.in_len - c.in_off
+    cdef size_t want = have + n
+    cdef uint32_t cap
+    cdef uint8_t* q
+    if c.in_buf == NULL or c.in_cap - c.in_len < n:
+        q = buffer_take(&r.buffers, want, &cap)
+        if q == NULL:
+            r.on_lost(r.ctx, c, ENOMEM)
+            return
+        if have:
+            memcpy(q, c.in_buf + c.in_off, have)
+        if c.in_buf != NULL:
+            buffer_give(&r.buffers, c.in_buf, c.in_cap)
+        c.in_buf = q
+        c.in_cap = cap
+        c.in_off = 0
+        c.in_len = have
+    memcpy(c.in_buf + c.in_len, p, n)
+    c.in_len += <uint32_t>n
+
+
+cdef int room_for_frame(Reactor* r, Conn* c) noexcept nogil:
+    """Makes the buffer hold the whole unfinished frame; only its first part until so much has really come."""
+    cdef uint32_t have = c.in_len - c.in_off
+    cdef uint32_t want = c.in_need if have >= INPUT_FIRST_BYTES or c.in_need <= INPUT_FIRST_BYTES else INPUT_FIRST_BYTES
+    cdef uint32_t cap
+    cdef uint8_t* q
+    if c.in_cap >= want and c.in_off == 0:
+        return 0
+    if c.in_cap >= want:
+        memmove(c.in_buf, c.in_buf + c.in_off, have)
+    else:
+        q = buffer_take(&r.buffers, want, &cap)
+        if q == NULL:
+            return -1
+        memcpy(q, c.in_buf + c.in_off, have)
+        buffer_give(&r.buffers, c.in_buf, c.in_cap)
+        c.in_buf = q
+        c.in_cap = cap
+    c.in_off = 0
+    c.in_len = have
+    return 0
+
+
+cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
+    """The rest of a large frame goes to where it will stay; what follows it, to the arena, in the same call."""
+    cdef iovec iov[2]
+    cdef ssize_t got
+    cdef size_t first
+    cdef int n_iov = 1
+    if room_for_frame(r, c) != 0:
+        r.on_lost(r.ctx, c, ENOMEM)
+        return
+    first = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
+    iov[0].iov_base = c.in_buf + c.in_len
+    iov[0].iov_len = first
+    if c.in_cap >= c.in_need:
+        iov[1].iov_base = r.arena
+        iov[1].iov_len = ARENA_BYTES
+        n_iov = 2
+    got = readv(c.fd, iov, n_iov)
+    if got <= 0:
+        lost(r, c, got)
+        return
+    r.bytes_in += <uint64_t>got
+    if <size_t>got < first:
+        c.in_len += <uint32_t>got
+        return
+    c.in_len += <uint32_t>first
+    got -= <ssize_t>first
+    if c.in_len < c.in_need:
+        return                   # the first part is full: the next read makes room for all
+    feed_buffered(r, c)
+    if got == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
+        return
+    if c.in_buf != NULL:
+        keep(r, c, r.arena, <size_t>got)
+    elif c.flags & (CONN_PAUSED | CONN_READY):
+        c.in_need = 0
+        keep(r, c, r.arena, <size_t>got)
+    else:
+        feed(r, c, r.arena, <size_t>got)
+
+
+cdef void feed_buffered(Reactor* r, Conn* c) noexcept nogil:
+    cdef uint32_t have = c.in_len - c.in_off
+    cdef size_t used = r.on_input(r.ctx, c, c.in_buf + c.in_off, have)
+    if c.in_buf == NULL:
+        return                   # closed, or stolen
+    c.in_off += <uint32_t>used
+    if c.in_off == c.in_len:
+        drop_input(r, c)
+
+
+cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* cap) noexcept nogil:
+    cdef uint8_t* q = c.in_buf
+    if q == NULL or p != q or c.in_off != 0 or c.in_len != n:
+        return NULL
+    cap[0] = c.in_cap
+    c.in_buf = NULL
+    c.in_len = c.in_cap = c.in_need = 0
+    return q
+
+
+# ---------------------------------------------------------------- output
+
+cdef inline void append(Conn* c, Seg* s) noexcept nogil:
+    s.next = NULL
+    if c.out_tail == NULL:
+        c.out_head = s
+    else:
+        c.out_tail.next = s
+    c.out_tail = s
+
+
+cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
+    """The first piece of a turn is small (most turns send little); a busy connection gets larger ones."""
+    cdef uint32_t cap
+    cdef size_t want = 2048 if c.out_bytes < 1024 else 16384 if c.out_bytes < 32768 else 65536
+    if want < n + sizeof(Seg):
+        want = n + sizeof(Seg)
+    cdef uint8_t* p = buffer_take(&r.buffers, want, &cap)
+    if p == NULL:
+        return NULL
+    cdef Seg* s = <Seg*>p
+    s.p = p + sizeof(Seg)
+    s.len = s.off = 0
+    s.cap = cap - <uint32_t>sizeof(Seg)
+    s.buffer_cap = cap
+    s.ref = NULL
+    append(c, s)
+    return <uint8_t*>s.p
+
+
+cdef int conn_lend(Reactor* r, Conn* c, const uint8_t* p, uint32_t n, void* ref) noexcept nogil:
+    cdef Seg* s = <Seg*>malloc(sizeof(Seg))
+    if s == NULL:
+        return -1
+    s.p = p
+    s.len = s.cap = n
+    s.off = s.buffer_cap = 0
+    s.ref = ref
+    append(c, s)
+    c.out_bytes += n
+    r.unsent_bytes += n
+    if not c.flags & CONN_DIRTY:
+        conn_mark_dirty(r, c)
+    return 0
+
+
+cdef inline void seg_free(Reactor* r, Seg* s) noexcept nogil:
+    if s.ref != NULL:
+        r.release(r.ctx, s.ref)
+        free(s)
+    else:
+        buffer_give(&r.buffers, s, s.buffer_cap)
+
+
+cdef void drop_output(Reactor* r, Conn* c) noexcept nogil:
+    cdef Seg* s = c.out_head
+    cdef Seg* following
+    while s != NULL:
+        following = s.next
+        seg_free(r, s)
+        s = following
+    r.unsent_bytes -= c.out_bytes
+    c.out_head = c.out_tail = NULL
+    c.out_bytes = 0
+
+
+cdef ssize_t send_some(Conn* c) noexcept nogil:
+    cdef iovec iov[IOV_MAX_USED]
+    cdef msghdr m
+    cdef int n = 0
+    cdef Seg* s = c.out_head
+    if s.next == NULL:
+        return send(c.fd, s.p + s.off, s.len - s.off, MSG_NOSIGNAL)
+    while s != NULL and n < IOV_MAX_USED:
+        iov[n].iov_base = <void*>(s.p + s.off)
+        iov[n].iov_len = s.len - s.off
+        n += 1
+        s = s.next
+    memset(&m, 0, sizeof(m))
+    m.msg_iov = iov
+    m.msg_iovlen = n
+    return sendmsg(c.fd, &m, MSG_NOSIGNAL)
+
+
+cdef void flush(Reactor* r, Conn* c) noexcept nogil:
+    cdef ssize_t sent
+    cdef Seg* s
+    cdef uint32_t left
+    while c.out_head != NULL:
+        sent = send_some(c)
+        if sent < 0:
+            if errno == EINTR:
+                continue
+            if errno == EAGAIN or errno == ENOBUFS:
+                block(r, c)
+            else:
+                r.on_lost(r.ctx, c, errno)
+            return
+        r.bytes_out += <uint64_t>sent
+        c.out_bytes -= <uint32_t>sent
+        r.unsent_bytes -= <uint64_t>sent
+        while c.out_head != NULL:
+            s = c.out_head
+            left = s.len - s.off
+            if <size_t>sent < left:
+                s.off += <uint32_t>sent
+                break
+            sent -= left
+            c.out_head = s.next
+            if s.next == NULL:
+                c.out_tail = NULL
+            seg_free(r, s)
+    if c.flags & CONN_BLOCKED:
+        c.flags &= ~<uint32_t>CONN_BLOCKED
+        watch(r, c)
+    if c.flags & CONN_CLOSING:
+        end_output(r, c)
+    elif c.flags & CONN_HUNGRY:
+        c.flags &= ~<uint32_t>CONN_HUNGRY
+        r.on_drained(r.ctx, c)
+
+
+cdef void conn_flush(Reactor* r, Conn* c) noexcept nogil:
+    if not c.flags & (CONN_CLOSED | CONN_BLOCKED):
+        flush(r, c)
+
+
+cdef void block(Reactor* r, Conn* c) noexcept nogil:
+    if not c.flags & CONN_BLOCKED:
+        c.flags |= CONN_BLOCKED
+        watch(r, c)
+
+
+cdef void end_output(Reactor* r, Conn* c) noexcept nogil:
+    """All is sent. A close with unread input would reset the connection and destroy what the peer has not read yet, so
+    our side is shut and the peer's end awaited; the owner sets the deadline."""
+    if c.flags & CONN_SHUT:
+        return
+    c.flags |= CONN_SHUT
+    shutdown(c.fd, SHUT_WR)
+
+
+cdef void reactor_flush(Reactor* r) noexcept nogil:
+    cdef Conn* c = r.dirty
+    cdef Conn* following
+    cdef Conn* dead = NULL
+    r.dirty = NULL
+    while c != NULL:
+        following = c.dirty_next
+        c.flags &= ~<uint32_t>CONN_DIRTY
+        if not c.flags & CONN_CLOSED and not c.flags & CONN_BLOCKED:
+            flush(r, c)
+        if c.flags & CONN_CLOSED and not c.flags & (CONN_DIRTY | CONN_READY):    # serve_ready brings the ready ones back
+            c.dirty_next = dead
+            dead = c
+        c = following
+    while dead != NULL:
+        following = dead.dirty_next
+        r.on_free(r.ctx, dead)
+        dead = following

@@ -1,0 +1,37 @@
+# A message: topic, forwardable properties and payload, stored once and shared by reference.
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from cext.base.buffer cimport Buffers
+from cext.base.view cimport View
+
+ctypedef struct Message:
+    uint32_t refs
+    uint8_t qos                 # as published
+    uint8_t retain
+    uint8_t big                 # backing is a buffer of Buffers (a large frame that was taken over), else bytes follow the struct
+    uint8_t reserved
+    uint64_t expires_ms         # monotonic; 0: never
+    uint8_t* backing
+    uint32_t backing_cap
+    uint32_t bytes              # what it is accounted as: topic + properties + payload
+    View topic
+    View props                  # encoded, forwardable (v5); empty else
+    View payload
+
+ctypedef struct Messages:       # the store's counters
+    uint64_t count
+    uint64_t bytes
+
+# A copy of the three parts. refs is 1. NULL: no memory.
+cdef Message* message_new(Messages* store, View topic, View props, View payload) noexcept nogil
+# A message that takes over `backing` (from buffer_take), into which its payload already points; topic and props are copied.
+cdef Message* message_new_big(Messages* store, View topic, View props, View payload, uint8_t* backing, uint32_t cap) noexcept nogil
+cdef void message_free(Messages* store, Buffers* buffers, Message* m) noexcept nogil
+
+cdef inline Message* message_ref(Message* m) noexcept nogil:
+    m.refs += 1
+    return m
+
+cdef inline void message_unref(Messages* store, Buffers* buffers, Message* m) noexcept nogil:
+    m.refs -= 1
+    if m.refs == 0:
+        message_free(store, buffers, m)

@@ -1,0 +1,63 @@
+# A session's outgoing deliveries: one queue, one progress. See queue.pyx.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.session.message cimport Message
+
+cdef enum:
+    # the state of a delivery
+    D_WAITING = 0               # never sent
+    D_SENT = 1                  # PUBLISH sent: awaits PUBACK (QoS 1) or PUBREC (QoS 2)
+    D_RELEASED = 2              # PUBREL sent: awaits PUBCOMP
+    D_DONE = 3                  # nothing is owed: a hole until the floor passes it
+
+ctypedef struct Delivery:       # 16 bytes
+    Message* message            # NULL once D_RELEASED or D_DONE
+    uint32_t sub_id             # 0: none
+    uint16_t pid                # of a QoS 0 delivery: that of the one before it
+    uint8_t qos                 # with DELIVERY_RETAIN
+    uint8_t state
+
+cdef enum:
+    DELIVERY_RETAIN = 0x80      # in Delivery.qos
+
+ctypedef struct Queue:
+    Delivery* ring              # capacity mask + 1; NULL while nothing was ever owed
+    uint32_t mask
+    uint32_t floor              # position of the lowest delivery not done
+    uint32_t next               # position of the next one to send in this connection
+    uint32_t tail               # position after the last
+    uint32_t inflight           # sent in this connection and not done
+    uint32_t pending            # all that are not done
+    uint16_t last_pid
+    uint16_t reserved
+    uint64_t waiting_bytes      # messages held by deliveries in [next, tail)
+    uint64_t inflight_bytes     # messages held by deliveries in [floor, next)
+
+cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
+    return &q.ring[position & q.mask]
+
+cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
+    return q.tail - q.next
+
+# Appends; the message's reference is taken over. NULL: no memory (the reference stays the caller's).
+cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
+# The delivery in [floor, next) with this packet id in one of the states D_SENT, D_RELEASED; NULL: none.
+cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil
+# Marks one of [floor, next) as done (its message must have been released by the caller) and lets the floor advance.
+cdef void queue_done(Queue* q, Delivery* d) noexcept nogil
+# The connection is gone or new: all that is not done is to be sent again from the floor, in order.
+cdef void queue_rewind(Queue* q) noexcept nogil
+cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages must have been released
+
+# Packet ids received at QoS 2 and not yet released by PUBREL [v5 4.3.3]
+ctypedef struct PidSet:
+    uint16_t* few               # up to PIDS_FEW, unordered
+    uint8_t* many               # bitmap of 65536 bits, once there were more
+    uint32_t n
+
+cdef enum:
+    PIDS_FEW = 64
+
+cdef int pids_add(PidSet* s, uint16_t pid) noexcept nogil        # 1: added; 0: was there; -1: no memory
+cdef bint pids_remove(PidSet* s, uint16_t pid) noexcept nogil    # was it there?
+cdef bint pids_has(PidSet* s, uint16_t pid) noexcept nogil
+cdef void pids_fini(PidSet* s) noexcept nogil

@@ -1,0 +1,54 @@
+# A session: what outlives a connection [v5 4.1]. And the table of sessions by client id.
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer
+from cext.session.message cimport Message
+from cext.session.queue cimport PidSet, Queue
+from cext.topic.index cimport Owner
+
+cdef enum:
+    EXPIRY_NEVER = 0xFFFFFFFFu  # [v5 3.1.2.11.2]
+
+cdef enum:
+    SESSION_ENDED = 1           # no longer in the table; its subscriptions are being removed in slices
+    SESSION_DROPPING = 2        # in a drop episode: "Outgoing messages are being dropped" was logged
+    SESSION_TRUSTED = 4         # of the embedding process: no ACL
+
+ctypedef struct Session:
+    Session* hash_next
+    uint64_t hash
+    void* client                # the broker's client while connected, else NULL
+    Owner owner                 # its subscriptions
+    Timer timer                 # offline: will delay or expiry, whichever is due first
+    Queue queue
+    PidSet received             # inbound QoS 2
+    Message* will               # a delayed will, waiting
+    uint64_t will_due_ms
+    uint64_t ends_ms            # offline: when it expires; 0: never
+    uint32_t expiry_s           # EXPIRY_NEVER: never
+    uint32_t flags
+    uint16_t jobs               # jobs that point here: it is freed when they are done
+    uint16_t id_len
+    char* username              # owned; the ACL asks for it also while the client is offline
+    uint8_t client_id[1]        # id_len bytes, then a zero
+
+ctypedef struct Sessions:
+    Session** buckets           # two tables while growing: bounded work per operation
+    uint32_t mask
+    Session** old
+    uint32_t old_mask
+    uint32_t moved              # old buckets moved so far
+    uint32_t count
+    const HashKey* key
+
+cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil
+cdef void sessions_fini(Sessions* t) noexcept nogil             # the sessions themselves must have been freed
+cdef Session* sessions_find(Sessions* t, View client_id) noexcept nogil
+cdef Session* session_new(Sessions* t, View client_id) noexcept nogil          # not yet in the table; NULL: no memory
+cdef void session_free(Session* s) noexcept nogil               # the memory only
+cdef int sessions_add(Sessions* t, Session* s) noexcept nogil
+cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil
+# Walk that visits each session once while the table does not change
+cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil
+cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil

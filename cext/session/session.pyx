@@ -1,0 +1,145 @@
+"""Sessions and their table. Knows client ids and what a session holds; not packets, not sockets, not who routes to it.
+
+The table is a chained hash with a keyed hash; it doubles incrementally: every add or find moves a few buckets of the old table, so
+that no operation pauses for the whole. One allocation per session, the client id at its end.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from cext.base.hash cimport HashKey, hash_bytes
+from cext.base.view cimport View
+from cext.session.queue cimport pids_fini, queue_fini
+
+cdef enum:
+    BUCKETS_MIN = 1024
+    MOVE_PER_STEP = 4
+
+
+cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil:
+    memset(t, 0, sizeof(Sessions))
+    t.key = key
+    t.buckets = <Session**>calloc(BUCKETS_MIN, sizeof(Session*))
+    t.mask = BUCKETS_MIN - 1
+    return 0 if t.buckets != NULL else -1
+
+
+cdef void sessions_fini(Sessions* t) noexcept nogil:
+    free(t.buckets)
+    free(t.old)
+    t.buckets = t.old = NULL
+
+
+cdef void move_some(Sessions* t) noexcept nogil:
+    cdef int i
+    cdef Session* s
+    cdef Session* following
+    for i in range(MOVE_PER_STEP):
+        s = t.old[t.moved]
+        t.old[t.moved] = NULL
+        while s != NULL:
+            following = s.hash_next
+            s.hash_next = t.buckets[s.hash & t.mask]
+            t.buckets[s.hash & t.mask] = s
+            s = following
+        t.moved += 1
+        if t.moved > t.old_mask:
+            free(t.old)
+            t.old = NULL
+            return
+
+
+cdef void maybe_grow(Sessions* t) noexcept nogil:
+    cdef Session** buckets
+    if t.old != NULL or t.count <= t.mask or t.mask >= 0x7FFFFFFF:
+        return
+    buckets = <Session**>calloc(<size_t>(t.mask + 1) * 2, sizeof(Session*))
+    if buckets == NULL:
+        return                   # longer chains, nothing worse
+    t.old = t.buckets
+    t.old_mask = t.mask
+    t.moved = 0
+    t.buckets = buckets
+    t.mask = t.mask * 2 + 1
+
+
+cdef inline Session** bucket_of(Sessions* t, uint64_t hash) noexcept nogil:
+    if t.old != NULL and (hash & t.old_mask) >= t.moved:
+        return &t.old[hash & t.old_mask]
+    return &t.buckets[hash & t.mask]
+
+
+cdef Session* sessions_find(Sessions* t, View id) noexcept nogil:
+    cdef uint64_t hash = hash_bytes(t.key, id.p, id.n)
+    if t.old != NULL:
+        move_some(t)
+    cdef Session* s = bucket_of(t, hash)[0]
+    while s != NULL:
+        if s.hash == hash and s.id_len == id.n and memcmp(s.client_id, id.p, id.n) == 0:
+            return s
+        s = s.hash_next
+    return NULL
+
+
+cdef Session* session_new(Sessions* t, View id) noexcept nogil:
+    cdef Session* s = <Session*>calloc(1, sizeof(Session) + id.n)
+    if s == NULL:
+        return NULL
+    s.hash = hash_bytes(t.key, id.p, id.n)
+    s.id_len = <uint16_t>id.n
+    memcpy(s.client_id, id.p, id.n)
+    return s
+
+
+cdef void session_free(Session* s) noexcept nogil:
+    queue_fini(&s.queue)
+    pids_fini(&s.received)
+    free(s.username)
+    free(s)
+
+
+cdef int sessions_add(Sessions* t, Session* s) noexcept nogil:
+    if t.old != NULL:
+        move_some(t)
+    maybe_grow(t)
+    cdef Session** bucket = bucket_of(t, s.hash)
+    s.hash_next = bucket[0]
+    bucket[0] = s
+    t.count += 1
+    return 0
+
+
+cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil:
+    cdef Session** at = bucket_of(t, s.hash)
+    while at[0] != NULL and at[0] != s:
+        at = &at[0].hash_next
+    if at[0] == s:
+        at[0] = s.hash_next
+        s.hash_next = NULL
+        t.count -= 1
+
+
+cdef Session* walk(Sessions* t, uint64_t* at) noexcept nogil:
+    cdef uint64_t i = at[0]
+    cdef uint64_t n_old = <uint64_t>t.old_mask + 1 if t.old != NULL else 0
+    cdef Session* s = NULL
+    while i < n_old + t.mask + 1:
+        s = t.old[i] if i < n_old else t.buckets[i - n_old]
+        if s != NULL:
+            break
+        i += 1
+    at[0] = i
+    return s
+
+
+cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil:
+    at[0] = 0
+    return walk(t, at)
+
+
+cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil:
+    if s.hash_next != NULL:
+        return s.hash_next
+    at[0] += 1
+    return walk(t, at)
