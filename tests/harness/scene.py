@@ -63,6 +63,8 @@ class Scene:
         self.wires: dict[str, Wire] = {}
         self.bound: dict[str, int] = {}
         self._mids = itertools.count(1001)
+        self.alias_max: dict[str, int] = {}
+        self._aliases: dict[str, dict[int, str]] = {}
 
     def play(self, steps: Steps) -> None:
         at, step = 0, None
@@ -82,8 +84,22 @@ class Scene:
     def open(self, actor: str, level: int | None = None) -> Wire:
         if actor in self.wires:
             self.wires[actor].close()
+        self.alias_max[actor] = 0
+        self._aliases[actor] = {}
         self.wires[actor] = Wire(self.port, level or self.level)
         return self.wires[actor]
+
+    def read(self, actor: str, timeout_s: float | None = None) -> Received:
+        """The next packet, with a topic alias (which the broker may use or not, up to our maximum) already resolved."""
+        got = self.wire(actor).read_packet(timeout_s)
+        alias = dict(got.props).get(P.TOPIC_ALIAS) if isinstance(got, Publish) else None
+        if not isinstance(got, Publish) or not isinstance(alias, int):
+            return got
+        assert 0 < alias <= self.alias_max[actor], f"alias {alias}, allowed are {self.alias_max[actor]}: {got}"
+        if got.topic:
+            self._aliases[actor][alias] = got.topic
+        topic = self._aliases[actor].get(alias, "(unknown alias)")
+        return replace(got, topic=topic, props=tuple(p for p in got.props if p[0] != P.TOPIC_ALIAS))
 
     def next_mid(self) -> int:
         return next(self._mids)
@@ -115,7 +131,7 @@ class Scene:
         return same
 
     def expect(self, actor: str, want: Packet, timeout_s: float | None = None) -> Received:
-        got = self.wire(actor).read_packet(timeout_s)
+        got = self.read(actor, timeout_s)
         assert self.agrees(want, got), f"\n got {got}\nwant {self.fill(want)}"
         return got
 
@@ -172,6 +188,7 @@ class Actor:
 
         def act(s: Scene) -> None:
             wire = s.open(self.name, level)
+            s.alias_max[self.name] = cast(int, dict(props).get(P.TOPIC_ALIAS_MAXIMUM, 0))
             wire.send(s.fill(ask))
             got = wire.read_packet()
             assert isinstance(got, Connack), got
@@ -264,6 +281,19 @@ class Actor:
 
         return self._step("leaves", hex(rc), act)
 
+    def leaves_unread(self) -> Step:
+        """DISCONNECT, and whatever still arrives before the end is thrown away."""
+
+        def act(s: Scene) -> None:
+            s.wire(self.name).send(Disconnect())
+            while s.wire(self.name).read_frame() is not None:
+                pass
+
+        return self._step("leaves_unread", "", act)
+
+    def sends_connect(self, props: Props = (), **more: Any) -> Step:
+        return self.sends(Connect(f"~{self.name}", props=props, **more))
+
     # -- packets
 
     def sends(self, *packets: Packet) -> Step:
@@ -289,12 +319,21 @@ class Actor:
         def act(s: Scene) -> None:
             left = list(packets)
             while left:
-                got = s.wire(self.name).read_packet()
+                got = s.read(self.name)
                 match = next((w for w in left if s.agrees(w, got)), None)
                 assert match is not None, f"\n got {got}\nwant one of {s.fill(tuple(left))}"
                 left.remove(match)
 
         return self._step("gets_any", packets, act)
+
+    def gets_until(self, last: Packet, allowed: tuple[Packet, ...]) -> Step:
+        """`last`, with none but these before it."""
+
+        def act(s: Scene) -> None:
+            while not s.agrees(last, got := s.read(self.name)):
+                assert any(s.agrees(one, got) for one in allowed), got
+
+        return self._step("gets_until", last, act)
 
     def gets_raw(self, raw: bytes) -> Step:
         return self._step("gets_raw", raw.hex(" "), lambda s: s.wire(self.name).expect(raw))
@@ -362,7 +401,7 @@ class Actor:
 
         def act(s: Scene) -> None:
             wire = s.wire(self.name)
-            got = wire.read_packet()
+            got = s.read(self.name)
             assert isinstance(got, Publish), got
             want = Publish(topic, payload, qos, got.mid, retain, dup, props)
             assert s.agrees(want, got), f"\n got {got}\nwant {s.fill(want)}"

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
 from tests.harness import packets
 from tests.harness.packets import Packet, Pingreq, Pingresp, Received
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
 
 
 class Wire:
