@@ -8,17 +8,18 @@ A packet id written as a name is bound by the first packet that carries it, and 
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 from tests.harness.packets import (
-    V5, Auth, Connack, Connect, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe,
-    Unsuback, Unsubscribe, Will,
+    V5, Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe,
+    Unsuback, Unsubscribe, Will, decode,
 )  # fmt: skip
 from tests.harness.properties import P, Props
-from tests.harness.wire import Wire
+from tests.harness.wire import TIMEOUT_S, Wire
 
 _prefixes = itertools.count(1)
 NO_MATCH = 0x10
@@ -232,6 +233,38 @@ class Actor:
 
         return self._step("rejected", [hex(c) for c in codes], act)
 
+    def rejected_or_closed(self, *codes: int) -> Step:
+        """No service: closed at once, or after a refusing CONNACK (any in 3.x, one of these codes in 5.0)."""
+
+        def act(s: Scene) -> None:
+            wire = s.wire(self.name)
+            raw = wire.read_frame()
+            if raw is not None:
+                got = decode(wire.level, raw)
+                assert isinstance(got, Connack) and got.rc and (wire.level < V5 or got.rc in codes), got
+                wire.expect_closed()
+
+        return self._step("rejected_or_closed", [hex(c) for c in codes], act)
+
+    def until_connected(self) -> Step:
+        """Tries again until the broker has noticed that there is room."""
+
+        def act(s: Scene) -> None:
+            deadline = time.monotonic() + TIMEOUT_S
+            while True:
+                wire = s.open(self.name)
+                try:
+                    wire.send(s.fill(Connect(f"~{self.name}")))
+                    raw = wire.read_frame()
+                except OSError:
+                    raw = None
+                if raw is not None and raw[3] == 0:
+                    return
+                assert time.monotonic() < deadline, raw
+                time.sleep(0.02)
+
+        return self._step("until_connected", "", act)
+
     def ends(self, *codes: int) -> Step:
         """The broker ends it: 5.0 is told why by a DISCONNECT with one of these codes, 3.x is just closed."""
 
@@ -245,6 +278,30 @@ class Actor:
             wire.expect_closed()
 
         return self._step("ends", [hex(c) for c in codes], act)
+
+    def ends_or_suback(self, mid: int, *codes: int) -> Step:
+        """A filter that no standard allows: the connection ends, or this one filter is refused in the SUBACK."""
+        return self._refusal(Suback(mid, (codes[0],)), 0x80, codes)
+
+    def ends_or_unsuback(self, mid: int, *codes: int) -> Step:
+        return self._refusal(Unsuback(mid, (codes[0],)), None, codes)
+
+    def _refusal(self, ack: Suback, code3: int | None, codes: tuple[int, ...]) -> Step:
+        def act(s: Scene) -> None:
+            wire = s.wire(self.name)
+            raw = wire.read_frame()
+            if raw is None:
+                assert wire.level < V5, "5.0 is told why"
+                return
+            got = decode(wire.level, raw)
+            if isinstance(got, Suback):
+                want = ack if wire.level >= V5 or code3 is None else replace(ack, codes=(code3,))
+                assert s.agrees(want, got), f"\n got {got}\nwant {want}"
+                return
+            assert isinstance(got, Disconnect) and got.rc in codes, got
+            wire.expect_closed()
+
+        return self._step("ends or refuses", ack, act)
 
     def closed(self, timeout_s: float | None = None) -> Step:
         return self._step("closed", "", lambda s: s.wire(self.name).expect_closed(timeout_s))
@@ -414,6 +471,64 @@ class Actor:
                 wire.send(Pubcomp(got.mid))
 
         return self._step("receives", (topic, payload[:40], qos), act)
+
+    def awaits_retained(self, topic: str, pattern: bytes, timeout_s: float = 4.0) -> Step:
+        """The topic's retained value, or the first one that is published, looks like this."""
+
+        def act(s: Scene) -> None:
+            got = s.wire(self.name).read_packet(timeout_s)
+            assert isinstance(got, Publish) and got.topic == topic, got
+            assert re.fullmatch(pattern, got.payload), got
+
+        return self._step("awaits_retained", topic, act)
+
+    def awaits_change(self, topic: str, other: Actor) -> Step:
+        """A gauge changes while another client comes and goes."""
+
+        def act(s: Scene) -> None:
+            wire, seen = s.wire(self.name), set()
+            for _ in range(8):
+                other.connects().act(s)
+                got = wire.read_packet(4.0)
+                assert isinstance(got, Publish) and got.topic == topic, got
+                seen.add(int(got.payload))
+                other.leaves().act(s)
+                if len(seen) > 1:
+                    return
+            raise AssertionError(f"always the same: {seen}")
+
+        return self._step("awaits_change", topic, act)
+
+    def receives_merged(self, topic: str, payload: bytes, qos: int, idents: set[int]) -> Step:
+        """One QoS 1 or 2 copy that carries just these subscription identifiers."""
+
+        def check(got: Received) -> bool:
+            assert isinstance(got, Publish)
+            found = [value for ident, value in got.props if ident == P.SUBSCRIPTION_ID]
+            assert (got.qos, got.payload, set(found), len(found)) == (qos, payload, idents, len(idents)), got
+            return True
+
+        return self.checks(check, f"{topic} {idents}")
+
+    def shares(self, other: Actor, payloads: list[bytes], fair: bool = False) -> Step:
+        """Each of these payloads came to exactly one of two members of a group, to each in order."""
+
+        def act(s: Scene) -> None:
+            seen: list[list[bytes]] = []
+            for member in (self.name, other.name):
+                wire, mine = s.wire(member), []
+                wire.send(Pingreq())
+                while not isinstance(got := wire.read_packet(), Pingresp):
+                    assert isinstance(got, Publish), got
+                    mine.append(got.payload)
+                    if got.qos:
+                        wire.send(Puback(got.mid))
+                assert mine == [p for p in payloads if p in mine], f"out of order: {mine}"
+                seen.append(mine)
+            assert sorted(seen[0] + seen[1]) == sorted(payloads), seen
+            assert not fair or min(len(part) for part in seen) > 0, f"one member gets all: {seen}"
+
+        return self._step("shares", other.name, act)
 
 
 def void(_: object) -> None:

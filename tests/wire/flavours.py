@@ -33,7 +33,6 @@ FLAVOURS: dict[str, str] = {
     "no-duplicates": "allow_duplicate_messages false\n",
     "upgrade-qos": "upgrade_outgoing_qos true\n",
     "receive-maximum": "receive_maximum_policy disconnect\nmax_inflight_messages 2\n",
-    "mount": _LISTENER + "mount_point root/\n",
     "acl": "acl_file {dir}/acl\n",
     "acl-refuse": "acl_file {dir}/acl\nacl_refuse_subscribe true\n",
     "one-client": "sys_interval 0\n# a process of its own\n",
