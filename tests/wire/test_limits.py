@@ -30,7 +30,7 @@ LIMITS = [
 # These count every client of their broker, so each is the only case of its flavour.
 ALONE = [
     Case("max-connections", "[max_connections]", V45, "connections-2",
-         [A.until_connected(), B.until_connected(), C.opens(), C.sends_connect(), C.rejected_or_closed(0x88, 0x89, 0x97), B.leaves(), C.until_connected(), A.quiet()]),
+         [A.until_connected(), B.until_connected(), C.opens(), C.sends_connect(), C.rejected_or_closed(0x88, 0x89, 0x97), B.leaves(), C.until_connected(), A.quiet()], differs="2.0.11 miscounts after a connection that ended before its CONNECT"),
     Case("global-max-connections", "[global_max_connections]", V45, "global-connections-2",
          [A.until_connected(), B.until_connected(), C.opens(), C.sends_connect(), C.rejected_or_closed(0x88, 0x89, 0x97), B.leaves(), C.until_connected(), A.quiet()],
          differs="new in 2.1"),
