@@ -13,9 +13,9 @@ ctypedef struct Connack:
     uint8_t session_present
     uint8_t rc                  # v5: a reason code; 3.x: a CONNACK3_ code
     # v5 and accepted only (rc < 0x80), written in this order (byte-exact with Mosquitto 2.1):
-    uint16_t alias_max          # Topic Alias Maximum, left out when 0
     uint16_t server_keep_alive  # with has_server_keep_alive
     uint8_t has_server_keep_alive
+    uint16_t alias_max          # Topic Alias Maximum, left out when 0
     View assigned_client_id     # left out when empty
     uint8_t has_session_expiry  # with session_expiry: when the server uses another value than asked for
     uint32_t session_expiry
@@ -56,5 +56,5 @@ ctypedef struct PublishHead:
 # what a frame can carry (268,435,455) gives 0.
 cdef uint32_t publish_head_size(const PublishHead* h, uint32_t* remaining) noexcept nogil
 # Writes the head. *pid_at (may be NULL) gets the offset of the packet id from `out`, so that copies of one encoding can be patched.
-# Order of v5 properties: forwarded ones, subscription ids, message expiry, topic alias (as Mosquitto 2.1 writes them; check).
+# Order of v5 properties: forwarded ones, message expiry, topic alias, subscription ids (as Mosquitto 2.1 writes them).
 cdef uint8_t* publish_head_put(uint8_t* out, const PublishHead* h, uint32_t remaining, uint32_t* pid_at) noexcept nogil

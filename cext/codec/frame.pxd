@@ -35,7 +35,21 @@ ctypedef struct Frame:
 # Looks at the n bytes at p. Returns 1: *out is a complete frame; 0: more bytes are needed (out.total_len is
 # set once the header is complete); else the reason code: RC_MALFORMED for a 5th length byte,
 # RC_PACKET_TOO_LARGE when total_len > packet_max (packet_max 0: no limit).
-cdef int frame_next(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil
+cdef int frame_next_long(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil
+
+cdef inline int frame_next(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil:
+    # Most frames have one length byte: those are cut here, in the caller, all else in frame_next_long.
+    cdef uint32_t total
+    if n >= 2 and p[1] < 128:
+        total = 2 + <uint32_t>p[1]
+        out.total_len = total
+        if packet_max == 0 or total <= packet_max:
+            out.first = p[0]
+            out.start = p
+            out.body = p + 2
+            out.body_len = total - 2
+            return n >= total
+    return frame_next_long(p, n, packet_max, out)
 
 cdef inline uint32_t varint_size(uint32_t v) noexcept nogil:
     return 1 if v < 128 else 2 if v < 16384 else 3 if v < 2097152 else 4

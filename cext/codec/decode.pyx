@@ -1,0 +1,428 @@
+# Decoders: one per packet that a client may send. Sans-IO: a frame in, a struct of views into it out, or the reason code
+# that the standard names. Knows what may stand in a packet; does not know topics, sessions, limits or what went before.
+# Invariant: every byte of the frame is accounted for; nothing outside of it is read. Cost: linear; no allocation.
+#
+# Where Mosquitto 2.1 differs (it ends the client all the same):
+#   - SUBSCRIBE with QoS 3, with Retain Handling 3 or without a filter, UNSUBSCRIBE without a filter: Protocol Error, as
+#     [v5 3.8.3-2, 3.10.3-2, 3.8.3.1] say; Mosquitto: Malformed.
+#   - wrong flags of PUBREL and DISCONNECT, bytes after DISCONNECT: Malformed [v5 2.1.3-1]; Mosquitto: Protocol Error.
+#   - reason codes of DISCONNECT are checked [v5 3.14.2-1]; Mosquitto takes any.
+#   - a client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85. One empty AUTH is Success, which only servers send.
+#   - level 0x85 (bridge bit with 5.0) is an unknown level; Mosquitto goes astray in its properties.
+# As Mosquitto does where the standard leaves it open: packet id 0 is a Protocol Error, in (UN)SUBSCRIBE Malformed.
+# 3.1 has no reserved flags ("not used") and its SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP [v3.1 2.1].
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcmp
+from cext.base.view cimport View
+from cext.codec.frame cimport (
+    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5)
+from cext.codec.properties cimport IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has
+from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR, RC_UNSUPPORTED_PROTOCOL_VERSION
+from cext.codec.utf8 cimport utf8_check
+
+cdef extern from *:
+    """
+    /* Flags that the fixed header must carry [v5 2.1.3] (PUBLISH: mosq_publish_flags_bad), and those that 3.1 ignores. */
+    static const unsigned char mosq_flags_must[16] = { [6] = 2, [8] = 2, [10] = 2 };
+    static const unsigned char mosq_flags_ignored_31[16] = { [1] = 15, [6] = 15, [8] = 8, [10] = 8, [14] = 15 };
+    /* Bit i: flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
+    #define mosq_publish_flags_bad (1u << 6 | 1u << 7 | 1u << 14 | 1u << 15 | 1u << 8 | 1u << 9)
+    /* Reason codes that a client may send, bit per packet type [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]. */
+    enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, D = 1 << 14, X = 1 << 15 };
+    static const unsigned short mosq_reason_places[256] = {
+        [0x00] = A | R | D, [0x04] = D, [0x10] = A, [0x18] = X, [0x19] = X, [0x80] = A | D, [0x81] = D, [0x82] = D,
+        [0x83] = A | D, [0x87] = A, [0x90] = A | D, [0x91] = A, [0x92] = R, [0x93] = D, [0x94] = D, [0x95] = D, [0x96] = D,
+        [0x97] = A | D, [0x98] = D, [0x99] = A | D
+    };
+    """
+    const uint8_t mosq_flags_must[16]
+    const uint8_t mosq_flags_ignored_31[16]
+    const uint32_t mosq_publish_flags_bad
+    const uint16_t mosq_reason_places[256]
+
+cdef enum:
+    # CONNECT flags [v5 3.1.2.3]
+    C_RESERVED = 0x01
+    C_CLEAN_START = 0x02
+    C_WILL = 0x04
+    C_WILL_QOS = 0x18
+    C_WILL_RETAIN = 0x20
+    C_PASSWORD = 0x40
+    C_USERNAME = 0x80
+
+
+cdef inline bint flags_wrong(const Frame* f, int version) noexcept nogil:
+    cdef int t = f.first >> 4
+    cdef uint8_t wrong = (f.first & 15) ^ mosq_flags_must[t]
+    if wrong == 0:
+        return 0
+    return version != V31 or wrong & ~mosq_flags_ignored_31[t] != 0
+
+
+cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>(p[0] << 8 | p[1])
+
+
+cdef inline bint binary_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
+    # Two bytes of length and that many bytes; 0 when the packet ends before.
+    cdef const uint8_t* at = p[0]
+    if end - at < 2:
+        return 0
+    out.n = be16(at)
+    out.p = at + 2
+    if <uint32_t>(end - out.p) < out.n:
+        return 0
+    p[0] = out.p + out.n
+    return 1
+
+
+cdef inline bint string_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
+    return binary_take(p, end, out) and utf8_check(out.p, out.n) == 0
+
+
+cdef inline void props_none(Props* props) noexcept nogil:
+    props.present = 0
+    props.raw.n = 0
+
+
+cdef inline void view_none(View* v) noexcept nogil:
+    v.p = NULL
+    v.n = 0
+
+
+# CONNECT
+
+cdef int connect_protocol(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
+    # Protocol name and level [v5 3.1.2.1, 3.1.2.2] [v3.1 3.1]: out.version and out.bridge.
+    cdef View name
+    cdef int known
+    cdef uint8_t level
+    if not binary_take(p, end, &name):
+        return RC_MALFORMED
+    if name.n == 4 and memcmp(name.p, b"MQTT", 4) == 0:
+        known = V311
+    elif name.n == 6 and memcmp(name.p, b"MQIsdp", 6) == 0:
+        known = V31
+    else:
+        return RC_PROTOCOL_ERROR
+    if p[0] == end:
+        return RC_MALFORMED
+    level = p[0][0]
+    p[0] += 1
+    out.bridge = level >> 7
+    out.version = level & 0x7F
+    if out.version != known and not (known == V311 and level == V5):
+        out.version = level
+        return RC_UNSUPPORTED_PROTOCOL_VERSION
+    return 0
+
+
+cdef int connect_flags(uint8_t flags, Connect* out) noexcept nogil:
+    cdef uint8_t qos = (flags & C_WILL_QOS) >> 3
+    out.clean_start = (flags & C_CLEAN_START) != 0
+    out.will = (flags & C_WILL) != 0
+    out.will_qos = qos
+    out.will_retain = (flags & C_WILL_RETAIN) != 0
+    out.has_username = (flags & C_USERNAME) != 0
+    out.has_password = (flags & C_PASSWORD) != 0
+    if qos == 3:                                                    # [v5 3.1.2-12] [v3.1.1 3.1.2-14]
+        return RC_MALFORMED
+    if out.version != V31:
+        if flags & C_RESERVED:                                      # [v5 3.1.2-3] [v3.1.1 3.1.2-3]
+            return RC_MALFORMED
+        if not out.will and flags & (C_WILL_QOS | C_WILL_RETAIN):   # [v5 3.1.2-11, -13] [v3.1.1 3.1.2-13, -15]
+            return RC_MALFORMED
+    if out.version != V5 and out.has_password and not out.has_username:     # [v3.1.1 3.1.2-22]
+        return RC_MALFORMED
+    return 0
+
+
+cdef int connect_will(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
+    cdef int rc
+    if not out.will:
+        view_none(&out.will_topic)
+        view_none(&out.will_payload)
+        props_none(&out.will_props)
+        out.will_qos = 0            # 3.1 may carry the bits without the flag
+        out.will_retain = 0
+        return 0
+    if out.version == V5:
+        rc = props_decode(p, end, IN_WILL, &out.will_props)
+        if rc != 0:
+            return rc
+    else:
+        props_none(&out.will_props)
+    if not string_take(p, end, &out.will_topic) or not binary_take(p, end, &out.will_payload):
+        return RC_MALFORMED
+    return 0
+
+
+cdef int connect_credentials(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
+    # [v3.1 3.1]: in 3.1 both may be missing though their flags are set; the remaining length takes precedence.
+    if out.has_username and out.version == V31 and p[0] == end:
+        out.has_username = 0
+    if out.has_password and out.version == V31 and not out.has_username:
+        out.has_password = 0
+    view_none(&out.username)
+    view_none(&out.password)
+    if out.has_username and not string_take(p, end, &out.username):
+        return RC_MALFORMED
+    if out.has_password and out.version == V31 and p[0] == end:
+        out.has_password = 0
+    if out.has_password and not binary_take(p, end, &out.password):
+        return RC_MALFORMED
+    return 0
+
+
+cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef int rc = connect_protocol(&p, end, out)
+    if rc != 0:
+        return rc
+    if flags_wrong(f, out.version) or end - p < 3:
+        return RC_MALFORMED
+    rc = connect_flags(p[0], out)
+    if rc != 0:
+        return rc
+    out.keepalive = be16(p + 1)
+    p += 3
+    if out.version == V5:
+        rc = props_decode(&p, end, T_CONNECT, &out.props)
+        if rc != 0:
+            return rc
+        if props_has(&out.props, P_AUTH_DATA) and not props_has(&out.props, P_AUTH_METHOD):     # [v5 3.1.2.11.10]
+            return RC_PROTOCOL_ERROR
+    else:
+        props_none(&out.props)
+    if not string_take(&p, end, &out.client_id):
+        return RC_MALFORMED
+    rc = connect_will(&p, end, out)
+    if rc == 0:
+        rc = connect_credentials(&p, end, out)
+    if rc == 0 and p != end:
+        rc = RC_MALFORMED
+    return rc
+
+
+# PUBLISH
+
+cdef int publish_props(const uint8_t* p, const uint8_t* end, Publish* out) noexcept nogil:
+    cdef int rc = props_decode(&p, end, T_PUBLISH, &out.props)
+    if rc != 0:
+        return rc
+    if out.topic.n == 0 and not props_has(&out.props, P_TOPIC_ALIAS):     # [v5 3.3.2.1]
+        return RC_PROTOCOL_ERROR
+    out.payload.p = p
+    out.payload.n = <uint32_t>(end - p)
+    return 0
+
+
+cdef int decode_publish(const Frame* f, int version, Publish* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef uint32_t flags = f.first & 15
+    cdef uint32_t qos = flags >> 1 & 3
+    cdef uint32_t head
+    if (mosq_publish_flags_bad >> flags) & 1 or f.body_len < 2:
+        return RC_MALFORMED
+    out.topic.n = be16(p)
+    out.topic.p = p + 2
+    head = 2 + out.topic.n
+    out.qos = <uint8_t>qos
+    out.retain = flags & 1
+    out.dup = <uint8_t>(flags >> 3)
+    out.pid = 0
+    if qos != 0:
+        if f.body_len < head + 2:
+            return RC_MALFORMED
+        out.pid = be16(p + head)
+        if out.pid == 0:                    # [v5 2.2.1-3] [v3.1.1 2.3.1-1]
+            return RC_PROTOCOL_ERROR
+        head += 2
+    elif f.body_len < head:
+        return RC_MALFORMED
+    if utf8_check(out.topic.p, out.topic.n) != 0:
+        return RC_MALFORMED
+    if version == V5:
+        return publish_props(p + head, end, out)
+    props_none(&out.props)
+    out.payload.p = p + head
+    out.payload.n = f.body_len - head
+    return 0
+
+
+# PUBACK, PUBREC, PUBREL, PUBCOMP
+
+cdef inline bint reason_allowed(uint8_t rc, int packet_type) noexcept nogil:
+    return (mosq_reason_places[rc] >> packet_type) & 1
+
+
+cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef int t = f.first >> 4
+    cdef int rc
+    if flags_wrong(f, version) or f.body_len < 2:
+        return RC_MALFORMED
+    out.pid = be16(p)
+    out.rc = 0
+    props_none(&out.props)
+    if out.pid == 0:
+        return RC_PROTOCOL_ERROR
+    if f.body_len == 2:
+        return 0
+    if version != V5:
+        return RC_MALFORMED
+    out.rc = p[2]
+    if not reason_allowed(out.rc, t):
+        return RC_PROTOCOL_ERROR
+    if f.body_len == 3:                     # [v5 3.4.2.2.1]
+        return 0
+    p += 3
+    rc = props_decode(&p, end, t, &out.props)
+    return rc if rc != 0 or p == end else RC_MALFORMED
+
+
+# SUBSCRIBE, UNSUBSCRIBE
+
+cdef int items_head(const Frame* f, int version, Subscribe* out) noexcept nogil:
+    # What both begin with; out.items is the payload.
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef int rc
+    if flags_wrong(f, version) or f.body_len < 2:   # [v5 3.8.1-1, 3.10.1-1] [v3.1.1 3.8.1-1, 3.10.1-1]
+        return RC_MALFORMED
+    out.pid = be16(p)
+    p += 2
+    if out.pid == 0:
+        return RC_MALFORMED
+    if version == V5:
+        rc = props_decode(&p, end, f.first >> 4, &out.props)
+        if rc != 0:
+            return rc
+    else:
+        props_none(&out.props)
+    if p == end and version != V31:                 # [v5 3.8.3-2, 3.10.3-2] [v3.1.1 3.8.3-3, 3.10.3-2]
+        return RC_PROTOCOL_ERROR
+    out.items.p = p
+    out.items.n = <uint32_t>(end - p)
+    return 0
+
+
+cdef int options_check(uint8_t options, const View* topic_filter, int version) noexcept nogil:
+    # The byte after each filter [v5 3.8.3.1] [v3.1.1 3.8.3-4].
+    if version != V5:
+        return RC_MALFORMED if options > 2 else 0
+    if options & 0xC0:                              # [v5 3.8.3-5]
+        return RC_MALFORMED
+    if options & 0x03 == 0x03 or options & 0x30 == 0x30:
+        return RC_PROTOCOL_ERROR
+    if options & 0x04 and topic_filter.n >= 7 and memcmp(topic_filter.p, b"$share/", 7) == 0:   # [v5 3.8.3-4]
+        return RC_PROTOCOL_ERROR
+    return 0
+
+
+cdef int decode_subscribe(const Frame* f, int version, Subscribe* out) noexcept nogil:
+    cdef int rc = items_head(f, version, out)
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef View topic_filter
+    if rc != 0:
+        return rc
+    p = out.items.p
+    end = p + out.items.n
+    while p < end:
+        if not string_take(&p, end, &topic_filter) or p == end:
+            return RC_MALFORMED
+        rc = options_check(p[0], &topic_filter, version)
+        if rc != 0:
+            return rc
+        p += 1
+    return 0
+
+
+cdef int decode_unsubscribe(const Frame* f, int version, Subscribe* out) noexcept nogil:
+    cdef int rc = items_head(f, version, out)
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef View topic_filter
+    if rc != 0:
+        return rc
+    p = out.items.p
+    end = p + out.items.n
+    while p < end:
+        if not string_take(&p, end, &topic_filter):
+            return RC_MALFORMED
+    return 0
+
+
+cdef bint unsubscribe_next(Subscribe* s, View* filter_out) noexcept nogil:
+    cdef const uint8_t* p = s.items.p
+    cdef const uint8_t* end = p + s.items.n
+    if s.items.n == 0:
+        return 0
+    binary_take(&p, end, filter_out)
+    s.items.p = p
+    s.items.n = <uint32_t>(end - p)
+    return 1
+
+
+cdef bint subscribe_next(Subscribe* s, SubscribeItem* out) noexcept nogil:
+    if not unsubscribe_next(s, &out.filter):
+        return 0
+    out.options = s.items.p[0]
+    s.items.p += 1
+    s.items.n -= 1
+    return 1
+
+
+# DISCONNECT, AUTH, PINGREQ
+
+cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef int rc
+    out.rc = 0
+    props_none(&out.props)
+    if flags_wrong(f, version):             # [v5 3.14.1-1] [v3.1.1 3.14.1-1]
+        return RC_MALFORMED
+    if f.body_len == 0:
+        return 0
+    if version != V5:
+        return RC_MALFORMED
+    out.rc = p[0]
+    if not reason_allowed(out.rc, T_DISCONNECT):
+        return RC_PROTOCOL_ERROR
+    if f.body_len == 1:                     # [v5 3.14.2.2.1]
+        return 0
+    p += 1
+    rc = props_decode(&p, end, T_DISCONNECT, &out.props)
+    return rc if rc != 0 or p == end else RC_MALFORMED
+
+
+cdef int decode_auth(const Frame* f, int version, Auth* out) noexcept nogil:
+    cdef const uint8_t* p = f.body
+    cdef const uint8_t* end = p + f.body_len
+    cdef int rc
+    out.rc = 0
+    props_none(&out.props)
+    if version != V5:
+        return RC_PROTOCOL_ERROR
+    if flags_wrong(f, version):             # [v5 3.15.1-1]
+        return RC_MALFORMED
+    if f.body_len != 0:
+        out.rc = p[0]
+    if not reason_allowed(out.rc, T_AUTH):
+        return RC_PROTOCOL_ERROR
+    p += 1
+    rc = props_decode(&p, end, T_AUTH, &out.props)
+    if rc == 0 and p != end:
+        rc = RC_MALFORMED
+    if rc == 0 and not props_has(&out.props, P_AUTH_METHOD):    # [v5 3.15.2.2.2]
+        rc = RC_PROTOCOL_ERROR
+    return rc
+
+
+cdef int decode_empty(const Frame* f) noexcept nogil:
+    return RC_MALFORMED if f.first & 15 or f.body_len != 0 else 0

@@ -1,0 +1,84 @@
+# UTF-8 as MQTT wants it. Knows code points, not topics. Linear; ASCII goes 8 bytes at a time, the rest one code point at a time.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from cext.codec.reason cimport RC_MALFORMED
+
+cdef extern from *:
+    """
+    #define ONES 0x0101010101010101ull
+    """
+    const uint64_t ONES
+
+
+cdef inline uint64_t word_unplain(uint64_t w) noexcept nogil:
+    # Not 0 when one of the 8 bytes is outside 0x20..0x7E: beyond ASCII (its own top bit), U+007F (+1 sets the top bit)
+    # or a control character (-0x20 borrows into it).
+    return (w | (w + ONES) | (w - 0x20 * ONES)) & (0x80 * ONES)
+
+
+cdef inline uint64_t load8(const uint8_t* p) noexcept nogil:
+    cdef uint64_t w
+    memcpy(&w, p, 8)
+    return w
+
+
+cdef inline bint byte_plain(uint8_t c) noexcept nogil:
+    return <uint8_t>(c - 0x20) < 0x5F
+
+
+cdef inline uint32_t tail_bits(uint8_t c) noexcept nogil:
+    # The six bits of a continuation byte, or a number too large for any code point.
+    return (c & 0x3F) if c & 0xC0 == 0x80 else 0x80000000
+
+
+cdef uint32_t code_point_len(const uint8_t* s, size_t n) noexcept nogil:
+    # Bytes of the well-formed, acceptable code point at s that is not plain ASCII; 0 when it is none.
+    cdef uint32_t c = s[0], length
+    if 0xC2 <= c <= 0xDF:                       # C0, C1: overlong
+        if n < 2:
+            return 0
+        c = (c & 0x1F) << 6 | tail_bits(s[1])
+        return 2 if 0xA0 <= c <= 0x7FF else 0   # U+0080..9F: control characters
+    if 0xE0 <= c <= 0xEF:
+        if n < 3:
+            return 0
+        c = (c & 0x0F) << 12 | tail_bits(s[1]) << 6 | tail_bits(s[2])
+        if tail_bits(s[1]) > 0x3F or c < 0x800 or 0xD800 <= c <= 0xDFFF or 0xFDD0 <= c <= 0xFDEF:
+            return 0
+        length = 3
+    elif 0xF0 <= c <= 0xF4:                     # F5..FF: over U+10FFFF
+        if n < 4:
+            return 0
+        c = (c & 0x07) << 18 | (s[1] & 0x3F) << 12 | (s[2] & 0x3F) << 6 | tail_bits(s[3])
+        if tail_bits(s[1]) > 0x3F or tail_bits(s[2]) > 0x3F or c < 0x10000:
+            return 0
+        length = 4
+    else:
+        return 0
+    # U+FFFE, U+FFFF and their like on each plane are non-characters.
+    return length if c <= 0x10FFFF and c & 0xFFFE != 0xFFFE else 0
+
+
+cdef int utf8_check(const uint8_t* s, uint32_t n) noexcept nogil:
+    cdef const uint8_t* end = s + n
+    cdef uint32_t length
+    while end - s >= 8:
+        if word_unplain(load8(s)) == 0:
+            s += 8
+            continue
+        # Something else within these 8 bytes: go up to it and past it.
+        while byte_plain(s[0]):
+            s += 1
+        length = code_point_len(s, end - s)
+        if length == 0:
+            return RC_MALFORMED
+        s += length
+    while s < end:
+        if byte_plain(s[0]):
+            s += 1
+            continue
+        length = code_point_len(s, end - s)
+        if length == 0:
+            return RC_MALFORMED
+        s += length
+    return 0

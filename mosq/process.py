@@ -1,0 +1,66 @@
+"""What a broker does to its own process: background, pid file, fewer rights. Knows Unix, not MQTT."""
+
+import os
+
+FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
+DEFAULT_USER = "mosquitto"
+
+
+class Background:
+    """Moves the process to the background. The caller of the command waits until the broker listens, and gets its exit status."""
+
+    def __init__(self) -> None:
+        read_fd, self._ready_fd = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(self._ready_fd)
+            os._exit(0 if os.read(read_fd, 1) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.close(read_fd)
+        os.setsid()
+
+    def ready(self) -> None:
+        """The broker runs: lets go of the terminal and of whoever waits."""
+        null_fd = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null_fd, fd)
+        if null_fd > 2:
+            os.close(null_fd)
+        os.write(self._ready_fd, b"1")
+        os.close(self._ready_fd)
+
+
+def write_pid_file(path: str) -> None:
+    """Raises OSError. A symbolic link is not followed: the folder may be writable by others while we are root."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, b"%d" % os.getpid())
+    finally:
+        os.close(fd)
+
+
+def remove_pid_file(path: str) -> None:
+    # the user that we became may not be allowed to: a stale number is no harm
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def become(user: str) -> str | None:
+    """Gives up root's rights for those of `user`; returns whom it became, None if nothing was to do. Raises LookupError when
+    there is no such user, OSError when the system refuses."""
+    if os.geteuid() != 0 or user == "root":
+        return None
+    import pwd
+
+    names = [user, FALLBACK_USER] if user == DEFAULT_USER else [user]
+    for name in names:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        os.initgroups(name, entry.pw_gid)
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+        return name
+    raise LookupError(f"Invalid user '{user}': there is none of that name; expected `user NAME` of this system, or `user root`")

@@ -1,0 +1,49 @@
+"""Seeds for the fuzzer from the byte tables of the tests: one file per input, in the form that each target reads."""
+
+import hashlib
+from pathlib import Path
+
+from tests.codec.clauses import ROWS
+from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
+
+TYPE_OF = {"connect": {1}, "publish": {3}, "ack": {4, 5, 6, 7}, "subscribe": {8}, "unsubscribe": {10}, "disconnect": {14},
+           "auth": {15}}
+NAMES = ["a", "a/b", "/", "//", "$SYS/broker/uptime", "+", "#", "a/+/b", "a/#", "+/+", "/#", "a+", "#/a", "$share/g/a/+",
+         "$share/g", "$share//a", "$share/+/a", "$SYS/#", "\u6e29\u5ea6/\u5ba4", "a" * 300, "/" * 250, "a/b/c/d/e/f/g"]
+
+
+def body(data: bytes) -> bytes:
+    at = 1
+    while data[at] > 127:
+        at += 1
+    return data[at + 1 :]
+
+
+def packets() -> list[tuple[int, bytes]]:
+    return [(v.version, v.data) for v in VALID] + [(row[1], row[2]) for row in ROWS]
+
+
+def seeds(target: str) -> list[bytes]:
+    if target in TYPE_OF:
+        # Version, first byte (of an ack its type too, counted from PUBACK), body.
+        return [
+            bytes([version - 3, data[0] - 0x40 if target == "ack" else data[0] & 15]) + body(data)
+            for version, data in packets() if data[0] >> 4 in TYPE_OF[target]
+        ]
+    if target == "properties":
+        return [bytes([place]) + all_of(place) for place in PLACES] + [
+            bytes([place]) + block(PROPERTY[i]) for place, legal in PLACES.items() for i in legal
+        ]
+    if target == "frame":
+        stream = b"".join(data for _, data in packets())
+        return [b"\x00" + stream[:2000], b"\x40" + stream[:500], b"\x00" + packet(0x30, b"x" * 300), b"\xff\x30\xff\xff\xff\x7f"]
+    if target == "filters":
+        return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
+    return [name.encode() for name in NAMES]
+
+
+def write(target: str, folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in seeds(target):
+        (folder / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
+    return len(seeds(target))

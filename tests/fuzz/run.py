@@ -1,0 +1,126 @@
+"""Builds the fuzz targets with clang, ASan and UBSan, and runs each: ``python tests/fuzz/run.py --seconds 30``.
+
+Exit status: 0 all ran; 1 a target crashed (its input is under build/fuzz/crashes/); 2 they could not be built.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "fuzz"
+LIB = BUILD / "lib"
+sys.path.insert(0, str(ROOT))
+
+CODEC = ["frame", "utf8", "properties", "connect", "publish", "ack", "subscribe", "unsubscribe", "disconnect", "auth"]
+TOPIC = ["name", "filters"]
+CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
+# As in setup.py.
+DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False, "cdivision": True}
+
+
+def clang() -> str:
+    for name in ("clang", *(f"clang-{v}" for v in range(20, 13, -1))):
+        if shutil.which(name):
+            return name
+    sys.exit("clang is not installed: apt-get install clang")
+
+
+def sources() -> list[str]:
+    rooms = [f"cext/codec/{m}.pyx" for m in ("frame", "utf8", "properties", "decode", "encode")]
+    rooms.append("tests/fuzz/fuzz_codec.pyx")
+    if (ROOT / "cext/topic/name.pyx").exists():
+        rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx"]
+    return rooms
+
+
+def run(command: list[str]) -> None:
+    if subprocess.run(command, check=False).returncode:
+        print("failed:", " ".join(command), file=sys.stderr)
+        raise SystemExit(2)
+
+
+def build(cc: str) -> Path:
+    """The harness; beside it, each room as a module of its own under LIB."""
+    from Cython.Build import cythonize
+
+    os.chdir(ROOT)
+    include = sysconfig.get_paths()["include"]
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    for ext in cythonize(sources(), build_dir=str(BUILD / "cython"), compiler_directives=DIRECTIVES, quiet=True):
+        out = LIB / (ext.name.replace(".", "/") + suffix)
+        source = Path(ext.sources[0])
+        if out.exists() and out.stat().st_mtime > source.stat().st_mtime:
+            continue
+        print(f"building {ext.name}", flush=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        run([cc, "-shared", *CFLAGS, *CHECKS, "-fsanitize=fuzzer-no-link", f"-I{include}", str(source), "-o", str(out)])
+    harness = BUILD / "harness"
+    libdir, version = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDVERSION")
+    run([cc, *CFLAGS, *CHECKS, "-fsanitize=fuzzer", f"-I{include}", "tests/fuzz/harness.c", "-o", str(harness),
+         "-Wl,--export-dynamic", f"-L{libdir}", f"-Wl,-rpath,{libdir}", f"-lpython{version}"])
+    return harness
+
+
+def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> bool:
+    """Runs one target and prints what it did; False when it crashed."""
+    from tests.fuzz import corpus
+
+    folder = BUILD / "corpus" / target
+    corpus.write(target, folder)
+    crashes = BUILD / "crashes"
+    crashes.mkdir(exist_ok=True)
+    env = os.environ | {
+        "MOSQ_FUZZ_PATH": str(LIB), "MOSQ_FUZZ_MODULE": "fuzz_topic" if target in TOPIC else "fuzz_codec",
+        "MOSQ_FUZZ_TARGET": target, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "PYTHONDONTWRITEBYTECODE": "1",
+        "UBSAN_OPTIONS": "print_stacktrace=1", "PYTHONHOME": sys.base_prefix,
+    }
+    log = BUILD / f"{target}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(harness), str(folder), *limit, "-max_len=2048", "-timeout=10", "-print_final_stats=1",
+             f"-artifact_prefix={crashes}/{target}-"], stdout=out, stderr=out, env=env)
+        start = time.monotonic()
+        while process.poll() is None:
+            if sys.stdout.isatty():
+                done = f" of {expected_s:.0f}" if expected_s else ""
+                print(f"\r{target:12} {time.monotonic() - start:4.0f}{done} s ", end="", flush=True)
+            try:
+                process.wait(1)
+            except subprocess.TimeoutExpired:
+                continue
+    text = log.read_text(errors="replace")
+    runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
+    took = time.monotonic() - start
+    coverage = re.findall(r" cov: (\d+)", text)
+    n = int(runs[1]) if runs else 0
+    verdict = "ok" if process.returncode == 0 else f"CRASHED, see {log.relative_to(ROOT)}"
+    print(f"\r{target:12} {n:12,} runs {n / took:12,.0f} runs/s  {coverage[-1] if coverage else '?':>5} edges  {verdict}", flush=True)
+    return process.returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=30, help="how long each target runs (default: 30)")
+    parser.add_argument("--runs", type=int, help="how many inputs each target gets, instead of --seconds")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"which: {', '.join(CODEC + TOPIC)} (default: all)")
+    args = parser.parse_args()
+    known = CODEC + (TOPIC if (ROOT / "cext/topic/name.pyx").exists() else [])
+    unknown = [t for t in args.targets if t not in known]
+    if unknown:
+        parser.error(f"unknown targets: {', '.join(unknown)}")
+    harness = build(clang())
+    limit = [f"-runs={args.runs}"] if args.runs else [f"-max_total_time={args.seconds}"]
+    ran = [fuzz(harness, target, limit, 0 if args.runs else args.seconds) for target in args.targets or known]
+    return 0 if all(ran) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Starts and stops a real broker process on a free loopback port.
+
+The command is `$MOSQ_BROKER` (split like a shell does), by default this checkout's `python -m mosq`; `-c FILE` is added.
+A start waits for the port, never for a time; `Brokers` keeps one process per configuration for a whole test session.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 10.0
+
+
+def command() -> list[str]:
+    return shlex.split(os.environ.get("MOSQ_BROKER", "")) or [sys.executable, "-m", "mosq"]
+
+
+def is_reference() -> bool:
+    """True while the tables are run against Mosquitto itself, which differs in a few known places."""
+    return "mosquitto" in Path(command()[0]).name
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """One broker process. `config` may hold {port} and {dir}; without `listener` in it, one is put in front."""
+
+    def __init__(self, config: str, files: dict[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.dir = Path(tempfile.mkdtemp(prefix="mosq-test-"))
+        self.dir.chmod(0o777)  # a broker started as root may change to another user
+        for name, content in (files or {}).items():
+            path = self.dir / name
+            path.write_text(content)
+            path.chmod(0o644)
+        if "listener" not in config:
+            config = "listener {port} 127.0.0.1\nallow_anonymous true\n" + config
+        self.config = self.dir / "mosq.conf"
+        self.config.write_text(config.replace("{port}", str(self.port)).replace("{dir}", str(self.dir)))
+        self.config.chmod(0o644)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Broker:
+        path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
+        with (self.dir / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command(), "-c", str(self.config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the broker did not start (status {self.process.poll()}):\n{self.log()}") from None
+                time.sleep(0.005)
+
+    def log(self) -> str:
+        return (self.dir / "log").read_text(errors="replace")
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def send_signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """-> exit status; a broker that does not stop is killed, and that is an error."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError(f"the broker ignored SIGTERM for {STOP_TIMEOUT_S} s") from None
+
+    def restart(self) -> Broker:
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class Brokers:
+    """One running broker per configuration, started when first asked for. Safe to ask from several threads."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Broker | RuntimeError] = {}
+        self._lock = threading.Lock()
+
+    def get(self, config: str, files: dict[str, str] | None = None) -> Broker:
+        key = config + repr(sorted((files or {}).items()))
+        with self._lock:
+            if key not in self._running:
+                try:
+                    self._running[key] = Broker(config, files).start()
+                except RuntimeError as failed:  # remembered: fifty cases must not each wait for the same failure
+                    self._running[key] = failed
+            broker = self._running[key]
+        if isinstance(broker, RuntimeError):
+            raise broker
+        assert broker.alive(), f"the broker died (status {broker.process and broker.process.poll()}):\n{broker.log()}"
+        return broker
+
+    def close(self) -> None:
+        for broker in self._running.values():
+            if isinstance(broker, Broker):
+                broker.close()

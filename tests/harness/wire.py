@@ -1,0 +1,86 @@
+"""A raw MQTT connection for tests: bytes out, whole frames in. It answers nothing by itself.
+
+"Nothing arrives" is shown by a PINGREQ whose PINGRESP comes next, not by waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from tests.harness import packets
+from tests.harness.packets import Packet, Pingreq, Pingresp, Received
+
+TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
+
+
+class Wire:
+    def __init__(self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S) -> None:
+        self.level = level
+        self.timeout_s = timeout_s
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = bytearray()
+
+    def send(self, *what: Packet | bytes) -> None:
+        raw = b"".join(p if isinstance(p, bytes) else p.encode(self.level) for p in what)
+        self.sock.settimeout(self.timeout_s)
+        self.sock.sendall(raw)
+
+    def read_frame(self, timeout_s: float | None = None) -> bytes | None:
+        """The next whole frame; None when the peer closed; TimeoutError when nothing came."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        while not (size := packets.split(self._buffer)):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no whole frame in time, have {bytes(self._buffer)!r}")
+            self.sock.settimeout(left)
+            try:
+                more = self.sock.recv(65536)
+            except ConnectionResetError:
+                more = b""
+            if not more:
+                assert not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
+                return None
+            self._buffer += more
+        raw = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return raw
+
+    def read_packet(self, timeout_s: float | None = None) -> Received:
+        raw = self.read_frame(timeout_s)
+        assert raw is not None, "closed by the broker"
+        return packets.decode(self.level, raw)
+
+    def expect(self, raw: bytes) -> None:
+        """Exactly these bytes come next: one frame or several."""
+        got = b""
+        while len(got) < len(raw):
+            part = self.read_frame()
+            if part is None:
+                break
+            got += part
+        assert got == raw, f"\n got {got.hex(' ')}\nwant {raw.hex(' ')}"
+
+    def expect_packet(self, want: Packet) -> Received:
+        got = self.read_packet()
+        assert got == want, f"\n got {got}\nwant {want}"
+        return got
+
+    def expect_closed(self, timeout_s: float | None = None) -> None:
+        raw = self.read_frame(timeout_s)
+        assert raw is None, f"expected the end of the connection, got {packets.decode(self.level, raw or b'')}"
+
+    def expect_nothing(self) -> None:
+        """Whatever the broker owed us has been sent before it answers this ping."""
+        self.send(Pingreq())
+        self.expect_packet(Pingresp())
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def reset(self) -> None:
+        """Ends the connection by RST, as a crashed client's machine would."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        self.sock.close()

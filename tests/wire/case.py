@@ -1,0 +1,80 @@
+"""One row of a wire table, and its play against the broker of its flavour."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from tests.harness.broker import Brokers, is_reference
+from tests.harness.scene import Scene, Steps
+from tests.wire.flavours import FILES, FLAVOURS
+
+ALL = (3, 4, 5)
+V34 = (3, 4)
+V45 = (4, 5)
+V5 = (5,)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    clause: str  # '[v5 3.3.2-7]'; a case of several versions names the clause of the newest
+    versions: tuple[int, ...]
+    flavour: str
+    steps: Steps
+    timed: bool = False  # waits for the clock: played in parallel with the other timed ones
+    differs: str = ""  # why Mosquitto 2.0.11 does otherwise, when it does
+
+
+@dataclass(frozen=True)
+class Play:
+    case: Case
+    level: int
+
+    def run(self, brokers: Brokers) -> None:
+        broker = brokers.get(FLAVOURS[self.case.flavour], FILES.get(self.case.flavour))
+        try:
+            Scene(broker.port, self.level).play(self.case.steps)
+        except AssertionError as error:
+            raise AssertionError(f"{self.case.clause} {error}") from None
+        assert broker.alive(), f"{self.case.clause} the broker died:\n{broker.log()[-2000:]}"
+
+
+def plays(cases: list[Case]) -> pytest.MarkDecorator:
+    ids = [c.id for c in cases]
+    assert len(ids) == len(set(ids)), f"case ids twice: {sorted(i for i in ids if ids.count(i) > 1)}"
+    rows = [pytest.param(Play(c, level), id=f"{c.id}-v{level}") for c in cases for level in c.versions]
+    return pytest.mark.parametrize("play", rows)
+
+
+class Stage:
+    """Plays rows; the timed ones all at once, as soon as the first of them is asked for."""
+
+    def __init__(self, timed: list[Play]) -> None:
+        self.brokers = Brokers()
+        self._timed = timed
+        self._pool = ThreadPoolExecutor(max_workers=64)
+        self._futures: dict[int, Future[None]] = {}
+
+    def __call__(self, play: Play) -> None:
+        if play.case.differs and is_reference():
+            try:
+                self._play(play)
+            except (AssertionError, RuntimeError):
+                pytest.xfail(play.case.differs)
+            return
+        self._play(play)
+
+    def _play(self, play: Play) -> None:
+        if not play.case.timed:
+            play.run(self.brokers)
+            return
+        if not self._futures:
+            self._futures = {id(p): self._pool.submit(p.run, self.brokers) for p in self._timed}
+        self._futures[id(play)].result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self.brokers.close()
