@@ -1,3 +1,4 @@
+# cython: wraparound=True
 """The door between the planes: what the control plane may ask of the data plane. Everything here validates, converts and waits; the loop
 itself runs without the GIL.
 
@@ -20,7 +21,7 @@ from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, acl_new
 from cext.broker.broker cimport Broker, Door, broker_fini, broker_init, broker_run
 from cext.broker.log cimport LogRecord, log_swap
 from cext.broker.mailbox cimport ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_STATS, ASK_STOP, Ask, mailbox_ask
-from cext.net.reactor cimport reactor_listen
+from cext.net.reactor cimport Listener, reactor_listen
 from cext.session.session cimport EXPIRY_NEVER
 
 cdef extern from "<sys/eventfd.h>" nogil:
@@ -61,6 +62,8 @@ cdef class Engine:
     cdef list sockets
     cdef int event
     cdef bint made
+    cdef Listener* listeners
+    cdef bint nodelay
 
     def __cinit__(self, settings, listeners, acl=None):
         self.keep = []
@@ -86,6 +89,7 @@ cdef class Engine:
         if self.made:
             broker_fini(&self.b)
         free(self.b.doors)
+        free(self.listeners)
         if self.event >= 0:
             os.close(self.event)
 
@@ -133,8 +137,6 @@ cdef class Engine:
         t.version = view_keep(self.keep, s.get("version") or "mosq")
         self.nodelay = bool(int(s.get("set_tcp_nodelay", 1)))
 
-    cdef public bint nodelay
-
     def _access(self, rules):
         cdef uint32_t n = <uint32_t>len(rules)
         cdef uint32_t i
@@ -167,9 +169,7 @@ cdef class Engine:
         # the one after the last is for adopted connections: nothing is refused there
         for i, spec in enumerate([*self.specs, {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}]):
             d = &self.b.doors[i]
-            d.net.fd = -1
-            d.net.port = int(spec.get("port") or 0)
-            d.net.owner = d
+            d.port = int(spec.get("port") or 0)
             d.allow_anonymous = bool(spec.get("allow_anonymous"))
             d.max_qos = int(spec.get("max_qos", 2))
             d.versions = int(spec.get("versions", 0b111000))
@@ -184,16 +184,20 @@ cdef class Engine:
 
     def open(self):
         """Binds and listens on every listener. A listener without a host gets IPv4 and IPv6 in two sockets, as in Mosquitto."""
-        extra = []
-        for i, spec in enumerate(self.specs):
-            for fd in self._sockets_of(spec):
-                if self.b.doors[i].net.fd < 0:
-                    self.b.doors[i].net.fd = fd
-                    self._listen(i)
-                else:
-                    extra.append((i, fd))
-        for i, fd in extra:
-            self._listen_more(i, fd)
+        pairs = [(i, fd) for i, spec in enumerate(self.specs) for fd in self._sockets_of(spec)]
+        cdef Listener* l
+        cdef int at, err
+        self.listeners = <Listener*>calloc(len(pairs) + 1, sizeof(Listener))
+        if self.listeners == NULL:
+            raise MemoryError
+        for at, (i, fd) in enumerate(pairs):
+            l = &self.listeners[at]
+            l.fd = fd
+            l.owner = &self.b.doors[i]
+            l.port = self.b.doors[i].port = self._port(fd)
+            err = reactor_listen(&self.b.reactor, l)
+            if err:
+                raise OSError(err, os.strerror(err))
 
     def _sockets_of(self, spec):
         if spec.get("path"):
@@ -243,13 +247,6 @@ cdef class Engine:
             raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
         self.sockets.append(s)
         return s.fileno()
-
-    cdef _listen(self, int i):
-        cdef int err = reactor_listen(&self.b.reactor, &self.b.doors[i].net)
-        if not self.b.doors[i].net.port:
-            self.b.doors[i].net.port = self._port(self.b.doors[i].net.fd)
-        if err:
-            raise OSError(err, os.strerror(err))
 
     def _port(self, fd):
         for s in self.sockets:
@@ -312,7 +309,7 @@ cdef class Engine:
 
     def ports(self):
         """The port of each listener, in the order of the configuration (unix sockets: 0)."""
-        return [self.b.doors[i].net.port for i in range(self.b.n_doors)]
+        return [self.b.doors[i].port for i in range(self.b.n_doors)]
 
     def stats(self):
         """Counters and gauges by name; see STATS."""

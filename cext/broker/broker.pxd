@@ -4,7 +4,7 @@ from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, Wheel
-from cext.net.reactor cimport Conn, Listener, Reactor
+from cext.net.reactor cimport Conn, Reactor
 from cext.session.message cimport Message, Messages
 from cext.session.session cimport Session, Sessions
 from cext.topic.index cimport Index, List, Match
@@ -82,7 +82,7 @@ ctypedef struct Settings:
 
 ctypedef struct Door:
     # a listener with its settings
-    Listener net
+    uint16_t port                       # 0: unix socket, or none
     uint8_t allow_anonymous
     uint8_t max_qos
     uint8_t versions                    # bit 1 << level

@@ -67,8 +67,6 @@ ctypedef struct Conn:
     Listener* listener          # NULL: adopted
     Address address
 
-ctypedef struct Reactor         # declared below, callbacks need its name
-
 ctypedef void (*accept_fn)(void* ctx, Listener* l, int fd, const Address* a) noexcept nogil
 # Takes the n bytes at p, returns how many it used up; c.in_need may be set for an unfinished frame.
 ctypedef size_t (*input_fn)(void* ctx, Conn* c, const uint8_t* p, size_t n) noexcept nogil
@@ -78,7 +76,7 @@ ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
 ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
 
-cdef struct Reactor:
+ctypedef struct Reactor:
     int ep
     int wake_fd
     int spare_fd                # given up to be able to refuse politely when descriptors run out

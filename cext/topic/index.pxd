@@ -6,7 +6,7 @@ from cext.base.view cimport View
 from cext.topic.name cimport Filter
 
 ctypedef struct Subscription    # opaque to other rooms: one (owner, filter) pair
-ctypedef struct Group           # see below
+cdef struct Group               # see below
 ctypedef struct Index           # opaque
 
 ctypedef struct Owner:
@@ -68,6 +68,8 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 # is empty is not reported. `$` topics are matched only by filters that begin with `$` [v5 4.7.2-1].
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
 # A pinned list (and its node) stays where it is until the last unpin, which closes the gaps and may free it.
+# The entry of an owner in a list, or NULL; not a scan where the list is long.
+cdef Entry* list_find(List* l, Owner* owner) noexcept nogil
 cdef void list_pin(List* l) noexcept nogil
 cdef void list_unpin(Index* ix, List* l) noexcept nogil
 # Walk of an owner's subscriptions: start with owner.head. Writes the filter as the client wrote it ($share/... included)
