@@ -202,7 +202,7 @@ cdef class Engine:
     def _sockets_of(self, spec):
         if spec.get("path"):
             return [self._bind(_socket.AF_UNIX, spec["path"], spec)]
-        host = spec.get("host")
+        host = spec.get("host") or None
         family = {"ipv4": _socket.AF_INET, "ipv6": _socket.AF_INET6}.get(spec.get("socket_domain") or "", 0)
         try:
             found = _socket.getaddrinfo(host, int(spec["port"]), family, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE)

@@ -16,7 +16,7 @@ from cext.base.view cimport View
 from cext.broker.acl cimport ACL_READ, acl_allows
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
-    DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
+    DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_ack, client_doom, client_room, log_line
@@ -509,7 +509,7 @@ cdef void queue_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if d.message != NULL:
-            if drop_reason >= 0 and d.state == D_WAITING:
+            if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
                 drop(b, NULL, drop_reason)
             message_unref(&b.messages, &b.reactor.buffers, d.message)
             d.message = NULL

@@ -12,18 +12,18 @@ from libc.string cimport memcmp, memcpy
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client, Door,
-    REFUSED_CLIENTS, REFUSED_MEMORY, Will,
+    AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client,
+    REFUSED_CLIENTS, REFUSED_MEMORY, TIMER_SESSION, Will,
 )
 from cext.broker.client cimport (
-    END_REFUSED, END_SILENT, address_text, client_room, client_wrote, log_connected, log_line, log_packet, log_text,
+    END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport memory_short, pump
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
-from cext.codec.frame cimport Frame, T_CONNACK, V31, V311, V5
+from cext.codec.frame cimport Frame, V31, V311, V5
 from cext.codec.properties cimport (
     P_AUTH_METHOD, P_MAXIMUM_PACKET_SIZE, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_SESSION_EXPIRY,
     P_TOPIC_ALIAS_MAXIMUM, P_WILL_DELAY, props_forward_put, props_forward_size, props_has,
@@ -58,7 +58,8 @@ cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
         return -1
     client_wrote(b, c, encode_connack(p, k), p)
     if log_wanted(&b.log, LOG_DEBUG):
-        log_packet(b, c, "Sending", T_CONNACK, <int>k.session_present, <int>k.rc)
+        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>client_id_of(c).n,
+                                        <const char*>client_id_of(c).p, <int>k.session_present, <int>k.rc))
     return 0
 
 
@@ -306,6 +307,7 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
         s = session_new(&b.sessions, p.client_id)
         if s == NULL:
             return NULL
+        s.timer.kind = TIMER_SESSION
         sessions_add(&b.sessions, s)
     if c.flags & CF_TRUSTED:
         s.flags |= SESSION_TRUSTED

@@ -5,9 +5,11 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.name cimport Filter
 
-ctypedef struct Subscription    # opaque to other rooms: one (owner, filter) pair
 cdef struct Group               # see below
-ctypedef struct Index           # opaque
+cdef struct Subscription
+cdef struct Index:
+    Subscription* all
+    uint64_t n
 
 ctypedef struct Owner:
     Subscription* head          # all subscriptions of this owner, newest first; NULL when none
@@ -38,6 +40,16 @@ cdef struct Group:              # a shared subscription: one (group name, filter
     View name                   # group name, for logs
     Group* next                 # next group on the same filter
     void* home                  # the filter node
+
+cdef struct Subscription:
+    Subscription* next
+    Subscription* onext
+    Owner* owner
+    List list
+    Entry entry
+    Group* group
+    Filter f
+    int shared
 
 ctypedef struct Match:          # reused for every match: arrays grow to the high-water mark and stay
     List** lists                # one per matching filter that has plain subscribers

@@ -3,8 +3,13 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 
-ctypedef struct Retained        # opaque
-ctypedef struct RetainedNode    # opaque
+cdef struct RetainedNode:
+    RetainedNode* next
+    View topic
+    void* value
+cdef struct Retained:
+    RetainedNode* first
+    uint64_t n
 
 ctypedef struct RetainedCursor:
     View filter                 # private copy, freed by retained_close
