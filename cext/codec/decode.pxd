@@ -46,7 +46,8 @@ ctypedef struct Subscribe:
 
 ctypedef struct SubscribeItem:
     View filter                 # UTF-8 checked; not yet checked as a filter
-    uint8_t options             # the byte of v5 (qos | no local << 2 | retain as published << 3 | retain handling << 4); 3.x: the QoS
+    # the byte of v5 (qos | no local << 2 | retain as published << 3 | retain handling << 4); 3.x: the QoS
+    uint8_t options
 
 ctypedef struct Disconnect:
     uint8_t rc

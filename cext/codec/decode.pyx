@@ -1,5 +1,6 @@
-# Decoders: one per packet that a client may send. Sans-IO: a frame in, a struct of views into it out, or the reason code
-# that the standard names. Knows what may stand in a packet; does not know topics, sessions, limits or what went before.
+# Decoders: one per packet that a client may send. Sans-IO: a frame in; out a struct of views into it, or the reason
+# code that the standard names. Knows what may stand in a packet; does not know topics, sessions, limits or what went
+# before.
 # Invariant: every byte of the frame is accounted for; nothing outside of it is read. Cost: linear; no allocation.
 #
 # Where Mosquitto 2.1 differs (it ends the client all the same):
@@ -7,7 +8,8 @@
 #     [v5 3.8.3-2, 3.10.3-2, 3.8.3.1] say; Mosquitto: Malformed.
 #   - wrong flags of PUBREL and DISCONNECT, bytes after DISCONNECT: Malformed [v5 2.1.3-1]; Mosquitto: Protocol Error.
 #   - reason codes of DISCONNECT are checked [v5 3.14.2-1]; Mosquitto takes any.
-#   - a client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85. One empty AUTH is Success, which only servers send.
+#   - a client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85.
+#   - an AUTH without a reason code is Success, which only servers send; Mosquitto takes it as a continuation.
 #   - level 0x85 (bridge bit with 5.0) is an unknown level; Mosquitto goes astray in its properties.
 # As Mosquitto does where the standard leaves it open: packet id 0 is a Protocol Error, in (UN)SUBSCRIBE Malformed.
 # 3.1 has no reserved flags ("not used") and its SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP [v3.1 2.1].
@@ -22,17 +24,18 @@ from cext.codec.utf8 cimport utf8_check
 
 cdef extern from *:
     """
-    /* Flags that the fixed header must carry [v5 2.1.3] (PUBLISH: mosq_publish_flags_bad), and those that 3.1 ignores. */
+    /* Flags that the fixed header must carry [v5 2.1.3] (PUBLISH has its own), and those that 3.1 ignores. */
     static const unsigned char mosq_flags_must[16] = { [6] = 2, [8] = 2, [10] = 2 };
     static const unsigned char mosq_flags_ignored_31[16] = { [1] = 15, [6] = 15, [8] = 8, [10] = 8, [14] = 15 };
     /* Bit i: flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
     #define mosq_publish_flags_bad (1u << 6 | 1u << 7 | 1u << 14 | 1u << 15 | 1u << 8 | 1u << 9)
-    /* Reason codes that a client may send, bit per packet type [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]. */
+    /* Reason codes that a client may send, bit per packet type
+       [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]. */
     enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, D = 1 << 14, X = 1 << 15 };
     static const unsigned short mosq_reason_places[256] = {
         [0x00] = A | R | D, [0x04] = D, [0x10] = A, [0x18] = X, [0x19] = X, [0x80] = A | D, [0x81] = D, [0x82] = D,
-        [0x83] = A | D, [0x87] = A, [0x90] = A | D, [0x91] = A, [0x92] = R, [0x93] = D, [0x94] = D, [0x95] = D, [0x96] = D,
-        [0x97] = A | D, [0x98] = D, [0x99] = A | D
+        [0x83] = A | D, [0x87] = A, [0x90] = A | D, [0x91] = A, [0x92] = R, [0x93] = D, [0x94] = D, [0x95] = D,
+        [0x96] = D, [0x97] = A | D, [0x98] = D, [0x99] = A | D
     };
     """
     const uint8_t mosq_flags_must[16]

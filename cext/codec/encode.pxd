@@ -34,7 +34,8 @@ cdef uint8_t* encode_disconnect(uint8_t* out, uint8_t rc) noexcept nogil        
 cdef uint8_t* encode_pingresp(uint8_t* out) noexcept nogil
 # SUBACK and (v5: with codes; 3.x: without) UNSUBACK
 cdef uint32_t suback_size(int version, uint32_t n_codes) noexcept nogil
-cdef uint8_t* encode_suback(uint8_t* out, int packet_type, int version, uint16_t pid, const uint8_t* codes, uint32_t n_codes) noexcept nogil
+cdef uint8_t* encode_suback(uint8_t* out, int packet_type, int version, uint16_t pid, const uint8_t* codes,
+                            uint32_t n_codes) noexcept nogil
 
 ctypedef struct PublishHead:
     # everything of a PUBLISH but its payload
@@ -55,6 +56,7 @@ ctypedef struct PublishHead:
 # Bytes that publish_head_put will write; *remaining gets the Remaining Length. A total (head + payload) beyond
 # what a frame can carry (268,435,455) gives 0.
 cdef uint32_t publish_head_size(const PublishHead* h, uint32_t* remaining) noexcept nogil
-# Writes the head. *pid_at (may be NULL) gets the offset of the packet id from `out`, so that copies of one encoding can be patched.
+# Writes the head. At QoS 1 and 2 *pid_at (may be NULL) gets the offset of the packet id from `out`, so that copies of
+# one encoding can be patched.
 # Order of v5 properties: forwarded ones, message expiry, topic alias, subscription ids (as Mosquitto 2.1 writes them).
 cdef uint8_t* publish_head_put(uint8_t* out, const PublishHead* h, uint32_t remaining, uint32_t* pid_at) noexcept nogil

@@ -66,8 +66,8 @@ ctypedef struct Props:
 # here, or with a value that its clause forbids, such as Receive Maximum 0).
 cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* out) noexcept nogil
 
-# Forwarding [v5 3.3.2-4, -15, -16, -17, -18, -20]: what a subscriber gets of a publisher's (or a will's) block, in the same
-# order: all but Topic Alias, Message Expiry, Subscription Identifier and Will Delay. `props_forward_size` is in
+# Forwarding [v5 3.3.2-4, -15, -16, -17, -18, -20]: what a subscriber gets of a publisher's (or a will's) block, in the
+# same order: all but Topic Alias, Message Expiry, Subscription Identifier and Will Delay. `props_forward_size` is in
 # bytes; `props_forward_put` writes exactly that many and returns the end.
 cdef uint32_t props_forward_size(const Props* props) noexcept nogil
 cdef uint8_t* props_forward_put(uint8_t* out, const Props* props) noexcept nogil

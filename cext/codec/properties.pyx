@@ -1,4 +1,4 @@
-# Properties of MQTT 5.0. Knows identifiers, types, where each may stand and which values its clause forbids; does not know
+# Properties of MQTT 5.0. Knows identifiers, types, where each may stand, which values its clause forbids; does not know
 # what they mean to a session. Invariant: a block that was accepted can be walked again without looking at bounds.
 # Cost: one pass; a User Property costs its two strings and a table look-up. Only `present` and `raw` are written for
 # an empty block, only what is there for others: Props is large and never zeroed.
@@ -267,10 +267,13 @@ cdef uint32_t props_forward_size(const Props* props) noexcept nogil:
 
 cdef uint8_t* props_forward_put(uint8_t* out, const Props* props) noexcept nogil:
     cdef const uint8_t* at = props.raw.p
-    cdef const uint8_t* end = at + props.raw.n
+    cdef const uint8_t* end
     cdef const uint8_t* kept = at       # start of the run that is not yet copied
     cdef uint32_t n
     cdef int prop
+    if props.raw.n == 0:                # below 5.0 raw.p may be anything
+        return out
+    end = at + props.raw.n
     if not props_verbatim(props):
         while at < end:
             n = property_len(at)

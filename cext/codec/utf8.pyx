@@ -1,4 +1,5 @@
-# UTF-8 as MQTT wants it. Knows code points, not topics. Linear; ASCII goes 8 bytes at a time, the rest one code point at a time.
+# UTF-8 as MQTT wants it. Knows code points, not topics. Invariant: never reads beyond s + n.
+# Cost: linear; ASCII goes 8 bytes at a time, the rest one code point at a time.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.codec.reason cimport RC_MALFORMED

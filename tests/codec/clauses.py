@@ -1,12 +1,23 @@
-"""What each decoder accepts and refuses, clause by clause. A row: clause, version, packet, reason code (0: accepted)."""
+"""What each decoder accepts and refuses. A row: clause, version, packet, reason code (0: accepted)."""
 
 from tests.codec.packets import (
-    BAD_VERSION, MALFORMED, PROPERTY, PROTOCOL_ERROR, V5, V31, V311, block, connect, packet, text, u16,
+    BAD_VERSION,
+    MALFORMED,
+    PROPERTY,
+    PROTOCOL_ERROR,
+    V5,
+    V31,
+    V311,
+    block,
+    connect,
+    packet,
+    text,
+    u16,
 )
 
 ID = u16(1)
 A = text("a")
-EMPTY = b"\x00"     # an empty property block
+EMPTY = b"\x00"  # an empty property block
 
 Row = tuple[str, int, bytes, int]
 
@@ -76,10 +87,22 @@ PUBLISHES: list[Row] = [
     ("payload format 1 is not checked here", V5, packet(0x30, A, block(PROPERTY[1]), b"\xff"), 0),
 ]
 ACKS: list[Row] = [
-    *(("pid 0", v, packet(first, u16(0)), PROTOCOL_ERROR) for v in (V31, V311, V5) for first in (0x40, 0x50, 0x62, 0x70)),
+    *(
+        ("pid 0", v, packet(first, u16(0)), PROTOCOL_ERROR)
+        for v in (V31, V311, V5)
+        for first in (0x40, 0x50, 0x62, 0x70)
+    ),
     *(("half a pid", v, packet(first, b"\x01"), MALFORMED) for v in (V31, V5) for first in (0x40, 0x50, 0x62, 0x70)),
-    *(("3.x: 2 bytes", v, packet(first, ID, b"\x00"), MALFORMED) for v in (V31, V311) for first in (0x40, 0x50, 0x62, 0x70)),
-    *(("v5 2.1.3-1 flags", v, packet(first | 1, ID), MALFORMED) for v in (V311, V5) for first in (0x40, 0x50, 0x62, 0x70)),
+    *(
+        ("3.x: 2 bytes", v, packet(first, ID, b"\x00"), MALFORMED)
+        for v in (V31, V311)
+        for first in (0x40, 0x50, 0x62, 0x70)
+    ),
+    *(
+        ("v5 2.1.3-1 flags", v, packet(first | 1, ID), MALFORMED)
+        for v in (V311, V5)
+        for first in (0x40, 0x50, 0x62, 0x70)
+    ),
     ("v5 3.6.1-1 flags", V5, packet(0x60, ID), MALFORMED),
     ("v3.1.1 3.6.1-1 flags", V311, packet(0x60, ID), MALFORMED),
     ("v3.1 2.1 DUP", V31, packet(0x6A, ID), 0),
@@ -90,8 +113,11 @@ ACKS: list[Row] = [
     ("property of another packet", V5, packet(0x40, ID, b"\x00", block(PROPERTY[17])), PROTOCOL_ERROR),
 ]
 SUBSCRIBES: list[Row] = [
-    *(("v5 3.8.1-1 flags", v, packet(first, ID, EMPTY[: v // 5], A, b"\x00"), MALFORMED)
-      for v in (V311, V5) for first in (0x80, 0x81, 0x83, 0x8A)),
+    *(
+        ("v5 3.8.1-1 flags", v, packet(first, ID, EMPTY[: v // 5], A, b"\x00"), MALFORMED)
+        for v in (V311, V5)
+        for first in (0x80, 0x81, 0x83, 0x8A)
+    ),
     ("v3.1 2.1 DUP", V31, packet(0x8A, ID, A, b"\x00"), 0),
     ("v3.1 qos 0", V31, packet(0x80, ID, A, b"\x00"), MALFORMED),
     *(("v5 2.2.1-3 pid 0", v, packet(0x82, u16(0), EMPTY[: v // 5], A, b"\x00"), MALFORMED) for v in (V31, V311, V5)),
@@ -111,9 +137,17 @@ SUBSCRIBES: list[Row] = [
     ("v5 3.8.3-4 no local, not shared", V5, packet(0x82, ID, EMPTY, text("$share"), b"\x04"), 0),
     ("second filter is checked", V5, packet(0x82, ID, EMPTY, A, b"\x00", A, b"\x03"), PROTOCOL_ERROR),
     ("v5 3.8.2.1.2 identifier 0", V5, packet(0x82, ID, block(b"\x0b\x00"), A, b"\x00"), PROTOCOL_ERROR),
-    ("v5 3.8.2.1.2 identifier twice", V5, packet(0x82, ID, block(b"\x0b\x01", b"\x0b\x02"), A, b"\x00"), PROTOCOL_ERROR),
-    *(("v5 3.10.1-1 flags", v, packet(first, ID, EMPTY[: v // 5], A), MALFORMED)
-      for v in (V311, V5) for first in (0xA0, 0xA3, 0xAA)),
+    (
+        "v5 3.8.2.1.2 identifier twice",
+        V5,
+        packet(0x82, ID, block(b"\x0b\x01", b"\x0b\x02"), A, b"\x00"),
+        PROTOCOL_ERROR,
+    ),
+    *(
+        ("v5 3.10.1-1 flags", v, packet(first, ID, EMPTY[: v // 5], A), MALFORMED)
+        for v in (V311, V5)
+        for first in (0xA0, 0xA3, 0xAA)
+    ),
     ("v5 3.10.3-2 no filter", V5, packet(0xA2, ID, EMPTY), PROTOCOL_ERROR),
     ("v3.1.1 3.10.3-2 no filter", V311, packet(0xA2, ID), PROTOCOL_ERROR),
     ("pid 0", V311, packet(0xA2, u16(0), A), MALFORMED),

@@ -4,8 +4,23 @@ import unicodedata
 from typing import Any
 
 from tests.codec.packets import (
-    AUTH, BAD_VERSION, CONNECT, DISCONNECT, MALFORMED, PLACES, PROTOCOL_ERROR, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL,
-    SUBSCRIBE, UNSUBSCRIBE, V5, V31, WILL,
+    AUTH,
+    BAD_VERSION,
+    CONNECT,
+    DISCONNECT,
+    MALFORMED,
+    PLACES,
+    PROTOCOL_ERROR,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    V5,
+    V31,
+    WILL,
 )
 
 NO_PROPS: dict[Any, Any] = {"present": [], "raw": b""}
@@ -17,7 +32,10 @@ NOT_0 = {11, 33, 35, 39}
 KEPT = {1, 2, 3, 8, 9, 11, 17, 18, 19, 21, 22, 23, 24, 25, 31, 33, 34, 35, 36, 37, 39}
 PUB_REASONS = {0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}
 REASONS = {
-    PUBACK: PUB_REASONS, PUBREC: PUB_REASONS, PUBREL: {0, 0x92}, PUBCOMP: {0, 0x92},
+    PUBACK: PUB_REASONS,
+    PUBREC: PUB_REASONS,
+    PUBREL: {0, 0x92},
+    PUBCOMP: {0, 0x92},
     DISCONNECT: {0, 4, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99},
     AUTH: {0x18, 0x19},
 }
@@ -95,7 +113,13 @@ def properties(r: Reader, place: int) -> dict[Any, Any]:
             p.string(), p.string()
             continue
         value: Any = (
-            p.string() if i in STRINGS else p.binary() if i in BINARIES else p.varint() if i == 11 else p.number(WIDTH[i])
+            p.string()
+            if i in STRINGS
+            else p.binary()
+            if i in BINARIES
+            else p.varint()
+            if i == 11
+            else p.number(WIDTH[i])
         )
         if (i in BOOLS and value > 1) or (i in NOT_0 and value == 0):
             raise Refused(PROTOCOL_ERROR)
@@ -121,12 +145,26 @@ def connect(flags: int, r: Reader) -> Any:
     bits = head[0]
     will, qos, retain = bits >> 2 & 1, bits >> 3 & 3, bits >> 5 & 1
     has_password, has_username = bits >> 6 & 1, bits >> 7
-    if qos == 3 or (v != V31 and (bits & 1 or (not will and (qos or retain)))) or (v != V5 and has_password > has_username):
+    if (
+        qos == 3
+        or (v != V31 and (bits & 1 or (not will and (qos or retain))))
+        or (v != V5 and has_password > has_username)
+    ):
         raise Refused(MALFORMED)
     out: dict[str, Any] = {
-        "version": v, "bridge": level >> 7, "clean_start": bits >> 1 & 1, "will": will, "will_qos": qos if will else 0,
-        "will_retain": retain if will else 0, "keepalive": int.from_bytes(head[1:], "big"), "will_topic": b"",
-        "will_payload": b"", "username": b"", "password": b"", "props": NO_PROPS, "will_props": NO_PROPS,
+        "version": v,
+        "bridge": level >> 7,
+        "clean_start": bits >> 1 & 1,
+        "will": will,
+        "will_qos": qos if will else 0,
+        "will_retain": retain if will else 0,
+        "keepalive": int.from_bytes(head[1:], "big"),
+        "will_topic": b"",
+        "will_payload": b"",
+        "username": b"",
+        "password": b"",
+        "props": NO_PROPS,
+        "will_props": NO_PROPS,
     }
     if v == V5:
         out["props"] = properties(r, CONNECT)
@@ -164,7 +202,15 @@ def publish(flags: int, r: Reader, v: int) -> Any:
     props = properties(r, PUBLISH) if v == V5 else NO_PROPS
     if v == V5 and not topic and 35 not in props:
         raise Refused(PROTOCOL_ERROR)
-    return 0, {"qos": qos, "retain": flags & 1, "dup": dup, "pid": pid, "topic": topic, "payload": r.rest, "props": props}
+    return 0, {
+        "qos": qos,
+        "retain": flags & 1,
+        "dup": dup,
+        "pid": pid,
+        "topic": topic,
+        "payload": r.rest,
+        "props": props,
+    }
 
 
 def ack(t: int, flags: int, r: Reader, v: int) -> Any:

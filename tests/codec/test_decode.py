@@ -8,23 +8,43 @@ from cext.codec import face
 from tests.codec.clauses import ROWS
 from tests.codec.model import REASONS
 from tests.codec.packets import (
-    AUTH, BAD_VERSION, DISCONNECT, PROPERTY, PROTOCOL_ERROR, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, VALID, block, connect, packet,
-    text, u16,
+    AUTH,
+    BAD_VERSION,
+    DISCONNECT,
+    PROPERTY,
+    PROTOCOL_ERROR,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    VALID,
+    block,
+    connect,
+    packet,
+    text,
+    u16,
 )
 
-@pytest.mark.parametrize(("clause", "version", "data", "wanted"), ROWS, ids=[f"{r[0]} ({r[1]}) {r[2].hex()}" for r in ROWS])
+
+@pytest.mark.parametrize(
+    ("clause", "version", "data", "wanted"), ROWS, ids=[f"{r[0]} ({r[1]}) {r[2].hex()}" for r in ROWS]
+)
 def test_clause(clause: str, version: int, data: bytes, wanted: int) -> None:
     assert face.decode(data, version)[0] == wanted, clause
 
 
 @pytest.mark.parametrize(
-    ("first", "packet_type"), [(0x40, PUBACK), (0x50, PUBREC), (0x62, PUBREL), (0x70, PUBCOMP), (0xE0, DISCONNECT), (0xF0, AUTH)]
+    ("first", "packet_type"),
+    [(0x40, PUBACK), (0x50, PUBREC), (0x62, PUBREL), (0x70, PUBCOMP), (0xE0, DISCONNECT), (0xF0, AUTH)],
 )
 def test_every_reason_code(first: int, packet_type: int) -> None:
     """[v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]"""
     head = u16(1) if packet_type < 8 else b""
     for rc in range(256):
-        result, fields = face.decode(packet(first, head, bytes([rc]), block(*[PROPERTY[21]] * (packet_type == AUTH))), V5)
+        result, fields = face.decode(
+            packet(first, head, bytes([rc]), block(*[PROPERTY[21]] * (packet_type == AUTH))), V5
+        )
         assert result == (0 if rc in REASONS[packet_type] else PROTOCOL_ERROR), hex(rc)
         assert result != 0 or fields["rc"] == rc
 
@@ -44,9 +64,20 @@ def test_connect_fields() -> None:
     assert rc == 0
     flat = {k: v for k, v in c.items() if k not in ("props", "will_props")}
     assert flat == {
-        "version": 5, "bridge": 0, "clean_start": 1, "will": 1, "will_qos": 1, "will_retain": 1, "has_username": 1,
-        "has_password": 1, "keepalive": 60, "client_id": b"cid", "will_topic": b"will/t", "will_payload": b"\x00w",
-        "username": b"user", "password": b"\xffpw",
+        "version": 5,
+        "bridge": 0,
+        "clean_start": 1,
+        "will": 1,
+        "will_qos": 1,
+        "will_retain": 1,
+        "has_username": 1,
+        "has_password": 1,
+        "keepalive": 60,
+        "client_id": b"cid",
+        "will_topic": b"will/t",
+        "will_payload": b"\x00w",
+        "username": b"user",
+        "password": b"\xffpw",
     }
     assert c["props"][33] == 10 and c["will_props"][24] == 5
     rc, c = face.decode(*named("connect 3.1 bridge"))
@@ -58,11 +89,25 @@ def test_connect_fields() -> None:
 def test_publish_fields() -> None:
     _, p = face.decode(*named("publish 5 qos 2"))
     props = p.pop("props")
-    assert p == {"qos": 2, "retain": 1, "dup": 0, "pid": 65535, "topic": "a/\u20ac\U0001f40c".encode(), "payload": b"payload"}
+    assert p == {
+        "qos": 2,
+        "retain": 1,
+        "dup": 0,
+        "pid": 65535,
+        "topic": "a/\u20ac\U0001f40c".encode(),
+        "payload": b"payload",
+    }
     assert props[2] == 3600 and props[35] == 3
     _, p = face.decode(*named("publish 3.1.1 qos 1"))
-    assert p == {"qos": 1, "retain": 0, "dup": 1, "pid": 1, "topic": b"a/b", "payload": b"payload",
-                 "props": {"present": [], "raw": b""}}
+    assert p == {
+        "qos": 1,
+        "retain": 0,
+        "dup": 1,
+        "pid": 1,
+        "topic": b"a/b",
+        "payload": b"payload",
+        "props": {"present": [], "raw": b""},
+    }
 
 
 def test_items() -> None:

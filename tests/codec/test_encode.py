@@ -6,7 +6,20 @@ from hypothesis import strategies as st
 
 from cext.codec import face
 from tests.codec.packets import (
-    PROPERTY, PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311, block, packet, text, u16, u32, varint,
+    PROPERTY,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    V5,
+    V31,
+    V311,
+    block,
+    packet,
+    text,
+    u16,
+    u32,
+    varint,
 )
 
 SUBACK, UNSUBACK = 9, 11
@@ -50,12 +63,26 @@ def test_connack_5_as_mosquitto_sends_it() -> None:
 
 def test_connack_5_order() -> None:
     wanted = block(
-        b"\x13" + u16(0), b"\x22" + u16(1), b"\x12" + text("auto-1"), b"\x11" + u32(0), b"\x25\x00", b"\x27" + u32(2**32 - 1),
-        b"\x21" + u16(65535), b"\x24\x00",
+        b"\x13" + u16(0),
+        b"\x22" + u16(1),
+        b"\x12" + text("auto-1"),
+        b"\x11" + u32(0),
+        b"\x25\x00",
+        b"\x27" + u32(2**32 - 1),
+        b"\x21" + u16(65535),
+        b"\x24\x00",
     )
     got = face.connack(
-        V5, 1, assigned_client_id=b"auto-1", server_keep_alive=0, alias_max=1, session_expiry=0, retain_unavailable=1,
-        packet_max=2**32 - 1, receive_max=65535, max_qos=0,
+        V5,
+        1,
+        assigned_client_id=b"auto-1",
+        server_keep_alive=0,
+        alias_max=1,
+        session_expiry=0,
+        retain_unavailable=1,
+        packet_max=2**32 - 1,
+        receive_max=65535,
+        max_qos=0,
     )
     assert got == packet(0x20, b"\x01\x00", wanted)
 
@@ -75,7 +102,10 @@ def test_publish_bytes() -> None:
     assert face.publish_head(V311, b"a/b", 5) == (b"\x30\x0a\x00\x03a/b", None)
     assert face.publish_head(V311, b"a/b", 5, qos=1, retain=1, dup=1, pid=0x1234) == (b"\x3b\x0c\x00\x03a/b\x12\x34", 7)
     # Below 5.0 nothing of 5.0 is written.
-    assert face.publish_head(V311, b"a", 0, alias=1, expiry=2, props=b"\x01\x01", sub_ids=(1,)) == (b"\x30\x03\x00\x01a", None)
+    assert face.publish_head(V311, b"a", 0, alias=1, expiry=2, props=b"\x01\x01", sub_ids=(1,)) == (
+        b"\x30\x03\x00\x01a",
+        None,
+    )
     assert face.publish_head(V5, b"", 1, alias=7) == (b"\x30\x07\x00\x00\x03\x23\x00\x07", None)
 
 
@@ -100,14 +130,28 @@ def test_what_no_frame_can_carry() -> None:
 
 
 @given(
-    st.sampled_from([V31, V311, V5]), st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=300),
-    st.binary(max_size=300), st.integers(0, 2), st.booleans(), st.integers(1, 65535), st.integers(0, 65535),
-    st.none() | st.integers(0, 2**32 - 1), st.lists(st.sampled_from([PROPERTY[i] for i in (1, 3, 8, 9)]), unique=True),
+    st.sampled_from([V31, V311, V5]),
+    st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=300),
+    st.binary(max_size=300),
+    st.integers(0, 2),
+    st.booleans(),
+    st.integers(1, 65535),
+    st.integers(0, 65535),
+    st.none() | st.integers(0, 2**32 - 1),
+    st.lists(st.sampled_from([PROPERTY[i] for i in (1, 3, 8, 9)]), unique=True),
     st.integers(0, 100),
 )
 def test_publish_round_trip(
-    version: int, topic: str, payload: bytes, qos: int, retain: bool, pid: int, alias: int, expiry: int | None,
-    forwarded: list[bytes], users: int,
+    version: int,
+    topic: str,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    pid: int,
+    alias: int,
+    expiry: int | None,
+    forwarded: list[bytes],
+    users: int,
 ) -> None:
     props = b"".join(forwarded) + PROPERTY[38] * users
     made = face.publish_head(version, topic.encode(), len(payload), qos, int(retain), 0, pid, alias, expiry, props)
@@ -116,8 +160,14 @@ def test_publish_round_trip(
     rc, fields = face.decode(head + payload, version)
     assert rc == 0
     got = fields.pop("props")
-    assert fields == {"qos": qos, "retain": int(retain), "dup": 0, "pid": pid if qos else 0, "topic": topic.encode(),
-                      "payload": payload}
+    assert fields == {
+        "qos": qos,
+        "retain": int(retain),
+        "dup": 0,
+        "pid": pid if qos else 0,
+        "topic": topic.encode(),
+        "payload": payload,
+    }
     assert (pid_at is not None) == (qos > 0)
     if pid_at is not None:
         assert head[pid_at : pid_at + 2] == u16(pid)

@@ -7,7 +7,21 @@ from hypothesis import strategies as st
 from cext.codec import face
 from tests.codec import model
 from tests.codec.clauses import ROWS
-from tests.codec.packets import BAD_VERSION, PLACES, PROPERTY, V5, V31, V311, VALID, Valid, block, packet, text, u16, user
+from tests.codec.packets import (
+    BAD_VERSION,
+    PLACES,
+    PROPERTY,
+    V5,
+    V31,
+    V311,
+    VALID,
+    Valid,
+    block,
+    packet,
+    text,
+    u16,
+    user,
+)
 
 CLIENT_TYPES = [1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15]
 VERSIONS = st.sampled_from([V31, V311, V5])
@@ -28,8 +42,14 @@ def test_valid(valid: Valid) -> None:
 
 # Where a shorter body is a whole packet again: what may be left out at the end, and payload that is free.
 SHORTER_IS_WHOLE = {
-    "ack": {2, 3}, "disconnect 5": {0, 1}, "connect 3.1": set(), "publish": None, "subscribe 3.1.1": {2 + 6},
-    "subscribe 5": None, "unsubscribe 3.1.1": {2 + 5}, "unsubscribe 5": None,
+    "ack": {2, 3},
+    "disconnect 5": {0, 1},
+    "connect 3.1": set(),
+    "publish": None,
+    "subscribe 3.1.1": {2 + 6},
+    "subscribe 5": None,
+    "unsubscribe 3.1.1": {2 + 5},
+    "unsubscribe 5": None,
 }
 
 
@@ -70,12 +90,19 @@ def test_the_model_agrees_with_the_clauses(row: tuple[str, int, bytes, int]) -> 
 
 
 strings = st.one_of(
-    st.sampled_from([b"", b"a", b"a/+", b"#", b"$share/g/x", b"$share/", b"\xff", b"\x00"]), st.binary(max_size=12),
+    st.sampled_from([b"", b"a", b"a/+", b"#", b"$share/g/x", b"$share/", b"\xff", b"\x00"]),
+    st.binary(max_size=12),
     st.text(max_size=12).map(str.encode),
 ).map(text)
-blocks = st.lists(st.one_of(st.sampled_from(list(PROPERTY.values())), st.binary(max_size=4)), max_size=6).map(lambda p: block(*p))
+blocks = st.lists(st.one_of(st.sampled_from(list(PROPERTY.values())), st.binary(max_size=4)), max_size=6).map(
+    lambda p: block(*p)
+)
 pieces = st.one_of(
-    strings, blocks, st.binary(max_size=6), st.integers(0, 3).map(u16), st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x04", b"\x18"])
+    strings,
+    blocks,
+    st.binary(max_size=6),
+    st.integers(0, 3).map(u16),
+    st.sampled_from([b"\x00", b"\x01", b"\x02", b"\x04", b"\x18"]),
 )
 
 
@@ -90,7 +117,11 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
 
 
 @settings(max_examples=500)
-@given(st.sampled_from([b"MQTT\x04", b"MQTT\x05", b"MQIsdp\x03", b"MQTT\x84"]), st.integers(0, 255), st.lists(pieces, max_size=7))
+@given(
+    st.sampled_from([b"MQTT\x04", b"MQTT\x05", b"MQIsdp\x03", b"MQTT\x84"]),
+    st.integers(0, 255),
+    st.lists(pieces, max_size=7),
+)
 def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> None:
     data = packet(0x10, text(protocol[:-1]), protocol[-1:], bytes([flags & 0xFE]), u16(60), *parts)
     rc, fields = face.decode(data, 0)

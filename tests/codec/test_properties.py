@@ -6,8 +6,23 @@ import pytest
 
 from cext.codec import face
 from tests.codec.packets import (
-    CONNECT, DISCONNECT, MALFORMED, PLACES, PROPERTY, PROTOCOL_ERROR, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, WILL, all_of, block,
-    text, u16, u32, user, varint,
+    CONNECT,
+    DISCONNECT,
+    MALFORMED,
+    PLACES,
+    PROPERTY,
+    PROTOCOL_ERROR,
+    PUBLISH,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    WILL,
+    all_of,
+    block,
+    text,
+    u16,
+    u32,
+    user,
+    varint,
 )
 
 CASES = [(place, i) for place in PLACES for i in PROPERTY]
@@ -32,11 +47,11 @@ def test_twice(place: int, i: int) -> None:
 
 @pytest.mark.parametrize(("place", "i"), [(place, i) for place, i in CASES if i in PLACES[place]])
 def test_truncated(place: int, i: int) -> None:
-    """A block that ends within a property, and one whose length runs beyond the packet."""
+    """A block that ends within a property (and must not be read on beyond it), and one that runs beyond the packet."""
     whole = PROPERTY[i]
     for cut in range(1, len(whole)):
         assert face.props(block(whole[:cut]), place)[0] == MALFORMED
-        assert face.props(block(whole[:cut]) + whole[cut:], place)[0] == MALFORMED      # must not read on beyond the block
+        assert face.props(block(whole[:cut]) + whole[cut:], place)[0] == MALFORMED
     data = block(whole)
     for cut in range(len(data)):
         assert face.props(data[:cut], place)[0] == MALFORMED
@@ -56,16 +71,16 @@ def test_values_are_decoded() -> None:
 @pytest.mark.parametrize(
     ("place", "one"),
     [
-        (PUBLISH, b"\x01\x02"),             # Payload Format Indicator [v5 3.3.2.3.2]
-        (CONNECT, b"\x17\x02"),             # Request Problem Information [v5 3.1.2.11.7]
-        (CONNECT, b"\x19\xff"),             # Request Response Information [v5 3.1.2.11.6]
-        (CONNECT, b"\x21" + u16(0)),        # Receive Maximum [v5 3.1.2.11.3]
-        (CONNECT, b"\x27" + u32(0)),        # Maximum Packet Size [v5 3.1.2.11.4]
-        (PUBLISH, b"\x23" + u16(0)),        # Topic Alias [v5 3.3.2-8]
-        (SUBSCRIBE, b"\x0b\x00"),           # Subscription Identifier [v5 3.8.2.1.2]
-        (PUBLISH, b"\x08" + text("a/+")),   # Response Topic [v5 3.3.2-14]
+        (PUBLISH, b"\x01\x02"),  # Payload Format Indicator [v5 3.3.2.3.2]
+        (CONNECT, b"\x17\x02"),  # Request Problem Information [v5 3.1.2.11.7]
+        (CONNECT, b"\x19\xff"),  # Request Response Information [v5 3.1.2.11.6]
+        (CONNECT, b"\x21" + u16(0)),  # Receive Maximum [v5 3.1.2.11.3]
+        (CONNECT, b"\x27" + u32(0)),  # Maximum Packet Size [v5 3.1.2.11.4]
+        (PUBLISH, b"\x23" + u16(0)),  # Topic Alias [v5 3.3.2-8]
+        (SUBSCRIBE, b"\x0b\x00"),  # Subscription Identifier [v5 3.8.2.1.2]
+        (PUBLISH, b"\x08" + text("a/+")),  # Response Topic [v5 3.3.2-14]
         (PUBLISH, b"\x08" + text("#")),
-        (WILL, b"\x08" + text("")),         # [v5 4.7.3-1]
+        (WILL, b"\x08" + text("")),  # [v5 4.7.3-1]
     ],
 )
 def test_forbidden_values(place: int, one: bytes) -> None:
@@ -75,9 +90,21 @@ def test_forbidden_values(place: int, one: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"\x80", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x01", b"\x80\x00", b"\x81\x00\x00",    # the length itself
-        block(b"\x00"), block(b"\x04\x00"), block(b"\x2b\x00"), block(b"\x7f"), block(b"\xff\x7f"), block(b"\x81\x00\x01"),
-        block(b"\x03" + text(b"\xff")), block(b"\x26" + text("k") + text(b"\xc0\x80")), block(b"\x26" + text(b"\x00") + text("")),
+        b"",
+        b"\x80",
+        b"\xff\xff\xff\xff",
+        b"\xff\xff\xff\xff\x01",
+        b"\x80\x00",
+        b"\x81\x00\x00",  # the length itself
+        block(b"\x00"),
+        block(b"\x04\x00"),
+        block(b"\x2b\x00"),
+        block(b"\x7f"),
+        block(b"\xff\x7f"),
+        block(b"\x81\x00\x01"),
+        block(b"\x03" + text(b"\xff")),
+        block(b"\x26" + text("k") + text(b"\xc0\x80")),
+        block(b"\x26" + text(b"\x00") + text("")),
         block(b"\x08" + text(b"\xed\xa0\x80")),
     ],
 )
@@ -105,7 +132,10 @@ def test_forwarded_in_order_without_what_is_the_hop_s(place: int) -> None:
     parts = [users[0], *(PROPERTY[i] for i in sorted(PLACES[place] - {38})), users[1], users[2]]
     wanted = b"".join(p for p in parts if p[0] not in mine)
     assert face.forward(block(*parts), place) == (wanted, False)
-    assert face.forward(block(*reversed(parts)), place) == (b"".join(p for p in reversed(parts) if p[0] not in mine), False)
+    assert face.forward(block(*reversed(parts)), place) == (
+        b"".join(p for p in reversed(parts) if p[0] not in mine),
+        False,
+    )
     assert face.forward(block(wanted), place) == (wanted, True)
 
 

@@ -6,10 +6,39 @@ from pathlib import Path
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
 
-TYPE_OF = {"connect": {1}, "publish": {3}, "ack": {4, 5, 6, 7}, "subscribe": {8}, "unsubscribe": {10}, "disconnect": {14},
-           "auth": {15}}
-NAMES = ["a", "a/b", "/", "//", "$SYS/broker/uptime", "+", "#", "a/+/b", "a/#", "+/+", "/#", "a+", "#/a", "$share/g/a/+",
-         "$share/g", "$share//a", "$share/+/a", "$SYS/#", "\u6e29\u5ea6/\u5ba4", "a" * 300, "/" * 250, "a/b/c/d/e/f/g"]
+TYPE_OF = {
+    "connect": {1},
+    "publish": {3},
+    "ack": {4, 5, 6, 7},
+    "subscribe": {8},
+    "unsubscribe": {10},
+    "disconnect": {14},
+    "auth": {15},
+}
+NAMES = [
+    "a",
+    "a/b",
+    "/",
+    "//",
+    "$SYS/broker/uptime",
+    "+",
+    "#",
+    "a/+/b",
+    "a/#",
+    "+/+",
+    "/#",
+    "a+",
+    "#/a",
+    "$share/g/a/+",
+    "$share/g",
+    "$share//a",
+    "$share/+/a",
+    "$SYS/#",
+    "\u6e29\u5ea6/\u5ba4",
+    "a" * 300,
+    "/" * 250,
+    "a/b/c/d/e/f/g",
+]
 
 
 def body(data: bytes) -> bytes:
@@ -28,7 +57,8 @@ def seeds(target: str) -> list[bytes]:
         # Version, first byte (of an ack its type too, counted from PUBACK), body.
         return [
             bytes([version - 3, data[0] - 0x40 if target == "ack" else data[0] & 15]) + body(data)
-            for version, data in packets() if data[0] >> 4 in TYPE_OF[target]
+            for version, data in packets()
+            if data[0] >> 4 in TYPE_OF[target]
         ]
     if target == "properties":
         return [bytes([place]) + all_of(place) for place in PLACES] + [
@@ -36,7 +66,12 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target == "frame":
         stream = b"".join(data for _, data in packets())
-        return [b"\x00" + stream[:2000], b"\x40" + stream[:500], b"\x00" + packet(0x30, b"x" * 300), b"\xff\x30\xff\xff\xff\x7f"]
+        return [
+            b"\x00" + stream[:2000],
+            b"\x40" + stream[:500],
+            b"\x00" + packet(0x30, b"x" * 300),
+            b"\xff\x30\xff\xff\xff\x7f",
+        ]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     return [name.encode() for name in NAMES]

@@ -23,7 +23,13 @@ TOPIC = ["name", "filters"]
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
 # As in setup.py.
-DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False, "cdivision": True}
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+}
 
 
 def clang() -> str:
@@ -54,7 +60,7 @@ def build(cc: str) -> Path:
     os.chdir(ROOT)
     include = sysconfig.get_paths()["include"]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    for ext in cythonize(sources(), build_dir=str(BUILD / "cython"), compiler_directives=DIRECTIVES, quiet=True):
+    for ext in cythonize(  # type: ignore[no-untyped-call]sources(), build_dir=str(BUILD / "cython"), compiler_directives=DIRECTIVES, quiet=True):
         out = LIB / (ext.name.replace(".", "/") + suffix)
         source = Path(ext.sources[0])
         if out.exists() and out.stat().st_mtime > source.stat().st_mtime:
@@ -64,8 +70,22 @@ def build(cc: str) -> Path:
         run([cc, "-shared", *CFLAGS, *CHECKS, "-fsanitize=fuzzer-no-link", f"-I{include}", str(source), "-o", str(out)])
     harness = BUILD / "harness"
     libdir, version = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDVERSION")
-    run([cc, *CFLAGS, *CHECKS, "-fsanitize=fuzzer", f"-I{include}", "tests/fuzz/harness.c", "-o", str(harness),
-         "-Wl,--export-dynamic", f"-L{libdir}", f"-Wl,-rpath,{libdir}", f"-lpython{version}"])
+    run(
+        [
+            cc,
+            *CFLAGS,
+            *CHECKS,
+            "-fsanitize=fuzzer",
+            f"-I{include}",
+            "tests/fuzz/harness.c",
+            "-o",
+            str(harness),
+            "-Wl,--export-dynamic",
+            f"-L{libdir}",
+            f"-Wl,-rpath,{libdir}",
+            f"-lpython{version}",
+        ]
+    )
     return harness
 
 
@@ -78,15 +98,30 @@ def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> boo
     crashes = BUILD / "crashes"
     crashes.mkdir(exist_ok=True)
     env = os.environ | {
-        "MOSQ_FUZZ_PATH": str(LIB), "MOSQ_FUZZ_MODULE": "fuzz_topic" if target in TOPIC else "fuzz_codec",
-        "MOSQ_FUZZ_TARGET": target, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "PYTHONDONTWRITEBYTECODE": "1",
-        "UBSAN_OPTIONS": "print_stacktrace=1", "PYTHONHOME": sys.base_prefix,
+        "MOSQ_FUZZ_PATH": str(LIB),
+        "MOSQ_FUZZ_MODULE": "fuzz_topic" if target in TOPIC else "fuzz_codec",
+        "MOSQ_FUZZ_TARGET": target,
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONHOME": sys.base_prefix,
     }
     log = BUILD / f"{target}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [str(harness), str(folder), *limit, "-max_len=2048", "-timeout=10", "-print_final_stats=1",
-             f"-artifact_prefix={crashes}/{target}-"], stdout=out, stderr=out, env=env)
+            [
+                str(harness),
+                str(folder),
+                *limit,
+                "-max_len=2048",
+                "-timeout=10",
+                "-print_final_stats=1",
+                f"-artifact_prefix={crashes}/{target}-",
+            ],
+            stdout=out,
+            stderr=out,
+            env=env,
+        )
         start = time.monotonic()
         while process.poll() is None:
             if sys.stdout.isatty():
@@ -102,7 +137,10 @@ def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> boo
     coverage = re.findall(r" cov: (\d+)", text)
     n = int(runs[1]) if runs else 0
     verdict = "ok" if process.returncode == 0 else f"CRASHED, see {log.relative_to(ROOT)}"
-    print(f"\r{target:12} {n:12,} runs {n / took:12,.0f} runs/s  {coverage[-1] if coverage else '?':>5} edges  {verdict}", flush=True)
+    print(
+        f"\r{target:12} {n:12,} runs {n / took:12,.0f} runs/s  {coverage[-1] if coverage else '?':>5} edges  {verdict}",
+        flush=True,
+    )
     return process.returncode == 0
 
 
@@ -110,7 +148,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30, help="how long each target runs (default: 30)")
     parser.add_argument("--runs", type=int, help="how many inputs each target gets, instead of --seconds")
-    parser.add_argument("targets", nargs="*", metavar="target", help=f"which: {', '.join(CODEC + TOPIC)} (default: all)")
+    parser.add_argument(
+        "targets", nargs="*", metavar="target", help=f"which: {', '.join(CODEC + TOPIC)} (default: all)"
+    )
     args = parser.parse_args()
     known = CODEC + (TOPIC if (ROOT / "cext/topic/name.pyx").exists() else [])
     unknown = [t for t in args.targets if t not in known]
