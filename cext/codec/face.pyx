@@ -49,8 +49,9 @@ cdef bytes written(Memory m, uint8_t* end):
 cdef dict props_dict(const pr.Props* p):
     numbers = {pr.P_PAYLOAD_FORMAT: p.payload_format, pr.P_MESSAGE_EXPIRY: p.message_expiry,
                pr.P_SUBSCRIPTION_ID: p.sub_id, pr.P_SESSION_EXPIRY: p.session_expiry,
-               pr.P_SERVER_KEEP_ALIVE: p.server_keep_alive, pr.P_REQUEST_PROBLEM: p.request_problem, pr.P_WILL_DELAY: p.will_delay,
-               pr.P_REQUEST_RESPONSE: p.request_response, pr.P_RECEIVE_MAXIMUM: p.receive_max,
+               pr.P_SERVER_KEEP_ALIVE: p.server_keep_alive, pr.P_REQUEST_PROBLEM: p.request_problem,
+               pr.P_WILL_DELAY: p.will_delay, pr.P_REQUEST_RESPONSE: p.request_response,
+               pr.P_RECEIVE_MAXIMUM: p.receive_max,
                pr.P_TOPIC_ALIAS_MAXIMUM: p.alias_max, pr.P_TOPIC_ALIAS: p.alias, pr.P_MAXIMUM_QOS: p.max_qos,
                pr.P_RETAIN_AVAILABLE: p.retain_available, pr.P_MAXIMUM_PACKET_SIZE: p.packet_max}
     out = {"present": [i for i in range(64) if p.present >> i & 1], "raw": text(p.raw)}
@@ -116,9 +117,9 @@ def forward(bytes block, int place):
 cdef dict connect_dict(d.Connect* c):
     return {"version": c.version, "bridge": c.bridge, "clean_start": c.clean_start, "will": c.will,
             "will_qos": c.will_qos, "will_retain": c.will_retain, "has_username": c.has_username,
-            "has_password": c.has_password, "keepalive": c.keepalive, "client_id": text(c.client_id), "will_topic": text(c.will_topic),
-            "will_payload": text(c.will_payload), "username": text(c.username), "password": text(c.password),
-            "props": props_dict(&c.props), "will_props": props_dict(&c.will_props)}
+            "has_password": c.has_password, "keepalive": c.keepalive,
+            "client_id": text(c.client_id), "will_topic": text(c.will_topic), "will_payload": text(c.will_payload),
+            "username": text(c.username), "password": text(c.password), "props": props_dict(&c.props), "will_props": props_dict(&c.will_props)}
 
 
 cdef dict publish_dict(d.Publish* p):

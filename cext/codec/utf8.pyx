@@ -23,6 +23,12 @@ cdef inline uint64_t load8(const uint8_t* p) noexcept nogil:
     return w
 
 
+cdef inline uint64_t load4(const uint8_t* p) noexcept nogil:
+    cdef uint32_t w
+    memcpy(&w, p, 4)
+    return w
+
+
 cdef inline bint byte_plain(uint8_t c) noexcept nogil:
     return <uint8_t>(c - 0x20) < 0x5F
 
@@ -74,6 +80,11 @@ cdef int utf8_check(const uint8_t* s, uint32_t n) noexcept nogil:
         if length == 0:
             return RC_MALFORMED
         s += length
+    # What is left, looked at together with bytes before it that are known already.
+    if n >= 8 and word_unplain(load8(end - 8)) == 0:
+        return 0
+    if 4 <= n < 8 and word_unplain(load4(s) | load4(end - 4) << 32) == 0:
+        return 0
     while s < end:
         if byte_plain(s[0]):
             s += 1

@@ -60,7 +60,8 @@ def build(cc: str) -> Path:
     os.chdir(ROOT)
     include = sysconfig.get_paths()["include"]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    for ext in cythonize(  # type: ignore[no-untyped-call]sources(), build_dir=str(BUILD / "cython"), compiler_directives=DIRECTIVES, quiet=True):
+    options = {"build_dir": str(BUILD / "cython"), "compiler_directives": DIRECTIVES, "quiet": True}
+    for ext in cythonize(sources(), **options):  # type: ignore[no-untyped-call]
         out = LIB / (ext.name.replace(".", "/") + suffix)
         source = Path(ext.sources[0])
         if out.exists() and out.stat().st_mtime > source.stat().st_mtime:
