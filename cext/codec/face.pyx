@@ -119,7 +119,8 @@ cdef dict connect_dict(d.Connect* c):
             "will_qos": c.will_qos, "will_retain": c.will_retain, "has_username": c.has_username,
             "has_password": c.has_password, "keepalive": c.keepalive,
             "client_id": text(c.client_id), "will_topic": text(c.will_topic), "will_payload": text(c.will_payload),
-            "username": text(c.username), "password": text(c.password), "props": props_dict(&c.props), "will_props": props_dict(&c.will_props)}
+            "username": text(c.username), "password": text(c.password), "props": props_dict(&c.props),
+            "will_props": props_dict(&c.will_props)}
 
 
 cdef dict publish_dict(d.Publish* p):
