@@ -5,7 +5,7 @@
 # it was opened. From these: what is there from open to close is returned exactly once.
 # Cost: set, get, remove and an exact look-up O(levels); a wildcard look-up one step per node that agrees with the filter so
 # far; 80 bytes and the text of its level per node. A walk up is at most LEVELS_MAX steps and was paid for on the way down.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy
 from cext.base.hash cimport HashKey
