@@ -3,13 +3,14 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
+from cext.topic.level cimport LevelNode, LevelTree
+from cext.topic.memory cimport Account
 from cext.topic.name cimport Filter
+from cext.topic.table cimport Link, Table
 
+cdef struct Subscription        # opaque to other rooms: one (owner, filter) pair
 cdef struct Group               # see below
-cdef struct Subscription
-cdef struct Index:
-    Subscription* all
-    uint64_t n
+cdef struct Index               # opaque
 
 ctypedef struct Owner:
     Subscription* head          # all subscriptions of this owner, newest first; NULL when none
@@ -28,9 +29,9 @@ ctypedef struct List:
     uint32_t live               # entries without gaps
     uint32_t pins               # while > 0: positions do not move, removal leaves a gap, additions go to the end
     # private members follow in index.pyx's own layout (the struct is only handled by pointer elsewhere)
-    Subscription** subs
+    Subscription** subs         # of each entry; NULL at a gap
     uint32_t cap
-    uint32_t reserved
+    uint32_t flags
     void* home                  # the filter node or Group this list belongs to
 
 cdef struct Group:              # a shared subscription: one (group name, filter)
@@ -95,3 +96,58 @@ ctypedef struct IndexStats:
     uint64_t nodes
     uint64_t bytes
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil
+
+
+# ---- private: the layout, here only because Cython wants it in a header; check.pyx reads it, other rooms do not ----
+
+cdef struct Subscription:
+    Link link                   # in Index.pairs while its list is long; .n: its position in the list
+    List* list
+    Owner* owner
+    Subscription* next          # of the same owner
+    Subscription* prev
+
+cdef struct Slot:               # room for a list of one: most filters have one subscriber
+    Entry entry
+    Subscription* sub
+
+cdef enum:
+    LIST_OF_GROUP = 1           # flags of a List: home is a SharedGroup, else a Leaf
+    LIST_IS_LONG = 2            # its subscriptions are in Index.pairs
+    LONG_FROM = 17              # subscribers: from so many on an owner's own is found by hash, down to LONG_UNTIL
+    LONG_UNTIL = 8
+
+cdef struct Leaf
+
+cdef struct TreeNode:           # a level of a wildcard filter; the text follows the struct
+    LevelNode level             # children with a text
+    TreeNode* plus              # child `+`
+    Leaf* here                  # the filter that ends at this level
+    Leaf* multi                 # the filter that goes on with `#`
+
+cdef struct Leaf:               # a filter that has subscribers, groups or pins; the text of an exact one follows the struct
+    Link link                   # exact: in Root.exact; .n: bytes of the filter
+    List plain
+    Group* groups
+    TreeNode* node              # NULL: exact
+    Slot slot
+
+cdef struct SharedGroup:        # the group's name follows the struct
+    Group group                 # home: the Leaf
+    Link link                   # in Index.groups
+    Group* prev
+    Slot slot
+
+cdef struct Root:
+    Table exact                 # filters without wildcards, keyed by the whole filter
+    LevelTree tree              # the others
+    TreeNode top                # before the first level
+    uint64_t wildcards          # filters in the tree: while 0 a match does not look there
+
+cdef struct Index:
+    HashKey key
+    Account account
+    Root roots[2]               # [1]: what begins with `$`
+    Table pairs                 # subscriptions of long lists, keyed by (owner, list)
+    Table groups                # keyed by (filter, name)
+    IndexStats stats            # kept as it goes, bytes excepted

@@ -1,56 +1,134 @@
+# Topic names and topic filters as strings: what is valid, and what matches what.
+# It knows the rules of [v5 4.7] [v3.1.1 4.7] and nothing of trees or subscribers; UTF-8 was checked by the codec.
+# Invariant: whatever it passes has 1..LEVELS_MAX levels and 1..65535 bytes, so every walk over levels is bounded.
+# Cost: one pass over the bytes, no allocation.
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcmp, memchr
+from libc.string cimport memchr, memcmp
 from cext.base.view cimport View
+from cext.codec.reason cimport RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID
+
+cdef enum:
+    BYTES_MAX = 65535           # a string's length is 16 bits on the wire [v5 1.5.4]
+    SHARE_BYTES = 7             # b"$share/"
+
 
 cdef int name_check(const uint8_t* s, uint32_t n) noexcept nogil:
-    cdef uint32_t i, levels = 1
-    if n == 0 or n > 65535: return 0x90
+    cdef uint32_t i
+    cdef uint32_t levels = 1
+    if n == 0 or n > BYTES_MAX:                             # [v5 4.7.3-1] [v5 4.7.3-3]
+        return RC_TOPIC_NAME_INVALID
     for i in range(n):
-        if s[i] == c'+' or s[i] == c'#': return 0x90
-        if s[i] == c'/': levels += 1
-    return 0x90 if levels > LEVELS_MAX else 0
+        if s[i] == c'/':
+            levels += 1
+        elif s[i] == c'+' or s[i] == c'#':                  # [v5 4.7.0-1]
+            return RC_TOPIC_NAME_INVALID
+    return RC_TOPIC_NAME_INVALID if levels > LEVELS_MAX else 0
+
+
+cdef int check_levels(const uint8_t* s, uint32_t n, uint8_t* wildcard) noexcept nogil:
+    cdef uint32_t i
+    cdef uint32_t levels = 1
+    wildcard[0] = 0
+    for i in range(n):
+        if s[i] == c'/':
+            levels += 1
+        elif s[i] == c'#':
+            # alone in its level, and the last one [v5 4.7.1-1]
+            if i + 1 != n or (i > 0 and s[i - 1] != c'/'):
+                return RC_TOPIC_FILTER_INVALID
+            wildcard[0] = 1
+        elif s[i] == c'+':
+            # alone in its level [v5 4.7.1-2]
+            if (i > 0 and s[i - 1] != c'/') or (i + 1 < n and s[i + 1] != c'/'):
+                return RC_TOPIC_FILTER_INVALID
+            wildcard[0] = 1
+    return RC_TOPIC_FILTER_INVALID if levels > LEVELS_MAX else 0
+
 
 cdef int filter_parse(const uint8_t* s, uint32_t n, Filter* out) noexcept nogil:
-    cdef uint32_t i, levels = 1
-    cdef const uint8_t* p
-    out.whole.p = s; out.whole.n = n
+    cdef const uint8_t* slash
+    if n == 0 or n > BYTES_MAX:
+        return RC_TOPIC_FILTER_INVALID
+    out.whole.p = s
+    out.whole.n = n
     out.filter = out.whole
-    out.group.p = s; out.group.n = 0
-    out.wildcard = 0
-    if n == 0 or n > 65535: return 0x8F
-    if n >= 7 and memcmp(s, "$share/", 7) == 0:
-        p = <const uint8_t*>memchr(s + 7, c'/', n - 7)
-        if p == NULL or p == s + 7 or p + 1 == s + n: return 0x8F
-        out.group.p = s + 7
-        out.group.n = <uint32_t>(p - s - 7)
-        if memchr(out.group.p, c'+', out.group.n) != NULL or memchr(out.group.p, c'#', out.group.n) != NULL: return 0x8F
-        out.filter.p = p + 1
-        out.filter.n = <uint32_t>(s + n - p - 1)
-    s = out.filter.p; n = out.filter.n
-    for i in range(n):
-        if s[i] == c'/': levels += 1
-        if s[i] == c'+' or s[i] == c'#':
-            out.wildcard = 1
-            if i and s[i-1] != c'/': return 0x8F
-            if s[i] == c'#' and i + 1 != n: return 0x8F
-            if i + 1 < n and s[i+1] != c'/': return 0x8F
-    return 0x8F if levels > LEVELS_MAX else 0
+    out.group.p = NULL
+    out.group.n = 0
+    if n >= SHARE_BYTES and memcmp(s, b"$share/", SHARE_BYTES) == 0:
+        # `$share` without a slash is an ordinary filter: only what starts with `$share/` is shared [v5 4.8.2-1].
+        out.group.p = s + SHARE_BYTES
+        slash = <const uint8_t*>memchr(out.group.p, c'/', n - SHARE_BYTES)
+        if slash == NULL:
+            return RC_TOPIC_FILTER_INVALID
+        out.group.n = <uint32_t>(slash - out.group.p)
+        out.filter.p = slash + 1
+        out.filter.n = n - SHARE_BYTES - out.group.n - 1
+        if out.group.n == 0 or out.filter.n == 0:           # [v5 4.8.2-1] [v5 4.8.2-2]
+            return RC_TOPIC_FILTER_INVALID
+        if memchr(out.group.p, c'+', out.group.n) != NULL or memchr(out.group.p, c'#', out.group.n) != NULL:
+            return RC_TOPIC_FILTER_INVALID                  # [v5 4.8.2-2]
+    return check_levels(out.filter.p, out.filter.n, &out.wildcard)
 
-cdef bint filter_matches(View f, View t) noexcept nogil:
-    cdef uint32_t i = 0, j = 0
-    if t.n and f.n and t.p[0] == c'$' and (f.p[0] == c'+' or f.p[0] == c'#'): return 0
-    while True:
-        if i < f.n and f.p[i] == c'#': return 1
-        if i < f.n and f.p[i] == c'+':
-            i += 1
-            while j < t.n and t.p[j] != c'/': j += 1
-        else:
-            while i < f.n and f.p[i] != c'/' and j < t.n and t.p[j] == f.p[i]:
-                i += 1; j += 1
-        if i == f.n and j == t.n: return 1
-        if j == t.n and i + 2 == f.n and f.p[i] == c'/' and f.p[i+1] == c'#': return 1
-        if i == f.n or j == t.n or f.p[i] != c'/' or t.p[j] != c'/': return 0
-        i += 1; j += 1
 
-cdef bint filter_covers(View f, View t) noexcept nogil:
-    return filter_matches(f, t)
+# The level of v that starts at `at`: its length. The next one starts at `at` + length + 1; past v.n there is none.
+cdef inline uint32_t level_bytes(View v, uint32_t at) noexcept nogil:
+    cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
+    return v.n - at if slash == NULL else <uint32_t>(slash - (v.p + at))
+
+
+cdef inline bint is_wild(View v, uint32_t at, uint32_t bytes, uint8_t sign) noexcept nogil:
+    return bytes == 1 and v.p[at] == sign
+
+
+cdef bint filter_matches(View filter, View topic) noexcept nogil:
+    cdef uint32_t f = 0
+    cdef uint32_t t = 0
+    cdef uint32_t f_bytes
+    cdef uint32_t t_bytes
+    if filter.n == 0 or topic.n == 0:
+        return False
+    if topic.p[0] == c'$' and filter.p[0] != c'$':          # [v5 4.7.2-1]
+        return False
+    while f <= filter.n:
+        f_bytes = level_bytes(filter, f)
+        if is_wild(filter, f, f_bytes, c'#'):
+            return True                                     # the parent level included [v5 4.7.1.2]
+        if t > topic.n:
+            return False
+        t_bytes = level_bytes(topic, t)
+        if not is_wild(filter, f, f_bytes, c'+'):
+            if f_bytes != t_bytes or memcmp(filter.p + f, topic.p + t, f_bytes) != 0:
+                return False
+        f += f_bytes + 1
+        t += t_bytes + 1
+    return t > topic.n
+
+
+cdef bint filter_covers(View outer, View inner) noexcept nogil:
+    cdef uint32_t o = 0
+    cdef uint32_t i = 0
+    cdef uint32_t o_bytes
+    cdef uint32_t i_bytes
+    cdef bint nameless = True       # what came before i can only be the empty topic, which does not exist
+    if outer.n == 0 or inner.n == 0:
+        return False
+    if inner.p[0] == c'$' and outer.p[0] != c'$':           # [v5 4.7.2-1]
+        return False
+    while o <= outer.n:
+        o_bytes = level_bytes(outer, o)
+        if is_wild(outer, o, o_bytes, c'#'):
+            return True
+        if i > inner.n:
+            return False
+        i_bytes = level_bytes(inner, i)
+        if is_wild(inner, i, i_bytes, c'#'):
+            # `#` also stands for "no further level", which only `#` covers; but `#` and `/#` always have one more:
+            # without it the topic would be empty.
+            return nameless and is_wild(outer, o, o_bytes, c'+') and o + 3 == outer.n and outer.p[o + 2] == c'#'
+        if not is_wild(outer, o, o_bytes, c'+'):
+            if o_bytes != i_bytes or memcmp(outer.p + o, inner.p + i, o_bytes) != 0:
+                return False
+        nameless = i == 0 and i_bytes == 0
+        o += o_bytes + 1
+        i += i_bytes + 1
+    return i > inner.n

@@ -2,14 +2,11 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
+from cext.topic.level cimport LevelNode, LevelTree
+from cext.topic.memory cimport Account
 
-cdef struct RetainedNode:
-    RetainedNode* next
-    View topic
-    void* value
-cdef struct Retained:
-    RetainedNode* first
-    uint64_t n
+cdef struct Retained            # opaque
+cdef struct RetainedNode        # opaque
 
 ctypedef struct RetainedCursor:
     View filter                 # private copy, freed by retained_close
@@ -34,3 +31,19 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil
 cdef uint64_t retained_count(Retained* r) noexcept nogil
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil      # of the tree itself, values excluded
+
+
+# ---- private: the layout, here only because Cython wants it in a header; check.pyx reads it, other rooms do not ----
+
+cdef struct RetainedNode:       # a level of a topic; the text follows the struct
+    LevelNode level
+    void* value                 # of the topic that ends here; NULL: none
+    uint64_t born               # when the value came (Retained.clock); a replaced value keeps it
+    uint64_t pins               # cursors that stand here
+
+cdef struct Retained:
+    Account account
+    LevelTree tree
+    RetainedNode roots[2]       # before the first level; [1]: of topics that begin with `$`
+    uint64_t clock              # values that ever came
+    uint64_t count              # values that are there

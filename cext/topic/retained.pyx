@@ -1,59 +1,281 @@
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
-from cext.topic.name cimport filter_matches
+# The retained tree: topic names to one value each, read back by filter in slices.
+# It does not know what a value is, and never frees one but at the end, through the function it is given.
+# Invariants: a node stays while it has a value, a child or a cursor on it, so a cursor's path to the root always exists;
+# siblings stand in the order in which they came; a value knows when it came, so that a cursor leaves out what came after
+# it was opened. From these: what is there from open to close is returned exactly once.
+# Cost: set, get, remove and an exact look-up O(levels); a wildcard look-up one step per node that agrees with the filter so
+# far; 80 bytes and the text of its level per node. A walk up is at most LEVELS_MAX steps and was paid for on the way down.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcpy
+from cext.base.hash cimport HashKey
+from cext.base.view cimport View
+from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_text, level_tree_init
+from cext.topic.memory cimport give, take
+from cext.topic.table cimport table_fini
+
+cdef enum:
+    PHASE_START = 0             # nothing visited yet
+    PHASE_DOWN = 1              # `at` was visited, its children were not
+    PHASE_END = 2
+
+cdef struct CursorState:        # one block: this, the levels' starts, the filter's text
+    uint64_t opened             # the tree's clock then
+    uint32_t levels
+    uint8_t phase
+    uint8_t multi               # the last level is `#`
+    uint16_t reserved
+
+
 cdef Retained* retained_new(const HashKey* key) noexcept nogil:
-    return <Retained*>calloc(1, sizeof(Retained))
+    cdef Retained* r = <Retained*>calloc(1, sizeof(Retained))
+    if r != NULL:
+        level_tree_init(&r.tree, key)
+    return r
+
+
+cdef inline RetainedNode* root_of(Retained* r, const uint8_t* p) noexcept nogil:
+    return &r.roots[p[0] == c'$']
+
+
 cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil:
+    # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
+    cdef RetainedNode* node
+    cdef RetainedNode* parent
+    cdef int i
+    if r == NULL:
+        return
+    for i in range(2):
+        node = &r.roots[i]
+        while True:
+            if node.level.first != NULL:
+                node = <RetainedNode*>node.level.first
+                continue
+            if node.value != NULL and free_value != NULL:
+                free_value(node.value)
+            parent = <RetainedNode*>node.level.parent
+            if parent == NULL:
+                break
+            parent.level.first = node.level.next
+            give(&r.account, node)
+            node = parent
+    table_fini(&r.tree.crowd, &r.account)
     free(r)
-cdef RetainedNode* find(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* x = r.first
-    while x != NULL:
-        if x.topic.n == n and memcmp(x.topic.p, topic, n) == 0: return x
-        x = x.next
-    return NULL
+
+
+cdef void prune(Retained* r, RetainedNode* node) noexcept nogil:
+    cdef RetainedNode* parent
+    while node.value == NULL and node.level.first == NULL and node.pins == 0 and node.level.parent != NULL:
+        parent = <RetainedNode*>node.level.parent
+        level_drop(&r.tree, &r.account, &node.level)
+        give(&r.account, node)
+        node = parent
+
+
+cdef RetainedNode* descend(Retained* r, const uint8_t* topic, uint32_t n, bint make) noexcept nogil:
+    # The topic's node. NULL: not there, or (make) no memory, and nothing was left behind.
+    cdef RetainedNode* node = root_of(r, topic)
+    cdef RetainedNode* onward
+    cdef const uint8_t* p = topic
+    cdef const uint8_t* end = topic + n
+    cdef const uint8_t* slash
+    cdef uint32_t bytes
+    cdef uint64_t hash
+    while p <= end:
+        slash = <const uint8_t*>memchr(p, c'/', end - p)
+        if slash == NULL:
+            slash = end
+        bytes = <uint32_t>(slash - p)
+        hash = 0
+        onward = <RetainedNode*>level_find(&r.tree, &node.level, p, bytes, &hash)
+        if onward == NULL:
+            if not make:
+                return NULL
+            onward = <RetainedNode*>level_add(&r.tree, &r.account, &node.level, p, bytes, sizeof(RetainedNode))
+            if onward == NULL:
+                prune(r, node)
+                return NULL
+        node = onward
+        p = slash + 1
+    return node
+
+
 cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value, void** old) noexcept nogil:
-    cdef RetainedNode* x = find(r, topic, n)
-    cdef uint8_t* p
-    if x == NULL:
-        x = <RetainedNode*>calloc(1, sizeof(RetainedNode))
-        p = <uint8_t*>malloc(n)
-        memcpy(p, topic, n)
-        x.topic.p = p; x.topic.n = n
-        x.next = r.first; r.first = x
-    old[0] = x.value
-    if x.value == NULL: r.n += 1
-    x.value = value
+    cdef RetainedNode* node
+    old[0] = NULL
+    if n == 0:
+        return 0
+    if value == NULL:
+        old[0] = retained_remove(r, topic, n)
+        return 0
+    node = descend(r, topic, n, True)
+    if node == NULL:
+        return -1
+    old[0] = node.value
+    if node.value == NULL:
+        r.clock += 1
+        r.count += 1
+        node.born = r.clock
+    node.value = value
     return 0
+
+
 cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* x = find(r, topic, n)
-    cdef void* v
-    if x == NULL: return NULL
-    v = x.value
-    if v != NULL: r.n -= 1
-    x.value = NULL
-    return v
+    cdef RetainedNode* node = descend(r, topic, n, False) if n else NULL
+    cdef void* old
+    if node == NULL or node.value == NULL:
+        return NULL
+    old = node.value
+    node.value = NULL
+    r.count -= 1
+    prune(r, node)
+    return old
+
+
 cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* x = find(r, topic, n)
-    return x.value if x != NULL else NULL
+    cdef RetainedNode* node = descend(r, topic, n, False) if n else NULL
+    return node.value if node != NULL else NULL
+
+
+# ---- cursors ----
+
+cdef inline uint32_t* level_starts(CursorState* state) noexcept nogil:
+    return <uint32_t*>(state + 1)
+
+
 cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nogil:
-    cdef uint8_t* p = <uint8_t*>malloc(filter.n)
-    memcpy(p, filter.p, filter.n)
-    c.filter.p = p; c.filter.n = filter.n
-    c.at = r.first
+    cdef uint32_t levels = 1
+    cdef uint32_t i
+    cdef uint32_t* starts
+    cdef uint8_t* text
+    cdef CursorState* state
+    c.at = NULL
+    c.depth = 0
+    c.exact = 1
+    for i in range(filter.n):
+        if filter.p[i] == c'/':
+            levels += 1
+        elif filter.p[i] == c'+' or filter.p[i] == c'#':
+            c.exact = 0
+    state = <CursorState*>take(&r.account, sizeof(CursorState) + (levels + 1) * sizeof(uint32_t) + filter.n)
+    c.state = state
+    c.filter.p = NULL
+    c.filter.n = 0
+    if state == NULL:
+        return -1
+    starts = level_starts(state)
+    text = <uint8_t*>(starts + levels + 1)
+    memcpy(text, filter.p, filter.n)
+    c.filter.p = text
+    c.filter.n = filter.n
+    starts[0] = 0
+    levels = 1
+    for i in range(filter.n):
+        if filter.p[i] == c'/':
+            starts[levels] = i + 1
+            levels += 1
+    starts[levels] = filter.n + 1
+    state.opened = r.clock
+    state.levels = levels
+    state.phase = PHASE_START if filter.n else PHASE_END
+    state.multi = filter.n > 0 and filter.p[filter.n - 1] == c'#'
     return 0
-cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil:
-    cdef RetainedNode* x
-    while c.at != NULL and budget[0]:
-        budget[0] -= 1
-        x = c.at
-        c.at = x.next
-        if x.value != NULL and filter_matches(c.filter, x.topic):
-            return x.value
+
+
+cdef bint is_open_level(RetainedCursor* c, CursorState* state, uint32_t i) noexcept nogil:
+    # Does level i of the topic (counted from 0) match any text?
+    if state.multi and i + 1 >= state.levels:
+        return True
+    return (i < state.levels and level_starts(state)[i + 1] - level_starts(state)[i] == 2
+            and c.filter.p[level_starts(state)[i]] == c'+')
+
+
+cdef RetainedNode* child_of(Retained* r, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
+    # The first child that agrees with the filter.
+    cdef uint32_t start
+    cdef uint64_t hash = 0
+    if node.level.first == NULL:
+        return NULL
+    if is_open_level(c, state, c.depth):
+        return <RetainedNode*>node.level.first
+    if c.depth >= state.levels:
+        return NULL
+    start = level_starts(state)[c.depth]
+    return <RetainedNode*>level_find(&r.tree, &node.level, c.filter.p + start,
+                                     level_starts(state)[c.depth + 1] - start - 1, &hash)
+
+
+cdef RetainedNode* step(Retained* r, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
+    # The node after `node` in the walk, or NULL at the end; keeps c.depth.
+    cdef RetainedNode* onward = child_of(r, c, state, node)
+    if onward != NULL:
+        c.depth += 1
+        return onward
+    while c.depth > 0:
+        if node.level.next != NULL and is_open_level(c, state, c.depth - 1):
+            return <RetainedNode*>node.level.next
+        node = <RetainedNode*>node.level.parent
+        c.depth -= 1
     return NULL
+
+
+cdef void leave(Retained* r, RetainedCursor* c) noexcept nogil:
+    cdef RetainedNode* node = c.at
+    c.at = NULL
+    if node != NULL:
+        node.pins -= 1
+        prune(r, node)
+
+
+cdef void* next_exact(Retained* r, RetainedCursor* c, CursorState* state, uint32_t* budget) noexcept nogil:
+    budget[0] -= 1
+    state.phase = PHASE_END
+    return retained_get(r, c.filter.p, c.filter.n)
+
+
+cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil:
+    cdef CursorState* state = <CursorState*>c.state
+    cdef RetainedNode* node
+    cdef void* value = NULL
+    if state == NULL or state.phase == PHASE_END or budget[0] == 0:
+        return NULL
+    if c.exact:
+        value = next_exact(r, c, state, budget)
+        if value == NULL and budget[0] == 0:
+            budget[0] = 1                       # the end is known: no need to call again
+        return value
+    node = c.at if state.phase == PHASE_DOWN else root_of(r, c.filter.p)
+    state.phase = PHASE_DOWN
+    while budget[0] > 0:
+        node = step(r, c, state, node)
+        if node == NULL:
+            state.phase = PHASE_END
+            break
+        budget[0] -= 1
+        # The node agrees with the filter as far as it goes; `#` matches the parent level too [v5 4.7.1.2].
+        if (node.value != NULL and node.born <= state.opened
+                and (c.depth == state.levels or (state.multi and c.depth + 1 >= state.levels))):
+            value = node.value
+            break
+    if node != NULL:
+        node.pins += 1                          # before leave(): what it prunes must not be what the cursor stands on
+    leave(r, c)
+    c.at = node
+    return value
+
+
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil:
-    free(<void*>c.filter.p)
+    leave(r, c)
+    if c.state != NULL:
+        give(&r.account, c.state)
+    c.state = NULL
+    c.filter.p = NULL
+    c.filter.n = 0
+
+
 cdef uint64_t retained_count(Retained* r) noexcept nogil:
-    return r.n
+    return r.count
+
+
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil:
-    return 0
+    return r.account.bytes

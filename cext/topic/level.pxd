@@ -1,0 +1,40 @@
+# One level of a topic as a node with children: what the wildcard tree and the retained tree are made of. See level.pyx.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.hash cimport HashKey
+from cext.topic.memory cimport Account
+from cext.topic.table cimport Link, Table
+
+cdef enum:
+    CROWDED_FROM = 9            # children: from so many on they are found by hash,
+    CROWDED_UNTIL = 4           # down to so many; the distance keeps a node at the edge from changing back and forth
+
+cdef struct LevelNode:          # first member of the trees' own nodes
+    Link link                   # in LevelTree.crowd while the parent is crowded; .n: bytes of this level's text
+    LevelNode* parent
+    LevelNode* first            # children in the order in which they came
+    LevelNode* next
+    LevelNode* prev             # the first child's prev is the last child
+    uint32_t n_children
+    uint8_t text_at             # where the text lies, from the node's start
+    uint8_t crowded             # its children are in LevelTree.crowd
+    uint16_t reserved
+
+cdef struct LevelTree:
+    Table crowd                 # the children of all crowded nodes, keyed by (parent, text)
+    HashKey key
+
+
+cdef inline uint8_t* level_text(LevelNode* node) noexcept nogil:
+    return <uint8_t*>node + node.text_at
+
+
+cdef void level_tree_init(LevelTree* t, const HashKey* key) noexcept nogil
+# The child with that text or NULL. *hash caches the text's hash between calls: start with 0.
+cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash) noexcept nogil
+# A node of `size` bytes (a struct that begins with a LevelNode; zeroed beyond it) as the last child; NULL: no memory.
+cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uint8_t* text, uint32_t n,
+                          size_t size) noexcept nogil
+# As level_add, for an edge that the tree keeps apart: not among the children.
+cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil
+# Takes a child out from among its siblings; does not free it.
+cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil

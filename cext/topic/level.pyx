@@ -1,0 +1,106 @@
+# Nodes by level, with children found by scan while few and by hash when many.
+# It does not know what hangs at a node, nor wildcards: text is text.
+# Invariant: siblings stand in the order in which they came, so that a cursor survives what comes and goes around it;
+# all children of a crowded node are in the tree's one table, no others are.
+# Cost: O(1) for find, add and drop; 56 bytes and the text per node, 8 to 16 more for each child of a crowded node.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+from cext.base.hash cimport HashKey, hash_bytes
+from cext.topic.memory cimport Account, take
+from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop, table_init
+
+
+cdef void level_tree_init(LevelTree* t, const HashKey* key) noexcept nogil:
+    table_init(&t.crowd)
+    t.key = key[0]
+
+
+cdef inline uint32_t crowd_hash(LevelNode* parent, uint64_t hash) noexcept nogil:
+    # The text's hash is keyed, so nobody can aim at a chain below one parent, nor, not knowing addresses, across parents.
+    return spread(hash ^ <uint64_t>parent)
+
+
+cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash) noexcept nogil:
+    cdef LevelNode* node
+    cdef Link* link
+    cdef uint32_t h
+    if not parent.crowded:
+        node = parent.first
+        while node != NULL:
+            if node.link.n == n and memcmp(level_text(node), text, n) == 0:
+                return node
+            node = node.next
+        return NULL
+    if hash[0] == 0:
+        hash[0] = hash_bytes(&t.key, text, n)
+    h = crowd_hash(parent, hash[0])
+    link = table_chain(&t.crowd, h)
+    while link != NULL:
+        node = <LevelNode*>link
+        if link.hash == h and link.n == n and node.parent == parent and memcmp(level_text(node), text, n) == 0:
+            return node
+        link = link.next
+    return NULL
+
+
+cdef inline void crowd_add(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
+    node.link.hash = crowd_hash(node.parent, hash_bytes(&t.key, level_text(node), node.link.n))
+    table_add(&t.crowd, a, &node.link)
+
+
+cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil:
+    cdef LevelNode* node = <LevelNode*>take(a, size + n)
+    if node == NULL:
+        return NULL
+    memset(node, 0, size)
+    node.parent = parent
+    node.text_at = <uint8_t>size
+    node.link.n = n
+    memcpy(level_text(node), text, n)
+    return node
+
+
+cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uint8_t* text, uint32_t n,
+                          size_t size) noexcept nogil:
+    cdef LevelNode* node = level_new(a, parent, text, n, size)
+    cdef LevelNode* other
+    if node == NULL:
+        return NULL
+    if parent.first == NULL:
+        parent.first = node
+    else:
+        node.prev = parent.first.prev
+        node.prev.next = node
+    parent.first.prev = node
+    parent.n_children += 1
+    if parent.crowded:
+        crowd_add(t, a, node)
+    elif parent.n_children >= CROWDED_FROM:
+        parent.crowded = 1
+        other = parent.first
+        while other != NULL:
+            crowd_add(t, a, other)
+            other = other.next
+    return node
+
+
+cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
+    cdef LevelNode* parent = node.parent
+    cdef LevelNode* other
+    if parent.crowded:
+        table_drop(&t.crowd, a, &node.link)
+    if node.next != NULL:
+        node.next.prev = node.prev
+    else:
+        parent.first.prev = node.prev           # the last one went (when it was the only one, `first` changes below)
+    if parent.first == node:
+        parent.first = node.next
+    else:
+        node.prev.next = node.next
+    parent.n_children -= 1
+    if parent.crowded and parent.n_children <= CROWDED_UNTIL:
+        parent.crowded = 0
+        other = parent.first
+        while other != NULL:
+            table_drop(&t.crowd, a, &other.link)
+            other = other.next

@@ -1,0 +1,107 @@
+# A hash table of embedded links by linear hashing: it grows and shrinks by a bucket or two per operation.
+# It does not know keys: callers walk table_chain() and compare.
+# Invariant: buckets follow the number of links (1/2 to 1 per link, TABLE_FIRST at least) and an empty table owns no memory.
+# Cost: O(1) expected for each operation, never a pause for rehashing; 8 to 16 bytes per link. The hash has to be keyed.
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+from cext.topic.memory cimport Account, give, take_zeroed
+
+cdef enum:
+    STEPS_MAX = 2               # buckets split or merged per operation: two, so that growth catches up after a lack of memory
+
+
+cdef void table_init(Table* t) noexcept nogil:
+    memset(t, 0, sizeof(Table))
+    t.mask = TABLE_FIRST - 1
+
+
+cdef void table_fini(Table* t, Account* a) noexcept nogil:
+    cdef int s
+    for s in range(TABLE_SEGMENTS):
+        if t.segments[s] != NULL:
+            give(a, t.segments[s])
+    table_init(t)
+
+
+cdef bint split_one(Table* t, Account* a) noexcept nogil:
+    # The bucket at `split` gives those links that one more bit of the hash sends to its new partner.
+    cdef uint32_t size = t.mask + 1
+    cdef uint32_t s = 31 - __builtin_clz(size)
+    cdef Link** low
+    cdef Link** high
+    cdef Link* link
+    if s >= TABLE_SEGMENTS:
+        return False
+    if t.segments[s] == NULL:
+        t.segments[s] = <Link**>take_zeroed(a, size, sizeof(Link*))
+        if t.segments[s] == NULL:
+            return False
+    low = table_slot(t, t.split)
+    high = table_slot(t, t.split + size)
+    while low[0] != NULL:
+        link = low[0]
+        if link.hash & size:
+            low[0] = link.next
+            link.next = high[0]
+            high[0] = link
+        else:
+            low = &link.next
+    t.split += 1
+    if t.split == size:
+        t.mask = 2 * t.mask + 1
+        t.split = 0
+    return True
+
+
+cdef void merge_one(Table* t, Account* a) noexcept nogil:
+    # The reverse of the last split.
+    cdef Link** high
+    cdef Link** low
+    cdef Link* rest
+    if t.split == 0:
+        t.mask >>= 1
+        t.split = t.mask + 1
+    t.split -= 1
+    high = table_slot(t, t.split + t.mask + 1)
+    low = table_slot(t, t.split)
+    rest = low[0]
+    low[0] = high[0]
+    while low[0] != NULL:
+        low = &low[0].next
+    low[0] = rest
+    high[0] = NULL
+    if t.split == 0:
+        give(a, t.segments[31 - __builtin_clz(t.mask + 1)])
+        t.segments[31 - __builtin_clz(t.mask + 1)] = NULL
+
+
+cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
+    cdef uint32_t i = link.hash & t.mask
+    cdef Link** slot
+    cdef int step
+    if i < t.split:
+        i = link.hash & (2 * t.mask + 1)
+    slot = table_slot(t, i)
+    link.next = slot[0]
+    slot[0] = link
+    t.n += 1
+    for step in range(STEPS_MAX):
+        if t.n <= table_buckets(t) or not split_one(t, a):
+            break
+
+
+cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
+    cdef uint32_t i = link.hash & t.mask
+    cdef Link** slot
+    cdef int step
+    if i < t.split:
+        i = link.hash & (2 * t.mask + 1)
+    slot = table_slot(t, i)
+    while slot[0] != link:
+        slot = &slot[0].next
+    slot[0] = link.next
+    t.n -= 1
+    for step in range(STEPS_MAX):
+        if 2 * t.n >= table_buckets(t) or table_buckets(t) == TABLE_FIRST:
+            break
+        merge_one(t, a)
