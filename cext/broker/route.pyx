@@ -17,7 +17,7 @@ from cext.broker.deliver cimport deliver, publication_fini, publication_of, publ
 from cext.broker.jobs cimport job_add, job_new
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, Group, List, Match, index_match, list_find, list_pin, list_unpin
+from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_pin, list_unpin
 
 cdef enum:
     NO_LOCAL = 1 << 2            # [v5 3.8.3.1]
@@ -78,7 +78,7 @@ cdef void deliver_merged(Broker* b, Publication* p, List** lists, uint32_t n_lis
     cdef Session* s = <Session*>e.who
     cdef Entry* other
     for i in range(n_lists):
-        other = e if i == at else list_find(lists[i], &s.owner)
+        other = e if i == at else entry_of(b.index, lists[i], &s.owner)
         if other == NULL or (other.options & NO_LOCAL and s == p.source):
             continue
         if i < at:

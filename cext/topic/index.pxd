@@ -42,16 +42,6 @@ cdef struct Group:              # a shared subscription: one (group name, filter
     Group* next                 # next group on the same filter
     void* home                  # the filter node
 
-cdef struct Subscription:
-    Subscription* next
-    Subscription* onext
-    Owner* owner
-    List list
-    Entry entry
-    Group* group
-    Filter f
-    int shared
-
 ctypedef struct Match:          # reused for every match: arrays grow to the high-water mark and stay
     List** lists                # one per matching filter that has plain subscribers
     uint32_t n_lists
@@ -80,9 +70,9 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 # Everything that `topic` (a valid name) matches. 0, or -1: no memory for the result arrays. A filter whose plain list
 # is empty is not reported. `$` topics are matched only by filters that begin with `$` [v5 4.7.2-1].
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
+# The entry of an owner in a list, or NULL: no scan where the list is long.
+cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil
 # A pinned list (and its node) stays where it is until the last unpin, which closes the gaps and may free it.
-# The entry of an owner in a list, or NULL; not a scan where the list is long.
-cdef Entry* list_find(List* l, Owner* owner) noexcept nogil
 cdef void list_pin(List* l) noexcept nogil
 cdef void list_unpin(Index* ix, List* l) noexcept nogil
 # Walk of an owner's subscriptions: start with owner.head. Writes the filter as the client wrote it ($share/... included)

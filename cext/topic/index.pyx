@@ -454,6 +454,11 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
     return n
 
 
+cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil:
+    cdef Subscription* sub = list_find(ix, l, owner)
+    return &l.entries[sub.link.n] if sub != NULL else NULL
+
+
 cdef void list_pin(List* l) noexcept nogil:
     l.pins += 1
 
