@@ -13,6 +13,7 @@ from mosq.config.options import LOG_ALL, LOG_TYPES
 if TYPE_CHECKING:
     from mosq.engine import AclRule, SettingValue
 
+MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
 
 # passed on as they are
@@ -45,7 +46,8 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings["retain_expiry_interval"] = config.retain_expiry_interval * 60 or -1
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["log_mask"] = mask
-    settings["version"] = f"mosq version {__version__}"
+    # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
+    settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {__version__})"
     return settings
 
 

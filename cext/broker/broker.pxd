@@ -224,6 +224,7 @@ ctypedef struct Average:
     uint64_t last
     double value[3]
     double sent[3]
+    uint8_t was_sent
 
 ctypedef struct Broker:
     Reactor reactor

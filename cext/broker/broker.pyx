@@ -16,7 +16,7 @@ from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.acl cimport acl_free
 from cext.broker.client cimport END_ERRNO, END_LOST, client_doom, client_give
-from cext.broker.deliver cimport pump, queue_clear
+from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.jobs cimport job_free, jobs_unblock
 from cext.broker.life cimport (
@@ -234,7 +234,7 @@ cdef void sessions_clear(Broker* b) noexcept nogil:
     cdef Session* s = sessions_first(&b.sessions, &at)
     while s != NULL:
         sessions_remove(&b.sessions, s)
-        queue_clear(b, s, -1)
+        session_clear(b, s, -1)
         if s.will != NULL:
             message_unref(&b.messages, &b.reactor.buffers, s.will)
         while index_remove_some(b.index, &s.owner, 1000):

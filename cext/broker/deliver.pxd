@@ -21,6 +21,7 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
 # The delivery is over: its message is released, the floor moves.
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
-cdef void queue_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
+# All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
+cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
 cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
 cdef bint memory_short(Broker* b) noexcept nogil

@@ -29,7 +29,7 @@ from cext.net.reactor cimport (
 )
 from cext.session.message cimport Message, message_new, message_new_big, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, Delivery, Queue, queue_at, queue_done, queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session
 
@@ -381,17 +381,21 @@ cdef extern from "<stdlib.h>" nogil:
 
 
 cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexcept nogil:
-    """Beyond what may be in flight, max_queued_messages and max_queued_bytes may wait; the same while offline, as in Mosquitto."""
+    """max_queued_messages and max_queued_bytes may wait beyond what may be in flight; nothing is in flight while offline."""
     cdef Queue* q = &s.queue
     cdef Client* c = <Client*>s.client
-    cdef uint32_t window = c.window if c != NULL else b.settings.max_inflight_messages
-    cdef uint64_t bytes = q.waiting_bytes + q.inflight_bytes
-    if b.settings.max_queued_messages and q.pending >= b.settings.max_queued_messages:
-        if q.pending - b.settings.max_queued_messages >= (window if window < 65535 else 0):
+    cdef uint64_t count = b.settings.max_queued_messages
+    cdef uint64_t bytes = b.settings.max_queued_bytes
+    if count:
+        if c != NULL:
+            count += c.window
+        if q.pending >= count:
             why[0] = DROP_QUEUE_MESSAGES
             return 0
-    if b.settings.max_queued_bytes and bytes > b.settings.max_queued_bytes:
-        if bytes - b.settings.max_queued_bytes > b.settings.max_inflight_bytes:
+    if bytes:
+        if c != NULL:
+            bytes += b.settings.max_inflight_bytes
+        if q.waiting_bytes + q.inflight_bytes >= bytes:
             why[0] = DROP_QUEUE_BYTES
             return 0
     return 1
@@ -503,9 +507,15 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     return 1
 
 
-cdef void queue_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
+cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Delivery* d
+    cdef uint32_t i
+    if s.inbox.slots != NULL:
+        for i in range(s.inbox.mask + 1):
+            if s.inbox.slots[i].pid and s.inbox.slots[i].message != NULL:
+                message_unref(&b.messages, &b.reactor.buffers, s.inbox.slots[i].message)
+        inbox_fini(&s.inbox)
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if d.message != NULL:

@@ -6,13 +6,14 @@ from libc.stdio cimport snprintf
 from cext.broker.broker cimport Broker, Client
 from cext.broker.client cimport client_ack, log_line, log_packet
 from cext.broker.deliver cimport delivery_done, pump
+from cext.broker.handle_publish cimport publish_released
 from cext.broker.jobs cimport jobs_unblock
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.codec.decode cimport Ack, decode_ack
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, V5
-from cext.codec.reason cimport RC_PACKET_ID_NOT_FOUND, RC_PROTOCOL_ERROR, RC_SUCCESS
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL
+from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
 from cext.session.message cimport message_unref
-from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, pids_remove, queue_find
+from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, queue_find
 from cext.session.session cimport Session
 
 
@@ -25,15 +26,10 @@ cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", kind, a.pid, a.rc)
     if kind == T_PUBREL:
-        released(b, c, &a)
+        publish_released(b, c, a.pid)
+        client_ack(b, c, T_PUBCOMP, a.pid, RC_SUCCESS)   # [v5 4.3.3-11], also for an id that is done, as in Mosquitto
         return 0
     return progress(b, c, &a, kind)
-
-
-cdef void released(Broker* b, Client* c, Ack* a) noexcept nogil:
-    """Inbound QoS 2 ends [v5 4.3.3-11]; an id that is not known is still completed, so that the client can go on."""
-    cdef bint known = pids_remove(&c.session.received, a.pid)
-    client_ack(b, c, T_PUBCOMP, a.pid, RC_SUCCESS if known or c.version != V5 else RC_PACKET_ID_NOT_FOUND)
 
 
 cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
@@ -70,5 +66,5 @@ cdef void unknown(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
             b.log.line, LOG_LINE_MAX, "Warning: Received %s from %.*s for an unknown packet identifier %d.",
             <const char*>(b"PUBACK" if kind == T_PUBACK else b"PUBREC" if kind == T_PUBREC else b"PUBCOMP"),
             <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))
-    if kind == T_PUBREC:
-        client_ack(b, c, T_PUBREL, a.pid, RC_PACKET_ID_NOT_FOUND if c.version == V5 else 0)
+    if kind == T_PUBREC and (a.rc < 0x80):
+        client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)    # as in Mosquitto: the client can end its side

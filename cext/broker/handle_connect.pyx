@@ -29,11 +29,11 @@ from cext.codec.properties cimport (
     P_TOPIC_ALIAS_MAXIMUM, P_WILL_DELAY, props_forward_put, props_forward_size, props_has,
 )
 from cext.codec.reason cimport (
-    CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
-    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD, RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID,
+    CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
+    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
     RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
-    RC_RETAIN_NOT_SUPPORTED, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
-    RC_UNSUPPORTED_PROTOCOL_VERSION,
+    RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
+    RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
 from cext.session.session cimport (
@@ -117,12 +117,12 @@ cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept 
     """[v5 3.1.3-4..8] [v3.1.1 3.1.3-6..9] [v3.1 3.1]: p.client_id is set to what is used."""
     if c.door.use_username_as_clientid:
         if not p.has_username:
-            return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
+            return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
         p.client_id = p.username
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not b.settings.allow_zero_length_clientid:
             log_refusal(b, c, "client identifier not valid")
-            return refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
+            return refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto says
         if assign_id(b, c, assigned, &p.client_id) != 0:
             return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
         return 0
@@ -171,10 +171,10 @@ cdef int check_will(Broker* b, Client* c, Connect* p) noexcept nogil:
         return END_SILENT
     if p.will_qos > c.door.max_qos:      # [v5 3.2.2-12]
         log_refusal(b, c, "will QoS not supported")
-        return refuse(b, c, RC_QOS_NOT_SUPPORTED, CONNACK3_NOT_AUTHORIZED)
+        return refuse(b, c, RC_QOS_NOT_SUPPORTED, 0) if c.version == V5 else END_SILENT
     if p.will_retain and not b.settings.retain_available:    # [v5 3.2.2-13]
         log_refusal(b, c, "will retain not supported")
-        return refuse(b, c, RC_RETAIN_NOT_SUPPORTED, CONNACK3_NOT_AUTHORIZED)
+        return refuse(b, c, RC_RETAIN_NOT_SUPPORTED, 0) if c.version == V5 else END_SILENT
     if b.settings.message_size_limit and p.will_payload.n > b.settings.message_size_limit:
         log_refusal(b, c, "will payload too large")
         return refuse(b, c, RC_PACKET_TOO_LARGE, CONNACK3_NOT_AUTHORIZED)
@@ -209,7 +209,7 @@ cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
     if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
         b.stats.refused[REFUSED_CLIENTS] += 1
         log_refusal(b, c, "global_max_clients exceeded")
-        return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+        return refuse(b, c, RC_SERVER_BUSY, 0) if c.version == V5 else END_SILENT
     if memory_short(b):
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")

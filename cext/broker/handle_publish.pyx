@@ -1,8 +1,10 @@
 """PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: checked, acknowledged, retained, routed. The hottest handler.
 
-    decode -> alias -> checks -> (QoS 2: seen before?) -> retain -> route -> PUBACK | PUBREC
+    QoS 0, 1:  decode -> alias -> checks -> retain -> route -> PUBACK
+    QoS 2:     decode -> alias -> checks -> held in the session -> PUBREC ... PUBREL -> retain -> route -> PUBCOMP
 
-A QoS 2 message is routed when it first comes; until PUBREL only its packet id is kept [v5 4.3.3, method A], so nothing is stored twice.
+A QoS 2 message goes on when PUBREL releases it [v5 4.3.3, method B], as in Mosquitto: a client that subscribes to its own messages sees the
+same packets in the same order.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -14,11 +16,11 @@ from cext.base.buffer cimport buffer_give
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_WRITE, acl_allows
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_BRIDGE, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
+    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
     Publication,
 )
 from cext.broker.client cimport client_ack, client_id_of, log_line, username_of
-from cext.broker.deliver cimport memory_short, publication_fini, publication_init
+from cext.broker.deliver cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -29,11 +31,12 @@ from cext.codec.properties cimport (
 )
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
-    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
+    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID,
 )
 from cext.net.reactor cimport conn_steal_input
-from cext.session.queue cimport pids_add, pids_has
-from cext.topic.name cimport name_check
+from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
+from cext.topic.name cimport filter_matches, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
@@ -55,33 +58,113 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if log_wanted(&b.log, LOG_DEBUG):
+    publication_init(&out)
+    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out)
+    if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        if pids_has(&c.session.received, p.pid):     # [v5 4.3.3-10]: seen before
-            client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
-            return 0
-        rc = check_quota(b, c)
-        if rc:
-            return rc
-    publication_init(&out)
-    if fill(b, c, f, &p, &out) != 0:
-        verdict = RC_QUOTA_EXCEEDED
+        rc = hold(b, c, &p, &out, verdict)
     else:
-        verdict = judge(b, c, &p, &out)
-    if p.qos == 2 and (verdict < 0x80 or c.version != V5) and pids_add(&c.session.received, p.pid) < 0:
-        rc = RC_QUOTA_EXCEEDED
-    elif verdict < 0x80:
-        if p.retain:
-            retain_store(b, &out)
-        if route(b, &out, c) == 0:
-            verdict = RC_NO_MATCHING_SUBSCRIBERS     # [v5 3.4.2.1]
+        if verdict < 0x80:
+            verdict = publish_accepted(b, c, &out)
+        if p.qos:
+            client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
-    if p.qos and rc == 0:
-        client_ack(b, c, T_PUBACK if p.qos == 1 else T_PUBREC, p.pid, verdict if c.version == V5 else 0)
     return rc
+
+
+cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
+    if p.retain:
+        retain_store(b, p)
+    return RC_SUCCESS if route(b, p, c) else RC_NO_MATCHING_SUBSCRIBERS      # [v5 3.4.2.1]
+
+
+# ---------------------------------------------------------------- QoS 2
+
+cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict) noexcept nogil:
+    cdef Inbox* inbox = &c.session.inbox
+    cdef Held* h = inbox_find(inbox, p.pid)
+    cdef Message* m = NULL
+    cdef int rc
+    if h != NULL and same(h.message, out):
+        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)    # [v5 4.3.3-10] seen before
+        return 0
+    if h != NULL:
+        reused(b, c, h)          # the client's state is not ours any more: what it says now counts
+    rc = check_quota(b, c, &verdict)
+    if rc:
+        return rc
+    if verdict < 0x80:
+        m = publication_store(b, out)
+        if m == NULL:
+            b.stats.drops[DROP_MEMORY] += 1
+            verdict = RC_QUOTA_EXCEEDED
+        else:
+            message_ref(m)
+    if verdict >= 0x80 and c.version == V5:
+        client_ack(b, c, T_PUBREC, p.pid, verdict)
+        return 0
+    if inbox_add(inbox, p.pid, m) != 0:
+        if m != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, m)
+        return RC_QUOTA_EXCEEDED
+    client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+    return 0
+
+
+cdef bint same(Message* m, Publication* p) noexcept nogil:
+    return m != NULL and m.topic.n == p.topic.n and m.payload.n == p.payload.n \
+        and memcmp(m.topic.p, p.topic.p, m.topic.n) == 0 and memcmp(m.payload.p, p.payload.p, m.payload.n) == 0
+
+
+cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
+            <int>c.session.id_len, <const char*>c.session.client_id))
+    if h.message != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+    inbox_remove(&c.session.inbox, h)
+
+
+cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef Message* m
+    cdef Publication p
+    if h == NULL:
+        return                   # a PUBREL again, after a reconnect: PUBCOMP all the same
+    m = h.message
+    inbox_remove(&c.session.inbox, h)
+    if m == NULL:
+        return
+    publication_of(&p, m)
+    p.source = c.session
+    if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
+        publish_accepted(b, c, &p)
+    publication_fini(b, &p)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
+    """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished; and past what a queue may
+    hold, refused."""
+    cdef uint64_t held = c.session.inbox.n
+    cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
+    if b.settings.receive_maximum == 0 or held < b.settings.receive_maximum:
+        return 0
+    b.stats.drops[DROP_QUOTA] += 1
+    if b.settings.receive_maximum_disconnect:
+        return RC_RECEIVE_MAXIMUM_EXCEEDED
+    if b.settings.max_queued_messages and held >= most:
+        verdict[0] = RC_QUOTA_EXCEEDED
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX,
+            "Client %.*s has exceeded its receive-maximum quota. This behaviour must be fixed on the client.",
+            <int>c.session.id_len, <const char*>c.session.client_id))
+    return 0
 
 
 # ---------------------------------------------------------------- checks that end the client
@@ -117,7 +200,7 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
 
 cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
     if name_check(p.topic.p, p.topic.n) != 0:
-        return RC_TOPIC_NAME_INVALID if c.version == V5 else RC_MALFORMED     # [v5 3.3.2-2]
+        return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
     if p.qos > c.door.max_qos:
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
     if p.retain and not b.settings.retain_available:
@@ -125,19 +208,6 @@ cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
     if c.version == V5 and props_has(&p.props, P_RESPONSE_TOPIC) \
             and name_check(p.props.response_topic.p, p.props.response_topic.n) != 0:
         return RC_PROTOCOL_ERROR         # [v5 3.3.2-14]
-    return 0
-
-
-cdef int check_quota(Broker* b, Client* c) noexcept nogil:
-    """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished."""
-    if b.settings.receive_maximum == 0 or c.session.received.n < b.settings.receive_maximum:
-        return 0
-    b.stats.drops[DROP_QUOTA] += 1
-    if b.settings.receive_maximum_disconnect:
-        return RC_RECEIVE_MAXIMUM_EXCEEDED
-    if log_wanted(&b.log, LOG_WARNING):
-        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s has exceeded its receive maximum of %u.",
-                                          <int>c.session.id_len, <const char*>c.session.client_id, b.settings.receive_maximum))
     return 0
 
 
@@ -206,7 +276,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         return RC_PACKET_TOO_LARGE
     if c.flags & CF_TRUSTED:
         return RC_SUCCESS
-    if out.topic.p[0] == c'$' and not may_publish_dollar(c, out.topic):
+    if out.topic.p[0] == c'$' and not may_publish_dollar(out.topic):
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED
@@ -224,11 +294,14 @@ cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
     return topic.n >= n and memcmp(topic.p, prefix, n) == 0
 
 
-cdef bint may_publish_dollar(Client* c, View topic) noexcept nogil:
-    """`$SYS` is the broker's own; bridges report their state there. `$share` is no topic; `$CONTROL` has no owner yet."""
-    if starts(topic, "$SYS/", 5):
-        return c.flags & CF_BRIDGE and starts(topic, "$SYS/broker/connection/", 23)
-    return not starts(topic, "$share/", 7) and not starts(topic, "$CONTROL/", 9)
+cdef bint may_publish_dollar(View topic) noexcept nogil:
+    """`$SYS` is the broker's own, but for the state of bridges; `$share` is no topic; `$CONTROL` has no owner yet."""
+    cdef View bridges
+    bridges.p = <const uint8_t*>b"$SYS/broker/connection/+/state"
+    bridges.n = 30
+    if starts(topic, "$SYS", 4):
+        return filter_matches(bridges, topic)
+    return not starts(topic, "$share", 6) and not starts(topic, "$CONTROL/", 9)
 
 
 cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:

@@ -19,8 +19,7 @@ from cext.codec.encode cimport encode_suback, suback_size
 from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5, V311
 from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
 from cext.codec.reason cimport (
-    RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS, RC_TOPIC_FILTER_INVALID,
-    RC_UNSPECIFIED,
+    RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS, RC_UNSPECIFIED,
 )
 from cext.session.session cimport Session
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
@@ -70,7 +69,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
-        return bad_filter(b, c, item.filter, code)
+        return bad_filter(b, c)
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
@@ -94,11 +93,11 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     return 0
 
 
-cdef int bad_filter(Broker* b, Client* c, View filter, uint8_t* code) noexcept nogil:
+cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
     if log_wanted(&b.log, LOG_INFORMATION):
         log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %.*s, disconnecting.",
                                               <int>client_id_of(c).n, <const char*>client_id_of(c).p))
-    return RC_TOPIC_FILTER_INVALID if c.version == V5 else RC_MALFORMED      # [v5 4.7.1-1] [v3.1.1 4.7.1-2]
+    return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
 
 
 cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nogil:
@@ -200,7 +199,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             return RC_QUOTA_EXCEEDED
     while rc == 0 and unsubscribe_next(&s, &filter):
         if parse_mounted(c, filter, &parsed, &owned) != 0:
-            rc = bad_filter(b, c, filter, &codes[n])
+            rc = bad_filter(b, c)
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
             replay_cancel(b, c.session, parsed.filter)

@@ -22,7 +22,7 @@ from cext.broker.client cimport (
     END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_SILENT, END_WITH_WILL, client_disconnect, client_doom, log_ended,
     log_line, username_of,
 )
-from cext.broker.deliver cimport drop, publication_fini, publication_of, queue_clear
+from cext.broker.deliver cimport drop, publication_fini, publication_of, session_clear
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.retain cimport retain_store
@@ -229,7 +229,7 @@ cdef void session_end(Broker* b, Session* s) noexcept nogil:
     session_will(b, s)
     s.jobs -= 1
     s.flags |= SESSION_ENDED
-    queue_clear(b, s, DROP_SESSION_ENDED)
+    session_clear(b, s, DROP_SESSION_ENDED)
     jobs_unblock(b, s)           # a replay sees that its session has ended
     if index_remove_some(b.index, &s.owner, DROP_SLICE) == DROP_SLICE and s.owner.head != NULL:
         j = job_new(b, JOB_DROP, NULL)

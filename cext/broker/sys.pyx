@@ -180,7 +180,8 @@ cdef void load(Broker* b, Average* a, const char* name, uint64_t count, double e
     for i in range(3):
         minutes = 1.0 if i == 0 else 5.0 if i == 1 else 15.0
         a.value[i] = rate + exp(-elapsed_s / (60.0 * minutes)) * (a.value[i] - rate)
-        if fabs(a.value[i] - a.sent[i]) >= 0.01:
+        if not a.was_sent or fabs(a.value[i] - a.sent[i]) >= 0.01:
             a.sent[i] = a.value[i]
             snprintf(topic, sizeof(topic), "load/%s/%dmin", name, <int>minutes)
             publish(b, topic, text, snprintf(text, sizeof(text), "%.2f", a.value[i]))
+    a.was_sent = 1

@@ -48,16 +48,19 @@ cdef void queue_done(Queue* q, Delivery* d) noexcept nogil
 cdef void queue_rewind(Queue* q) noexcept nogil
 cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages must have been released
 
-# Packet ids received at QoS 2 and not yet released by PUBREL [v5 4.3.3]
-ctypedef struct PidSet:
-    uint16_t* few               # up to PIDS_FEW, unordered
-    uint8_t* many               # bitmap of 65536 bits, once there were more
+# Messages received at QoS 2 and not yet released by PUBREL [v5 4.3.3]: packet id to message. Open addressing, at most half full.
+ctypedef struct Held:
+    Message* message            # NULL: nothing will be routed (refused, but a 3.x client cannot be told)
+    uint16_t pid                # 0: free
+
+ctypedef struct Inbox:
+    Held* slots                 # NULL while nothing was ever held
+    uint32_t mask
     uint32_t n
 
-cdef enum:
-    PIDS_FEW = 64
-
-cdef int pids_add(PidSet* s, uint16_t pid) noexcept nogil        # 1: added; 0: was there; -1: no memory
-cdef bint pids_remove(PidSet* s, uint16_t pid) noexcept nogil    # was it there?
-cdef bint pids_has(PidSet* s, uint16_t pid) noexcept nogil
-cdef void pids_fini(PidSet* s) noexcept nogil
+# The message's reference is taken over. -1: no memory. The id must not be there.
+cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil
+cdef Held* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
+# Takes it out; the caller has taken the message over. Ends pointers into the inbox.
+cdef void inbox_remove(Inbox* b, Held* h) noexcept nogil
+cdef void inbox_fini(Inbox* b) noexcept nogil           # messages must have been released

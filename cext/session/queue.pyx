@@ -25,7 +25,8 @@ from cext.session.message cimport Message
 
 cdef enum:
     RING_MIN = 4
-    RING_KEEP = 64               # an empty ring larger than this is given back
+    RING_KEEP = 64               # an empty ring or inbox larger than this is given back
+    INBOX_MIN = 8
 
 
 cdef int grow(Queue* q) noexcept nogil:
@@ -124,64 +125,72 @@ cdef void queue_fini(Queue* q) noexcept nogil:
 
 # ---------------------------------------------------------------- inbound QoS 2
 
-cdef inline int few_at(PidSet* s, uint16_t pid) noexcept nogil:
-    cdef int i
-    for i in range(<int>s.n):
-        if s.few[i] == pid:
-            return i
-    return -1
+cdef int inbox_grow(Inbox* b) noexcept nogil:
+    cdef uint32_t capacity = (b.mask + 1) * 2 if b.slots != NULL else INBOX_MIN
+    cdef Held* old = b.slots
+    cdef Held* slots = <Held*>calloc(capacity, sizeof(Held))
+    cdef uint32_t i, at
+    cdef uint32_t old_capacity = b.mask + 1 if old != NULL else 0
+    if slots == NULL:
+        return -1
+    for i in range(old_capacity):
+        if old[i].pid:
+            at = old[i].pid & (capacity - 1)
+            while slots[at].pid:
+                at = (at + 1) & (capacity - 1)
+            slots[at] = old[i]
+    free(old)
+    b.slots = slots
+    b.mask = capacity - 1
+    return 0
 
 
-cdef bint pids_has(PidSet* s, uint16_t pid) noexcept nogil:
-    if s.many != NULL:
-        return (s.many[pid >> 3] >> (pid & 7)) & 1
-    return few_at(s, pid) >= 0
+cdef Held* inbox_find(Inbox* b, uint16_t pid) noexcept nogil:
+    cdef uint32_t at
+    if b.n == 0:
+        return NULL
+    at = pid & b.mask
+    while b.slots[at].pid:
+        if b.slots[at].pid == pid:
+            return &b.slots[at]
+        at = (at + 1) & b.mask
+    return NULL
 
 
-cdef int pids_add(PidSet* s, uint16_t pid) noexcept nogil:
-    cdef uint32_t i
-    if pids_has(s, pid):
-        return 0
-    if s.many == NULL and s.few == NULL:
-        s.few = <uint16_t*>malloc(PIDS_FEW * sizeof(uint16_t))
-        if s.few == NULL:
+cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
+    cdef uint32_t at
+    if b.slots == NULL or b.n * 2 > b.mask:
+        if inbox_grow(b) != 0:
             return -1
-    if s.many == NULL and s.n == PIDS_FEW:
-        s.many = <uint8_t*>calloc(8192, 1)
-        if s.many == NULL:
-            return -1
-        for i in range(s.n):
-            s.many[s.few[i] >> 3] |= <uint8_t>(1 << (s.few[i] & 7))
-        free(s.few)
-        s.few = NULL
-    if s.many != NULL:
-        s.many[pid >> 3] |= <uint8_t>(1 << (pid & 7))
-    else:
-        s.few[s.n] = pid
-    s.n += 1
-    return 1
+    at = pid & b.mask
+    while b.slots[at].pid:
+        at = (at + 1) & b.mask
+    b.slots[at].pid = pid
+    b.slots[at].message = m
+    b.n += 1
+    return 0
 
 
-cdef bint pids_remove(PidSet* s, uint16_t pid) noexcept nogil:
-    cdef int i
-    if s.many != NULL:
-        if not (s.many[pid >> 3] >> (pid & 7)) & 1:
-            return 0
-        s.many[pid >> 3] &= <uint8_t>~(1 << (pid & 7))
-        s.n -= 1
-        if s.n == 0:
-            free(s.many)
-            s.many = NULL
-        return 1
-    i = few_at(s, pid)
-    if i < 0:
-        return 0
-    s.n -= 1
-    s.few[i] = s.few[s.n]
-    return 1
+cdef void inbox_remove(Inbox* b, Held* h) noexcept nogil:
+    """Closes the gap, so that no marks of what was there are needed."""
+    cdef uint32_t gap = <uint32_t>(h - b.slots)
+    cdef uint32_t at = gap
+    cdef uint32_t home
+    while True:
+        at = (at + 1) & b.mask
+        if b.slots[at].pid == 0:
+            break
+        home = b.slots[at].pid & b.mask
+        if ((at - home) & b.mask) >= ((at - gap) & b.mask):
+            b.slots[gap] = b.slots[at]
+            gap = at
+    b.slots[gap].pid = 0
+    b.slots[gap].message = NULL
+    b.n -= 1
+    if b.n == 0 and b.mask >= RING_KEEP:
+        inbox_fini(b)
 
 
-cdef void pids_fini(PidSet* s) noexcept nogil:
-    free(s.few)
-    free(s.many)
-    memset(s, 0, sizeof(PidSet))
+cdef void inbox_fini(Inbox* b) noexcept nogil:
+    free(b.slots)
+    memset(b, 0, sizeof(Inbox))

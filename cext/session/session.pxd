@@ -4,7 +4,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.session.message cimport Message
-from cext.session.queue cimport PidSet, Queue
+from cext.session.queue cimport Inbox, Queue
 from cext.topic.index cimport Owner
 
 cdef enum:
@@ -22,7 +22,7 @@ ctypedef struct Session:
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue
-    PidSet received             # inbound QoS 2
+    Inbox inbox                 # inbound QoS 2
     Message* will               # a delayed will, waiting
     uint64_t will_due_ms
     uint64_t ends_ms            # offline: when it expires; 0: never

@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
-from cext.session.queue cimport pids_fini, queue_fini
+from cext.session.queue cimport inbox_fini, queue_fini
 
 cdef enum:
     BUCKETS_MIN = 1024
@@ -94,7 +94,7 @@ cdef Session* session_new(Sessions* t, View id) noexcept nogil:
 
 cdef void session_free(Session* s) noexcept nogil:
     queue_fini(&s.queue)
-    pids_fini(&s.received)
+    inbox_fini(&s.inbox)
     free(s.username)
     free(s)
 
