@@ -6,6 +6,7 @@ A client counts as connected, subscribed or done publishing when the library has
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import socket
 import threading
@@ -21,7 +22,7 @@ from gmqtt.mqtt.constants import MQTTv50, MQTTv311  # type: ignore[import-untype
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "15"))
 LONG_S = 3600
 
 
@@ -209,7 +210,7 @@ class Gmqtt(Looping):
     def publish(self, message: Message) -> None:
         async def work() -> None:
             self.client.publish(message.topic, message.payload, qos=message.qos, retain=message.retain)
-            while not await self.client._persistent_storage.is_empty:  # it offers no other way to see the acknowledgement
+            while not self.client._persistent_storage.is_empty:  # it offers no other way to see the acknowledgement
                 await asyncio.sleep(0.002)
 
         self.run(work())

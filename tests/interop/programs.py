@@ -40,7 +40,7 @@ class Mosquitto(Client):
             more += ["--will-retain"] if s.will.retain else []
         self.subscribed.clear()
         self.process = subprocess.Popen(
-            ["mosquitto_sub", *self._arguments(), "-i", s.client_id, "-t", pattern, "-q", str(qos), *more, "-d", "-F", "@%t@%q@%r@%p"],
+            ["stdbuf", "-oL", "mosquitto_sub", *self._arguments(), "-i", s.client_id, "-t", pattern, "-q", str(qos), *more, "-d", "-F", "@%t@%q@%r@%p"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
