@@ -67,6 +67,10 @@ class Client(ABC):
     def drop(self) -> None:
         """Goes away without a word."""
 
+    def settle(self) -> None:
+        """What it has received is acknowledged: the acknowledgement leaves before this round trip."""
+        self.subscribe("unused/" + self.setup.client_id, 0)
+
     def take(self, count: int) -> list[Message]:
         return [self.inbox.get(timeout=TIMEOUT_S) for _ in range(count)]
 

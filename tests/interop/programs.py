@@ -40,7 +40,7 @@ class Mosquitto(Client):
             more += ["--will-retain"] if s.will.retain else []
         self.subscribed.clear()
         self.process = subprocess.Popen(
-            ["stdbuf", "-oL", "mosquitto_sub", *self._arguments(), "-i", s.client_id, "-t", pattern, "-q", str(qos), *more, "-d", "-F", "@%t@%q@%r@%p"],
+            ["stdbuf", "-oL", "mosquitto_sub", *self._arguments(), "-i", s.client_id, "-t", pattern, "-q", str(qos), *more, "-d", "-F", "|%t|%q|%r|%p"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -53,14 +53,17 @@ class Mosquitto(Client):
             line = raw.decode().rstrip("\n")
             if line.startswith("Subscribed ("):
                 self.subscribed.set()
-            elif line.startswith("@"):
-                _, topic, qos, retain, payload = line.split("@", 4)
+            elif line.startswith("|"):
+                _, topic, qos, retain, payload = line.split("|", 4)
                 self.inbox.put(Message(topic, payload, int(qos), retain == "1"))
 
     def subscribe(self, pattern: str, qos: int) -> None:
         if self.process is not None:
             self.stop()
         self._listen(pattern, qos)
+
+    def settle(self) -> None:
+        """It acknowledges before it prints."""
 
     def publish(self, message: Message) -> None:
         retain = ["-r"] if message.retain else []

@@ -100,6 +100,7 @@ def test_resumed_session(make: Maker, unique: str, kind: str, version: int, qos:
     pub = make(kind, version, "pub")
     pub.publish(Message(unique, "before", qos))
     assert sub.take(1) == [Message(unique, "before", qos)]
+    sub.settle()
     if hard:
         sub.drop()
     else:
