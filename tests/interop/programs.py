@@ -1,0 +1,157 @@
+"""Clients that are programs of their own: mosquitto_pub and mosquitto_sub, and MQTT.js under node."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.harness.broker import ROOT
+from tests.interop.clients import LONG_S, TIMEOUT_S, Client, Message, Setup
+
+SOURCES = Path(__file__).parent / "mqttjs"
+NODE_DIR = ROOT / "build" / "node"
+
+
+class Mosquitto(Client):
+    """mosquitto_sub from its subscription on, mosquitto_pub for each message. A client with a will is a mosquitto_sub."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.subscribed = threading.Event()
+        if self.setup.will is not None or self.setup.persistent:
+            self._listen("unused/" + self.setup.client_id, 0)
+
+    def _arguments(self) -> list[str]:
+        version = "5" if self.setup.version == 5 else "311"
+        return ["-h", "127.0.0.1", "-p", str(self.setup.port), "-V", version]
+
+    def _listen(self, pattern: str, qos: int) -> None:
+        s, more = self.setup, []
+        if s.persistent:
+            more = ["-c", *(["-x", str(LONG_S)] if s.version == 5 else [])]
+        if s.will is not None:
+            more += ["--will-topic", s.will.topic, "--will-payload", s.will.payload, "--will-qos", str(s.will.qos)]
+            more += ["--will-retain"] if s.will.retain else []
+        self.subscribed.clear()
+        self.process = subprocess.Popen(
+            ["stdbuf", "-oL", "mosquitto_sub", *self._arguments(), "-i", s.client_id, "-t", pattern, "-q", str(qos), *more, "-d", "-F", "|%t|%q|%r|%p"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        assert self.subscribed.wait(TIMEOUT_S), "mosquitto_sub did not subscribe"
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("Subscribed ("):
+                self.subscribed.set()
+            elif line.startswith("|"):
+                _, topic, qos, retain, payload = line.split("|", 4)
+                self.inbox.put(Message(topic, payload, int(qos), retain == "1"))
+
+    def subscribe(self, pattern: str, qos: int) -> None:
+        if self.process is not None:
+            self.stop()
+        self._listen(pattern, qos)
+
+    def settle(self) -> None:
+        """It acknowledges before it prints."""
+
+    def publish(self, message: Message) -> None:
+        retain = ["-r"] if message.retain else []
+        subprocess.run(
+            ["mosquitto_pub", *self._arguments(), "-t", message.topic, "-q", str(message.qos), *retain, "-s"],
+            input=message.payload.encode(),
+            check=True,
+            timeout=TIMEOUT_S,
+            capture_output=True,
+        )
+
+    def stop(self) -> None:
+        self._end(False)
+
+    def drop(self) -> None:
+        self._end(True)
+
+    def _end(self, hard: bool) -> None:
+        if self.process is None:
+            return
+        if hard:
+            self.process.kill()
+        else:
+            self.process.terminate()  # sends DISCONNECT first
+        self.process.wait(TIMEOUT_S)
+        self.process = None
+
+
+def install_mqttjs() -> Path:
+    """MQTT.js as its lock file says, into build/node, once. -> the driver's path"""
+    lock = SOURCES / "package-lock.json"
+    stamp = NODE_DIR / "installed.json"
+    NODE_DIR.mkdir(parents=True, exist_ok=True)
+    if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(SOURCES / name, NODE_DIR / name)
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=NODE_DIR, check=True, timeout=300)
+        stamp.write_bytes(lock.read_bytes())
+    return Path(shutil.copy(SOURCES / "driver.mjs", NODE_DIR / "driver.mjs"))
+
+
+class MqttJs(Client):
+    """driver.mjs, told what to do by lines of JSON."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.answers: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            ["node", str(NODE_DIR / "driver.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=NODE_DIR, text=True
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        s = self.setup
+        will = vars(s.will) if s.will else None
+        self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            item = json.loads(line)
+            if "message" in item:
+                self.inbox.put(Message(**item["message"]))
+            else:
+                self.answers.put(item)
+
+    def _ask(self, **command: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        answer = self.answers.get(timeout=TIMEOUT_S)
+        assert answer == {"done": command["do"]}, answer
+
+    def subscribe(self, pattern: str, qos: int) -> None:
+        self._ask(do="subscribe", pattern=pattern, qos=qos)
+
+    def publish(self, message: Message) -> None:
+        self._ask(do="publish", **vars(message))
+
+    def stop(self) -> None:
+        self._ask(do="stop")
+        self._end()
+
+    def drop(self) -> None:
+        self.process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(TIMEOUT_S)

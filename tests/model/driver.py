@@ -1,0 +1,319 @@
+"""Plays a sequence of actions against the broker and the model, and compares what each client gets.
+
+A witness, subscribed to everything at QoS 0, shows when a message has been routed. Each connection carries a will, so
+that a dropped connection shows, too: nothing here waits for a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from tests.harness.packets import (
+    Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe, Unsuback,
+    Unsubscribe, Will,
+)  # fmt: skip
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+from tests.model.model import Model, Owed
+
+Action = tuple[object, ...]  # a verb of Driver and its arguments
+FILTERS = ("/a", "/+", "/#", "/a/b", "/+/b")
+TOPICS = ("/a", "/b", "/a/b")
+_runs = count(1)
+
+
+@dataclass
+class Peer:
+    name: str
+    level: int
+    wire: Wire | None = None
+    inbox: list[Received] = field(default_factory=list)
+    will: Will | None = None
+    unsettled: list[Publish] = field(default_factory=list)  # our own QoS 1 and 2 messages that were cut off
+    released: set[int] = field(default_factory=set)  # of these, the ids whose PUBREC we have
+    mids: count[int] = field(default_factory=lambda: count(1))
+
+
+class Driver:
+    def __init__(self, port: int, levels: tuple[int, ...]) -> None:
+        self.port = port
+        self.prefix = f"m{next(_runs)}"
+        self.model = Model()
+        self.payloads = count(1)
+        self.peers = [Peer(f"{self.prefix}c{n}", level) for n, level in enumerate(levels)]
+        self.witness = Wire(port, 4)
+        self.witness.send(Connect(f"{self.prefix}w"), Subscribe(1, ((f"{self.prefix}/#", 0),)))
+        assert isinstance(self.witness.read_packet(), Connack)
+        self.witness.expect_packet(Suback(1, (0,)))
+        self.witnessed = 0
+
+    def play(self, actions: list[Action]) -> None:
+        try:
+            for verb, who, *rest in actions:
+                assert isinstance(who, int)
+                getattr(self, str(verb))(self.peers[who], *rest)
+            self.settle()
+        finally:
+            for wire in (self.witness, *(p.wire for p in self.peers)):
+                if wire is not None:
+                    wire.close()
+
+    # -- actions; those that make no sense now do nothing
+
+    def connect(self, peer: Peer, persistent: bool, will_qos: int) -> None:
+        if peer.wire is not None:  # a take-over
+            old, peer.wire = peer.wire, None
+            peer.inbox.clear()
+            will, peer.will = peer.will, None
+            present = self._connect(peer, persistent, will_qos, lost=will)
+            old.close()
+        else:
+            present = self._connect(peer, persistent, will_qos, None)
+        if not present:
+            peer.unsettled.clear()
+            peer.released.clear()
+        for mine in peer.unsettled:
+            self._resume(peer, mine)
+        peer.unsettled.clear()
+        peer.released.clear()
+
+    def drop(self, peer: Peer) -> None:
+        if peer.wire is None:
+            return
+        peer.wire.close()
+        peer.wire = None
+        peer.inbox.clear()
+        will, peer.will = peer.will, None
+        self.model.lost(peer.name)
+        assert will is not None
+        self.model.route(will.topic, will.payload, will.qos, False)
+        self._witness()
+
+    def disconnect(self, peer: Peer) -> None:
+        if peer.wire is None:
+            return
+        peer.wire.send(Disconnect())
+        while peer.wire.read_frame() is not None:
+            pass
+        peer.wire.close()
+        peer.wire = peer.will = None
+        peer.inbox.clear()
+        self.model.lost(peer.name)
+
+    def subscribe(self, peer: Peer, pattern: int, qos: int) -> None:
+        if peer.wire is None:
+            return
+        text, mid = self.prefix + FILTERS[pattern], next(peer.mids)
+        peer.wire.send(Subscribe(mid, ((text, qos),)))
+        self.model.subscribe(peer.name, text, qos)
+        self._answer(peer, Suback(mid, (qos,)))
+
+    def unsubscribe(self, peer: Peer, pattern: int) -> None:
+        if peer.wire is None:
+            return
+        text, mid = self.prefix + FILTERS[pattern], next(peer.mids)
+        peer.wire.send(Unsubscribe(mid, (text,)))
+        got = self._await(peer, Unsuback, mid)
+        known = text in self.model.sessions[peer.name].subscriptions
+        assert peer.level < 5 or getattr(got, "codes", ()) == ((0,) if known else (0x11,)), got
+        self.model.unsubscribe(peer.name, text)
+
+    def publish(self, peer: Peer, topic: int, qos: int, retain: bool, empty: bool, cut: int) -> None:
+        """cut 0: to the end; 1: the connection is lost right after PUBLISH; 2: after PUBREC, before PUBREL; 3: right after PUBREL."""
+        if peer.wire is None:
+            return
+        payload = b"" if empty and retain else b"%d" % next(self.payloads)
+        packet = Publish(self.prefix + TOPICS[topic], payload, qos, next(peer.mids) if qos else 0, retain)
+        peer.wire.send(packet)
+        if qos == 0:
+            self._route(packet)
+            return
+        if cut == 1 or qos == 1:
+            self._after_publish(peer, packet, cut)
+            return
+        self._await(peer, Pubrec, packet.mid)
+        if cut == 2:
+            self._cut(peer, packet, released=True)
+            return
+        peer.wire.send(Pubrel(packet.mid))
+        if cut == 3:
+            self._route(packet)
+            self._cut(peer, None)
+            return
+        self._await(peer, Pubcomp, packet.mid)
+        self._route(packet)
+
+    def receive(self, peer: Peer, how: int) -> None:
+        """Reads all there is. how 0: and acknowledges nothing; 1: PUBREC only; 2: everything; 3: PUBREC, and is gone at once."""
+        if peer.wire is None:
+            return
+        while True:
+            self._ping(peer)
+            answers = [a for packet in self._take(peer) for a in self._judge(peer, packet, how)]
+            if answers:
+                peer.wire.send(*answers)
+            if how == 3 or not answers:
+                break
+        if how == 3:
+            self.drop(peer)
+            return
+        session = self.model.sessions[peer.name]
+        assert not self.model.missing(peer.name), f"{peer.name} never got {self.model.missing(peer.name)}"
+        assert how != 2 or not session.owed, f"{peer.name}: not completed {session.owed}"
+
+    def settle(self) -> None:
+        """Everybody who has a session comes back, and gets the rest."""
+        for peer in self.peers:
+            if peer.wire is None and peer.name in self.model.sessions:
+                self.connect(peer, True, 0)
+        self._witness()
+        for peer in self.peers:
+            self.receive(peer, 2)
+        for peer in self.peers:  # leave nothing behind
+            self.disconnect(peer)
+            self.connect(peer, False, 0)
+            self.disconnect(peer)
+        for topic in self.model.retained:
+            self.witness.send(Publish(topic, b"", 0, 0, True))
+
+    # -- parts
+
+    def _connect(self, peer: Peer, persistent: bool, will_qos: int, lost: Will | None) -> bool:
+        will = Will(f"{self.prefix}/will/{peer.name}", b"will %d" % next(self.payloads), will_qos)
+        props = ((P.SESSION_EXPIRY, 3600),) if persistent else ()
+        wire = Wire(self.port, peer.level)
+        wire.send(Connect(peer.name, not persistent, 60, will, props=props))
+        if lost is not None:  # [v5 3.1.4-3]; a clean start also ends the session, and nothing in it gets the will
+            if persistent:
+                self.model.lost(peer.name)
+            else:
+                self.model.sessions.pop(peer.name, None)
+            self.model.route(lost.topic, lost.payload, lost.qos, False)
+        got = wire.read_packet()
+        present = self.model.connect(peer.name, persistent)
+        assert isinstance(got, Connack) and (got.rc, got.session) == (0, present and peer.level > 3), (got, present)
+        peer.wire, peer.will = wire, will
+        self._witness()
+        return present
+
+    def _resume(self, peer: Peer, mine: Publish) -> None:
+        """Our own message that was cut off, sent again as its stage demands [v5 4.4.0-1]."""
+        assert peer.wire is not None
+        known = mine.payload in self.model.routed and bool(mine.payload)
+        if mine.mid not in peer.released:
+            peer.wire.send(Publish(mine.topic, mine.payload, mine.qos, mine.mid, mine.retain, True))
+            if mine.qos == 1:
+                self._await(peer, Puback, mine.mid)
+                self._route(mine)
+                return
+            self._await(peer, Pubrec, mine.mid)
+        peer.wire.send(Pubrel(mine.mid))
+        self._await(peer, Pubcomp, mine.mid)
+        if not known:
+            self._route(mine)
+        self._witness()
+
+    def _after_publish(self, peer: Peer, packet: Publish, cut: int) -> None:
+        if packet.qos == 1 and cut == 0:
+            self._await(peer, Puback, packet.mid)
+            self._route(packet)
+        elif packet.qos == 1:
+            self._route(packet)
+            self._cut(peer, packet)
+        else:
+            self._cut(peer, packet)
+
+    def _cut(self, peer: Peer, packet: Publish | None, released: bool = False) -> None:
+        """Loses the connection with our message in the air. A QoS 2 one is routed at its PUBLISH or at its PUBREL: the
+        broker may choose, once, and the witness sees which."""
+        if packet is not None:
+            peer.unsettled.append(packet)
+            if released:
+                assert isinstance(packet.mid, int)
+                peer.released.add(packet.mid)
+        assert peer.wire is not None and peer.will is not None
+        session, will = peer.name, peer.will
+        peer.wire.close()
+        peer.wire = peer.will = None
+        peer.inbox.clear()
+        if packet is not None and packet.qos == 2:
+            first = self.witness.read_packet()
+            assert isinstance(first, Publish)
+            if first.payload != will.payload:
+                assert first.payload == packet.payload, first
+                self.model.route(packet.topic, packet.payload, packet.qos, packet.retain)
+                self.witnessed += 1
+                first = self.witness.read_packet()
+            assert isinstance(first, Publish) and first.payload == will.payload, first
+            self.model.lost(session)
+            self.model.route(will.topic, will.payload, will.qos, False)
+            self.witnessed += 1
+        else:
+            self.model.lost(session)
+            self.model.route(will.topic, will.payload, will.qos, False)
+        self._witness()
+
+    def _route(self, packet: Publish) -> None:
+        self.model.route(packet.topic, packet.payload, packet.qos, packet.retain)
+        self._witness()
+
+    def _witness(self) -> None:
+        """The witness gets all that the model has routed, in this order, and nothing else."""
+        for payload in self.model.routed[self.witnessed :]:
+            got = self.witness.read_packet()
+            assert isinstance(got, Publish) and got.payload == payload, f"the witness wants {payload!r}, got {got}"
+        self.witnessed = len(self.model.routed)
+        self.witness.expect_nothing()
+
+    def _await(self, peer: Peer, kind: type, mid: object) -> Received:
+        assert peer.wire is not None
+        while True:
+            got = peer.wire.read_packet()
+            if isinstance(got, kind) and getattr(got, "mid", None) == mid:
+                assert getattr(got, "rc", 0) in (0, 0x10, 0x92), got
+                return got
+            peer.inbox.append(got)
+
+    def _answer(self, peer: Peer, want: Suback) -> None:
+        got = self._await(peer, Suback, want.mid)
+        assert got == want, got
+
+    def _ping(self, peer: Peer) -> None:
+        assert peer.wire is not None
+        peer.wire.send(Pingreq())
+        while not isinstance(got := peer.wire.read_packet(), Pingresp):
+            peer.inbox.append(got)
+
+    def _take(self, peer: Peer) -> list[Received]:
+        taken, peer.inbox = peer.inbox, []
+        return taken
+
+    def _judge(self, peer: Peer, packet: Received, how: int) -> list[Puback | Pubrec | Pubcomp]:
+        """One packet that came for a subscriber -> what it answers now."""
+        session = self.model.sessions[peer.name]
+        if isinstance(packet, Publish):
+            assert isinstance(packet.mid, int)
+            owed = self.model.deliver(peer.name, packet.topic, packet.payload, packet.qos, packet.retain, packet.mid, packet.dup)
+        else:
+            assert isinstance(packet, Pubrel), packet
+            owed = next(o for o in session.owed if o.mid == packet.mid and o.received)
+            owed.seen = True
+            if how == 2:
+                self.model.finish(peer.name, owed)
+                return [Pubcomp(packet.mid)]
+            return []
+        return [*self._acknowledge(peer, owed, how), *self._older(peer, how)]
+
+    def _acknowledge(self, peer: Peer, owed: Owed, how: int) -> list[Puback | Pubrec | Pubcomp]:
+        assert owed.mid is not None
+        if owed.qos == 2 and how:
+            owed.received = True
+            return [Pubrec(owed.mid)]
+        if owed.qos == 1 and how == 2:
+            self.model.finish(peer.name, owed)
+            return [Puback(owed.mid)]
+        return []
+
+    def _older(self, peer: Peer, how: int) -> list[Puback | Pubrec | Pubcomp]:
+        return []

@@ -1,0 +1,116 @@
+"""A naive model of the broker: sessions, subscriptions, retained messages, wills, and what is owed to whom.
+
+It knows no packets and no sockets; the driver tells it what happened and asks what each client must get. Left out on
+purpose: shared groups (whom they choose is the broker's business), expiry, limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """[v5 4.7] by recursion over levels; the rule of `$` topics does not arise here."""
+
+    def walk(want: list[str], have: list[str]) -> bool:
+        if not want:
+            return not have
+        if want[0] == "#":
+            return True
+        return bool(have) and want[0] in ("+", have[0]) and walk(want[1:], have[1:])
+
+    return walk(pattern.split("/"), topic.split("/")) or (pattern.endswith("/#") and matches(pattern[:-2], topic))
+
+
+@dataclass
+class Owed:
+    """One copy of a message for one session, until its handshake is over."""
+
+    payload: bytes
+    topic: str
+    qos: int
+    retain: bool
+    mid: int | None = None  # as the client has seen it
+    seen: bool = False  # on the present connection
+    maybe_sent: bool = False  # on an earlier one: it may come with DUP
+    received: bool = False  # the client's PUBREC is on its way: only PUBREL may follow
+
+
+@dataclass
+class Session:
+    persistent: bool
+    online: bool = True
+    subscriptions: dict[str, int] = field(default_factory=dict)
+    owed: list[Owed] = field(default_factory=list)
+
+
+@dataclass
+class Model:
+    sessions: dict[str, Session] = field(default_factory=dict)
+    retained: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    routed: list[bytes] = field(default_factory=list)
+
+    def connect(self, client: str, persistent: bool) -> bool:
+        """-> session present. A connection that is still open must have been lost() before."""
+        session = self.sessions.get(client)
+        if session is None or not persistent:
+            self.sessions[client] = Session(persistent)
+            return False
+        session.online, session.persistent = True, persistent
+        return True
+
+    def lost(self, client: str) -> None:
+        """The connection is over, politely or not."""
+        session = self.sessions[client]
+        if not session.persistent:
+            del self.sessions[client]
+            return
+        session.online = False
+        session.owed = [o for o in session.owed if o.qos]
+        for owed in session.owed:
+            owed.seen, owed.maybe_sent = False, True
+
+    def route(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
+        self.routed.append(payload)
+        if retain:
+            self.retained.pop(topic, None)
+            if payload:
+                self.retained[topic] = (payload, qos)
+        for session in self.sessions.values():
+            for pattern, granted in session.subscriptions.items():
+                level = min(qos, granted)
+                if matches(pattern, topic) and (level or session.online):
+                    session.owed.append(Owed(payload, topic, level, False))
+
+    def subscribe(self, client: str, pattern: str, qos: int) -> None:
+        session = self.sessions[client]
+        session.subscriptions[pattern] = qos
+        for topic, (payload, kept) in self.retained.items():
+            if matches(pattern, topic):
+                session.owed.append(Owed(payload, topic, min(kept, qos), True))
+
+    def unsubscribe(self, client: str, pattern: str) -> None:
+        self.sessions[client].subscriptions.pop(pattern, None)
+
+    def deliver(self, client: str, topic: str, payload: bytes, qos: int, retain: bool, mid: int, dup: bool) -> Owed:
+        """The client got a PUBLISH; raises when it was not owed, or not now."""
+        session = self.sessions[client]
+        alike = [o for o in session.owed if o.qos == qos and o.retain == retain and not o.seen and not o.received]
+        same = [o for o in alike if (o.topic, o.payload) == (topic, payload) and o.mid in (None, mid)]
+        what = f"{client}: {topic} {payload!r} qos {qos} retain {retain} mid {mid} dup {dup}"
+        assert same, f"not owed: {what}; owed are {session.owed}"
+        owed = same[0]
+        # retained messages have no order among each other; all others come as they were published, QoS by QoS
+        assert retain or (alike[0].topic, alike[0].payload) == (topic, payload), f"out of order: {what}; first is {alike[0]}"
+        assert dup <= owed.maybe_sent, f"DUP at the first sending: {what}"
+        assert dup or owed.mid is None or not qos, f"sent again without DUP: {what}"
+        owed.seen, owed.mid = True, mid
+        if qos == 0:
+            session.owed.remove(owed)
+        return owed
+
+    def finish(self, client: str, owed: Owed) -> None:
+        self.sessions[client].owed.remove(owed)
+
+    def missing(self, client: str) -> list[Owed]:
+        return [o for o in self.sessions[client].owed if not o.seen]

@@ -1,0 +1,41 @@
+"""Any sequence of client actions gives the same deliveries as the naive model; hypothesis shrinks a counterexample by replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.harness.broker import Broker
+from tests.model.driver import FILTERS, TOPICS, Action, Driver
+
+QOS = st.integers(0, 2)
+WHO = st.integers(0, 2)
+ACTIONS: st.SearchStrategy[Action] = st.one_of(
+    st.tuples(st.just("connect"), WHO, st.booleans(), QOS),
+    st.tuples(st.just("connect"), WHO, st.just(True), QOS),
+    st.tuples(st.just("subscribe"), WHO, st.integers(0, len(FILTERS) - 1), QOS),
+    st.tuples(st.just("subscribe"), WHO, st.integers(0, len(FILTERS) - 1), st.just(2)),
+    st.tuples(st.just("unsubscribe"), WHO, st.integers(0, len(FILTERS) - 1)),
+    st.tuples(st.just("publish"), WHO, st.integers(0, len(TOPICS) - 1), QOS, st.booleans(), st.booleans(), st.just(0)),
+    st.tuples(st.just("publish"), WHO, st.integers(0, len(TOPICS) - 1), st.integers(1, 2), st.just(False), st.just(False), st.integers(0, 3)),
+    st.tuples(st.just("receive"), WHO, st.integers(0, 3)),
+    st.tuples(st.just("drop"), WHO),
+    st.tuples(st.just("disconnect"), WHO),
+)
+START: list[Action] = [("connect", who, True, 0) for who in range(3)]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with Broker("sys_interval 0\nallow_duplicate_messages true\nmax_inflight_messages 1000\n") as broker:
+        yield broker.port
+        assert broker.alive(), broker.log()[-2000:]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=5, max_size=50))
+def test_deliveries(port: int, levels: tuple[int, ...], actions: list[Action]) -> None:
+    Driver(port, levels).play(START + actions)
