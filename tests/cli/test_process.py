@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -186,7 +187,8 @@ def test_rights_of_root_are_given_up(start, until, tmp_path):
     path.write_text("user nobody\n")
     process = start("-c", path)
     until(process, "0.1.0 running")
-    status = dict(line.split(":\t", 1) for line in open(f"/proc/{process.pid}/status").read().splitlines() if ":\t" in line)
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
     uids, gids = status["Uid"].split(), status["Gid"].split()
     assert len(set(uids)) == len(set(gids)) == 1
     assert uids[0] != "0" or os.geteuid() != 0
