@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import threading
+import time
 
 from mosq import __version__, process
 from mosq.config.errors import ConfigError
@@ -35,6 +36,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LATER_SIGNALS = {signal.SIGHUP: "SIGHUP (reload)", signal.SIGUSR1: "SIGUSR1 (save)",
                  signal.SIGUSR2: "SIGUSR2 (print the trees)",
                  signal.SIGRTMIN: "SIGRTMIN (reopen the log)"}
+STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # of the second that stopping may take
 
 IPV6_ADDRESSES = "/proc/net/if_inet6"
@@ -208,8 +210,10 @@ def _drain(engine: "Engine", log: Log) -> None:
 
 def _stop(engine: "Engine", loop: _DataPlane, log: Log, asked: bool) -> int:
     if asked:
-        engine.stop()
-        loop.join(STOP_WITHIN_S)
+        give_up = time.monotonic() + STOP_WITHIN_S
+        while loop.is_alive() and time.monotonic() < give_up:
+            engine.stop()               # again, for it says nothing to a loop that has not begun yet
+            loop.join(STOP_AGAIN_S)
     _drain(engine, log)
     if not asked:
         log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")

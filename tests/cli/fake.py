@@ -18,9 +18,11 @@ class FakeEngine:
             raise ValueError("turn_budget is 0; it must be between 1000 and 9")
         self.settings, self.listeners, self.acl, self.way = settings, listeners, acl, way
         self.stopped = threading.Event()
+        self.asked = threading.Event()
         self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         self.records = []
+        self.began = False
 
     def log(self, type_bit, text):
         self.records.append(("log", 1700000000, type_bit, text))
@@ -31,6 +33,9 @@ class FakeEngine:
             raise OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1 port 1883: Address already in use")
 
     def run(self):
+        if self.way == "late":
+            self.asked.wait(5)
+        self.began = True
         self.log(4, "the loop runs")
         if self.way == "dies":
             raise OSError(errno.EBADF, "epoll failed")
@@ -38,7 +43,8 @@ class FakeEngine:
         self.log(4, "the loop ends")
 
     def stop(self):
-        if self.way != "deaf":
+        self.asked.set()
+        if self.way != "deaf" and self.began:
             self.stopped.set()
 
     def event_fd(self):

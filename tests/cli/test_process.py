@@ -25,6 +25,14 @@ def test_stops_within_a_second_with_status_0(number, start, until):
     assert rest.splitlines()[-1].endswith(": mosq version 0.1.0 terminating")
 
 
+def test_a_stop_that_comes_before_the_loop_has_begun(start, until):
+    process = start(way="late")
+    until(process, "0.1.0 running")
+    process.terminate()
+    assert "the loop ends" in process.stderr.read()
+    assert process.wait(5) == 0
+
+
 def test_a_data_plane_that_does_not_listen_does_not_delay_the_end(start, until):
     process = start(way="deaf")
     until(process, "the loop runs")
