@@ -21,12 +21,15 @@ Options.warning_errors = True
 JOBS = int(os.environ.get("MOSQ_BUILD_JOBS", os.cpu_count() or 1))
 CFLAGS = ["-O3", "-g1", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-semantic-interposition",
           "-Wno-unused-function", "-Werror=maybe-uninitialized", "-Werror=return-type"]
+# flags of the environment come last, to win: distutils puts its own CFLAGS first
+CFLAGS += os.environ.get("MOSQ_CFLAGS", "").split()
+LDFLAGS = os.environ.get("MOSQ_LDFLAGS", "").split()
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False,
               "cdivision": True, "embedsignature": True}
 
 setup(
     ext_modules=cythonize(
-        [Extension("*", ["cext/**/*.pyx"], depends=["setup.py"], extra_compile_args=CFLAGS)],
+        [Extension("*", ["cext/**/*.pyx"], depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS)],
         nthreads=JOBS, build_dir="build/cython", compiler_directives=DIRECTIVES),
     options={"build_ext": {"parallel": JOBS}},
 )

@@ -1,3 +1,3 @@
-"""mosq: an MQTT broker that takes Mosquitto's place. Importing this package loads nothing else: start-up time is a feature."""
+"""mosq: an MQTT broker that takes Mosquitto's place. Importing the package loads nothing else: it starts fast."""
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
-"""The control plane's main thread: starts the data plane in a thread of its own, then waits for signals and for what the data
-plane has to say. No message passes through here; what blocks here (a slow log) delays no client.
+"""The control plane's main thread: starts the data plane in a thread of its own, then waits for signals and for what
+the data plane has to say. No message passes through here; what blocks here (a slow log) delays no client.
 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
 """
@@ -8,19 +8,22 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
 
 from mosq import __version__, process
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
-from mosq.engine import Engine, new_engine
+from mosq.engine import new_engine
 from mosq.log import Log
 from mosq.settings import engine_acl, engine_listeners, engine_settings, log_mask
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.engine import AclRule, SettingValue
+    from collections.abc import Callable
+
+    from mosq.config.acl import AclRule
+    from mosq.engine import Engine, SettingValue
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -30,8 +33,10 @@ ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "wa
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # what they do in Mosquitto is a later work; what the system would do is end the process
-LATER_SIGNALS = {signal.SIGHUP: "SIGHUP (reload)", signal.SIGUSR1: "SIGUSR1 (save)", signal.SIGUSR2: "SIGUSR2 (print the trees)",
+LATER_SIGNALS = {signal.SIGHUP: "SIGHUP (reload)", signal.SIGUSR1: "SIGUSR1 (save)",
+                 signal.SIGUSR2: "SIGUSR2 (print the trees)",
                  signal.SIGRTMIN: "SIGRTMIN (reopen the log)"}
+STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # of the second that stopping may take
 
 IPV6_ADDRESSES = "/proc/net/if_inet6"
@@ -79,11 +84,13 @@ def _say_start(log: Log, config: Config) -> None:
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
     if config.local_only:
-        log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on this machine.")
+        log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
+                         "this machine.")
         log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
 
 
-def _open(config: Config, mask: int, acl: "list[AclRule] | None", log: Log, make_engine: "Callable[..., Engine]") -> Engine:
+def _open(config: Config, mask: int, acl: "list[AclRule] | None", log: Log,
+          make_engine: "Callable[..., Engine]") -> "Engine":
     if config.local_only and not _has_ipv6_loopback():
         config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
     listeners: list[dict[str, SettingValue]] = engine_listeners(config)
@@ -135,7 +142,8 @@ class _Signals:
         os.set_blocking(self.read_fd, False)
         os.set_blocking(self.write_fd, False)
         self.old_wakeup_fd = signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
-        self.old = {number: signal.signal(number, lambda number, frame: None) for number in (*STOP_SIGNALS, *LATER_SIGNALS)}
+        self.old = {number: signal.signal(number, lambda number, frame: None) for number in (*STOP_SIGNALS,
+                                                                                             *LATER_SIGNALS)}
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -160,7 +168,7 @@ class _Signals:
 class _DataPlane(threading.Thread):
     """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
 
-    def __init__(self, engine: Engine, signals: _Signals) -> None:
+    def __init__(self, engine: "Engine", signals: _Signals) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, signals
         self.failure: BaseException | None = None
@@ -169,12 +177,12 @@ class _DataPlane(threading.Thread):
         signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *LATER_SIGNALS))
         try:
             self.engine.run()
-        except BaseException as failure:        # told by the main thread, which ends the process
+        except BaseException as failure:     # told by the main thread, which ends the process
             self.failure = failure
         self.signals.wake()
 
 
-def _run(engine: Engine, log: Log, signals: _Signals, in_background: process.Background | None) -> int:
+def _run(engine: "Engine", log: Log, signals: _Signals, in_background: process.Background | None) -> int:
     loop = _DataPlane(engine, signals)
     loop.start()
     log.say(INFORMATION, f"mosq version {__version__} running")
@@ -191,18 +199,21 @@ def _run(engine: Engine, log: Log, signals: _Signals, in_background: process.Bac
             if number in STOP_SIGNALS:
                 stopping = True
             elif number in LATER_SIGNALS:
-                log.say(WARNING, f"Warning: {LATER_SIGNALS[signal.Signals(number)]} has no effect in this version of mosq.")
+                log.say(WARNING, f"Warning: {LATER_SIGNALS[signal.Signals(number)]} has no effect in this version "
+                                 f"of mosq.")
     return _stop(engine, loop, log, stopping)
 
 
-def _drain(engine: Engine, log: Log) -> None:
+def _drain(engine: "Engine", log: Log) -> None:
     log.write([(seconds, type_bit, text) for kind, seconds, type_bit, text in engine.drain() if kind == "log"])
 
 
-def _stop(engine: Engine, loop: _DataPlane, log: Log, asked: bool) -> int:
+def _stop(engine: "Engine", loop: _DataPlane, log: Log, asked: bool) -> int:
     if asked:
-        engine.stop()
-        loop.join(STOP_WITHIN_S)
+        give_up = time.monotonic() + STOP_WITHIN_S
+        while loop.is_alive() and time.monotonic() < give_up:
+            engine.stop()               # again, for it says nothing to a loop that has not begun yet
+            loop.join(STOP_AGAIN_S)
     _drain(engine, log)
     if not asked:
         log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")

@@ -1,32 +1,32 @@
 """The only importer of the compiled package: everybody else in ``mosq/`` takes the engine from here."""
 
-from typing import TYPE_CHECKING, Protocol
-
+TYPE_CHECKING = False       # typing itself is slow to load
 if TYPE_CHECKING:
-    # (user or None for the anonymous section, 'topic' | 'pattern', 'read' | 'write' | 'readwrite' | 'deny', topic filter)
-    AclRule = tuple[str | None, str, str, str]
+    from typing import Protocol
+
+    from mosq.config.acl import AclRule
+
     # ('log', wall clock seconds, one bit of mosq.log.TYPES, text)
     Event = tuple[str, int, int, str]
     SettingValue = int | str | bytes | bool
 
+    class Engine(Protocol):
+        """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
 
-class Engine(Protocol):
-    """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
-
-    def open(self) -> None: ...
-    def run(self) -> None: ...
-    def stop(self) -> None: ...
-    def event_fd(self) -> int: ...
-    def drain(self) -> "list[Event]": ...
-    def ports(self) -> list[int]: ...
+        def open(self) -> None: ...
+        def run(self) -> None: ...
+        def stop(self) -> None: ...
+        def event_fd(self) -> int: ...
+        def drain(self) -> list[Event]: ...
+        def ports(self) -> list[int]: ...
 
 
 def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]", acl: "list[AclRule] | None"
-) -> Engine:
+) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: Engine = CompiledEngine(settings, listeners, acl)
+    engine: "Engine" = CompiledEngine(settings, listeners, acl)
     return engine

@@ -5,10 +5,13 @@ A log that cannot be written (closed pipe, full disk) is not a reason to stop th
 
 import os
 import time
-from collections.abc import Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # a line is a line: what a client sends must not be able to begin another one
-_CONTROL = {code: "?" for code in (*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029)}
+_CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029), "?")
 
 Record = tuple[int, int, str]       # seconds since 1970, type bit, text
 
@@ -18,7 +21,8 @@ STDOUT_FD, STDERR_FD = 1, 2
 class Log:
     """The destinations of the log and the form of its lines."""
 
-    def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True, timestamp_format: str | None = None):
+    def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
+                 timestamp_format: str | None = None):
         """`dests`: of none, stdout, stderr; nothing means stderr. `mask`: the type bits that are wanted."""
         wanted = dict.fromkeys(dests or ("stderr",))
         self.fds = [fd for name, fd in (("stdout", STDOUT_FD), ("stderr", STDERR_FD)) if name in wanted]
@@ -32,7 +36,7 @@ class Log:
         """One line of our own, now."""
         self.write([(int(time.time()), type_bit, text)])
 
-    def write(self, records: Iterable[Record]) -> None:
+    def write(self, records: "Iterable[Record]") -> None:
         lines = [self._line(seconds, text) for seconds, type_bit, text in records if type_bit & self.mask]
         if lines:
             block = "".join(lines).encode("utf-8", "backslashreplace")

@@ -7,7 +7,8 @@ DEFAULT_USER = "mosquitto"
 
 
 class Background:
-    """Moves the process to the background. The caller of the command waits until the broker listens, and gets its exit status."""
+    """Moves the process to the background. The caller of the command waits until the broker listens, and gets its exit
+    status."""
 
     def __init__(self) -> None:
         read_fd, self._ready_fd = os.pipe()
@@ -47,8 +48,8 @@ def remove_pid_file(path: str) -> None:
 
 
 def become(user: str) -> str | None:
-    """Gives up root's rights for those of `user`; returns whom it became, None if nothing was to do. Raises LookupError when
-    there is no such user, OSError when the system refuses."""
+    """Gives up root's rights for those of `user`; returns whom it became, None if nothing was to do. Raises
+    LookupError when there is no such user, OSError when the system refuses."""
     if os.geteuid() != 0 or user == "root":
         return None
     import pwd
@@ -63,4 +64,5 @@ def become(user: str) -> str | None:
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
         return name
-    raise LookupError(f"Invalid user '{user}': there is none of that name; expected `user NAME` of this system, or `user root`")
+    raise LookupError(f"Invalid user '{user}': there is none of that name; expected `user NAME` of this system, or "
+                      f"`user root`")

@@ -3,15 +3,15 @@
 Names are those of the options; flags are 0 or 1; durations are seconds with -1 for never.
 """
 
-from typing import TYPE_CHECKING
-
 from mosq import __version__
 from mosq.config.acl import load_acl
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.engine import AclRule, SettingValue
+    from mosq.config.acl import AclRule
+    from mosq.engine import SettingValue
 
 MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
@@ -19,7 +19,8 @@ LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | 
 # passed on as they are
 _PLAIN = (
     "sys_interval", "allow_duplicate_messages", "check_retain_source", "connection_messages", "upgrade_outgoing_qos",
-    "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive", "max_inflight_messages",
+    "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive",
+    "max_inflight_messages",
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
@@ -57,7 +58,7 @@ def engine_listeners(config: Config) -> "list[dict[str, SettingValue]]":
 
 def engine_acl(config: Config) -> "list[AclRule] | None":
     """The rules of the acl_file; None without one: everything is allowed. Raises ConfigError."""
-    return None if config.acl_file is None else list(load_acl(config.acl_file, config.origins.get("acl_file")))
+    return None if config.acl_file is None else load_acl(config.acl_file, config.origins.get("acl_file"))
 
 
 def _listener(config: Config, listener: Listener) -> "dict[str, SettingValue]":

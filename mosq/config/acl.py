@@ -3,20 +3,14 @@
 The rules stay in the order of the file, as plain tuples: what they mean is compiled and decided in the data plane.
 """
 
-from typing import NamedTuple
-
 from mosq.config.errors import ConfigError, Origin
 
 ACCESS = ("read", "write", "readwrite", "deny")
 FILTER_BYTES_MAX = 65535        # [v5 1.5.4] the length of a string is two bytes
 BLANKS = b" \t\r\n\v\f"
 
-
-class AclRule(NamedTuple):
-    user: str | None            # None: clients without a user name (topic), or everybody (pattern)
-    kind: str                   # "topic" or "pattern"
-    access: str                 # one of ACCESS
-    topic: str                  # a filter
+# user (None: clients without a user name, or everybody for a pattern), "topic" | "pattern", one of ACCESS, filter
+AclRule = tuple[str | None, str, str, str]
 
 
 def load_acl(path: str, named_at: Origin | None = None) -> list[AclRule]:
@@ -41,7 +35,8 @@ def load_acl(path: str, named_at: Origin | None = None) -> list[AclRule]:
             elif keyword in ("topic", "pattern"):
                 rules.append(_rule(user if keyword == "topic" else None, keyword, value))
             else:
-                raise ValueError(f"Invalid line in acl_file: '{keyword.partition(':')[0][:40]}'; expected user, topic or pattern.")
+                raise ValueError(f"Invalid line in acl_file: '{keyword.partition(':')[0][:40]}'; "
+                                 "expected user, topic or pattern.")
         except ValueError as error:
             raise ConfigError(str(error), Origin(path, number)) from None
     return rules
@@ -51,7 +46,7 @@ def _decode(raw: bytes) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Invalid line in acl_file: not UTF-8 (byte {error.start + 1}); expected text in UTF-8.") from None
+        raise ValueError(f"Invalid line in acl_file: not UTF-8 (byte {error.start + 1}); expected UTF-8.") from None
     if "\0" in text:
         raise ValueError("Invalid line in acl_file: it holds a zero byte; expected text.")
     return text
@@ -73,6 +68,6 @@ def _rule(user: str | None, kind: str, value: str) -> AclRule:
     levels = topic.split("/")
     for i, level in enumerate(levels):
         if ("#" in level and (level != "#" or i + 1 < len(levels))) or ("+" in level and level != "+"):
-            raise ValueError(f"Invalid '{kind}' in acl_file: '{topic[:80]}' is not a filter; expected + as a whole level and "
-                             "# as the whole last level.")
-    return AclRule(user, kind, access, topic)
+            raise ValueError(f"Invalid '{kind}' in acl_file: '{topic[:80]}' is not a filter; "
+                             "expected + as a whole level and # as the whole last level.")
+    return user, kind, access, topic

@@ -1,13 +1,13 @@
 """What the readers of configuration files raise."""
 
-from typing import NamedTuple
 
-
-class Origin(NamedTuple):
+class Origin:
     """Where a value stands."""
 
-    file: str
-    line: int
+    __slots__ = ("file", "line")
+
+    def __init__(self, file: str, line: int) -> None:
+        self.file, self.line = file, line
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

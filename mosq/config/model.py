@@ -8,7 +8,8 @@ from mosq.config.options import GLOBAL, LISTENER, LISTENER_OR_DEFAULT, OPTIONS, 
 from mosq.config.values import Value
 
 # name -> default, of the options that are in force; `log_dest` and the like hold what was written, see Config
-_GLOBALS = {o.name: o.default for o in OPTIONS if o.absent is None and o.scope in (GLOBAL, SECURITY) and o.kind != "special"}
+_GLOBALS = {o.name: o.default for o in OPTIONS
+            if o.absent is None and o.scope in (GLOBAL, SECURITY) and o.kind != "special"}
 _LISTENERS = {o.name: o.default for o in OPTIONS if o.absent is None and o.scope in (LISTENER, LISTENER_OR_DEFAULT)
               and o.name not in ("listener", "port", "bind_address")}
 SECURITY_NAMES = tuple(o.name for o in OPTIONS if o.absent is None and o.scope == SECURITY)
@@ -36,7 +37,8 @@ class Listener:
     mount_point: str | None
     use_username_as_clientid: bool
 
-    def __init__(self, port: int, host: str | None = None, path: str | None = None, origin: Origin | None = None) -> None:
+    def __init__(self, port: int, host: str | None = None, path: str | None = None,
+                 origin: Origin | None = None) -> None:
         for name, default in _LISTENERS.items():
             setattr(self, name, default)
         self.port, self.host, self.path, self.origin = port, host, path, origin

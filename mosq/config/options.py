@@ -1,12 +1,12 @@
 """Every option of ``mosquitto.conf``, declared once: parser, checks, help and tests all follow from this table.
 
-An option is in one of three states: in force; absent and refused, because to go on without it would weaken security or lose
-data (then a value other than the default is an error); absent with a warning, because the broker does its job all the same.
+An option is in one of three states: in force; absent and refused, because to go on without it would weaken security or
+lose data (then a value other than the default is an error); absent with a warning, because the broker does its job all
+the same.
 
-No `dataclasses` and no `enum` here: they cost 15 ms of the 100 ms in which the broker has to listen.
+No `typing`, `dataclasses` or `enum` at run time, here and in all that runs before the broker listens: each costs 5 to
+15 ms of the 100 ms that there are.
 """
-
-from typing import NamedTuple
 
 Default = bool | int | str | tuple[str, ...] | None
 
@@ -30,29 +30,41 @@ LOG_ALL = 511
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class Absent(NamedTuple):
+class Absent:
     """How this version does without an option."""
 
-    effect: str                     # "refuse" or "warn"
-    instead: str                    # what to write, or what it means
+    __slots__ = ("effect", "instead")
+
+    def __init__(self, effect: str, instead: str) -> None:
+        self.effect = effect            # "refuse" or "warn"
+        self.instead = instead          # what to write, or what it means
 
 
-class Option(NamedTuple):
-    name: str
-    kind: str                       # bool, int, size, string, path, duration, enum, words, special
-    default: Default
-    scope: str
-    help: str
-    low: int = 0
-    high: int = INT32_MAX
-    choices: tuple[str, ...] = ()
-    unit: str = ""
-    aliases: tuple[str, ...] = ()
-    reloadable: bool = False        # by SIGHUP, in the manual's promise; reload itself is a later work
-    absent: Absent | None = None    # None: in force now
-    own: bool = False               # of mosq, unknown to Mosquitto
-    prefix: bool = False            # the name is the beginning of a keyword
-    since: str = "0.1.0"            # the first mosq that knows it
+class Option:
+    """A row of the table."""
+
+    __slots__ = ("name", "kind", "default", "scope", "help", "low", "high", "choices", "unit", "aliases", "reloadable",
+                 "absent", "own", "prefix", "since")
+
+    def __init__(self, name: str, kind: str, default: Default, scope: str, help: str, low: int = 0,
+                 high: int = INT32_MAX, choices: tuple[str, ...] = (), unit: str = "", aliases: tuple[str, ...] = (),
+                 reloadable: bool = False, absent: Absent | None = None, own: bool = False, prefix: bool = False,
+                 since: str = "0.1.0") -> None:
+        self.name = name
+        self.kind = kind                # bool, int, string, path, duration, enum, words, special
+        self.default = default
+        self.scope = scope
+        self.help = help
+        self.low = low                  # int
+        self.high = high                # int; characters of a string
+        self.choices = choices          # enum, words
+        self.unit = unit
+        self.aliases = aliases
+        self.reloadable = reloadable    # by SIGHUP, as the manual promises; the reload itself is a later work
+        self.absent = absent            # None: in force now
+        self.own = own                  # of mosq, unknown to Mosquitto
+        self.prefix = prefix            # the name is the beginning of a keyword
+        self.since = since              # the first mosq that knows it
 
     @property
     def work(self) -> str:
@@ -63,7 +75,7 @@ class Option(NamedTuple):
         """What a value must look like, for messages and documentation."""
         if self.kind == "bool":
             return "true or false"
-        if self.kind in ("int", "size"):
+        if self.kind == "int":
             return f"a number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
         if self.kind == "duration":
             return "a number with a unit s, h, d, w, m or y (seconds to years), such as 14d"
@@ -73,18 +85,20 @@ class Option(NamedTuple):
         return "a path" if self.kind == "path" else "some text"
 
 
-def _bool(name: str, default: bool | None, scope: str, help: str, *, absent: Absent | None = None, reloadable: bool = False,
-          aliases: tuple[str, ...] = (), own: bool = False) -> Option:
+def _bool(name: str, default: bool | None, scope: str, help: str, *, absent: Absent | None = None,
+          reloadable: bool = False, aliases: tuple[str, ...] = (), own: bool = False) -> Option:
     return Option(name, "bool", default, scope, help, absent=absent, reloadable=reloadable, aliases=aliases, own=own)
 
 
-def _int(name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", absent: Absent | None = None,
-         reloadable: bool = False, aliases: tuple[str, ...] = (), own: bool = False) -> Option:
+def _int(name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "",
+         absent: Absent | None = None, reloadable: bool = False, aliases: tuple[str, ...] = (),
+         own: bool = False) -> Option:
     return Option(name, "int", default, scope, help, low, high, (), unit, aliases, reloadable, absent, own)
 
 
 def _text(name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
-          absent: Absent | None = None, reloadable: bool = False, aliases: tuple[str, ...] = (), prefix: bool = False) -> Option:
+          absent: Absent | None = None, reloadable: bool = False, aliases: tuple[str, ...] = (),
+          prefix: bool = False) -> Option:
     return Option(name, kind, default, scope, help, 0, high, (), "", aliases, reloadable, absent, False, prefix)
 
 
@@ -92,10 +106,13 @@ _LATER = Absent("warn", "")
 _SAVE = Absent("warn", "sessions and retained messages live in memory only")
 _PERSISTENCE = Absent("warn", "SESSIONS, QUEUED AND RETAINED MESSAGES LIVE IN MEMORY ONLY and end with the broker")
 _OBSOLETE = Absent("warn", "obsolete; remove the line")
-_TLS = Absent("refuse", "terminate TLS in front of mosq, with stunnel or HAProxy for example, and let mosq listen on 127.0.0.1")
-_PASSWORDS = Absent("refuse", "decide by `bind_address`, `listener PORT ADDRESS` or a firewall who can connect, and remove this line")
+_TLS = Absent("refuse", "terminate TLS in front of mosq, with stunnel or HAProxy for example, and let mosq listen "
+                        "on 127.0.0.1")
+_PASSWORDS = Absent("refuse", "decide by `bind_address`, `listener PORT ADDRESS` or a firewall who can connect, and "
+                              "remove this line")
 _PLUGIN = Absent("refuse", "remove the lines of the plugin; rules in an acl_file are in force")
-_WEB = Absent("refuse", "write `protocol mqtt`, and put a proxy that speaks WebSocket in front of it if browsers need one")
+_WEB = Absent("refuse", "write `protocol mqtt`, and put a proxy that speaks WebSocket in front of it if browsers "
+                        "need one")
 _PROXY = Absent("refuse", "let the proxy connect without the PROXY header and remove this line")
 _BRIDGE = Absent("refuse", "remove the `connection` block")
 
@@ -103,65 +120,82 @@ G, L, D, S, B = GLOBAL, LISTENER, LISTENER_OR_DEFAULT, SECURITY, BRIDGE
 
 OPTIONS: tuple[Option, ...] = (
     # -- general
-    _bool("per_listener_settings", False, G, "security options belong to the listener above them; must be set before them"),
+    _bool("per_listener_settings", False, G,
+          "security options belong to the listener above them; must be set before them"),
     _text("include_dir", G, "reads all files *.conf of a folder; main file only", "special", reloadable=True),
     _text("user", G, "the user to become when started as root; `root` stays root", default="mosquitto"),
     _text("pid_file", G, "where to write the process id", "path"),
-    _int("sys_interval", 10, G, "time between updates of $SYS topics; 0: none", 0, 65535, unit="seconds", reloadable=True),
-    _bool("allow_duplicate_messages", True, G, "overlapping subscriptions get one copy each; false: one merged copy", reloadable=True),
+    _int("sys_interval", 10, G, "time between updates of $SYS topics; 0: none", 0, 65535, unit="seconds",
+         reloadable=True),
+    _bool("allow_duplicate_messages", True, G, "overlapping subscriptions get one copy each; false: one merged copy",
+          reloadable=True),
     _bool("check_retain_source", False, G, "a retained message is sent only while its publisher may still write there"),
     _bool("connection_messages", True, G, "log clients as they connect and disconnect", reloadable=True),
     _text("clientid_prefixes", G, "only client ids that begin so may connect", reloadable=True),
     _bool("enable_control_api", False, G, "answers on $CONTROL/broker/v1", absent=_LATER),
-    _bool("upgrade_outgoing_qos", False, G, "deliver with the QoS of the subscription even if the message has a lower one", reloadable=True),
+    _bool("upgrade_outgoing_qos", False, G,
+          "deliver with the QoS of the subscription even if the message has a lower one", reloadable=True),
     _bool("set_tcp_nodelay", True, G, "send small packets at once (on by default here, unlike Mosquitto)"),
-    _int("memory_limit", 0, G, "refuse new messages above so much memory; 0: no limit", 0, INT64_MAX, unit="bytes", reloadable=True),
+    _int("memory_limit", 0, G, "refuse new messages above so much memory; 0: no limit", 0, INT64_MAX, unit="bytes",
+         reloadable=True),
     _int("message_size_limit", 0, G, "the largest payload; 0: no limit", 0, PACKET_MAX, unit="bytes", reloadable=True),
     _int("max_packet_size", 2_000_000, G, "the largest packet taken", 20, PACKET_MAX, unit="bytes", reloadable=True),
     _int("packet_buffer_size", 4096, G, "ignored: buffers grow as needed", 0, 65535, unit="bytes",
          aliases=("websockets_headers_size",), absent=_LATER),
-    _int("max_keepalive", 0, G, "the longest keepalive a client may ask for; 0: any", 0, 65535, unit="seconds", reloadable=True),
-    _int("max_inflight_messages", 20, G, "QoS 1 and 2 messages in flight per client; 0: no limit", 0, 65535, reloadable=True),
+    _int("max_keepalive", 0, G, "the longest keepalive a client may ask for; 0: any", 0, 65535, unit="seconds",
+         reloadable=True),
+    _int("max_inflight_messages", 20, G, "QoS 1 and 2 messages in flight per client; 0: no limit", 0, 65535,
+         reloadable=True),
     _int("max_inflight_bytes", 0, G, "their payload bytes; 0: no limit", 0, INT64_MAX, unit="bytes", reloadable=True),
-    _int("max_queued_messages", 1000, G, "messages waiting per client, above those in flight; 0: no limit", 0, INT32_MAX, reloadable=True),
+    _int("max_queued_messages", 1000, G, "messages waiting per client, above those in flight; 0: no limit", 0,
+         INT32_MAX, reloadable=True),
     _int("max_queued_bytes", 0, G, "their payload bytes; 0: no limit", 0, INT64_MAX, unit="bytes", reloadable=True),
     _bool("queue_qos0_messages", False, G, "queue QoS 0 messages too for clients that are away", reloadable=True),
     _int("global_max_clients", -1, G, "sessions at most; -1: no limit", -1, INT32_MAX, reloadable=True),
     _int("global_max_connections", -1, G, "connections at most; -1: no limit", -1, INT32_MAX, reloadable=True),
     _bool("retain_available", True, G, "take retained messages", reloadable=True),
-    _int("retain_expiry_interval", 0, G, "drop retained messages after so long; 0: never", 0, 10_000_000, unit="minutes", reloadable=True),
-    Option("persistent_client_expiration", "duration", NEVER_S, G, "drop sessions of clients that were away so long", reloadable=True),
+    _int("retain_expiry_interval", 0, G, "drop retained messages after so long; 0: never", 0, 10_000_000,
+         unit="minutes", reloadable=True),
+    Option("persistent_client_expiration", "duration", NEVER_S, G, "drop sessions of clients that were away so long",
+           reloadable=True),
     _text("retry_interval", G, "obsolete: messages are sent again after a reconnect only", absent=_OBSOLETE),
     _text("dhparamfile", L, "obsolete: OpenSSL chooses the parameters", "path", absent=_OBSOLETE),
     # -- of mosq's own, each neutral unless set
     _bool("acl_refuse_subscribe", False, G, "refuse a SUBSCRIBE that the acl_file can never satisfy", own=True),
     Option("receive_maximum_policy", "enum", "log", G, "what happens to a client that exceeds receive maximum",
            choices=("log", "disconnect"), own=True),
-    _int("max_output_bytes", 64 << 20, G, "unsent output a client may hold before it is dropped", 65536, UINT32_MAX,
+    _int("max_output_bytes", 64 << 20, G, "unsent output a client may hold before it is dropped", 65536, INT32_MAX,
          unit="bytes", own=True),
     _int("max_topic_levels", 200, G, "levels of a topic or filter at most", 1, 200, own=True),
     _int("connect_timeout", 20, G, "time for a connection's first CONNECT", 1, 3600, unit="seconds", own=True),
-    _int("turn_budget", 4096, G, "deliveries made for one client before others get their turn", 1, 1_000_000, own=True),
+    _int("turn_budget", 200_000, G, "work done for one client before others get their turn", 1000, INT32_MAX,
+         unit="deliveries; the first to a connection counts 50", own=True),
     # -- log
-    Option("log_dest", "words", (), G, "where the log goes; may repeat", choices=("none", "stdout", "stderr", "syslog", "topic",
-           "dlt", "android", "file PATH"), reloadable=True),
-    Option("log_type", "words", (), G, "what is logged; may repeat", choices=("none", *LOG_TYPES, "all"), reloadable=True),
+    Option("log_dest", "words", (), G, "where the log goes; may repeat",
+           choices=("none", "stdout", "stderr", "syslog", "topic", "dlt",
+                     "android", "file PATH"), reloadable=True),
+    Option("log_type", "words", (), G, "what is logged; may repeat", choices=("none", *LOG_TYPES, "all"),
+           reloadable=True),
     _int("log_facility", 3, G, "the syslog facility", 0, 7, absent=_LATER),
     _bool("log_timestamp", True, G, "begin log lines with the time", reloadable=True),
     _text("log_timestamp_format", G, "strftime format of that time; default: seconds since 1970", reloadable=True),
     _int("websockets_log_level", 0, G, "ignored: there is no libwebsockets here", 0, INT32_MAX, absent=_LATER),
-    # -- persistence. Real files carry `persistence true` (37 of the 71 in our corpus), and a broker that does not start is a
-    # worse loss than one that starts empty, as Mosquitto does when its file is gone. It must not be silent: a warning at each start.
-    _bool("persistence", False, G, "keep sessions and retained messages over a restart", aliases=("retained_persistence",),
+    # -- persistence. Real files carry `persistence true` (37 of the 71 in our corpus), and a broker that does not
+    # start is a worse loss than one that starts empty, as Mosquitto does when its file is gone. It must not be silent:
+    # a warning at each start.
+    _bool("persistence", False, G, "keep sessions and retained messages over a restart",
+          aliases=("retained_persistence",),
           absent=_PERSISTENCE),
     _text("persistence_location", G, "the folder of its file", "path", absent=_SAVE),
     _text("persistence_file", G, "the name of its file", default="mosquitto.db", absent=_SAVE),
     _int("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, unit="seconds", absent=_SAVE),
     _bool("autosave_on_changes", False, G, "autosave_interval counts changes", absent=_SAVE),
     # -- access
-    _bool("allow_anonymous", None, S, "let clients in without a user name; default: only in local only mode", reloadable=True),
+    _bool("allow_anonymous", None, S, "let clients in without a user name; default: only in local only mode",
+          reloadable=True),
     _bool("allow_zero_length_clientid", True, S, "make up a client id for clients that send none", reloadable=True),
-    _text("auto_id_prefix", S, "how made up client ids begin; up to 50 characters", default="auto-", high=50, reloadable=True),
+    _text("auto_id_prefix", S, "how made up client ids begin; up to 50 characters", default="auto-", high=50,
+          reloadable=True),
     _text("acl_file", S, "who may read and write which topics", "path", reloadable=True),
     _text("password_file", S, "users and passwords", "path", absent=_PASSWORDS),
     _text("psk_file", S, "identities and keys of TLS-PSK", "path", absent=_PASSWORDS),
@@ -170,23 +204,29 @@ OPTIONS: tuple[Option, ...] = (
     _text("plugin_load", G, "a plugin with a name", absent=_PLUGIN),
     _text("plugin_use", L, "uses a named plugin", absent=_PLUGIN),
     _text("plugin_opt_", PLUGIN, "an option of the plugin above", prefix=True, aliases=("auth_opt_",), absent=_PLUGIN),
-    _bool("auth_plugin_deny_special_chars", True, PLUGIN, "refuse + # / in names before asking a plugin", absent=_PLUGIN),
+    _bool("auth_plugin_deny_special_chars", True, PLUGIN, "refuse + # / in names before asking a plugin",
+          absent=_PLUGIN),
     # -- listeners
     _text("listener", L, "a port, and an address to bind; or 0 and the path of a unix socket", "special"),
     _int("port", 1883, D, "the port of the default listener; better: listener", 1, 65535),
     _text("bind_address", D, "the address of the default listener; better: listener"),
     _text("bind_interface", D, "bind to this network device only"),
     Option("socket_domain", "enum", "", D, "one address family only", choices=("ipv4", "ipv6")),
-    Option("protocol", "enum", "mqtt", D, "what the listener speaks", choices=("mqtt", "websockets", "http_api"), absent=_WEB),
+    Option("protocol", "enum", "mqtt", D, "what the listener speaks", choices=("mqtt", "websockets", "http_api"),
+           absent=_WEB),
     _text("http_dir", L, "files served by the dashboard", "path", absent=_LATER),
-    Option("accept_protocol_versions", "words", ("3", "4", "5"), L, "3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0; separated by commas",
+    Option("accept_protocol_versions", "words", ("3", "4", "5"), L,
+           "3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0; separated by commas",
            choices=("3", "4", "5"), reloadable=True),
     _bool("listener_allow_anonymous", None, L, "allow_anonymous for this listener", reloadable=True),
     _text("listener_auto_id_prefix", L, "auto_id_prefix for this listener", high=50, reloadable=True),
-    _int("max_connections", -1, D, "connections to this listener at most; -1: no limit", -1, INT32_MAX, reloadable=True),
-    _int("max_qos", 2, D, "the highest QoS that clients may publish with", 0, 2, aliases=("maximum_qos",), reloadable=True),
+    _int("max_connections", -1, D, "connections to this listener at most; -1: no limit", -1, INT32_MAX,
+         reloadable=True),
+    _int("max_qos", 2, D, "the highest QoS that clients may publish with", 0, 2, aliases=("maximum_qos",),
+         reloadable=True),
     _int("max_topic_alias", 10, L, "topic aliases that a client may use", 0, 65535, reloadable=True),
-    _int("max_topic_alias_broker", 10, L, "topic aliases that the broker uses towards a client", 0, 65535, reloadable=True),
+    _int("max_topic_alias_broker", 10, L, "topic aliases that the broker uses towards a client", 0, 65535,
+         reloadable=True),
     _text("mount_point", L, "put before every topic of this listener's clients; no wildcards", reloadable=True),
     _bool("use_username_as_clientid", False, D, "the user name takes the place of the client id", reloadable=True),
     _int("enable_proxy_protocol", 0, L, "the PROXY protocol's version", 0, 2, absent=_PROXY),
@@ -213,11 +253,15 @@ OPTIONS: tuple[Option, ...] = (
     _text("connection", G, "a bridge to another broker", "special", absent=_BRIDGE),
     *(_text(name, B, "of a bridge", aliases=aliases, absent=_BRIDGE) for name, aliases in (
         ("address", ("addresses",)), ("topic", ()), ("bridge_protocol_version", ()), ("remote_clientid", ("clientid",)),
-        ("remote_username", ("username",)), ("remote_password", ("password",)), ("local_clientid", ()), ("local_username", ()),
-        ("local_password", ()), ("cleansession", ()), ("local_cleansession", ()), ("start_type", ()), ("restart_timeout", ()),
+        ("remote_username", ("username",)), ("remote_password", ("password",)), ("local_clientid", ()),
+        ("local_username", ()),
+        ("local_password", ()), ("cleansession", ()), ("local_cleansession", ()), ("start_type", ()),
+        ("restart_timeout", ()),
         ("idle_timeout", ()), ("threshold", ()), ("keepalive_interval", ()), ("round_robin", ()), ("try_private", ()),
-        ("notifications", ()), ("notifications_local_only", ()), ("notification_topic", ()), ("bridge_attempt_unsubscribe", ()),
-        ("bridge_bind_address", ()), ("bridge_max_packet_size", ()), ("bridge_max_topic_alias", ()), ("bridge_receive_maximum", ()),
+        ("notifications", ()), ("notifications_local_only", ()), ("notification_topic", ()),
+        ("bridge_attempt_unsubscribe", ()),
+        ("bridge_bind_address", ()), ("bridge_max_packet_size", ()), ("bridge_max_topic_alias", ()),
+        ("bridge_receive_maximum", ()),
         ("bridge_session_expiry_interval", ()), ("bridge_outgoing_retain", ()), ("bridge_reload_type", ()),
         ("bridge_tcp_keepalive", ()), ("bridge_tcp_user_timeout", ()), ("bridge_cafile", ()), ("bridge_capath", ()),
         ("bridge_certfile", ()), ("bridge_keyfile", ()), ("bridge_tls_version", ()), ("bridge_ciphers", ()),

@@ -1,5 +1,6 @@
-"""Reads a `mosquitto.conf`: one option per line, in the order of the file, since order has a meaning (an option belongs to the
-listener above it). Stops at the first mistake. Opens only the files it is pointed at, and never writes: a check must not harm.
+"""Reads a `mosquitto.conf`: one option per line, in the order of the file, since order has a meaning (an option
+belongs to the listener above it). Stops at the first mistake. Opens only the files it is pointed at, and never writes:
+a check must not harm.
 
 Blanks and tabs count the same, also before an option: all that Mosquitto takes is taken, and a little more.
 """
@@ -9,7 +10,14 @@ import os
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import SECURITY_NAMES, Config, Listener
 from mosq.config.options import (
-    BRIDGE, BY_KEYWORD, LISTENER, LISTENER_OR_DEFAULT, LOG_TYPES, SECURITY, Option, find_option,
+    BRIDGE,
+    BY_KEYWORD,
+    LISTENER,
+    LISTENER_OR_DEFAULT,
+    LOG_TYPES,
+    SECURITY,
+    Option,
+    find_option,
 )
 from mosq.config.values import Value, parse_value, words_before_comment
 
@@ -42,8 +50,10 @@ def _warn_of_closed_doors(config: Config) -> None:
         if not config.allows_anonymous(listener):
             where = listener.path or f"port {listener.port}"
             config.warnings.append(
-                f"The listener on {where} lets nobody in: `allow_anonymous` is false there (the default with a listener), and "
-                "this version of mosq has no password_file yet. Write `allow_anonymous true` to let clients in without a password.")
+                f"The listener on {where} lets nobody in: `allow_anonymous` is false there (the default with a "
+                f"listener), and "
+                "this version of mosq has no password_file yet. Write `allow_anonymous true` to let clients in "
+                "without a password.")
 
 
 def _listen_locally(config: Config, ports: tuple[int, ...]) -> None:
@@ -160,7 +170,8 @@ class _Reader:
         if kind == "file" and len(value) == 1:
             raise ValueError(f"Empty '{keyword} file' value in configuration; expected a path after `file`.")
         if kind != "file" and (kind not in option.choices or len(value) > 1):
-            raise ValueError(f"Invalid '{keyword}' value ({' '.join(value)}); expected one of {', '.join(option.choices)}.")
+            raise ValueError(f"Invalid '{keyword}' value ({' '.join(value)}); expected one of "
+                             f"{', '.join(option.choices)}.")
         if kind in ("none", "stdout", "stderr"):
             return (kind,)
         self.config.warnings.append(f"'{keyword} {' '.join(value)}' ({origin}) is not in this version of mosq: "
@@ -202,7 +213,8 @@ class _Reader:
             if main:
                 self._include(text, origin)
             else:
-                self.config.warnings.append(f"'include_dir' ({origin}) is read in the main file only; it has no effect here.")
+                self.config.warnings.append(f"'include_dir' ({origin}) is read in the main file only; it has no "
+                                            f"effect here.")
         else:
             self._take_absent(option, option.name, text, origin)
 
@@ -237,7 +249,7 @@ def _unknown(keyword: str) -> str:
         name, _, value = keyword.partition("=")
         if find_option(name):
             return f"{text} There is no '=' in this file; write `{name} {value}`."
-    from difflib import get_close_matches        # slow to load, and needed to say goodbye only
+    from difflib import get_close_matches  # slow to load, and needed to say goodbye only
 
     near = get_close_matches(keyword[:100].lower(), list(BY_KEYWORD), n=1, cutoff=0.7)
     return f"{text} Did you mean '{near[0]}'?" if near else f"{text} Expected an option of mosquitto.conf."
@@ -258,7 +270,7 @@ def _log_types(keyword: str, value: Value) -> tuple[str, ...]:
 def _versions(keyword: str, value: Value, option: Option) -> tuple[str, ...]:
     assert isinstance(value, tuple)
     versions = tuple(v for v in ",".join(value).split(",") if v)
-    for version in versions:
+    for version in versions or (",",):
         if version not in option.choices:
             raise ValueError(f"Invalid '{keyword}' value ({version[:40]}); expected {option.expected()}, "
                              "separated by commas.")
@@ -266,12 +278,11 @@ def _versions(keyword: str, value: Value, option: Option) -> tuple[str, ...]:
 
 
 def _listener(text: str, origin: Origin) -> Listener:
-    number, _, rest = text.partition(" ")
-    number, *tabbed = number.split(None, 1)
-    rest = " ".join([*tabbed, rest]).strip()
+    number, *more = text.split(None, 1)
+    rest = more[0] if more else ""
     if not number.isascii() or not number.isdigit() or len(number) > 5 or int(number) > 65535:
-        raise ValueError(f"Invalid 'listener' value ({number[:40]}); expected a port from 1 to 65535 and perhaps an address, "
-                         "or 0 and the path of a unix socket.")
+        raise ValueError(f"Invalid 'listener' value ({number[:40]}); expected a port from 1 to 65535 and perhaps an "
+                         "address, or 0 and the path of a unix socket.")
     port = int(number)
     if port == 0:
         if not rest or rest.startswith("#"):

@@ -1,10 +1,9 @@
-"""Turns the text of a value into what its option promises. Knows one line at a time; raises ValueError with what is wrong and
-what was expected, to which the parser adds file and line."""
-
-from typing import TYPE_CHECKING
+"""Turns the text of a value into what its option promises. Knows one line at a time; raises ValueError with what is
+wrong and what was expected, to which the parser adds file and line."""
 
 from mosq.config.options import BOOL_WORDS, UINT32_MAX, Option
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,9 +33,11 @@ def parse_value(option: Option, keyword: str, raw: bytes) -> Value:
         return tuple(words)
     if words[0] == "=":
         proper = f"{keyword} {' '.join(words[1:])}".rstrip()
-        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}): there is no '=' in this file; write `{proper}`.")
+        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}): there is no '=' in this file; write "
+                         f"`{proper}`.")
     if len(words) > 1:
-        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}); expected {option.expected()}, and nothing after it.")
+        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}); expected {option.expected()}, and nothing "
+                         f"after it.")
     return _PARSERS[option.kind](option, keyword, words[0])
 
 
@@ -53,7 +54,8 @@ def _parse_text(option: Option, keyword: str, text: str) -> str:
     if option.kind == "string" and len(text) > option.high:
         raise ValueError(f"Invalid '{keyword}' value: {len(text)} characters; expected at most {option.high}.")
     if option.name == "mount_point" and ("#" in text or "+" in text):
-        raise ValueError(f"Invalid mount_point '{text}'. Does it contain a wildcard character? Expected a topic without + and #.")
+        raise ValueError(f"Invalid mount_point '{text}'. Does it contain a wildcard character? Expected a topic "
+                         f"without + and #.")
     return text
 
 
@@ -92,4 +94,5 @@ def _parse_enum(option: Option, keyword: str, word: str) -> str:
     raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {option.expected()}.")
 
 
-_PARSERS: "dict[str, Callable[[Option, str, str], Value]]" = {"bool": _parse_bool, "int": _parse_int, "duration": _parse_duration, "enum": _parse_enum}
+_PARSERS: "dict[str, Callable[[Option, str, str], Value]]" = {"bool": _parse_bool, "int": _parse_int,
+                                                              "duration": _parse_duration, "enum": _parse_enum}

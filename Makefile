@@ -1,0 +1,32 @@
+# The verbs of this project, one line each; what they do stands in dev/.
+.PHONY: help run build test quick lint asan fuzz bench clean
+
+help:   ## this list
+	@grep -E '^[a-z]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 10
+
+run:    ## set everything up and start the broker on port 1883 with conf/mosquitto.conf
+	@dev/run
+
+build:  ## make .venv with the compiled package, and the command .venv/bin/mosq
+	@dev/build
+
+test:   ## set everything up and run the tests
+	@dev/test
+
+quick:  ## build and run the tests that take seconds
+	@dev/quick
+
+lint:   ## ruff, mypy, cython-lint
+	@dev/lint
+
+asan:   ## the tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
+	@dev/asan
+
+fuzz:   ## run every fuzz target for SECONDS (30) seconds
+	@dev/fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+bench:  ## measure against the relay floor (see perf/)
+	@dev/bench
+
+clean:  ## remove everything that was built
+	@dev/clean

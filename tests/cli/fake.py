@@ -1,0 +1,79 @@
+"""An engine without a data plane, to try the control plane alone. Started as a program it is `mosq` with that engine:
+`python -m tests.cli.fake WAY [mosq's arguments]`, where WAY says how the engine behaves."""
+
+import errno
+import json
+import os
+import sys
+import threading
+
+from mosq import cli, control
+
+
+class FakeEngine:
+    """Keeps the engine's promises (see mosq/engine.py); `way` says which it breaks."""
+
+    def __init__(self, settings, listeners, acl, way="good"):
+        if way == "nonsense":
+            raise ValueError("turn_budget is 0; it must be between 1000 and 9")
+        self.settings, self.listeners, self.acl, self.way = settings, listeners, acl, way
+        self.stopped = threading.Event()
+        self.asked = threading.Event()
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        self.records = []
+        self.began = False
+
+    def log(self, type_bit, text):
+        self.records.append(("log", 1700000000, type_bit, text))
+        os.write(self.write_fd, b"x")
+
+    def open(self):
+        if self.way == "busy":
+            raise OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1 port 1883: Address already in use")
+
+    def run(self):
+        if self.way == "late":
+            self.asked.wait(5)
+        self.began = True
+        self.log(4, "the loop runs")
+        if self.way == "dies":
+            raise OSError(errno.EBADF, "epoll failed")
+        self.stopped.wait(5 if self.way == "deaf" else None)
+        self.log(4, "the loop ends")
+
+    def stop(self):
+        self.asked.set()
+        if self.way != "deaf" and self.began:
+            self.stopped.set()
+
+    def event_fd(self):
+        return self.read_fd
+
+    def drain(self):
+        try:
+            os.read(self.read_fd, 4096)
+        except BlockingIOError:
+            pass
+        records, self.records = self.records, []
+        return records
+
+    def ports(self):
+        return [listener["port"] for listener in self.listeners]
+
+
+def main() -> int:
+    way = sys.argv.pop(1)
+
+    def make(settings, listeners, acl):
+        if way == "tell":
+            print(json.dumps({"settings": settings, "listeners": listeners, "acl": acl}), flush=True)
+        return FakeEngine(settings, listeners, acl, way)
+
+    serve = control.serve
+    control.serve = lambda config, **how: serve(config, make_engine=make, **how)
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

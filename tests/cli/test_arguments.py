@@ -1,0 +1,117 @@
+"""The command line: what is taken, what is refused, and the exit status of each."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from mosq import __version__, cli, commands
+from mosq.cli import plain_start
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_is_on_stdout_with_examples_and_status_0(flag, mosq):
+    done = mosq(flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("-c", "-p", "-d", "-q", "-v", "--test-config", "--version", "-h", "Examples:", "Exit status:"):
+        assert word in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_version(mosq):
+    done = mosq("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"mosq version {__version__}\n", "")
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--foo"], "No such option '--foo'"), (["-p", "0"], "0 is not in the range"), (["-p", "65536"], "65536 is not in the range"),
+    (["-p", "x"], "'x' is not a valid integer"), (["-p"], "requires an argument"), (["-c"], "requires an argument"),
+    (["--test-config"], "expected `-c FILE`"), (["what"], "what"), (["-c", ""], "Unable to open config file"),
+    (["-c", "missing.conf"], "Unable to open config file missing.conf: No such file or directory."),
+    (["-p", "2000"] * 11, "Only 10 ports"),
+])
+def test_mistakes_end_with_status_3_on_stderr(arguments, said, mosq):
+    done = mosq(*arguments)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_of_a_good_file(mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("listener 1883\nallow_anonymous true\n")
+    for arguments in (["-c", path, "--test-config"], ["--test-config", "-c", path], ["--config-file", path, "--test-config"]):
+        done = mosq(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "Configuration file is OK.\n", "")
+
+
+def test_check_tells_warnings_and_writes_nothing(mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text(f"persistence true\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
+    done = mosq("-c", path, "--test-config")
+    assert (done.returncode, done.stdout) == (0, "Configuration file is OK.\n")
+    assert "LIVE IN MEMORY ONLY" in done.stderr
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("check", [["--test-config"], []])
+def test_a_mistake_in_a_file(check, mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("listener 1883\n\nallow_anonymous = true\n")
+    done = mosq("-c", path, *check)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == ("Error: Invalid 'allow_anonymous' value (= true): there is no '=' in this file; "
+                           f"write `allow_anonymous true`.\nError found at {path}:3.\n")
+
+
+@pytest.mark.parametrize("check", [["--test-config"], []])
+def test_a_mistake_in_an_acl_file(check, mosq, tmp_path):
+    (tmp_path / "rules").write_text("topic x\nallow y\n")
+    path = tmp_path / "m.conf"
+    path.write_text(f"acl_file {tmp_path}/rules\n")
+    done = mosq("-c", path, *check)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"Error found at {tmp_path}/rules:2." in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["-v"], ["-q", "-d"], ["--quiet", "--verbose", "--daemon"], ["-c", "x.conf"], ["--config-file", "x y", "-v"],
+    ["-p", "1883", "--port", "1884"], ["-v", "-p", "1", "-c", "a", "-p", "65535"], ["-c", "a", "-c", "b"], ["-p", "01883"],
+])
+def test_the_quick_reading_of_a_plain_start_means_what_click_makes_of_it(arguments, monkeypatch):
+    seen = []
+    monkeypatch.setattr(commands, "run", lambda start: seen.append(vars(start)) or 0)
+    assert commands.main(arguments) == 0
+    assert [vars(plain_start(arguments))] == seen
+
+
+@pytest.mark.parametrize("arguments", [
+    ["-h"], ["-vq"], ["-cx.conf"], ["--config-file=x"], ["-p", "0"], ["-p", "65536"], ["-p", "x"], ["-p"], ["-c"], ["-c", "-v"], ["-c", ""],
+    ["--test-config", "-c", "x"], ["--version"], ["x"], ["-p", "٣"], ["--"], ["-p", "9" * 5000],
+])
+def test_everything_else_is_left_to_click(arguments):
+    assert plain_start(arguments) is None
+
+
+def test_joined_spellings_work_too(monkeypatch):
+    seen = []
+    monkeypatch.setattr(commands, "run", lambda start: seen.append(vars(start)) or 0)
+    assert commands.main(["-vqcx.conf", "--port=99"]) == 0
+    assert seen == [vars(cli.Start("x.conf", (99,), quiet=True, verbose=True))]
+
+
+def test_further_commands_have_a_place(monkeypatch):
+    monkeypatch.setattr(commands, "run", lambda start: pytest.fail("the broker was started"))
+    ran = []
+    monkeypatch.setitem(commands.mosq.commands, "passwd", click.Command("passwd", callback=lambda: ran.append(1)))
+    assert commands.main(["passwd"]) == 0
+    assert ran == [1]
+
+
+def test_what_runs_before_the_broker_listens_loads_little():
+    code = "import sys, mosq.cli, mosq.config.parser, mosq.control; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    slow = {"click", "typing", "dataclasses", "inspect", "argparse", "asyncio", "socket", "logging", "subprocess", "re", "difflib"}
+    assert not slow & set(loaded)
+    assert not [name for name in loaded if name.startswith("cext")]

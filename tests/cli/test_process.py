@@ -1,0 +1,204 @@
+"""From start to stop: log lines, signals, pid file, background, and the exit status of what goes wrong."""
+
+import json
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+STOP_MAX_S = 1.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stops_within_a_second_with_status_0(number, start, until):
+    process = start()
+    until(process, "the loop runs")
+    began = time.monotonic()
+    process.send_signal(number)
+    rest = process.stderr.read()
+    assert process.wait(5) == 0
+    assert time.monotonic() - began < STOP_MAX_S
+    assert "the loop ends" in rest
+    assert rest.splitlines()[-1].endswith(": mosq version 0.1.0 terminating")
+
+
+def test_a_stop_that_comes_before_the_loop_has_begun(start, until):
+    process = start(way="late")
+    until(process, "0.1.0 running")
+    process.terminate()
+    assert "the loop ends" in process.stderr.read()
+    assert process.wait(5) == 0
+
+
+def test_a_data_plane_that_does_not_listen_does_not_delay_the_end(start, until):
+    process = start(way="deaf")
+    until(process, "the loop runs")
+    began = time.monotonic()
+    process.terminate()
+    rest = process.stderr.read()
+    assert process.wait(5) == 0
+    assert time.monotonic() - began < STOP_MAX_S + 0.3
+    assert "did not stop in time" in rest
+
+
+def test_start_lines_of_local_only_mode(start, until):
+    process = start("-p", "1890")
+    lines = [line.split(": ", 1)[1] for line in until(process, "0.1.0 running")]
+    assert lines[:3] == [
+        "mosq version 0.1.0 starting", "Using default config.",
+        "Starting in local only mode. Connections will only be possible from clients running on this machine."]
+    assert "Opening ipv4 listen socket on port 1890." in lines
+    assert lines[-1] == "mosq version 0.1.0 running"
+
+
+def test_start_lines_of_a_file(start, until, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("persistence true\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
+    lines = [line.split(": ", 1) for line in until(start("-c", path), "0.1.0 running")]
+    assert all(stamp.isdigit() for stamp, _ in lines)
+    text = [line for _, line in lines]
+    assert text[:2] == ["mosq version 0.1.0 starting", f"Config loaded from {path}."]
+    assert text[2].startswith(f"Warning: 'persistence true' ({path}:1) is not in this version of mosq")
+    assert text[3:] == ["Opening ipv4 listen socket on port 1891.", "Opening ipv6 listen socket on port 1892.",
+                        "Opening unix listen socket on path /tmp/x.sock.", "mosq version 0.1.0 running"]
+
+
+def test_quiet_and_log_types(start, until, mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("log_type error\nallow_anonymous true\nlistener 1883\n")
+    assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 1
+    assert json.loads(start("-c", path, "-v", way="tell").stdout.readline())["settings"]["log_mask"] == 511
+    assert json.loads(start("-c", path, "-v", "-q", way="tell").stdout.readline())["settings"]["log_mask"] == 0
+    path.write_text("log_type all\nlog_type none\nlog_type debug notice\n")
+    assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 20
+    path.write_text("log_dest none\n")
+    assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 0
+
+
+def test_what_the_engine_is_told(start, tmp_path):
+    (tmp_path / "rules").write_text("user ann\ntopic read a/#\npattern write b/%u\n")
+    path = tmp_path / "m.conf"
+    path.write_text(f"""acl_file {tmp_path}/rules
+allow_anonymous true
+retain_expiry_interval 2
+persistent_client_expiration 1d
+receive_maximum_policy disconnect
+clientid_prefixes dev-
+max_inflight_messages 0
+listener 1893 127.0.0.1
+max_qos 1
+accept_protocol_versions 4,5
+mount_point m/
+use_username_as_clientid true
+max_topic_alias 3
+listener 0 {tmp_path}/s
+listener_allow_anonymous false
+""")
+    told = json.loads(start("-c", path, way="tell").stdout.readline())
+    assert told["acl"] == [["ann", "topic", "read", "a/#"], [None, "pattern", "write", "b/%u"]]
+    settings = told["settings"]
+    assert settings["retain_expiry_interval"] == 120
+    assert settings["persistent_client_expiration"] == 86400
+    assert settings["receive_maximum_policy"] == "disconnect"
+    assert settings["clientid_prefixes"] == "dev-"
+    assert settings["max_inflight_messages"] == 0
+    assert settings["version"] == "mosq version 0.1.0"
+    assert all(type(value) in (int, str) for value in settings.values())
+    first, second = told["listeners"]
+    assert first == {"port": 1893, "host": "127.0.0.1", "path": "", "socket_domain": "", "bind_interface": "",
+                     "max_connections": -1, "max_qos": 1, "max_topic_alias": 3, "max_topic_alias_broker": 10,
+                     "allow_anonymous": 1, "versions": 0b110000, "auto_id_prefix": "auto-", "mount_point": "m/",
+                     "use_username_as_clientid": 1}
+    assert (second["port"], second["path"], second["allow_anonymous"]) == (0, f"{tmp_path}/s", 0)
+
+
+@pytest.mark.parametrize(("way", "status", "said"), [
+    ("busy", 1, "Error: cannot listen on 127.0.0.1 port 1883: Address already in use"),
+    ("nonsense", 3, "Error: turn_budget is 0; it must be between 1000 and 9"),
+    ("dies", 1, "Error: The data plane ended by itself: OSError(9, 'epoll failed')."),
+])
+@pytest.mark.parametrize("background", [[], ["-d"]])
+def test_a_broker_that_cannot_serve_says_why_and_ends(way, status, said, background, mosq):
+    if background and way == "dies":
+        return      # it was in the background by then
+    done = mosq(*background, way=way)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_signals_of_a_later_version_do_not_end_it(start, until):
+    process = start()
+    until(process, "the loop runs")
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN):
+        process.send_signal(number)
+        until(process, "has no effect in this version of mosq")
+    process.terminate()
+    assert process.wait(5) == 0
+
+
+def test_pid_file(start, until, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text(f"pid_file {tmp_path}/pid\nuser root\n")
+    process = start("-c", path)
+    until(process, "0.1.0 running")
+    assert (tmp_path / "pid").read_text() == str(process.pid)
+    process.terminate()
+    assert process.wait(5) == 0
+    assert not (tmp_path / "pid").exists()
+
+
+def test_a_pid_file_that_cannot_be_written(mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    for target in ("none/pid", "link"):
+        path.write_text(f"pid_file {tmp_path}/{target}\n")
+        done = mosq("-c", path)
+        assert done.returncode == 1
+        assert f"Unable to write pid file {tmp_path}/{target}" in done.stderr
+    assert not (tmp_path / "precious").exists()
+
+
+def test_background(mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text(f"pid_file {tmp_path}/pid\nuser root\n")
+    done = mosq("-c", path, "-d")
+    assert done.returncode == 0
+    pid = int((tmp_path / "pid").read_text())       # it is there once the command returns
+    try:
+        assert os.getsid(pid) == pid
+        assert os.readlink(f"/proc/{pid}/fd/2") == "/dev/null"
+        watch = os.pidfd_open(pid)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert select.select([watch], [], [], 5)[0]
+    os.close(watch)
+    assert not (tmp_path / "pid").exists()
+
+
+def test_a_user_that_does_not_exist(mosq, start, until, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("user nobody-of-this-name\n")
+    if os.geteuid() == 0:
+        done = mosq("-c", path)
+        assert done.returncode == 1
+        assert "Invalid user 'nobody-of-this-name'" in done.stderr
+    else:
+        until(start("-c", path), "0.1.0 running")     # only root changes its user
+
+
+def test_rights_of_root_are_given_up(start, until, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("user nobody\n")
+    process = start("-c", path)
+    until(process, "0.1.0 running")
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    uids, gids = status["Uid"].split(), status["Gid"].split()
+    assert len(set(uids)) == len(set(gids)) == 1
+    assert uids[0] != "0" or os.geteuid() != 0
+    assert gids[0] != "0" or os.getegid() != 0
+    assert "0" not in status["Groups"].split() or os.geteuid() != 0
