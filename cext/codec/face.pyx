@@ -5,10 +5,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from cext.base.view cimport View
-from cext.codec cimport decode as d
-from cext.codec cimport encode as e
-from cext.codec cimport frame as fr
-from cext.codec cimport properties as pr
+cimport cext.codec.decode as d
+cimport cext.codec.encode as e
+cimport cext.codec.frame as fr
+cimport cext.codec.properties as pr
 from cext.codec.utf8 cimport utf8_check
 
 

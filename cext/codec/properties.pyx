@@ -41,7 +41,7 @@ cdef extern from *:
         [31] = {K_STRING, R_ANY, CONNACK | ACKS | SUBACK | UNSUBACK | DISCONNECT | AUTH},   /* Reason String */
         [33] = {K_U16, R_NOT_0, CONNECT | CONNACK},                 /* Receive Maximum [v5 3.1.2.11.3] */
         [34] = {K_U16, R_ANY, CONNECT | CONNACK},                   /* Topic Alias Maximum */
-        [35] = {K_U16, R_NOT_0, PUBLISH},                           /* Topic Alias [v5 3.3.2-8] */
+        [35] = {K_U16, R_ANY, PUBLISH},                             /* Topic Alias; 0 is the handler's: it has a reason code of its own [v5 3.3.2-8] */
         [36] = {K_BYTE, R_BOOL, CONNACK},                           /* Maximum QoS [v5 3.2.2.3.4] */
         [37] = {K_BYTE, R_BOOL, CONNACK},                           /* Retain Available */
         [38] = {K_PAIR, R_ANY, 0xFFFF},                             /* User Property */

@@ -105,7 +105,7 @@ listener_allow_anonymous false
     assert settings["receive_maximum_policy"] == "disconnect"
     assert settings["clientid_prefixes"] == "dev-"
     assert settings["max_inflight_messages"] == 0
-    assert settings["version"] == "mosq version 0.1.0"
+    assert settings["version"] == "mosquitto version 2.1.2 (mosq 0.1.0)"
     assert all(type(value) in (int, str) for value in settings.values())
     first, second = told["listeners"]
     assert first == {"port": 1893, "host": "127.0.0.1", "path": "", "socket_domain": "", "bind_interface": "",

@@ -76,7 +76,6 @@ def test_values_are_decoded() -> None:
         (CONNECT, b"\x19\xff"),  # Request Response Information [v5 3.1.2.11.6]
         (CONNECT, b"\x21" + u16(0)),  # Receive Maximum [v5 3.1.2.11.3]
         (CONNECT, b"\x27" + u32(0)),  # Maximum Packet Size [v5 3.1.2.11.4]
-        (PUBLISH, b"\x23" + u16(0)),  # Topic Alias [v5 3.3.2-8]
         (SUBSCRIBE, b"\x0b\x00"),  # Subscription Identifier [v5 3.8.2.1.2]
         (PUBLISH, b"\x08" + text("a/+")),  # Response Topic [v5 3.3.2-14]
         (PUBLISH, b"\x08" + text("#")),
