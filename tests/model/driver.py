@@ -10,8 +10,22 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.harness.packets import (
-    Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe, Unsuback,
-    Unsubscribe, Will,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Received,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
 )  # fmt: skip
 from tests.harness.properties import P
 from tests.harness.wire import Wire
