@@ -9,6 +9,7 @@ A packet id may be a name while it stands in a table ("m"): the scene binds it t
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -254,12 +255,13 @@ Packet = (
     | Pingreq | Pingresp | Disconnect | Auth
 )  # fmt: skip
 Received = Connack | Publish | Ack | Suback | Pingresp | Disconnect
+Reader = Callable[[int, int, Cursor], Received]
 
-_READERS = {2: Connack, 3: Publish, 4: Puback, 5: Pubrec, 6: Pubrel, 7: Pubcomp, 9: Suback, 11: Unsuback,
-            13: Pingresp, 14: Disconnect, 15: Auth}  # fmt: skip
+_READERS: dict[int, Reader] = {2: Connack.read, 3: Publish.read, 4: Puback.read, 5: Pubrec.read, 6: Pubrel.read, 7: Pubcomp.read, 9: Suback.read, 11: Unsuback.read,
+            13: Pingresp.read, 14: Disconnect.read, 15: Auth.read}  # fmt: skip
 
 
-def split(data: bytes) -> int:
+def split(data: bytes | bytearray) -> int:
     """The length of the first whole frame in `data`, 0 while it is incomplete."""
     try:
         length, at = read_varint(data, 1)
@@ -277,7 +279,7 @@ def decode(level: int, data: bytes) -> Received:
     if flags != (2 if kind == 6 else 0) and kind != 3:
         raise Malformed(f"reserved flags {flags:#x} of packet type {kind}")
     body = Cursor(data[read_varint(data, 1)[1] :])
-    packet = reader.read(level, flags, body)
+    packet = reader(level, flags, body)
     if body.left:
         raise Malformed(f"{body.left} bytes too many in {data!r}")
     return packet

@@ -63,7 +63,7 @@ def varint(number: int) -> bytes:
             return bytes(out)
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     """-> (value, offset behind it); raises IndexError when the bytes end before the number does."""
     value = shift = 0
     while True:

@@ -15,8 +15,26 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 from tests.harness.packets import (
-    V5, Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe,
-    Unsuback, Unsubscribe, Will, decode,
+    V5,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Received,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+    decode,
 )  # fmt: skip
 from tests.harness.properties import P, Props
 from tests.harness.wire import TIMEOUT_S, Wire
@@ -126,7 +144,7 @@ class Scene:
         seen = getattr(got, "mid", None)
         if isinstance(mid, str) and isinstance(seen, int) and seen and seen not in self.bound.values():
             want = replace(cast(Any, want), mid=seen)
-        same = _normal(want, self.level, ()) == _normal(got, self.level, getattr(want, "props", ()))
+        same: bool = _normal(want, self.level, ()) == _normal(got, self.level, getattr(want, "props", ()))
         if same and isinstance(mid, str) and isinstance(seen, int):
             self.bound[mid] = seen
         return same

@@ -19,6 +19,7 @@ import aiomqtt
 import gmqtt  # type: ignore[import-untyped]
 import paho.mqtt.client as paho
 from gmqtt.mqtt.constants import MQTTv50, MQTTv311  # type: ignore[import-untyped]
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -84,10 +85,10 @@ class Paho(Client):
         v5 = s.version == 5
         self.done: queue.Queue[str] = queue.Queue()
         self.client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2,
+            CallbackAPIVersion.VERSION2,
             s.client_id,
             clean_session=None if v5 else not s.persistent,
-            protocol=paho.MQTTProtocolVersion.MQTTv5 if v5 else paho.MQTTProtocolVersion.MQTTv311,
+            protocol=MQTTProtocolVersion.MQTTv5 if v5 else MQTTProtocolVersion.MQTTv311,
         )
         self.client.on_message = lambda _c, _u, m: self.inbox.put(Message(m.topic, m.payload.decode(), m.qos, m.retain))
         self.client.on_connect = lambda _c, _u, _f, rc, _p: self.done.put(f"connect {rc}")

@@ -58,8 +58,7 @@ class Mosquitto(Client):
                 self.inbox.put(Message(topic, payload, int(qos), retain == "1"))
 
     def subscribe(self, pattern: str, qos: int) -> None:
-        if self.process is not None:
-            self.stop()
+        self._end(False)
         self._listen(pattern, qos)
 
     def settle(self) -> None:
@@ -68,7 +67,7 @@ class Mosquitto(Client):
     def publish(self, message: Message) -> None:
         retain = ["-r"] if message.retain else []
         subprocess.run(
-            ["mosquitto_pub", *self._arguments(), "-t", message.topic, "-q", str(message.qos), *retain, "-s"],
+            ["mosquitto_pub", *self._arguments(), "-t", message.topic, "-q", str(message.qos), *retain, "-s" if message.payload else "-n"],
             input=message.payload.encode(),
             check=True,
             timeout=TIMEOUT_S,

@@ -81,7 +81,8 @@ def test_retained(make: Maker, unique: str, kind: str, version: int, qos: int) -
 def test_will(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     watch = make(kind, version, "watch")
     watch.subscribe(f"{unique}/will", qos)
-    make(kind, version, "polite", will=Message(f"{unique}/will", "never", qos)).stop()
+    if (kind, version) != ("mosquitto", 5):  # which says 0x04 when it is terminated: with its will
+        make(kind, version, "polite", will=Message(f"{unique}/will", "never", qos)).stop()
     make(kind, version, "dying", will=Message(f"{unique}/will", "gone", qos, True)).drop()
     assert watch.take(1) == [Message(f"{unique}/will", "gone", qos, False)]
     late = make(kind, version, "late")

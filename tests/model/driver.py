@@ -10,8 +10,22 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.harness.packets import (
-    Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe, Unsuback,
-    Unsubscribe, Will,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Received,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
 )  # fmt: skip
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -148,6 +162,8 @@ class Driver:
         """Reads all there is. how 0: and acknowledges nothing; 1: PUBREC only; 2: everything; 3: PUBREC, and is gone at once."""
         if peer.wire is None:
             return
+        if older := self._older(peer, how):
+            peer.wire.send(*older)
         while True:
             self._ping(peer)
             answers = [a for packet in self._take(peer) for a in self._judge(peer, packet, how)]
@@ -298,12 +314,12 @@ class Driver:
         else:
             assert isinstance(packet, Pubrel), packet
             owed = next(o for o in session.owed if o.mid == packet.mid and o.received)
-            owed.seen = True
+            owed.seen = owed.released = True
             if how == 2:
                 self.model.finish(peer.name, owed)
                 return [Pubcomp(packet.mid)]
             return []
-        return [*self._acknowledge(peer, owed, how), *self._older(peer, how)]
+        return self._acknowledge(peer, owed, how)
 
     def _acknowledge(self, peer: Peer, owed: Owed, how: int) -> list[Puback | Pubrec | Pubcomp]:
         assert owed.mid is not None
@@ -316,4 +332,13 @@ class Driver:
         return []
 
     def _older(self, peer: Peer, how: int) -> list[Puback | Pubrec | Pubcomp]:
-        return []
+        """Answers to what an earlier receive() on this connection has only read."""
+        answers: list[Puback | Pubrec | Pubcomp] = []
+        for owed in [o for o in self.model.sessions[peer.name].owed if o.seen]:
+            if not owed.received:
+                answers += self._acknowledge(peer, owed, how)
+            elif owed.released and how == 2:
+                assert owed.mid is not None
+                self.model.finish(peer.name, owed)
+                answers.append(Pubcomp(owed.mid))
+        return answers

@@ -34,6 +34,7 @@ class Owed:
     seen: bool = False  # on the present connection
     maybe_sent: bool = False  # on an earlier one: it may come with DUP
     received: bool = False  # the client's PUBREC is on its way: only PUBREL may follow
+    released: bool = False  # that PUBREL has come on the present connection
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Model:
         session.online = False
         session.owed = [o for o in session.owed if o.qos]
         for owed in session.owed:
-            owed.seen, owed.maybe_sent = False, True
+            owed.seen, owed.released, owed.maybe_sent = False, False, True
 
     def route(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self.routed.append(payload)

@@ -25,7 +25,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
     st.tuples(st.just("drop"), WHO),
     st.tuples(st.just("disconnect"), WHO),
 )
-START: list[Action] = [("connect", who, True, 0) for who in range(3)]
+START: list[Action] = [("connect", who, True, 0) for who in range(3)] + [("subscribe", who, 2, 2 - who) for who in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,6 @@ def port() -> Iterator[int]:
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=5, max_size=50))
+@given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_deliveries(port: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(port, levels).play(START + actions)

@@ -14,14 +14,30 @@ import pytest
 
 from tests.harness.broker import Broker, is_reference
 from tests.harness.packets import (
-    Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe,
-    Unsubscribe, Will, decode, frame,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Received,
+    Suback,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    decode,
+    frame,
 )  # fmt: skip
 from tests.harness.properties import P, Props, text
 from tests.harness.wire import Wire
 from tests.wire.case import ALL, Stage
 from tests.wire.flavours import FLAVOURS
-
 
 
 def differs(reason: str) -> pytest.MarkDecorator:
@@ -121,7 +137,7 @@ def test_every_split(broker: Broker, level: int) -> None:
         wire = Wire(broker.port, level)
         wire.send(stream[:cut])
         wire.send(stream[cut:])
-        got = []
+        got: list[Received] = []
         while not got or not isinstance(got[-1], Pingresp):
             got.append(wire.read_packet())
         wire.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.harness.packets import Connack, Connect, Pingreq, Publish, Received, Will
 from tests.harness.properties import P

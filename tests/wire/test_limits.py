@@ -6,7 +6,7 @@ import re
 
 from tests.harness.packets import Puback, Publish, Received, Suback, Subscribe
 from tests.harness.properties import P
-from tests.harness.scene import Actor, Step, v3, v5
+from tests.harness.scene import Actor, Step, Steps, v3, v5
 from tests.wire.case import ALL, V5, V45, Case, Play, Stage, plays
 
 A, B, C, D = Actor("a"), Actor("b"), Actor("c"), Actor("d")
@@ -50,7 +50,7 @@ def acl(refuse: bool) -> list[Case]:
         pairs = tuple((f, qos) for f in filters)
         return [actor.sends(Subscribe(9, pairs)), *v5(actor.gets(Suback(9, (0x87,) * len(pairs)))), *v3(actor.gets(Suback(9, (0x80,) * len(pairs))))]
 
-    rows = [
+    rows: list[tuple[str, Steps]] = [
         ("subscribe-denied", [A.connects(), asks(A, "secret", "inbox/~", qos=1), A.quiet()]),
         ("subscribe-allowed", [A.connects(), asks(A, "news/~", "news/#", "both/+/x", "#", "+/~", "own/~a/#", denied=False)]),
         ("subscribe-wider-than-allowed",  # what it may read of it is delivered

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Subscribe
+from tests.harness.packets import (
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Received,
+    Subscribe,
+)
 from tests.harness.properties import P, Props
 from tests.harness.scene import NO_MATCH, Actor, v3, v5
 from tests.wire.case import ALL, V5, V34, V45, Case, Play, Stage, plays

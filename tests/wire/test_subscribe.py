@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.harness.packets import Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from tests.harness.packets import (
+    Puback,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from tests.harness.properties import P, Props
 from tests.harness.scene import Actor, Step, v3, v5
 from tests.wire.case import ALL, V5, V34, V45, Case, Play, Stage, plays
