@@ -59,6 +59,9 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
             engine = _open(config, mask, acl, log, make_engine)
         except ValueError as error:
             return _fail(f"Error: {error}", EXIT_CONFIG)
+        except ImportError as error:
+            return _fail(f"Error: {error}: the compiled package is not there; in a checkout, `make build` makes it",
+                         EXIT_CANNOT_START)
         except OSError as error:
             return _fail(f"Error: {error.strerror or error}", EXIT_CANNOT_START)
         try:

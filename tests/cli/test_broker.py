@@ -1,0 +1,133 @@
+"""The command with the real data plane: what tools that start a broker depend on."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness.broker import ROOT, Broker, free_port
+
+LISTEN_WITHIN_S = 0.1
+TIMEOUT_S = 10
+CONNECT_V5 = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc"
+
+
+def connack(sock: socket.socket) -> bytes:
+    sock.settimeout(TIMEOUT_S)
+    sock.sendall(CONNECT_V5)
+    return sock.recv(4)
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mosq", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=TIMEOUT_S, check=False)
+
+
+@contextlib.contextmanager
+def started(*arguments: object):
+    """A broker that says it runs."""
+    command = [sys.executable, "-m", "mosq", *map(str, arguments)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert any("0.1.0 running" in line for line in process.stderr)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_client_connects_and_the_broker_stops_at_once_with_it():
+    with Broker("") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        assert connack(sock)[0] == 0x20
+        began = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - began < 1
+        assert "mosq version 0.1.0 terminating" in broker.log()
+        assert f"New connection from 127.0.0.1:{sock.getsockname()[1]} on port {broker.port}." in broker.log()
+
+
+def test_the_port_can_be_used_again_at_once():
+    with Broker("") as broker:
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+                assert connack(sock)[0] == 0x20
+                broker.restart()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_as_soon_as_it_listens(number):
+    with Broker("") as broker:
+        began = time.monotonic()
+        broker.send_signal(number)
+        assert broker.process.wait(TIMEOUT_S) == 0
+        assert time.monotonic() - began < 1
+
+
+def test_a_port_in_use():
+    with Broker("") as broker:
+        began = time.monotonic()
+        done = run("-c", broker.config)
+        assert time.monotonic() - began < 1
+        assert done.returncode == 1
+        assert f"Error: cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in done.stderr
+
+
+def test_an_address_that_is_not_ours(tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("listener 1883 192.0.2.1\n")
+    done = run("-c", path)
+    assert done.returncode == 1
+    assert "cannot listen on 192.0.2.1 port 1883: Cannot assign requested address" in done.stderr
+
+
+def test_local_only_mode_listens_on_the_loopback_only():
+    ports = free_port(), free_port()
+    with started("-p", ports[0], "-p", ports[1]) as process:
+        for port in ports:
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                assert connack(sock)[0] == 0x20
+        inodes = {line.split()[9] for name in ("tcp", "tcp6") for line in Path(f"/proc/{process.pid}/net/{name}").read_text().splitlines()[1:]
+                  if line.split()[3] == "0A" and int(line.split()[1].rpartition(":")[2], 16) in ports
+                  and line.split()[1].rpartition(":")[0] not in ("0100007F", "00000000000000000000000001000000")}
+        assert not inodes
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+def test_unix_socket(tmp_path):
+    path, conf = tmp_path / "s", tmp_path / "m.conf"
+    conf.write_text(f"listener 0 {path}\nallow_anonymous true\nuser root\n")
+    for _ in range(2):      # a socket file that was left behind is no obstacle
+        with started("-c", conf), socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            assert connack(sock)[0] == 0x20
+
+
+def test_anonymous_clients_need_a_word_of_the_configuration():
+    with Broker("listener {port} 127.0.0.1\nlistener_allow_anonymous false\n") as broker:
+        with socket.create_connection(("127.0.0.1", broker.port)) as sock:
+            assert connack(sock)[3] == 0x87      # [v5 3.1.4-2] not authorized
+        assert "lets nobody in" in broker.log()
+
+
+@pytest.mark.timing
+def test_it_listens_within_100_ms_of_being_started():
+    with Broker("") as broker:
+        best_s = 9.0
+        for _ in range(10):
+            broker.stop()
+            began = time.monotonic()
+            process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(broker.config)], cwd=ROOT, stderr=subprocess.DEVNULL)
+            broker.process = process
+            while process.poll() is None:
+                try:
+                    socket.create_connection(("127.0.0.1", broker.port)).close()
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.001)
+            best_s = min(best_s, time.monotonic() - began)
+        assert best_s < LISTEN_WITHIN_S
