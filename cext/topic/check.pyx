@@ -106,9 +106,14 @@ cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
             tally.long_subs += 1
             if not in_table(&ix.pairs, &s.link):
                 return "list: not among the pairs"
-        wrong = check_owner(s.owner)
-        if wrong != NULL:
-            return wrong
+        if s.prev == NULL:                      # its chain is walked once, from the head
+            if s.owner.head != s:
+                return "owner: head"
+            wrong = check_owner(s.owner)
+            if wrong != NULL:
+                return wrong
+        elif s.prev.next != s:
+            return "owner: not in its chain"
         tally.bytes += block_bytes(s)
     if live != l.live:
         return "list: live"

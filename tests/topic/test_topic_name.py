@@ -4,7 +4,7 @@ import random
 from itertools import product
 
 import pytest
-from models import matches, some_filter, some_topic
+from topic_brute import matches, some_filter, some_topic
 
 from cext.topic import face
 
