@@ -11,18 +11,17 @@
 # and allocates nothing once the Match has grown. Add and remove are O(levels).
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
-from cext.topic.level cimport (
-    LevelNode, level_add, level_drop, level_find, level_new, level_text, level_tree_init,
+from cext.topic.leaf cimport (
+    exact_find, group_find, group_make, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, list_settle, root_of,
+    tree_free,
 )
-from cext.topic.memory cimport give, take
+from cext.topic.level cimport level_find, level_tree_init
 from cext.topic.name cimport LEVELS_MAX, Filter
-from cext.topic.subscribers cimport list_add, list_close_gaps, list_drop, list_find, list_fini, list_init
-from cext.topic.table cimport (
-    Link, Table, spread, table_add, table_buckets, table_chain, table_drop, table_fini, table_init, table_slot,
-)
+from cext.topic.subscribers cimport list_add, list_close_gaps, list_drop, list_find
+from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
 
 cdef Index* index_new(const HashKey* key) noexcept nogil:
@@ -37,14 +36,6 @@ cdef Index* index_new(const HashKey* key) noexcept nogil:
     table_init(&ix.pairs)
     table_init(&ix.groups)
     return ix
-
-
-cdef inline Root* root_of(Index* ix, const uint8_t* p) noexcept nogil:
-    return &ix.roots[p[0] == c'$']
-
-
-cdef inline uint8_t* leaf_text(Leaf* leaf) noexcept nogil:
-    return <uint8_t*>(leaf + 1)
 
 
 # ---- a match ----
@@ -85,15 +76,6 @@ cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
             m.n_groups += 1
         group = group.next
     return 0
-
-
-cdef inline Leaf* exact_find(Root* root, const uint8_t* text, uint32_t n, uint32_t hash) noexcept nogil:
-    cdef Link* link = table_chain(&root.exact, hash)
-    while link != NULL:
-        if link.hash == hash and link.n == n and memcmp(leaf_text(<Leaf*>link), text, n) == 0:
-            return <Leaf*>link
-        link = link.next
-    return NULL
 
 
 cdef uint32_t split_levels(const uint8_t* topic, uint32_t n, uint32_t* starts) noexcept nogil:
@@ -169,216 +151,6 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
     if root.wildcards:
         return match_tree(root, topic, n, m)
     return 0
-
-
-# ---- the tree of wildcard filters ----
-
-cdef void tree_prune(Index* ix, Root* root, TreeNode* node) noexcept nogil:
-    # Frees node and the parents above it that nothing needs any more: LEVELS_MAX of them at most.
-    cdef TreeNode* parent
-    while (node != &root.top and node.here == NULL and node.multi == NULL and node.plus == NULL
-           and node.level.first == NULL):
-        parent = <TreeNode*>node.level.parent
-        if parent.plus == node:
-            parent.plus = NULL
-        else:
-            level_drop(&root.tree, &ix.account, &node.level)
-        give(&ix.account, node)
-        ix.stats.nodes -= 1
-        node = parent
-
-
-cdef TreeNode* tree_step(Index* ix, Root* root, TreeNode* node, View level, bint make) noexcept nogil:
-    cdef uint64_t hash = 0
-    cdef TreeNode* onward
-    cdef bint plus = level.n == 1 and level.p[0] == c'+'
-    if plus:
-        onward = node.plus
-    else:
-        onward = <TreeNode*>level_find(&root.tree, &node.level, level.p, level.n, &hash)
-    if onward != NULL or not make:
-        return onward
-    if plus:
-        onward = <TreeNode*>level_new(&ix.account, &node.level, level.p, level.n, sizeof(TreeNode))
-        node.plus = onward
-    else:
-        onward = <TreeNode*>level_add(&root.tree, &ix.account, &node.level, level.p, level.n, sizeof(TreeNode))
-    if onward != NULL:
-        ix.stats.nodes += 1
-    return onward
-
-
-cdef TreeNode* tree_descend(Index* ix, Root* root, View filter, bint make, bint* multi) noexcept nogil:
-    # The node of the filter's last level before a `#`. NULL: not there, or (make) no memory, and nothing was left behind.
-    cdef TreeNode* node = &root.top
-    cdef TreeNode* onward
-    cdef const uint8_t* end = filter.p + filter.n
-    cdef const uint8_t* slash
-    cdef View level
-    level.p = filter.p
-    multi[0] = False
-    while level.p <= end:
-        slash = <const uint8_t*>memchr(level.p, c'/', end - level.p)
-        if slash == NULL:
-            slash = end
-        level.n = <uint32_t>(slash - level.p)
-        if level.n == 1 and level.p[0] == c'#':
-            multi[0] = True
-            break
-        onward = tree_step(ix, root, node, level, make)
-        if onward == NULL:
-            if make:
-                tree_prune(ix, root, node)
-            return NULL
-        node = onward
-        level.p = slash + 1
-    return node
-
-
-# ---- leaves and groups ----
-
-cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
-    cdef Root* root = root_of(ix, f.filter.p)
-    cdef TreeNode* node
-    cdef bint multi
-    if not f.wildcard:
-        return exact_find(root, f.filter.p, f.filter.n, <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n))
-    node = tree_descend(ix, root, f.filter, False, &multi)
-    if node == NULL:
-        return NULL
-    return node.multi if multi else node.here
-
-
-cdef Leaf* leaf_new(Index* ix, size_t text_bytes) noexcept nogil:
-    cdef Leaf* leaf = <Leaf*>take(&ix.account, sizeof(Leaf) + text_bytes)
-    if leaf == NULL:
-        return NULL
-    leaf.node = NULL
-    leaf.groups = NULL
-    leaf.link.n = <uint32_t>text_bytes
-    list_init(&leaf.plain, leaf, 0)
-    ix.stats.filters += 1
-    return leaf
-
-
-cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
-    # Only after leaf_find said NULL.
-    cdef Root* root = root_of(ix, f.filter.p)
-    cdef TreeNode* node
-    cdef Leaf* leaf
-    cdef bint multi
-    if not f.wildcard:
-        leaf = leaf_new(ix, f.filter.n)
-        if leaf != NULL:
-            memcpy(leaf_text(leaf), f.filter.p, f.filter.n)
-            leaf.link.hash = <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n)
-            table_add(&root.exact, &ix.account, &leaf.link)
-        return leaf
-    node = tree_descend(ix, root, f.filter, True, &multi)
-    if node == NULL:
-        return NULL
-    leaf = leaf_new(ix, 0)
-    if leaf == NULL:
-        tree_prune(ix, root, node)
-        return NULL
-    leaf.node = node
-    if multi:
-        node.multi = leaf
-    else:
-        node.here = leaf
-    root.wildcards += 1
-    return leaf
-
-
-cdef Root* leaf_root(Index* ix, Leaf* leaf) noexcept nogil:
-    cdef LevelNode* at
-    if leaf.node == NULL:
-        return root_of(ix, leaf_text(leaf))
-    at = &leaf.node.level
-    while at.parent != NULL:
-        at = at.parent
-    return &ix.roots[at == &ix.roots[1].top.level]
-
-
-cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
-    # Frees a leaf that nothing needs any more, and what of the tree led only to it.
-    cdef Root* root
-    if leaf.plain.live or leaf.plain.pins or leaf.groups != NULL:
-        return
-    root = leaf_root(ix, leaf)
-    if leaf.node == NULL:
-        table_drop(&root.exact, &ix.account, &leaf.link)
-    else:
-        if leaf.node.multi == leaf:
-            leaf.node.multi = NULL
-        else:
-            leaf.node.here = NULL
-        root.wildcards -= 1
-        tree_prune(ix, root, leaf.node)
-    ix.stats.filters -= 1
-    list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf)
-
-
-cdef uint32_t group_hash(Index* ix, Leaf* leaf, View name) noexcept nogil:
-    return spread(hash_bytes(&ix.key, name.p, name.n) ^ <uint64_t>leaf)
-
-
-cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil:
-    # By hash, however few: a client may make any number of groups on one filter.
-    cdef uint32_t hash = group_hash(ix, leaf, name)
-    cdef Link* link = table_chain(&ix.groups, hash)
-    cdef SharedGroup* shared
-    while link != NULL:
-        if link.hash == hash and link.n == name.n:
-            shared = <SharedGroup*>(<uint8_t*>link - sizeof(Group))
-            if shared.group.home == leaf and memcmp(shared.group.name.p, name.p, name.n) == 0:
-                return &shared.group
-        link = link.next
-    return NULL
-
-
-cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil:
-    cdef SharedGroup* shared = <SharedGroup*>take(&ix.account, sizeof(SharedGroup) + name.n)
-    if shared == NULL:
-        return NULL
-    memset(shared, 0, sizeof(SharedGroup))
-    list_init(&shared.group.members, shared, LIST_OF_GROUP)
-    memcpy(<uint8_t*>(shared + 1), name.p, name.n)
-    shared.group.name.p = <uint8_t*>(shared + 1)
-    shared.group.name.n = name.n
-    shared.group.home = leaf
-    shared.group.next = leaf.groups
-    if leaf.groups != NULL:
-        (<SharedGroup*>leaf.groups).prev = &shared.group
-    leaf.groups = &shared.group
-    shared.link.n = name.n
-    shared.link.hash = group_hash(ix, leaf, name)
-    table_add(&ix.groups, &ix.account, &shared.link)
-    return &shared.group
-
-
-cdef void list_settle(Index* ix, List* l) noexcept nogil:
-    # Frees the home of a list that has become empty, if nothing else needs it.
-    cdef SharedGroup* shared
-    cdef Leaf* leaf
-    if not l.flags & LIST_OF_GROUP:
-        leaf_settle(ix, <Leaf*>l.home)
-        return
-    if l.live or l.pins:
-        return
-    shared = <SharedGroup*>l.home
-    leaf = <Leaf*>shared.group.home
-    if shared.prev != NULL:
-        shared.prev.next = shared.group.next
-    else:
-        leaf.groups = shared.group.next
-    if shared.group.next != NULL:
-        (<SharedGroup*>shared.group.next).prev = shared.prev
-    table_drop(&ix.groups, &ix.account, &shared.link)
-    list_fini(ix, l)
-    give(&ix.account, shared)
-    leaf_settle(ix, leaf)
 
 
 # ---- add and remove ----
@@ -472,7 +244,8 @@ cdef void list_unpin(Index* ix, List* l) noexcept nogil:
 
 # ---- reading, gauges, the end ----
 
-cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil:
+cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options,
+                                     uint32_t* sub_id) noexcept nogil:
     cdef List* l = s.list
     cdef Entry* entry = &l.entries[s.link.n]
     cdef View* name
@@ -493,79 +266,9 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
     return s.next
 
 
-cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
-    # The tree does not keep whole filters: the text is put together from the levels, last one first.
-    cdef LevelNode* at
-    cdef uint32_t n = 0
-    cdef uint32_t end
-    if leaf.node == NULL:
-        memcpy(buf, leaf_text(leaf), leaf.link.n)
-        return leaf.link.n
-    at = &leaf.node.level
-    while at.parent != NULL:
-        n += at.link.n + 1
-        at = at.parent
-    if leaf.node.multi == leaf:
-        n += 2
-    n -= 1                              # one slash less than levels
-    end = n
-    if leaf.node.multi == leaf:
-        buf[end - 1] = c'#'
-        if end == 1:
-            return n
-        buf[end - 2] = c'/'
-        end -= 2
-    at = &leaf.node.level
-    while at.parent != NULL:
-        end -= at.link.n
-        memcpy(buf + end, level_text(at), at.link.n)
-        at = at.parent
-        if at.parent != NULL:
-            end -= 1
-            buf[end] = c'/'
-    return n
-
-
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:
     out[0] = ix.stats
     out.bytes = ix.account.bytes
-
-
-cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil:
-    cdef Group* group
-    if leaf == NULL:
-        return
-    while leaf.groups != NULL:
-        group = leaf.groups
-        leaf.groups = group.next
-        list_fini(ix, &group.members)
-        give(&ix.account, group)
-    list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf)
-
-
-cdef void tree_free(Index* ix, TreeNode* top) noexcept nogil:
-    # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
-    cdef TreeNode* node = top
-    cdef TreeNode* parent
-    while True:
-        if node.plus != NULL:
-            node = node.plus
-            continue
-        if node.level.first != NULL:
-            node = <TreeNode*>node.level.first
-            continue
-        leaf_free(ix, node.here)
-        leaf_free(ix, node.multi)
-        if node == top:
-            return
-        parent = <TreeNode*>node.level.parent
-        if parent.plus == node:
-            parent.plus = NULL
-        else:
-            parent.level.first = node.level.next
-        give(&ix.account, node)
-        node = parent
 
 
 cdef void index_free(Index* ix) noexcept nogil:

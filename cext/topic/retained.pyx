@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
-from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_text, level_tree_init
+from cext.topic.level cimport level_add, level_drop, level_find, level_tree_init
 from cext.topic.memory cimport give, take
 from cext.topic.table cimport table_fini
 

@@ -145,10 +145,11 @@ cdef void list_set_long(Index* ix, List* l, bint long_now) noexcept nogil:
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef Subscription* sub
     cdef Entry* entry
-    if l.n == l.cap and list_grow(ix, l) != 0:
-        return NULL
     sub = <Subscription*>take(&ix.account, sizeof(Subscription))
     if sub == NULL:
+        return NULL
+    if l.n == l.cap and list_grow(ix, l) != 0:
+        give(&ix.account, sub)
         return NULL
     sub.list = l
     sub.owner = owner

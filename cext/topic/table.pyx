@@ -78,14 +78,14 @@ cdef void merge_one(Table* t, Account* a) noexcept nogil:
 cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
     cdef uint32_t i = link.hash & t.mask
     cdef Link** slot
-    cdef int step
+    cdef int _step
     if i < t.split:
         i = link.hash & (2 * t.mask + 1)
     slot = table_slot(t, i)
     link.next = slot[0]
     slot[0] = link
     t.n += 1
-    for step in range(STEPS_MAX):
+    for _step in range(STEPS_MAX):
         if t.n <= table_buckets(t) or not split_one(t, a):
             break
 
@@ -93,7 +93,7 @@ cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
 cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
     cdef uint32_t i = link.hash & t.mask
     cdef Link** slot
-    cdef int step
+    cdef int _step
     if i < t.split:
         i = link.hash & (2 * t.mask + 1)
     slot = table_slot(t, i)
@@ -101,7 +101,7 @@ cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
         slot = &slot[0].next
     slot[0] = link.next
     t.n -= 1
-    for step in range(STEPS_MAX):
+    for _step in range(STEPS_MAX):
         if 2 * t.n >= table_buckets(t) or table_buckets(t) == TABLE_FIRST:
             break
         merge_one(t, a)

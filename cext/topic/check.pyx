@@ -1,0 +1,328 @@
+# Invariant checks: walks everything that is reachable, follows each pointer both ways, and adds up every block and count.
+# For tests only; it reads the private layouts and changes nothing.
+# Cost: O(all there is), and sibling lists pairwise while short.
+from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.string cimport memchr, memcmp, memset
+from cext.base.hash cimport hash_bytes
+from cext.topic.index cimport (
+    LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
+    Group, Index, Leaf, List, Owner, Root, SharedGroup, Subscription, TreeNode,
+)
+from cext.topic.level cimport CROWDED_FROM, CROWDED_UNTIL, LevelNode, level_find, level_text
+from cext.topic.memory cimport block_bytes
+from cext.topic.retained cimport Retained, RetainedNode
+from cext.topic.subscribers cimport list_find, list_slot
+from cext.topic.table cimport TABLE_FIRST, TABLE_SEGMENTS, Link, Table, table_buckets, table_chain, table_slot
+
+cdef struct Tally:              # what the walk has met
+    uint64_t bytes
+    uint64_t leaves
+    uint64_t plain
+    uint64_t shared
+    uint64_t nodes
+    uint64_t groups
+    uint64_t long_subs
+    uint64_t crowd
+    uint64_t values
+    uint64_t pins
+
+
+cdef const char* check_table(Table* t, Tally* tally) noexcept nogil:
+    cdef uint64_t buckets = table_buckets(t)
+    cdef uint64_t links = 0
+    cdef uint64_t b
+    cdef uint32_t s
+    cdef Link* link
+    if (t.mask & (t.mask + 1)) != 0 or t.mask + 1 < TABLE_FIRST or t.split > t.mask:
+        return "table: mask or split"
+    for s in range(TABLE_SEGMENTS):
+        if (t.segments[s] != NULL) != (<uint64_t>1 << s >= TABLE_FIRST and <uint64_t>1 << s < buckets):
+            return "table: a segment too many or too few"
+        if t.segments[s] != NULL:
+            tally.bytes += block_bytes(t.segments[s])
+    for b in range(buckets):
+        link = table_slot(t, <uint32_t>b)[0]
+        while link != NULL:
+            if table_chain(t, link.hash) != table_slot(t, <uint32_t>b)[0]:
+                return "table: a link in the wrong bucket"
+            links += 1
+            link = link.next
+    if links != t.n:
+        return "table: count of links"
+    if buckets > TABLE_FIRST and buckets > 2 * t.n + 2:
+        return "table: buckets not given back"
+    return NULL
+
+
+cdef bint in_table(Table* t, Link* wanted) noexcept nogil:
+    cdef Link* link = table_chain(t, wanted.hash)
+    while link != NULL and link != wanted:
+        link = link.next
+    return link != NULL
+
+
+cdef const char* check_owner(Owner* owner) noexcept nogil:
+    cdef Subscription* s = owner.head
+    cdef uint32_t n = 0
+    if s != NULL and s.prev != NULL:
+        return "owner: something before the head"
+    while s != NULL:
+        if s.owner != owner or (s.next != NULL and s.next.prev != s):
+            return "owner: chain of subscriptions"
+        n += 1
+        s = s.next
+    if n == owner.n:
+        return NULL
+    return "owner: count"
+
+
+cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
+    cdef uint32_t i
+    cdef uint32_t live = 0
+    cdef Subscription* s
+    cdef const char* wrong
+    if l.n > l.cap or (l.pins == 0 and l.live != l.n):
+        return "list: counts, or gaps without a pin"
+    if (l.cap == 1) != (l.entries == &list_slot(l).entry) or (l.cap == 1) != (l.subs == &list_slot(l).sub):
+        return "list: slot"
+    if l.cap > 1:
+        tally.bytes += block_bytes(l.entries) + block_bytes(l.subs)
+    if l.pins == 0 and l.cap > 1 and (l.n <= 1 and l.cap > 3 or l.n < l.cap // 4):
+        return "list: array not given back"
+    if (l.flags & LIST_IS_LONG and l.pins == 0 and l.n <= LONG_UNTIL) or (not l.flags & LIST_IS_LONG and l.n >= LONG_FROM):
+        return "list: long or not"
+    for i in range(l.n):
+        s = l.subs[i]
+        if (s == NULL) != (l.entries[i].who == NULL):
+            return "list: half a gap"
+        if s == NULL:
+            continue
+        live += 1
+        if s.list != l or s.link.n != i:
+            return "list: back pointer"
+        if list_find(ix, l, s.owner) != s:
+            return "list: an owner twice, or not found"
+        if l.flags & LIST_IS_LONG:
+            tally.long_subs += 1
+            if not in_table(&ix.pairs, &s.link):
+                return "list: not among the pairs"
+        if s.prev == NULL:                      # its chain is walked once, from the head
+            if s.owner.head != s:
+                return "owner: head"
+            wrong = check_owner(s.owner)
+            if wrong != NULL:
+                return wrong
+        elif s.prev.next != s:
+            return "owner: not in its chain"
+        tally.bytes += block_bytes(s)
+    if live != l.live:
+        return "list: live"
+    return NULL
+
+
+cdef const char* check_leaf(Index* ix, Leaf* leaf, Tally* tally) noexcept nogil:
+    cdef Group* g = leaf.groups
+    cdef Group* before = NULL
+    cdef SharedGroup* shared
+    cdef const char* wrong
+    if leaf.plain.live == 0 and leaf.plain.pins == 0 and g == NULL:
+        return "leaf: needed by nothing"
+    if leaf.plain.home != leaf or leaf.plain.flags & LIST_OF_GROUP:
+        return "leaf: home of its list"
+    tally.leaves += 1
+    tally.bytes += block_bytes(leaf)
+    tally.plain += leaf.plain.live
+    wrong = check_list(ix, &leaf.plain, tally)
+    while g != NULL and wrong == NULL:
+        shared = <SharedGroup*>g
+        if g.home != leaf or g.members.home != g or not g.members.flags & LIST_OF_GROUP or shared.prev != before:
+            return "group: pointers"
+        if g.members.live == 0 and g.members.pins == 0:
+            return "group: needed by nothing"
+        if not in_table(&ix.groups, &shared.link):
+            return "group: not in its table"
+        tally.groups += 1
+        tally.bytes += block_bytes(g)
+        tally.shared += g.members.live
+        wrong = check_list(ix, &g.members, tally)
+        before = g
+        g = g.next
+    return wrong
+
+
+cdef const char* check_children(LevelNode* parent, Table* crowd, Tally* tally) noexcept nogil:
+    cdef LevelNode* node = parent.first
+    cdef LevelNode* other
+    cdef uint32_t n = 0
+    if (parent.crowded and parent.n_children <= CROWDED_UNTIL) or (not parent.crowded and parent.n_children >= CROWDED_FROM):
+        return "level: crowded or not"
+    while node != NULL:
+        n += 1
+        if node.parent != parent or (node.next != NULL and node.next.prev != node):
+            return "level: pointers"
+        if node.next == NULL and parent.first.prev != node:
+            return "level: the last sibling"
+        if memchr(level_text(node), c'/', node.link.n) != NULL:
+            return "level: a slash in a level"
+        if parent.crowded:
+            tally.crowd += 1
+            if not in_table(crowd, &node.link):
+                return "level: not in the table"
+        else:
+            other = node.next
+            while other != NULL:
+                if other.link.n == node.link.n and memcmp(level_text(other), level_text(node), node.link.n) == 0:
+                    return "level: the same text twice"
+                other = other.next
+        node = node.next
+    if n == parent.n_children:
+        return NULL
+    return "level: count of children"
+
+
+cdef TreeNode* tree_after(TreeNode* node) noexcept nogil:
+    # Before its text children a node's `+` child.
+    cdef TreeNode* parent
+    if node.plus != NULL:
+        return node.plus
+    if node.level.first != NULL:
+        return <TreeNode*>node.level.first
+    while node.level.parent != NULL:
+        parent = <TreeNode*>node.level.parent
+        if parent.plus == node:
+            if parent.level.first != NULL:
+                return <TreeNode*>parent.level.first
+        elif node.level.next != NULL:
+            return <TreeNode*>node.level.next
+        node = parent
+    return NULL
+
+
+cdef const char* check_tree_node(Index* ix, Root* root, TreeNode* node, Tally* tally) noexcept nogil:
+    cdef const char* wrong = check_children(&node.level, &root.tree.crowd, tally)
+    cdef uint64_t hash = 0
+    if wrong != NULL:
+        return wrong
+    if node.plus != NULL and node.plus.level.parent != &node.level:
+        return "tree: parent of a +"
+    if node != &root.top:
+        tally.nodes += 1
+        tally.bytes += block_bytes(node)
+        if node.here == NULL and node.multi == NULL and node.plus == NULL and node.level.first == NULL:
+            return "tree: a node that leads nowhere"
+        if (<TreeNode*>node.level.parent).plus != node and level_find(
+                &root.tree, node.level.parent, level_text(&node.level), node.level.link.n, &hash) != &node.level:
+            return "tree: a child that is not found"
+    elif node.here != NULL:
+        return "tree: a filter without a level"
+    if node.here != NULL:
+        if node.here.node != node:
+            return "tree: node of a leaf"
+        wrong = check_leaf(ix, node.here, tally)
+    if node.multi != NULL and wrong == NULL:
+        if node.multi.node != node:
+            return "tree: node of a leaf"
+        wrong = check_leaf(ix, node.multi, tally)
+    return wrong
+
+
+cdef const char* check_root(Index* ix, Root* root, bint dollar, Tally* tally) noexcept nogil:
+    cdef const char* wrong = check_table(&root.exact, tally)
+    cdef TreeNode* node = &root.top
+    cdef Link* link
+    cdef Leaf* leaf
+    cdef uint64_t b
+    cdef uint64_t before
+    if wrong != NULL:
+        return wrong
+    for b in range(table_buckets(&root.exact)):
+        link = table_slot(&root.exact, <uint32_t>b)[0]
+        while link != NULL:
+            leaf = <Leaf*>link
+            if leaf.node != NULL or (((<uint8_t*>(leaf + 1))[0] == c'$') != dollar):
+                return "exact: a leaf of somewhere else"
+            if <uint32_t>hash_bytes(&ix.key, <uint8_t*>(leaf + 1), link.n) != link.hash:
+                return "exact: hash"
+            wrong = check_leaf(ix, leaf, tally)
+            if wrong != NULL:
+                return wrong
+            link = link.next
+    before = tally.leaves
+    tally.crowd = 0
+    while node != NULL:
+        wrong = check_tree_node(ix, root, node, tally)
+        if wrong != NULL:
+            return wrong
+        node = tree_after(node)
+    if tally.leaves - before != root.wildcards:
+        return "tree: count of filters"
+    if tally.crowd != root.tree.crowd.n:
+        return "tree: count of the crowd"
+    return check_table(&root.tree.crowd, tally)
+
+
+cdef const char* check_index(Index* ix) noexcept nogil:
+    cdef Tally tally
+    cdef const char* wrong
+    memset(&tally, 0, sizeof(tally))
+    wrong = check_root(ix, &ix.roots[0], False, &tally)
+    if wrong == NULL:
+        wrong = check_root(ix, &ix.roots[1], True, &tally)
+    if wrong == NULL:
+        wrong = check_table(&ix.pairs, &tally)
+    if wrong == NULL:
+        wrong = check_table(&ix.groups, &tally)
+    if wrong != NULL:
+        return wrong
+    if tally.long_subs != ix.pairs.n or tally.groups != ix.groups.n:
+        return "index: count of pairs or groups"
+    if tally.leaves != ix.stats.filters or tally.nodes != ix.stats.nodes:
+        return "index: count of filters or nodes"
+    if tally.plain != ix.stats.subscriptions or tally.shared != ix.stats.shared:
+        return "index: count of subscriptions"
+    if tally.bytes != ix.account.bytes:
+        return "index: bytes"
+    return NULL
+
+
+cdef const char* check_retained(Retained* r, uint64_t cursor_bytes, uint64_t cursors) noexcept nogil:
+    cdef Tally tally
+    cdef LevelNode* node
+    cdef RetainedNode* at
+    cdef const char* wrong
+    cdef int i
+    memset(&tally, 0, sizeof(tally))
+    for i in range(2):
+        node = &r.roots[i].level
+        while node != NULL:
+            at = <RetainedNode*>node
+            wrong = check_children(node, &r.tree.crowd, &tally)
+            if wrong != NULL:
+                return wrong
+            if node.parent != NULL:
+                if at.value == NULL and node.first == NULL and at.pins == 0:
+                    return "retained: a node that leads nowhere"
+                tally.bytes += block_bytes(at)
+                tally.values += at.value != NULL
+                tally.pins += at.pins
+            elif at.value != NULL or at.pins:
+                return "retained: something on the root"
+            if at.value != NULL and at.born > r.clock:
+                return "retained: born in the future"
+            if node.first != NULL:
+                node = node.first
+                continue
+            while node != NULL and node.next == NULL:
+                node = node.parent
+            if node != NULL:
+                node = node.next
+    wrong = check_table(&r.tree.crowd, &tally)
+    if wrong != NULL:
+        return wrong
+    if tally.crowd != r.tree.crowd.n:
+        return "retained: count of the crowd"
+    if tally.values != r.count or tally.pins > cursors:
+        return "retained: count of values or pins"
+    if tally.bytes + cursor_bytes != r.account.bytes:
+        return "retained: bytes"
+    return NULL

@@ -1,0 +1,348 @@
+"""The subscription index against brute force, with an invariant check of the whole structure after each step."""
+
+import random
+
+import pytest
+from cext.topic.face import IndexFace
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from topic_brute import LEVELS, BruteIndex, some_filter, some_topic, split_share
+
+from cext.topic import face
+
+EMPTY = {"filters": 0, "subscriptions": 0, "shared": 0, "nodes": 0, "bytes": 0}
+
+
+def assert_match(index: IndexFace, brute: BruteIndex, topic: bytes) -> None:
+    plain, groups, total = index.match(topic)
+    live = [sorted(e for e in entries if e is not None) for entries in plain]
+    assert all(live), "an empty list was reported"
+    shared = sorted((name, sorted(e for e in entries if e is not None)) for name, entries in groups)
+    assert (sorted(live), shared) == brute.match(topic), topic
+    assert total == sum(map(len, live))
+
+
+def assert_stats(index: IndexFace, brute: BruteIndex) -> None:
+    stats = index.stats()
+    assert {key: stats[key] for key in ("filters", "subscriptions", "shared")} == brute.stats()
+
+
+def add(index: IndexFace, brute: BruteIndex, owner: int, filter: bytes, options: int, sub_id: int) -> None:
+    expected = face.REPLACED if (owner, filter) in brute.subs else face.ADDED
+    assert index.add(owner, filter, options, sub_id) == expected
+    brute.subs[owner, filter] = (options, sub_id)
+
+
+def remove(index: IndexFace, brute: BruteIndex, owner: int, filter: bytes) -> None:
+    expected = face.REMOVED if brute.subs.pop((owner, filter), None) else face.NOT_FOUND
+    assert index.remove(owner, filter) == expected
+
+
+filters = st.builds(lambda seed: some_filter(random.Random(seed), LEVELS[:6] + LEVELS[10:], 3, shared=0.3), st.integers(0, 400))
+topics = st.builds(lambda seed: some_topic(random.Random(seed), LEVELS[:6] + LEVELS[10:], 3), st.integers(0, 400))
+steps = st.lists(st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 4), filters, st.integers(0, 63)),
+    st.tuples(st.just("remove"), st.integers(1, 4), filters, st.just(0)),
+    st.tuples(st.just("match"), st.just(0), topics, st.just(0)),
+    st.tuples(st.just("remove some"), st.integers(1, 4), st.just(b""), st.integers(0, 3)),
+), max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps)
+def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]]) -> None:
+    index, brute = IndexFace(), BruteIndex()
+    for step, owner, text, number in script:
+        if step == "add":
+            add(index, brute, owner, text, number, number * 7)
+            assert_match(index, brute, split_share(text)[1].replace(b"+", b"a").replace(b"#", b"b"))
+        elif step == "remove":
+            remove(index, brute, owner, text)
+        elif step == "match":
+            assert_match(index, brute, text)
+        else:
+            mine = [f for o, f in brute.subs if o == owner]
+            kept = len(mine) - min(number, len(mine))
+            assert index.remove_some(owner, number) == len(mine) - kept
+            left = {f for f, _, _ in index.read(owner)}
+            assert len(left) == kept and left <= set(mine)
+            for filter in set(mine) - left:
+                del brute.subs[owner, filter]
+        index.check()
+        assert_stats(index, brute)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_crowds(seed: int) -> None:
+    """Many siblings, many subscribers of one filter: hashed children and long lists, there and back."""
+    rng = random.Random(seed)
+    levels = [b"", b"$SYS"] + [f"n{i}".encode() for i in range(25)]
+    index, brute = IndexFace(rng.getrandbits(64), rng.getrandbits(64)), BruteIndex()
+    for growing in (True, False, True, False):
+        for _ in range(400):
+            owner = rng.randint(1, 40)
+            filter = some_filter(rng, levels[:4] if rng.random() < 0.5 else levels, 2, shared=0.2)
+            if rng.random() < (0.9 if growing else 0.1):
+                add(index, brute, owner, filter, rng.randint(0, 63), rng.randint(0, 1000))
+            else:
+                for o, f in rng.sample(sorted(brute.subs), min(3, len(brute.subs))):
+                    remove(index, brute, o, f)
+            index.check()
+            assert_match(index, brute, some_topic(rng, levels, 2))
+        assert_stats(index, brute)
+    for o, f in sorted(brute.subs):
+        remove(index, brute, o, f)
+    index.check()
+    assert index.stats() == EMPTY
+
+
+def test_reading_back_what_was_written() -> None:
+    rng = random.Random(3)
+    index = IndexFace()
+    written: dict[bytes, tuple[int, int]] = {}
+    special = [b"#", b"+", b"/", b"//", b"+/", b"/+", b"/#", b"+/#", b"a/", b"a//#", b"$share/g/#", b"$share/g//", b"$SYS/#"]
+    for i, filter in enumerate(special + [some_filter(rng, shared=0.3) for _ in range(300)]):
+        index.add(1, filter, i % 64, i)
+        written.setdefault(filter, (0, 0))
+        written[filter] = (i % 64, i)
+    read = index.read(1)
+    assert {f: (options, sub_id) for f, options, sub_id in read} == written
+    assert len(read) == len(written) == index.count(1)
+    index.add(1, b"newest")
+    assert index.read(1)[0][0] == b"newest"
+
+
+def test_limits_of_a_filter() -> None:
+    index = IndexFace()
+    deep = b"/".join([b"+"] * 199 + [b"#"])
+    long_ = b"x" * 65533 + b"/+"
+    group = b"$share/" + b"g" * 60000 + b"/" + b"/".join([b"x"] * 199 + [b"+"])
+    for filter in (deep, long_, group, b"y" * 65535):
+        assert index.add(1, filter) == face.ADDED
+    index.check()
+    assert {f for f, _, _ in index.read(1)} == {deep, long_, group, b"y" * 65535}
+    assert index.match(b"/" * 198)[2] == 1                              # 199 levels: the parent of `#`
+    assert index.match(b"/" * 199)[2] == 1
+    assert index.match(b"/" * 197)[2] == 0
+    assert index.match(b"x" * 65533 + b"/")[2] == 1
+    assert index.match(b"y" * 65535)[2] == 1
+    assert index.match(b"y" * 65534)[2] == 0
+    assert len(index.match(b"/".join([b"x"] * 200))[1]) == 1
+    assert index.match(b"/" * 300)[2] == 0                              # not a valid name: nothing, and no overrun
+    index.remove_some(1)
+    assert index.stats() == EMPTY
+
+
+def test_branching_at_every_level() -> None:
+    """Both edges open at every level: the walk's stack is at its deepest."""
+    index, brute = IndexFace(), BruteIndex()
+    rng = random.Random(4)
+    for owner in range(1, 60):
+        filter = b"/".join(rng.choice([b"+", b"x"]) for _ in range(12)) + rng.choice([b"", b"/#", b"/+"])
+        add(index, brute, owner, filter, 0, 0)
+    for i in range(200):
+        add(index, brute, 100 + i, b"/".join([b"x"] * i + [b"+"] + [b"x"] * (199 - i)), 0, 0)
+    index.check()
+    for depth in (11, 12, 13, 199, 200):
+        assert_match(index, brute, b"/".join([b"x"] * depth))
+    assert index.match(b"/".join([b"x"] * 200))[2] >= 200
+
+
+def test_dollar_topics_are_apart() -> None:
+    index = IndexFace()
+    for owner, filter in enumerate([b"#", b"+/a", b"+", b"$SYS/#", b"$SYS/a", b"$SYS/+", b"+/+", b"$share/g/#", b"/#"], 1):
+        index.add(owner, filter)
+    plain, groups, _ = index.match(b"$SYS/a")                           # [v5 4.7.2-1]
+    assert sorted(e[0][0] for e in plain) == [4, 5, 6] and groups == []
+    plain, groups, _ = index.match(b"x/a")
+    assert sorted(e[0][0] for e in plain) == [1, 2, 7] and [name for name, _ in groups] == [b"g"]
+    assert sorted(e[0][0] for e in index.match(b"$SYS")[0]) == [4]
+
+
+def test_a_shared_and_a_plain_subscription_are_two() -> None:
+    index = IndexFace()
+    assert [index.add(1, f) for f in (b"a/b", b"$share/g/a/b", b"$share/h/a/b")] == [face.ADDED] * 3
+    assert index.add(1, b"$share/g/a/b", 2, 5) == face.REPLACED        # [v5 3.8.4-3]
+    plain, groups, total = index.match(b"a/b")
+    assert plain == [[(1, 0, 0)]] and sorted(groups) == [(b"g", [(1, 5, 2)]), (b"h", [(1, 0, 0)])] and total == 1
+    assert index.remove(1, b"a/b") == face.REMOVED
+    plain, groups, total = index.match(b"a/b")
+    assert plain == [] and len(groups) == 2 and total == 0
+    assert index.remove(1, b"$share/i/a/b") == face.NOT_FOUND
+
+
+@pytest.mark.parametrize("filter", [b"t/x", b"t/+", b"t/#", b"$share/g/t/x", b"$share/g/+/x"])
+@pytest.mark.parametrize("seed", range(4))
+def test_pinned_lists_under_mutation(filter: bytes, seed: int) -> None:
+    """Positions stay, what goes leaves a gap, what comes goes to the end; the last unpin closes the gaps."""
+    rng = random.Random(seed)
+    index = IndexFace()
+    here: dict[int, int] = {}
+    for round_ in range(30):
+        for owner in range(1, rng.randint(2, 40)):
+            index.add(owner, filter, owner % 4)
+            here[owner] = owner % 4
+        [pinned] = index.pin(b"t/x")
+        again = index.pin(b"t/x") if rng.random() < 0.5 else []
+        places: list[int | None] = [e[0] for e in index.pinned(pinned)]
+        for _ in range(rng.randint(0, 80)):
+            owner = rng.randint(1, 50)
+            if rng.random() < 0.35:
+                if index.add(owner, filter, round_ % 4) == face.ADDED:
+                    places.append(owner)
+                here[owner] = round_ % 4
+            elif index.remove(owner, filter) == face.REMOVED:
+                places[places.index(owner)] = None
+                del here[owner]
+            index.check()
+            assert [e and e[0] for e in index.pinned(pinned)] == places
+            plain, groups, total = index.match(b"t/x")
+            lists = plain + [entries for _, entries in groups]
+            assert len(lists) == (1 if here else 0) and total == (len(here) if plain else 0)
+        if rng.random() < 0.5:
+            for owner in list(here):
+                assert index.remove_some(owner, 1) == 1
+            here.clear()
+        index.unpin(pinned)
+        for handle in again:
+            index.check()
+            index.unpin(handle)
+        index.check()
+        plain, groups, _ = index.match(b"t/x")
+        entries = [e for entries in plain + [entries for _, entries in groups] for e in entries]
+        assert sorted(entries) == sorted((owner, 0, options) for owner, options in here.items())
+    for owner in list(here):
+        index.remove(owner, filter)
+    assert index.stats() == EMPTY
+
+
+def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
+    index = IndexFace()
+    index.add(1, b"a/+")
+    index.add(2, b"$share/g/a/+")
+    pins = index.pin(b"a/b")
+    assert len(pins) == 2
+    index.remove(1, b"a/+")
+    index.remove(2, b"$share/g/a/+")
+    index.check()
+    assert index.match(b"a/b") == ([], [], 0) and index.stats()["filters"] == 1
+    index.unpin(pins[0])
+    index.check()
+    assert index.add(3, b"$share/g/a/+") == face.ADDED
+    assert index.pinned(pins[1]) == [None, (3, 0, 0)]
+    index.unpin(pins[1])
+    index.check()
+    assert index.match(b"a/b") == ([], [(b"g", [(3, 0, 0)])], 0)
+    index.remove_some(3)
+    assert index.stats() == EMPTY
+
+
+@pytest.mark.parametrize("filter", [b"a/b", b"a/+/c/#", b"$share/g/a/b", b"$share/g/+/+/c", b"n99/+"])
+def test_lack_of_memory_changes_nothing(filter: bytes) -> None:
+    """Every single allocation of an add fails in turn."""
+    index, brute = IndexFace(), BruteIndex()
+    for i in range(12):
+        add(index, brute, 1, f"n{i}/+".encode(), 0, 0)
+    for owner in (range(1, 30) if filter == b"a/b" else [1]):
+        before = index.stats()
+        failures = 0
+        while True:
+            index.fuse(failures + 1)
+            rc = index.add(owner, filter)
+            index.fuse(0)
+            index.check()
+            if rc == face.ADDED:
+                brute.subs[owner, filter] = (0, 0)
+                break
+            # An array that had already grown stays so for the next one; nothing else is left behind.
+            assert rc == -1 and {**index.stats(), "bytes": 0} == {**before, "bytes": 0}
+            assert owner > 1 or index.stats() == before
+            assert_match(index, brute, b"a/b")
+            failures += 1
+        assert failures >= 1
+    assert_match(index, brute, b"a/b")
+    for owner in range(1, 30):
+        index.remove_some(owner)
+    assert index.stats() == EMPTY
+
+
+def test_tables_that_could_not_grow_catch_up() -> None:
+    """Without memory for buckets the chains get longer; the next operations with memory make up for it."""
+    index = IndexFace()
+    for i in range(8):
+        index.add(1, f"f{i}".encode())
+    for i in range(200):
+        for fuse in range(1, 5):                # lets the filter and its subscription through, not the buckets
+            index.fuse(fuse)
+            done = index.add(1, f"g{i}".encode()) == face.ADDED
+            index.fuse(0)
+            if done:
+                break
+        index.check()
+    for i in range(200):
+        index.add(1, f"h{i}".encode())
+    index.check()
+    assert all(index.match(f"g{i}".encode())[2] == 1 for i in range(200))
+    index.remove_some(1)
+    assert index.stats() == EMPTY
+
+
+def test_many_subscribers_on_one_filter() -> None:
+    n = 20_000
+    index = IndexFace()
+    for owner in range(1, n + 1):
+        assert index.add(owner, b"news/#") == face.ADDED
+    for owner in range(1, n + 1):
+        assert index.add(owner, b"news/#", 1) == face.REPLACED
+    index.check()
+    assert index.match(b"news")[2] == n
+    order = list(range(1, n + 1))
+    random.Random(5).shuffle(order)
+    for owner in order:
+        assert index.remove(owner, b"news/#") == face.REMOVED
+    assert index.stats() == EMPTY
+
+
+def test_many_groups_on_one_filter() -> None:
+    index = IndexFace()
+    for i in range(3000):
+        assert index.add(1, f"$share/g{i}/a".encode()) == face.ADDED
+    for i in range(3000):
+        assert index.add(1, f"$share/g{i}/a".encode(), 1) == face.REPLACED
+    index.check()
+    assert len(index.match(b"a")[1]) == 3000
+    assert index.remove_some(1) == 3000
+    assert index.stats() == EMPTY
+
+
+def test_a_hundred_thousand_filters() -> None:
+    n = 100_000
+    index = IndexFace()
+    filters = [f"site/{i % 50}/device/{i}/{'temp' if i % 3 else '+'}".encode() for i in range(n)]
+    for i, filter in enumerate(filters):
+        assert index.add(1 + i % 100, filter) == face.ADDED
+    index.check()
+    stats = index.stats()
+    assert stats["filters"] == stats["subscriptions"] == n
+    assert stats["bytes"] / n < 350
+    for i in range(0, n, 997):
+        assert index.match(f"site/{i % 50}/device/{i}/temp".encode())[2] == 1
+        assert index.match(f"site/{i % 50}/device/{i}/other".encode())[2] == (0 if i % 3 else 1)
+    for owner in range(1, 101):
+        assert index.remove_some(owner, 600) == 600
+    index.check()
+    assert index.stats()["subscriptions"] == 40_000
+    for owner in range(1, 101):
+        assert index.remove_some(owner) == 400
+    assert index.stats() == EMPTY
+
+
+def test_freed_with_everything_in_it() -> None:
+    """Under the sanitizer: index_free reaches every block, whatever is left, pins included."""
+    index = IndexFace()
+    for owner in range(1, 30):
+        for filter in (b"a", b"a/+", b"a/#", b"$SYS/#", b"$share/g/a", b"$share/g/a/#", f"x{owner}/+/y".encode(), b"+/+/+"):
+            index.add(owner, filter)
+    index.pin(b"a")
+    index.check()
+    del index

@@ -1,0 +1,74 @@
+"""Brute force for the topic room: the textbook's rules on lists of levels, sharing no code with what is tested."""
+
+import random
+
+LEVELS = [b"", b"a", b"b", b"A", b"ab", "é".encode(), "日本".encode(), "😀".encode(), b" ", b"$", b"$SYS", b"$x"]
+
+
+def matches(filter: bytes, topic: bytes) -> bool:
+    """[v5 4.7]: `+` one level, `#` any number of levels, and neither of them a leading `$`."""
+    if topic.startswith(b"$") and filter[:1] in (b"+", b"#"):
+        return False
+
+    def go(f: list[bytes], t: list[bytes]) -> bool:
+        if not f:
+            return not t
+        if f[0] == b"#":
+            return True
+        return bool(t) and f[0] in (b"+", t[0]) and go(f[1:], t[1:])
+
+    return go(filter.split(b"/"), topic.split(b"/"))
+
+
+def some_topic(rng: random.Random, levels: list[bytes] = LEVELS, depth: int = 4) -> bytes:
+    while True:
+        topic = b"/".join(rng.choice(levels) for _ in range(rng.randint(1, depth)))
+        if topic:
+            return topic
+
+
+def some_filter(rng: random.Random, levels: list[bytes] = LEVELS, depth: int = 4, shared: float = 0.0) -> bytes:
+    parts = [b"+" if rng.random() < 0.25 else part for part in some_topic(rng, levels, depth).split(b"/")]
+    roll = rng.random()
+    if roll < 0.15:
+        parts.append(b"#")
+    elif roll < 0.25:
+        parts[-1] = b"#"
+    filter = b"/".join(parts)
+    if rng.random() < shared:
+        return b"$share/" + rng.choice([b"g", b"h", "ü".encode()]) + b"/" + filter
+    return filter
+
+
+def split_share(filter: bytes) -> tuple[bytes, bytes]:
+    """Group (empty: not shared) and filter of a valid filter."""
+    if filter.startswith(b"$share/"):
+        _, group, rest = filter.split(b"/", 2)
+        return group, rest
+    return b"", filter
+
+
+class BruteIndex:
+    """Every subscription in one dictionary; a match looks at all of them."""
+
+    def __init__(self) -> None:
+        self.subs: dict[tuple[int, bytes], tuple[int, int]] = {}
+
+    def match(self, topic: bytes) -> tuple[list[list[tuple[int, int, int]]], list[tuple[bytes, list[tuple[int, int, int]]]]]:
+        plain: dict[bytes, list[tuple[int, int, int]]] = {}
+        groups: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = {}
+        for (owner, whole), (options, sub_id) in self.subs.items():
+            group, filter = split_share(whole)
+            if matches(filter, topic):
+                entry = (owner, sub_id, options)
+                if group:
+                    groups.setdefault((group, filter), []).append(entry)
+                else:
+                    plain.setdefault(filter, []).append(entry)
+        return (sorted(sorted(entries) for entries in plain.values()),
+                sorted((group, sorted(entries)) for (group, _), entries in groups.items()))
+
+    def stats(self) -> dict[str, int]:
+        split = [split_share(whole) for _, whole in self.subs]
+        return {"filters": len({filter for _, filter in split}),
+                "subscriptions": sum(not group for group, _ in split), "shared": sum(bool(group) for group, _ in split)}
