@@ -44,7 +44,8 @@ class Mosquitto(Client):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self.reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self.reader.start()
         assert self.subscribed.wait(TIMEOUT_S), "mosquitto_sub did not subscribe"
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
@@ -88,6 +89,9 @@ class Mosquitto(Client):
         else:
             self.process.terminate()  # sends DISCONNECT first
         self.process.wait(TIMEOUT_S)
+        self.reader.join(TIMEOUT_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         self.process = None
 
 
@@ -115,7 +119,8 @@ class MqttJs(Client):
         self.process = subprocess.Popen(
             ["node", str(NODE_DIR / "driver.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=NODE_DIR, text=True
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         s = self.setup
         will = vars(s.will) if s.will else None
         self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will)
@@ -151,6 +156,8 @@ class MqttJs(Client):
         self._end()
 
     def _end(self) -> None:
-        assert self.process.stdin is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         self.process.wait(TIMEOUT_S)
+        self.reader.join(TIMEOUT_S)
+        self.process.stdout.close()

@@ -6,7 +6,7 @@ import pytest
 from cext.topic.face import IndexFace
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from topic_brute import LEVELS, BruteIndex, some_filter, some_topic, split_share
+from tests.topic.topic_brute import LEVELS, BruteIndex, some_filter, some_topic, split_share
 
 from cext.topic import face
 

@@ -4,7 +4,7 @@ import random
 from itertools import product
 
 import pytest
-from topic_brute import matches, some_filter, some_topic
+from tests.topic.topic_brute import matches, some_filter, some_topic
 
 from cext.topic import face
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from cext.topic.face import CursorFace, RetainedFace
-from topic_brute import LEVELS, matches, some_filter, some_topic
+from tests.topic.topic_brute import LEVELS, matches, some_filter, some_topic
 
 
 def read_all(tree: RetainedFace, filter: bytes, budget: int = 1000) -> list[int]:
