@@ -172,15 +172,15 @@ cdef class IndexFace:
         self.run(topic)
         m = &self.match_
         lists = [<size_t>m.lists[i] for i in range(m.n_lists)] + [<size_t>&m.groups[i].members for i in range(m.n_groups)]
-        for l in lists:
-            list_pin(<List*><size_t>l)
+        for handle in lists:
+            list_pin(<List*><size_t>handle)
         return lists
 
-    def pinned(self, l: int) -> list:
-        return entries_of(<List*><size_t>l)
+    def pinned(self, handle: int) -> list:
+        return entries_of(<List*><size_t>handle)
 
-    def unpin(self, l: int) -> None:
-        list_unpin(self.ix, <List*><size_t>l)
+    def unpin(self, handle: int) -> None:
+        list_unpin(self.ix, <List*><size_t>handle)
 
     def read(self, owner: int) -> list[tuple[bytes, int, int]]:
         cdef uint8_t* buf = <uint8_t*>malloc(65535 + 1024)

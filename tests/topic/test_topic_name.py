@@ -31,7 +31,7 @@ def test_invalid_names(name: bytes) -> None:
     assert face.check_name(name) == INVALID_NAME
 
 
-@pytest.mark.parametrize(("text", "filter", "group", "wildcard"), [
+@pytest.mark.parametrize(("text", "filter_", "group", "wildcard"), [
     (b"a", b"a", b"", 0), (b"/", b"/", b"", 0), (b"//", b"//", b"", 0), (b"a/", b"a/", b"", 0),
     (b"#", b"#", b"", 1), (b"+", b"+", b"", 1), (b"/#", b"/#", b"", 1), (b"/+", b"/+", b"", 1), (b"+/", b"+/", b"", 1),
     (b"+/+/#", b"+/+/#", b"", 1), (b"a/+/b", b"a/+/b", b"", 1), (b"$SYS/#", b"$SYS/#", b"", 1),
@@ -43,8 +43,8 @@ def test_invalid_names(name: bytes) -> None:
     (b"$share/g/" + DEEP_200, DEEP_200, b"g", 0), (DEEP_200, DEEP_200, b"", 0),
     (b"x" * 65535, b"x" * 65535, b"", 0),
 ])
-def test_valid_filters(text: bytes, filter: bytes, group: bytes, wildcard: int) -> None:
-    assert face.parse_filter(text) == (0, filter, group, wildcard)
+def test_valid_filters(text: bytes, filter_: bytes, group: bytes, wildcard: int) -> None:
+    assert face.parse_filter(text) == (0, filter_, group, wildcard)
 
 
 @pytest.mark.parametrize("text", [
@@ -61,7 +61,7 @@ def test_invalid_filters(text: bytes) -> None:
     assert face.parse_filter(text)[0] == INVALID_FILTER
 
 
-@pytest.mark.parametrize(("filter", "topic", "expected"), [
+@pytest.mark.parametrize(("filter_", "topic", "expected"), [
     (b"sport/tennis/player1/#", b"sport/tennis/player1", True),             # [v5 4.7.1.2]
     (b"sport/tennis/player1/#", b"sport/tennis/player1/score/wimbledon", True),
     (b"sport/#", b"sport", True), (b"#", b"a", True), (b"#", b"/", True),
@@ -73,18 +73,18 @@ def test_invalid_filters(text: bytes) -> None:
     (b"+/$x", b"a/$x", True), (b"$SYS", b"$SYS", True), (b"a", b"A", False), (b"/a", b"a", False), (b"a", b"a/", False),
     (b"+/#", b"a", True), (b"/#", b"a", False), (b"a/#", b"ab", False), (b"a/+/#", b"a", False),
 ])
-def test_matching_examples(filter: bytes, topic: bytes, expected: bool) -> None:
-    assert face.matches(filter, topic) is expected
-    assert matches(filter, topic) is expected
+def test_matching_examples(filter_: bytes, topic: bytes, expected: bool) -> None:
+    assert face.matches(filter_, topic) is expected
+    assert matches(filter_, topic) is expected
 
 
 def test_matching_against_brute_force() -> None:
     rng = random.Random(2)
     hits = 0
     for _ in range(30_000):
-        filter, topic = some_filter(rng), some_topic(rng)
-        assert face.matches(filter, topic) == matches(filter, topic), (filter, topic)
-        hits += matches(filter, topic)
+        filter_, topic = some_filter(rng), some_topic(rng)
+        assert face.matches(filter_, topic) == matches(filter_, topic), (filter_, topic)
+        hits += matches(filter_, topic)
     assert hits > 1000
 
 

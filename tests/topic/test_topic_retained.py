@@ -7,8 +7,8 @@ from cext.topic.face import CursorFace, RetainedFace
 from tests.topic.topic_brute import LEVELS, matches, some_filter, some_topic
 
 
-def read_all(tree: RetainedFace, filter: bytes, budget: int = 1000) -> list[int]:
-    cursor = CursorFace(tree, filter)
+def read_all(tree: RetainedFace, filter_: bytes, budget: int = 1000) -> list[int]:
+    cursor = CursorFace(tree, filter_)
     out = []
     while True:
         value, left = cursor.next(budget)
@@ -43,26 +43,26 @@ def test_against_a_dictionary(seed: int, levels: list[bytes]) -> None:
             topic = some_topic(rng, levels, 3)
             assert tree.get(topic) == model.get(topic)
             if i % 10 == 0:
-                filter = some_filter(rng, levels, 3)
-                expected = sorted(v for t, v in model.items() if matches(filter, t))
-                assert sorted(read_all(tree, filter, rng.choice([1, 2, 5, 1000]))) == expected, filter
+                filter_ = some_filter(rng, levels, 3)
+                expected = sorted(v for t, v in model.items() if matches(filter_, t))
+                assert sorted(read_all(tree, filter_, rng.choice([1, 2, 5, 1000]))) == expected, filter_
     for topic, value in model.items():
         assert tree.remove(topic) == value
     tree.check()
     assert tree.count() == 0 and tree.bytes() == 0
 
 
-@pytest.mark.parametrize(("filter", "expected"), [
+@pytest.mark.parametrize(("filter_", "expected"), [
     (b"#", [1, 2, 3, 4, 5]), (b"+", [1]), (b"a/#", [1, 2, 3]), (b"+/+", [2, 4, 5]), (b"a/b", [2]), (b"a/b/#", [2, 3]),
     (b"/+", [4, 5]), (b"/", [4]), (b"$SYS/#", [6, 7]), (b"$SYS/+", [7]), (b"$SYS", [6]), (b"+/x", [5]), (b"b", []),
     (b"a/+/c", [3]), (b"a/b/c/#", [3]), (b"a/b/c/+", []), (b"+/b/#", [2, 3]),
 ])
-def test_filters(filter: bytes, expected: list[int]) -> None:
+def test_filters(filter_: bytes, expected: list[int]) -> None:
     tree = RetainedFace()
     for value, topic in enumerate([b"a", b"a/b", b"a/b/c", b"/", b"/x", b"$SYS", b"$SYS/x"], 1):
         tree.set(topic, value)
     for budget in (1, 3, 100):
-        assert read_all(tree, filter, budget) == expected
+        assert read_all(tree, filter_, budget) == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -88,13 +88,13 @@ def test_cursors_under_mutation(seed: int) -> None:
             for _, _, steady, _ in open_:
                 steady.discard(gone)
         elif roll < 0.65 and len(open_) < 4:
-            filter = some_filter(rng, levels, 3)
-            open_.append((CursorFace(tree, filter), filter, {t for t in model if matches(filter, t)}, []))
+            filter_ = some_filter(rng, levels, 3)
+            open_.append((CursorFace(tree, filter_), filter_, {t for t in model if matches(filter_, t)}, []))
         elif open_:
-            cursor, filter, steady, seen = open_[which := rng.randrange(len(open_))]
+            cursor, filter_, steady, seen = open_[which := rng.randrange(len(open_))]
             value, left = cursor.next(rng.randint(1, 3))
             if value is not None:
-                assert matches(filter, topics[value]) and model[topics[value]] == value
+                assert matches(filter_, topics[value]) and model[topics[value]] == value
                 seen.append(topics[value])
                 assert len(seen) == len(set(seen)), "returned twice"
             elif left or rng.random() < 0.02:

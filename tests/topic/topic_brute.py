@@ -5,9 +5,9 @@ import random
 LEVELS = [b"", b"a", b"b", b"A", b"ab", "é".encode(), "日本".encode(), "😀".encode(), b" ", b"$", b"$SYS", b"$x"]
 
 
-def matches(filter: bytes, topic: bytes) -> bool:
+def matches(filter_: bytes, topic: bytes) -> bool:
     """[v5 4.7]: `+` one level, `#` any number of levels, and neither of them a leading `$`."""
-    if topic.startswith(b"$") and filter[:1] in (b"+", b"#"):
+    if topic.startswith(b"$") and filter_[:1] in (b"+", b"#"):
         return False
 
     def go(f: list[bytes], t: list[bytes]) -> bool:
@@ -17,7 +17,7 @@ def matches(filter: bytes, topic: bytes) -> bool:
             return True
         return bool(t) and f[0] in (b"+", t[0]) and go(f[1:], t[1:])
 
-    return go(filter.split(b"/"), topic.split(b"/"))
+    return go(filter_.split(b"/"), topic.split(b"/"))
 
 
 def some_topic(rng: random.Random, levels: list[bytes] = LEVELS, depth: int = 4) -> bytes:
@@ -34,18 +34,18 @@ def some_filter(rng: random.Random, levels: list[bytes] = LEVELS, depth: int = 4
         parts.append(b"#")
     elif roll < 0.25:
         parts[-1] = b"#"
-    filter = b"/".join(parts)
+    filter_ = b"/".join(parts)
     if rng.random() < shared:
-        return b"$share/" + rng.choice([b"g", b"h", "ü".encode()]) + b"/" + filter
-    return filter
+        return b"$share/" + rng.choice([b"g", b"h", "ü".encode()]) + b"/" + filter_
+    return filter_
 
 
-def split_share(filter: bytes) -> tuple[bytes, bytes]:
+def split_share(filter_: bytes) -> tuple[bytes, bytes]:
     """Group (empty: not shared) and filter of a valid filter."""
-    if filter.startswith(b"$share/"):
-        _, group, rest = filter.split(b"/", 2)
+    if filter_.startswith(b"$share/"):
+        _, group, rest = filter_.split(b"/", 2)
         return group, rest
-    return b"", filter
+    return b"", filter_
 
 
 class BruteIndex:
@@ -58,17 +58,17 @@ class BruteIndex:
         plain: dict[bytes, list[tuple[int, int, int]]] = {}
         groups: dict[tuple[bytes, bytes], list[tuple[int, int, int]]] = {}
         for (owner, whole), (options, sub_id) in self.subs.items():
-            group, filter = split_share(whole)
-            if matches(filter, topic):
+            group, filter_ = split_share(whole)
+            if matches(filter_, topic):
                 entry = (owner, sub_id, options)
                 if group:
-                    groups.setdefault((group, filter), []).append(entry)
+                    groups.setdefault((group, filter_), []).append(entry)
                 else:
-                    plain.setdefault(filter, []).append(entry)
+                    plain.setdefault(filter_, []).append(entry)
         return (sorted(sorted(entries) for entries in plain.values()),
                 sorted((group, sorted(entries)) for (group, _), entries in groups.items()))
 
     def stats(self) -> dict[str, int]:
         split = [split_share(whole) for _, whole in self.subs]
-        return {"filters": len({filter for _, filter in split}),
+        return {"filters": len({filter_ for _, filter_ in split}),
                 "subscriptions": sum(not group for group, _ in split), "shared": sum(bool(group) for group, _ in split)}
