@@ -12,7 +12,7 @@ from tests.harness.packets import (
     Subscribe,
 )
 from tests.harness.properties import P, Props
-from tests.harness.scene import NO_MATCH, Actor, v3, v5
+from tests.harness.scene import NO_MATCH, Actor
 from tests.wire.case import ALL, V5, V34, V45, Case, Play, Stage, plays
 
 A, B, C = Actor("a"), Actor("b"), Actor("c")
