@@ -155,7 +155,7 @@ ctypedef struct Client:
     uint16_t doom_reason
 
 ctypedef struct Shape:
-    uint8_t* p                          # NULL: not encoded yet
+    uint8_t* p
     uint32_t n
     uint32_t pid_at
 
@@ -175,8 +175,9 @@ ctypedef struct Publication:
     View frame                          # the frame as it came, when it may be passed on as it is
     uint32_t frame_pid_at
     uint8_t frame_version
-    Shape shapes[12]                    # (v5, qos, retain)
     uint32_t shapes_used                # bytes of broker.shape_bytes
+    uint32_t shapes_made                # bit i: shapes[i] is encoded
+    Shape shapes[12]                    # (v5, qos, retain); last, as it is not cleared
 
 cdef enum:
     JOB_FANOUT = 1

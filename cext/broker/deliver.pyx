@@ -42,11 +42,11 @@ cdef enum:
 # ---------------------------------------------------------------- publications
 
 cdef void publication_init(Publication* p) noexcept nogil:
-    memset(p, 0, sizeof(Publication))
+    memset(p, 0, sizeof(Publication) - sizeof(p.shapes))
 
 
 cdef void publication_of(Publication* p, Message* m) noexcept nogil:
-    memset(p, 0, sizeof(Publication))
+    publication_init(p)
     p.topic = m.topic
     p.props = m.props
     p.payload = m.payload
@@ -140,16 +140,18 @@ cdef void head_fill(Broker* b, PublishHead* h, Publication* p, int version, int 
 
 cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain) noexcept nogil:
     """The encoding of p for all subscribers of this kind; NULL: there is no room for one more."""
-    cdef Shape* shape = &p.shapes[(6 if version == V5 else 0) + qos * 2 + retain]
+    cdef int i = (6 if version == V5 else 0) + qos * 2 + retain
+    cdef Shape* shape = &p.shapes[i]
     cdef PublishHead h
     cdef uint32_t size, remaining
     cdef uint8_t* out
-    if shape.p != NULL:
+    if p.shapes_made >> i & 1:
         return shape
     if p.frame.p != NULL and (p.frame.p[0] & 15) == (qos << 1 | retain) and (p.frame_version == V5) == (version == V5):
         shape.p = <uint8_t*>p.frame.p    # the frame as it came is what goes out
         shape.n = p.frame.n
         shape.pid_at = p.frame_pid_at
+        p.shapes_made |= 1 << i
         return shape
     head_fill(b, &h, p, version, qos, retain)
     size = publish_head_size(&h, &remaining)
@@ -162,6 +164,7 @@ cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain
     shape.p = out
     shape.n = size + p.payload.n
     p.shapes_used += shape.n
+    p.shapes_made |= 1 << i
     return shape
 
 

@@ -21,7 +21,7 @@ from cext.broker.client cimport (
 from cext.broker.deliver cimport memory_short, pump
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
-from cext.codec.decode cimport CONNECT_AT_CREDENTIALS, CONNECT_AT_HEAD, CONNECT_AT_ID, Connect, decode_connect
+from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
 from cext.codec.frame cimport Frame, V31, V311, V5
 from cext.codec.properties cimport (
@@ -30,7 +30,7 @@ from cext.codec.properties cimport (
 )
 from cext.codec.reason cimport (
     CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
-    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD, RC_CLIENTID_NOT_VALID,
+    CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
     RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
@@ -100,10 +100,7 @@ cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
     if rc:
         c.version = V5 if p.version == V5 else V311
         log_refusal(b, c, "malformed CONNECT" if rc == RC_MALFORMED else "protocol error in CONNECT")
-        # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1] Who got as far as its properties is told, as in Mosquitto.
-        if c.version != V5 or p.stage == CONNECT_AT_HEAD or p.stage == CONNECT_AT_CREDENTIALS:
-            return END_SILENT
-        return refuse(b, c, RC_CLIENTID_NOT_VALID if p.stage == CONNECT_AT_ID else <uint8_t>rc, 0)
+        return refuse(b, c, <uint8_t>rc, 0) if c.version == V5 else END_SILENT      # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
     c.version = p.version
     if not (c.door.versions >> p.version) & 1:
         log_refusal(b, c, "protocol version not accepted by this listener")

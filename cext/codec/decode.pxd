@@ -5,17 +5,7 @@ from cext.base.view cimport View
 from cext.codec.frame cimport Frame
 from cext.codec.properties cimport Props
 
-cdef enum:
-    # how far decode_connect came
-    CONNECT_AT_HEAD = 0         # protocol name, level, flags, keep alive
-    CONNECT_AT_PROPS = 1
-    CONNECT_AT_ID = 2
-    CONNECT_AT_WILL = 3
-    CONNECT_AT_CREDENTIALS = 4
-    CONNECT_AT_END = 5
-
 ctypedef struct Connect:
-    uint8_t stage               # CONNECT_AT_: where an error was found
     uint8_t version             # V31, V311, V5 (the bridge bit 0x80 taken off)
     uint8_t bridge              # 1 when the level carried 0x80, as Mosquitto's try_private does
     uint8_t clean_start

@@ -180,9 +180,7 @@ cdef int connect_credentials(const uint8_t** p, const uint8_t* end, Connect* out
 cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
-    out.stage = CONNECT_AT_HEAD
-    rc = connect_protocol(&p, end, out)
+    cdef int rc = connect_protocol(&p, end, out)
     if rc != 0:
         return rc
     if flags_wrong(f, out.version) or end - p < 3:
@@ -192,7 +190,6 @@ cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
         return rc
     out.keepalive = be16(p + 1)
     p += 3
-    out.stage = CONNECT_AT_PROPS
     if out.version == V5:
         rc = props_decode(&p, end, T_CONNECT, &out.props)
         if rc != 0:
@@ -201,18 +198,13 @@ cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
             return RC_PROTOCOL_ERROR
     else:
         props_none(&out.props)
-    out.stage = CONNECT_AT_ID
     if not string_take(&p, end, &out.client_id):
         return RC_MALFORMED
-    out.stage = CONNECT_AT_WILL
     rc = connect_will(&p, end, out)
     if rc == 0:
-        out.stage = CONNECT_AT_CREDENTIALS
         rc = connect_credentials(&p, end, out)
-    if rc == 0:
-        out.stage = CONNECT_AT_END
-        if p != end:
-            rc = RC_MALFORMED
+    if rc == 0 and p != end:
+        rc = RC_MALFORMED
     return rc
 
 

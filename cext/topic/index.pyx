@@ -78,44 +78,39 @@ cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
     return 0
 
 
-cdef uint32_t split_levels(const uint8_t* topic, uint32_t n, uint32_t* starts) noexcept nogil:
-    # starts[i] .. starts[i + 1] - 1 is level i. 0: more than LEVELS_MAX, which no valid name has.
-    cdef const uint8_t* slash
-    cdef uint32_t levels = 0
-    cdef uint32_t at = 0
-    while levels < LEVELS_MAX:
-        starts[levels] = at
-        levels += 1
-        slash = <const uint8_t*>memchr(topic + at, c'/', n - at)
-        if slash == NULL:
-            starts[levels] = n + 1
-            return levels
-        at = <uint32_t>(slash - topic) + 1
-    return 0
+cdef inline uint32_t level_end(const uint8_t* topic, uint32_t at, uint32_t n) noexcept nogil:
+    while at < n and topic[at] != c'/':
+        at += 1
+    return at
 
 
 cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
-    # Depth first along the text edges; where a `+` edge is open too it waits on a stack, at most one per level.
-    cdef uint32_t starts[LEVELS_MAX + 1]
+    # Depth first along the text edges; where a `+` edge is open too it waits on a stack, at most one per level. Levels are
+    # told apart as far down as the walk comes: most walks end early.
+    cdef uint32_t starts[LEVELS_MAX + 1]        # of the levels [0, known]; one past the topic's end once all are known
     cdef uint64_t hashes[LEVELS_MAX]
     cdef TreeNode* waiting[LEVELS_MAX]
     cdef uint32_t depths[LEVELS_MAX]
     cdef uint32_t n_waiting = 0
     cdef uint32_t depth = 0
-    cdef uint32_t levels = split_levels(topic, n, starts)
+    cdef uint32_t known = 0
     cdef TreeNode* node = &root.top
     cdef TreeNode* onward
-    if levels == 0:
-        return 0
-    memset(hashes, 0, levels * sizeof(uint64_t))
+    starts[0] = 0
     while True:
         if node.multi != NULL and match_leaf(m, node.multi) != 0:   # the parent level included [v5 4.7.1.2]
             return -1
         onward = NULL
-        if depth == levels:
+        if starts[depth] > n:                   # all levels are walked
             if node.here != NULL and match_leaf(m, node.here) != 0:
                 return -1
-        else:
+        elif node.level.first != NULL or node.plus != NULL:
+            if depth == known:
+                if known == LEVELS_MAX:
+                    return 0                    # no valid name: name_check has refused it
+                hashes[known] = 0
+                known += 1
+                starts[known] = level_end(topic, starts[depth], n) + 1
             if node.level.first != NULL:
                 onward = <TreeNode*>level_find(&root.tree, &node.level, topic + starts[depth],
                                                starts[depth + 1] - starts[depth] - 1, &hashes[depth])
