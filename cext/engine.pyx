@@ -117,10 +117,10 @@ cdef class Engine:
         t.connect_timeout_ms = number("connect_timeout", 20, 1, 86400) * 1000
         expiry = number("persistent_client_expiration", -1, -1, 2**40)
         t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
-        t.retain_expiry_ms = max(number("retain_expiry_interval", 0, -1, 10_000_000 * 60), 0) * 1000
         t.sys_interval_s = number("sys_interval", 10, 0, 65535)
         t.max_output_bytes = number("max_output_bytes", 64 << 20, 65536, 2**31)
         t.turn_budget = number("turn_budget", 200_000, 1000, 2**31)
+        t.topic_levels_max = number("max_topic_levels", 200, 1, 200)
         t.queue_qos0 = number("queue_qos0_messages", 0, 0, 1)
         t.upgrade_outgoing_qos = number("upgrade_outgoing_qos", 0, 0, 1)
         t.allow_duplicate_messages = number("allow_duplicate_messages", 1, 0, 1)

@@ -44,7 +44,6 @@ def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
 
 def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
-    settings["retain_expiry_interval"] = config.retain_expiry_interval * 60 or -1
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["log_mask"] = mask
     # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them

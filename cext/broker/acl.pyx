@@ -122,30 +122,34 @@ cdef void acl_free(Acl* a) noexcept nogil:
 # ---------------------------------------------------------------- asking
 
 cdef bint unsafe(View v) noexcept nogil:
-    """A name that would widen a pattern: with a wildcard or a level separator in it."""
-    return v.n and (memchr(v.p, c'+', v.n) != NULL or memchr(v.p, c'#', v.n) != NULL or memchr(v.p, c'/', v.n) != NULL)
+    """A name that would widen a pattern: with a wildcard in it."""
+    return v.n and (memchr(v.p, c'+', v.n) != NULL or memchr(v.p, c'#', v.n) != NULL)
+
+
+cdef bint stands_for_name(View pattern, uint32_t i) noexcept nogil:
+    """Is pattern[i:i + 2] a level of its own that reads %u or %c?"""
+    return (pattern.p[i] == c'%' and i + 1 < pattern.n and (pattern.p[i + 1] == c'u' or pattern.p[i + 1] == c'c')
+            and (i == 0 or pattern.p[i - 1] == c'/') and (i + 2 == pattern.n or pattern.p[i + 2] == c'/'))
 
 
 cdef uint8_t* expand(View pattern, View username, View client_id, View* out) noexcept nogil:
     """pattern with %u and %c filled in; to be freed. NULL: no memory, or a name it asks for is missing or unsafe."""
-    cdef size_t size = pattern.n
-    cdef uint32_t i = 0, n = 0
+    cdef size_t size = <size_t>pattern.n + 1
+    cdef uint32_t i, n = 0
     cdef uint8_t* bytes
     cdef View name
-    while i + 1 < pattern.n:
-        if pattern.p[i] == c'%' and (pattern.p[i + 1] == c'u' or pattern.p[i + 1] == c'c'):
+    for i in range(pattern.n):
+        if stands_for_name(pattern, i):
             name = username if pattern.p[i + 1] == c'u' else client_id
             if name.p == NULL or unsafe(name):
                 return NULL
             size += name.n
-            i += 1
-        i += 1
-    bytes = <uint8_t*>malloc(size + 1)
+    bytes = <uint8_t*>malloc(size)
     if bytes == NULL:
         return NULL
     i = 0
     while i < pattern.n:
-        if pattern.p[i] == c'%' and i + 1 < pattern.n and (pattern.p[i + 1] == c'u' or pattern.p[i + 1] == c'c'):
+        if stands_for_name(pattern, i):
             name = username if pattern.p[i + 1] == c'u' else client_id
             memcpy(bytes + n, name.p, name.n)
             n += name.n

@@ -64,10 +64,10 @@ ctypedef struct Settings:
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
     uint32_t persistent_expiry_s        # EXPIRY_NEVER: never
-    uint64_t retain_expiry_ms
     uint32_t sys_interval_s
     uint32_t max_output_bytes
     uint32_t turn_budget                # appends; see WORK_SEND
+    uint32_t topic_levels_max           # at most LEVELS_MAX
     uint8_t queue_qos0
     uint8_t upgrade_outgoing_qos
     uint8_t allow_duplicate_messages

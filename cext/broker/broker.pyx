@@ -20,7 +20,7 @@ from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.jobs cimport job_free, jobs_unblock
 from cext.broker.life cimport (
-    client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, will_free,
+    client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
 )
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
@@ -44,6 +44,7 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     CLIENTS_PER_BLOCK = 256
     SCRATCH_KEEP_BYTES = 64 * 1024
+    GOODBYE_SLICES = 30
 
 
 # ---------------------------------------------------------------- callbacks of the reactor
@@ -176,16 +177,26 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
 
 
 cdef void goodbye(Broker* b) noexcept nogil:
-    """[v5 4.13.1] Tells v5 clients why, once, and closes; wills are not sent, as the sessions end with the process."""
+    """[v5 4.13.1] Wills go out while all are still there, as in Mosquitto; then v5 clients are told why, once."""
     cdef uint32_t i
+    cdef uint64_t at = 0
     cdef Client* c
+    cdef Session* s
     for i in range(b.clients.n_blocks * b.clients.block_items):
         c = <Client*>slab_at(&b.clients, i)
-        if c == NULL or c.conn.flags & CONN_CLOSED:
-            continue
-        will_free(b, c.will)
-        c.will = NULL
-        if c.state != C_ENDED:
+        if c != NULL and c.state == C_CONNECTED:
+            will_now(b, c)
+    s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        session_will(b, s)
+        s = sessions_next(&b.sessions, s, &at)
+    for i in range(GOODBYE_SLICES):      # wills to very many: as far as a stop within a second allows
+        if b.jobs == NULL or not jobs_run(b):
+            break
+        reactor_flush(&b.reactor)
+    for i in range(b.clients.n_blocks * b.clients.block_items):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and not c.conn.flags & CONN_CLOSED and c.state != C_ENDED:
             client_end(b, c, RC_SERVER_SHUTTING_DOWN)
     reactor_flush(&b.reactor)
     for i in range(b.clients.n_blocks * b.clients.block_items):

@@ -133,9 +133,6 @@ cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     if p == NULL:
         return
     client_wrote(b, c, encode_disconnect(p, rc), p)
-    if log_wanted(&b.log, LOG_DEBUG):
-        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending DISCONNECT to %.*s (rc%d)",
-                                        <int>client_id_of(c).n, <const char*>client_id_of(c).p, <int>rc))
 
 
 # ---------------------------------------------------------------- log lines
@@ -217,8 +214,8 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         return
     address_text(&c.conn.address, where, sizeof(where))
     if c.session == NULL:
-        id.p = <const uint8_t*>b"<unknown>"
-        id.n = 9
+        id.p = <const uint8_t*>where     # no id yet: its address
+        id.n = <uint32_t>strlen(where)
     if why == NULL:
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
                                          <const char*>id.p, where, <int>c.conn.address.port))
@@ -260,10 +257,14 @@ cdef void log_packet(Broker* b, Client* c, const char* what, int packet_type, in
     cdef const char* way = "to" if what[0] == c'S' else "from"
     cdef const char* name = packet_name(packet_type)
     cdef int n
-    if pid < 0 and rc < 0:
+    if pid < 0:
         n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s", what, name, way, <int>id.n, <const char*>id.p)
-    elif pid < 0:
-        n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (rc%d)", what, name, way, <int>id.n, <const char*>id.p, rc)
-    else:
+    elif what[0] == c'R' and (packet_type == T_PUBACK or packet_type == T_PUBCOMP):
+        n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (Mid: %d, RC:%d)", what, name, way, <int>id.n, <const char*>id.p, pid, rc)
+    elif what[0] == c'R':
+        n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (Mid: %d)", what, name, way, <int>id.n, <const char*>id.p, pid)
+    elif packet_type == T_PUBACK or packet_type == T_PUBREC:
         n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (m%d, rc%d)", what, name, way, <int>id.n, <const char*>id.p, pid, rc)
+    else:
+        n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (m%d)", what, name, way, <int>id.n, <const char*>id.p, pid)
     log_line(b, LOG_DEBUG, n)

@@ -325,9 +325,13 @@ cdef int username_keep(Session* s, Connect* p) noexcept nogil:
 
 
 cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
+    """Seconds; persistent_client_expiration caps what the client asks for, as in Mosquitto."""
+    cdef uint32_t wanted = EXPIRY_NEVER
     if p.version == V5:
-        return p.props.session_expiry if props_has(&p.props, P_SESSION_EXPIRY) else 0
-    return 0 if p.clean_start else b.settings.persistent_expiry_s
+        wanted = p.props.session_expiry if props_has(&p.props, P_SESSION_EXPIRY) else 0
+    elif p.clean_start:
+        wanted = 0
+    return wanted if wanted < b.settings.persistent_expiry_s else b.settings.persistent_expiry_s
 
 
 # ---------------------------------------------------------------- the handler
@@ -348,6 +352,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return rc
     connack_clear(&k)
     was_empty = p.client_id.n == 0
+    if p.has_username and p.username.n == 0:
+        p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
     rc = check_id(b, c, &p, assigned)

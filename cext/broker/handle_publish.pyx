@@ -31,12 +31,12 @@ from cext.codec.properties cimport (
 )
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
-    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID,
+    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
-from cext.topic.name cimport filter_matches, name_check
+from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
@@ -201,6 +201,8 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
 cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
     if name_check(p.topic.p, p.topic.n) != 0:
         return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
+    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max:
+        return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
     if p.qos > c.door.max_qos:
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
     if p.retain and not b.settings.retain_available:

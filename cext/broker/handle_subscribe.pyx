@@ -19,11 +19,12 @@ from cext.codec.encode cimport encode_suback, suback_size
 from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5, V311
 from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
 from cext.codec.reason cimport (
-    RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS, RC_UNSPECIFIED,
+    RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS,
+    RC_TOPIC_FILTER_INVALID, RC_UNSPECIFIED,
 )
 from cext.session.session cimport Session
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
-from cext.topic.name cimport Filter, filter_parse
+from cext.topic.name cimport Filter, filter_parse, level_count
 from cext.topic.retained cimport retained_count
 
 cdef enum:
@@ -70,6 +71,10 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if rc:
         free(owned)
         return bad_filter(b, c)
+    if level_count(f.filter.p, f.filter.n) > b.settings.topic_levels_max:
+        free(owned)
+        code[0] = RC_TOPIC_FILTER_INVALID if c.version == V5 else RC_UNSPECIFIED     # well-formed, but not accepted here
+        return 0
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]

@@ -8,6 +8,8 @@ from cext.broker.broker cimport Broker, Client, Job, Will
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
 cdef void doomed_end(Broker* b) noexcept nogil                       # all that client_doom has marked
 cdef void will_free(Broker* b, Will* w) noexcept nogil
+cdef void will_now(Broker* b, Client* c) noexcept nogil              # at shutdown: sends a connected client's will, whatever its delay
+cdef void session_will(Broker* b, Session* s) noexcept nogil         # sends a delayed will that waits
 # The session is over [v5 3.1.2-23]: a delayed will is sent, what it was owed is dropped, its subscriptions go (in slices).
 cdef void session_end(Broker* b, Session* s) noexcept nogil
 cdef void session_timer(Broker* b, Timer* t) noexcept nogil

@@ -77,6 +77,17 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
+cdef void will_now(Broker* b, Client* c) noexcept nogil:
+    cdef Will* w = c.will
+    if w == NULL:
+        return
+    c.will = NULL
+    if w.has_expiry:
+        w.message.expires_ms = b.reactor.now_ms + <uint64_t>w.expiry_s * 1000
+    will_publish(b, w.message, c.session)
+    will_free(b, w)
+
+
 cdef void will_leave(Broker* b, Client* c, int reason) noexcept nogil:
     """The client is gone: its will is forgotten, sent, or left with the session until its delay is over."""
     cdef Will* w = c.will

@@ -69,8 +69,6 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     item.message = message_ref(p.message)
     item.timer.kind = TIMER_RETAINED
     item.expires_ms = p.expires_ms
-    if b.settings.retain_expiry_ms and (item.expires_ms == 0 or item.expires_ms > b.reactor.now_ms + b.settings.retain_expiry_ms):
-        item.expires_ms = b.reactor.now_ms + b.settings.retain_expiry_ms
     if p.source != NULL:
         item.source_hash = p.source.hash
         if b.settings.check_retain_source and b.acl != NULL:

@@ -68,7 +68,7 @@ cdef void sys_begin(Broker* b) noexcept nogil:
     publish(b, "version", <const char*>b.settings.version.p, <int>b.settings.version.n)
     b.sys_timer.kind = TIMER_SYS
     y.last_s = <uint64_t>b.reactor.now_s
-    publish_all(b, y, 0)
+    publish_all(b, y, 1.0)
     schedule(b)
 
 
@@ -154,8 +154,7 @@ cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
         v.sent = v.now
         v.was_sent = 1
         publish(b, v.topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v.now))
-    if elapsed_s > 0:
-        loads(b, elapsed_s)
+    loads(b, elapsed_s)
 
 
 cdef void loads(Broker* b, double elapsed_s) noexcept nogil:

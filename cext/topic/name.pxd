@@ -8,6 +8,9 @@ cdef enum:
 # 0, or RC_TOPIC_NAME_INVALID: empty, over 65535 bytes, `+` or `#` in it, more than LEVELS_MAX levels. UTF-8 is the codec's.
 cdef int name_check(const uint8_t* s, uint32_t n) noexcept nogil
 
+# Levels of a name or filter (empty: 1).
+cdef uint32_t level_count(const uint8_t* s, uint32_t n) noexcept nogil
+
 ctypedef struct Filter:
     View whole                  # as the client wrote it
     View filter                 # without $share/GROUP/

@@ -18,9 +18,16 @@ cdef inline uint64_t has_byte(uint64_t word, uint64_t byte) noexcept nogil:
     return (x - 0x0101010101010101u) & ~x & 0x8080808080808080u
 
 
+cdef uint32_t level_count(const uint8_t* s, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    cdef uint32_t levels = 1
+    for i in range(n):
+        levels += s[i] == c'/'
+    return levels
+
+
 cdef int name_check(const uint8_t* s, uint32_t n) noexcept nogil:
     cdef uint32_t i = 0
-    cdef uint32_t levels = 1
     cdef uint64_t word
     if n == 0 or n > BYTES_MAX:                             # [v5 4.7.3-1] [v5 4.7.3-3]
         return RC_TOPIC_NAME_INVALID
@@ -33,11 +40,9 @@ cdef int name_check(const uint8_t* s, uint32_t n) noexcept nogil:
         if s[i] == c'+' or s[i] == c'#':
             return RC_TOPIC_NAME_INVALID
         i += 1
-    if n < LEVELS_MAX:                                      # so few bytes cannot have more levels
-        return 0
-    for i in range(n):
-        levels += s[i] == c'/'
-    return RC_TOPIC_NAME_INVALID if levels > LEVELS_MAX else 0
+    if n >= LEVELS_MAX and level_count(s, n) > LEVELS_MAX:  # fewer bytes cannot have more levels
+        return RC_TOPIC_NAME_INVALID
+    return 0
 
 
 cdef int check_levels(const uint8_t* s, uint32_t n, uint8_t* wildcard) noexcept nogil:

@@ -154,7 +154,7 @@ OPTIONS: tuple[Option, ...] = (
     _int("global_max_clients", -1, G, "sessions at most; -1: no limit", -1, INT32_MAX, reloadable=True),
     _int("global_max_connections", -1, G, "connections at most; -1: no limit", -1, INT32_MAX, reloadable=True),
     _bool("retain_available", True, G, "take retained messages", reloadable=True),
-    _int("retain_expiry_interval", 0, G, "drop retained messages after so long; 0: never", 0, 10_000_000,
+    _int("retain_expiry_interval", 0, G, "period of Mosquitto's sweep for expired retained messages; mosq removes each when it is due", 0, 10_000_000,
          unit="minutes", reloadable=True),
     Option("persistent_client_expiration", "duration", NEVER_S, G, "drop sessions of clients that were away so long",
            reloadable=True),

@@ -100,7 +100,6 @@ listener_allow_anonymous false
     told = json.loads(start("-c", path, way="tell").stdout.readline())
     assert told["acl"] == [["ann", "topic", "read", "a/#"], [None, "pattern", "write", "b/%u"]]
     settings = told["settings"]
-    assert settings["retain_expiry_interval"] == 120
     assert settings["persistent_client_expiration"] == 86400
     assert settings["receive_maximum_policy"] == "disconnect"
     assert settings["clientid_prefixes"] == "dev-"

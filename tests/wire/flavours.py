@@ -26,6 +26,7 @@ FLAVOURS: dict[str, str] = {
     "queue-bytes": "max_queued_bytes 100\nmax_queued_messages 0\nmax_inflight_messages 1\n",
     "queue-qos0": "queue_qos0_messages true\n",
     "packet-100": "max_packet_size 100\n",
+    "levels-3": "max_topic_levels 3\n",
     "payload-20": "message_size_limit 20\n",
     "connections-2": _LISTENER + "max_connections 2\n",
     "global-connections-2": "global_max_connections 2\n",

@@ -12,6 +12,12 @@ from tests.wire.case import ALL, V5, V45, Case, Play, Stage, plays
 A, B, C, D = Actor("a"), Actor("b"), Actor("c"), Actor("d")
 
 LIMITS = [
+    Case("topic-levels", "[max_topic_levels]", ALL, "levels-3",
+         [B.connects(), B.subscribes("#", qos=1), A.connects(), A.publishes("~t/b/c", b"x", 1), B.receives("~t/b/c", b"x", 1),
+          A.sends(Publish("~t/b/c/d", b"y")), A.ends(0x90), B.quiet()], differs="an option of ours"),
+    Case("filter-levels", "[max_topic_levels]", ALL, "levels-3",
+         [A.connects(), v5(A.sends(Subscribe(5, (("a/+/c/#", 0), ("a/+/c", 0)))), A.gets(Suback(5, (0x8F, 0)))),
+          v3(A.sends(Subscribe(5, (("a/+/c/#", 0), ("a/+/c", 0)))), A.gets(Suback(5, (0x80, 0)))), A.quiet()], differs="an option of ours"),
     Case("packet-at-the-limit", "[v5 3.2.2-15]", V45, "packet-100",
          [B.connects(), B.subscribes("lim"), A.connects(), v3(A.sends(Publish("lim", b"x" * 93)), B.gets(Publish("lim", b"x" * 93))),
           v5(A.sends(Publish("lim", b"x" * 92)), B.gets(Publish("lim", b"x" * 92)))]),
