@@ -53,6 +53,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
     except ConfigError as error:
         return _fail(str(error), EXIT_CONFIG)
     in_background = process.Background() if background else None
+    process.room_for_descriptors()
     with _Signals() as signals:
         _say_start(log, config)
         try:

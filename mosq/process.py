@@ -4,6 +4,8 @@ import os
 
 FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
+STDERR_FD = 2
+MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
 
 
 class Background:
@@ -28,6 +30,29 @@ class Background:
             os.close(null_fd)
         os.write(self._ready_fd, b"1")
         os.close(self._ready_fd)
+
+
+def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
+    """Raises the soft limit of descriptors to the hard one, and has the kernel make its table for them now; returns the limit.
+
+    To be called while there is one thread: with two, each doubling of the table (at 256, 512, ... descriptors) makes the accept
+    that meets it wait for an RCU grace period, 7 to 15 ms in which the loop stands still."""
+    import fcntl
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, most)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    except (OSError, ValueError):
+        pass                    # what there is has to do
+    try:
+        os.close(fcntl.fcntl(STDERR_FD, fcntl.F_DUPFD_CLOEXEC, min(soft, most) - 1))
+    except OSError:
+        pass                    # no stderr: then later, one doubling at a time
+    return soft
 
 
 def write_pid_file(path: str) -> None:

@@ -4,12 +4,15 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 STOP_MAX_S = 1.0
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -201,3 +204,14 @@ def test_rights_of_root_are_given_up(start, until, tmp_path):
     assert uids[0] != "0" or os.geteuid() != 0
     assert gids[0] != "0" or os.getegid() != 0
     assert "0" not in status["Groups"].split() or os.geteuid() != 0
+
+
+def test_room_for_descriptors() -> None:
+    """In a process of its own: the soft limit becomes the hard one, and no descriptor is left open."""
+    code = ("import os, resource; from mosq.process import room_for_descriptors\n"
+            "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+            "before = os.listdir('/proc/self/fd')\n"
+            "assert room_for_descriptors() == hard == resource.getrlimit(resource.RLIMIT_NOFILE)[0]\n"
+            "assert os.listdir('/proc/self/fd') == before\n")
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
