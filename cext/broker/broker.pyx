@@ -111,26 +111,25 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
 
 
 cdef bint jobs_run(Broker* b) noexcept nogil:
-    """One slice of each; 1: some could go on at once."""
-    cdef Job* todo = b.jobs
+    """One slice of each that was there; 1: some could go on at once. The list stays whole meanwhile: a slice may add jobs to its end,
+    and what drains during a slice looks in it for jobs to unblock."""
+    cdef Job* last = b.jobs_tail
+    cdef Job* before = NULL
+    cdef Job** at = &b.jobs
     cdef Job* j
-    cdef bint more = 0
-    b.jobs = b.jobs_tail = NULL      # slices may add jobs
-    while todo != NULL:
-        j = todo
-        todo = j.next
-        j.next = NULL
-        if not j.blocked and job_slice(b, j):
-            job_end(b, j)
+    cdef bint was_last = 0
+    while not was_last and at[0] != NULL:
+        j = at[0]
+        was_last = j == last
+        if j.blocked or not job_slice(b, j):
+            before = j
+            at = &j.next
             continue
-        if not j.blocked:
-            more = 1
-        if b.jobs_tail != NULL:
-            b.jobs_tail.next = j
-        else:
-            b.jobs = j
-        b.jobs_tail = j
-    return more or jobs_runnable(b)
+        at[0] = j.next
+        if b.jobs_tail == j:
+            b.jobs_tail = before
+        job_end(b, j)
+    return jobs_runnable(b)
 
 
 cdef bint jobs_runnable(Broker* b) noexcept nogil:

@@ -32,6 +32,8 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session
+from cext.topic.index cimport IndexStats, index_stats
+from cext.topic.retained cimport retained_bytes
 
 cdef enum:
     WROTE = 0
@@ -64,9 +66,11 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef bint memory_short(Broker* b) noexcept nogil:
+    cdef IndexStats index
     if not b.settings.memory_limit:
         return 0
-    return b.messages.bytes + b.reactor.buffers.used_bytes > b.settings.memory_limit
+    index_stats(b.index, &index)
+    return b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes + retained_bytes(b.retained) > b.settings.memory_limit
 
 
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:

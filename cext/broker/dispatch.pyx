@@ -57,6 +57,9 @@ cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
             log_line(b, LOG_INFORMATION, snprintf(
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
                 <int>c.conn.address.port))
+        else:
+            log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).",
+                                                  where, <int>c.conn.address.port, <int>f.first))
     return END_SILENT
 
 

@@ -369,6 +369,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if s == NULL or username_keep(s, &p) != 0:
         will_free(b, c.will)
         c.will = NULL
+        if s != NULL and not k.session_present:
+            session_end(b, s)
+        k.session_present = 0
         return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     session_attach(b, s, c)
     s.expiry_s = expiry_of(b, &p)

@@ -23,6 +23,8 @@ cdef int handle_disconnect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if c.session.expiry_s == 0 and d.props.session_expiry != 0:
             return RC_PROTOCOL_ERROR     # [v5 3.14.2.2.2]
         c.session.expiry_s = d.props.session_expiry
+        if c.session.expiry_s > b.settings.persistent_expiry_s:
+            c.session.expiry_s = b.settings.persistent_expiry_s
     return END_NORMAL if d.rc == 0 else END_WITH_WILL        # [v5 3.14.4-3]
 
 

@@ -10,6 +10,7 @@ from cext.base.view cimport View
 from cext.broker.acl cimport acl_may_subscribe
 from cext.broker.broker cimport Broker, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet, username_of
+from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.retain cimport replay_begin, replay_cancel
 from cext.codec.decode cimport (
@@ -84,7 +85,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
         return 0
-    added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    added = -1 if memory_short(b) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
         code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
