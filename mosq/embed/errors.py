@@ -1,5 +1,5 @@
-"""What can go wrong while a program talks to its own broker. A mistake in a configuration is a `ConfigError`; a port that
-cannot be had is an `OSError`; a wait that took too long is a `TimeoutError`; a value no packet could carry is a
+"""What can go wrong while a program talks to its own broker. A mistake in a configuration is a `ConfigError`; a port
+that cannot be had is an `OSError`; a wait that took too long is a `TimeoutError`; a value no packet could carry is a
 `ValueError`."""
 
 # [v5 2.4]

@@ -1,5 +1,5 @@
-"""A socket into the broker and the steps of a conversation over it, written once for threads and for asyncio: a step is a
-generator that yields what it waits for (READ or WRITE), and whoever drives it knows how to wait.
+"""A socket into the broker and the steps of a conversation over it, written once for threads and for asyncio: a step is
+a generator that yields what it waits for (READ or WRITE), and whoever drives it knows how to wait.
 
 Cost: two descriptors a link; no thread.
 """
@@ -7,8 +7,7 @@ Cost: two descriptors a link; no thread.
 import os
 import socket
 
-from mosq.embed import wire
-from mosq.embed.errors import BrokerStopped, Disconnected, PublishError, SubscribeError, SubscriptionClosed
+from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishError, SubscribeError, SubscriptionClosed
 from mosq.embed.message import Message
 from mosq.embed.protocol import SHUTTING_DOWN, Protocol
 
@@ -58,6 +57,14 @@ class Link:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass                # it is gone already
+
+    def alive(self) -> bool:
+        """Between conversations: does the broker still listen here?"""
+        try:
+            return not self.closed and not self._receive()
+        except BrokerError:
+            self.close()
+            return False
 
     def __del__(self) -> None:
         if hasattr(self, "socket"):
@@ -140,6 +147,8 @@ class Link:
         """Raises SubscriptionClosed at the end, Disconnected when the broker ended this link alone. May be given up
         at any step: nothing is lost."""
         while True:
+            if self.closed:
+                raise SubscriptionClosed("the subscription is closed")
             message = self.protocol.take()
             try:
                 self._flush()               # what does not fit now goes with the next one
@@ -149,7 +158,7 @@ class Link:
                 return message
             try:
                 received = self._receive()
-            except (BrokerStopped, wire.Malformed):
+            except BrokerStopped:
                 self.close()
                 raise SubscriptionClosed("the subscription has ended") from None
             if not received:

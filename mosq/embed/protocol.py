@@ -1,5 +1,5 @@
-"""One MQTT 5 client without a socket: `feed` takes what came, `out` holds what must go. Knows its own broker at the other
-end; knows neither threads nor asyncio.
+"""One MQTT 5 client without a socket: `feed` takes what came, `out` holds what must go. Knows its own broker at the
+other end; knows neither threads nor asyncio.
 
     sending   QoS 1: PUBLISH -> PUBACK            QoS 2: PUBLISH -> PUBREC, PUBREL -> PUBCOMP      one at a time
     receiving QoS 1: PUBLISH, take() -> PUBACK    QoS 2: PUBLISH, take() -> PUBREC, PUBREL -> PUBCOMP
@@ -34,7 +34,7 @@ class Protocol:
     # ------------------------------------------------------------ what the program wants
 
     def publish(self, message: Message) -> int:
-        """Queues a PUBLISH; its `answer` comes at QoS 1 and 2. Returns a reason code: not 0, it cannot be sent at all."""
+        """Queues a PUBLISH; its `answer` comes at QoS 1 and 2. Returns a reason code: not 0: it cannot be sent."""
         packet = wire.publish(message, PACKET_ID)
         if len(packet) > self.packet_max:
             return PACKET_TOO_LARGE             # [v5 3.2.2-15]
