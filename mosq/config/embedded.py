@@ -8,7 +8,7 @@ import os
 
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import Config, Listener
-from mosq.config.options import Option, find_option
+from mosq.config.options import LISTENER, LISTENER_OR_DEFAULT, SECURITY, Option, find_option
 from mosq.config.parser import Reader, check_listeners, warn_of_closed_doors
 
 TYPE_CHECKING = False
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LOCALHOST = "127.0.0.1"
 FREE_PORT = 0
 TEXT_NAME = "<config>"              # in place of the file's name in errors
+OF_LISTENERS = (LISTENER, LISTENER_OR_DEFAULT, SECURITY)
 REPEATED = ("listener", "log_dest")  # a list is several lines
 
 
@@ -79,8 +80,8 @@ def _override(reader: Reader, keyword: str, value: "OptionValue") -> None:
         if option is not None and option.name in ("log_type", "log_dest"):
             setattr(config, option.name, ())        # they add up within one source
         for line in _lines(option, keyword, value):
-            of_listeners = option is not None and option.name != "listener"
-            for reader.current in [*config.listeners] if of_listeners else [None]:      # global ones: the same each time
+            of_listeners = option is not None and option.name != "listener" and option.scope in OF_LISTENERS
+            for reader.current in [*config.listeners] if of_listeners else [None]:
                 reader.read_line(line, Origin("<options>", 1), main=True)
 
 

@@ -118,8 +118,8 @@ class Broker:
                 response_topic: str | None = None, correlation_data: bytes | None = None,
                 user_properties: "UserProperties" = ()) -> None:
         """At QoS 1 and 2 returns when the broker has acknowledged; at QoS 0 when the message is on its way.
-        `message_expiry` in seconds. Raises PublishError with the reason, ValueError for a topic that is none, BrokerStopped,
-        TimeoutError after `timeout` seconds. Threads may share a broker."""
+        `message_expiry` in seconds. Raises PublishError with the reason, ValueError for a topic that is none,
+        BrokerStopped, TimeoutError after `timeout` seconds. Threads may share a broker."""
         properties = Properties(payload_format, message_expiry, content_type, response_topic, correlation_data,
                                 pairs(user_properties))
         message = Message(topic, octets(payload), qos, retain, properties)
