@@ -44,6 +44,8 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
             _override(reader, keyword, value)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+    if not config.listeners:
+        raise ConfigError("There is no listener; expected one at least.")
     if all(listener.port != FREE_PORT for listener in config.listeners):
         reader.finish()
     check_listeners(config)

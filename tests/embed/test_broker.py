@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import mmap
 import os
 import socket
 import subprocess
@@ -47,34 +48,40 @@ def test_two_brokers_are_two(mosq_broker_factory):
             of_one.get(0)
 
 
-def test_the_gil_is_free_while_it_relays(mosq_broker):
-    """The loop and this process's Python run side by side: the broker relays for processes outside, Python counts."""
-    relayed = 20_000
-    script = (f"from tests.embed.client import Outside\n"
-              f"a, b = Outside({mosq_broker.port}, 'a'), Outside({mosq_broker.port}, 'b')\n"
-              f"b.subscribe('t')\n"
-              f"import threading\n"
-              f"w = threading.Thread(target=lambda: [a.publish('t', b'x' * 50) for _ in range({relayed})])\n"
-              f"w.start()\n"
-              f"for _ in range({relayed}): b.message()\n"
-              f"w.join(); a.socket.close(); b.socket.close()\n")
+RELAY = """
+import mmap, sys
+from tests.embed.client import Outside
+port, path, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+publisher, subscriber = Outside(port, "publisher"), Outside(port, "subscriber")
+subscriber.subscribe("t")
+for _ in range(count):
+    publisher.publish("t", b"x" * 50)
+    subscriber.message()
+with open(path, "r+b") as file, mmap.mmap(file.fileno(), 1) as done:
+    done[0] = 1
+"""
+
+
+def test_the_gil_is_not_held_and_not_needed(mosq_broker, tmp_path):
+    """Two clients of another process send messages one by one while this thread never lets the GIL go."""
+    path = tmp_path / "done"
+    path.write_bytes(b"\0")
+    command = [sys.executable, "-c", RELAY, str(mosq_broker.port), str(path), "2000"]
     old = sys.getswitchinterval()
-    sys.setswitchinterval(100)      # whoever has the GIL keeps it: a loop that needed it would wait for this thread
-    try:
-        with subprocess.Popen([sys.executable, "-c", script], cwd=os.getcwd(),
-                              env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
-            turns = 0
+    turns = 0
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as done, \
+            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+        sys.setswitchinterval(1000)
+        try:
             give_up = time.monotonic() + 60
-            # a pure Python loop that never lets go of the GIL but to ask whether the child has ended
-            while process.poll() is None:
-                assert time.monotonic() < give_up
-                for _ in range(200_000):
-                    turns += 1
-            assert process.returncode == 0
-    finally:
-        sys.setswitchinterval(old)
-    assert turns > 200_000
-    assert mosq_broker.stats()["publish_out"] >= relayed
+            while not done[0] and time.monotonic() < give_up:
+                turns += 1
+        finally:
+            sys.setswitchinterval(old)
+        assert done[0] == 1
+        assert process.wait(10) == 0
+    assert turns > 10_000
+    assert mosq_broker.stats()["publish_out"] >= 2000
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -129,7 +136,10 @@ def test_clients_kick_stats(mosq_broker):
         assert (found["id"], found["version"], found["address"]) == ("one", 5, "127.0.0.1")
         assert mosq_broker.stats()["clients_connected"] == 2        # with our subscription
         assert mosq_broker.kick("one") is True
-        assert client.packet() == (0xE0, b"\x98") or client.packet()[0] == 0xE0
+        first, body = client.packet()
+        assert (first, body[0]) == (0xE0, 0x98)         # DISCONNECT, administrative action
+        with pytest.raises(EOFError):
+            client.packet()
         assert mosq_broker.kick("nobody") is False
 
 
@@ -141,7 +151,7 @@ def test_a_slow_consumer_is_held_back(mosq_broker_factory):
             assert fast.get(5).payload == str(i).encode()
         kept = [int(slow.get(5).payload) for _ in range(50)]
         assert kept == list(range(50))
-        assert broker.stats()["drops_queue_messages"] == 200 - 50 - 5 or broker.stats()["drops_queue_messages"] > 100
+        assert broker.stats()["drops_queue_messages"] > 100
         rest = []
         with pytest.raises(TimeoutError):
             while True:

@@ -1,5 +1,7 @@
 """The configuration of an embedded broker: sources, options that override, errors."""
 
+import gc
+import os
 import socket
 
 import pytest
@@ -91,9 +93,17 @@ def test_errors(config, options, text):
     assert "<options>" not in str(error.value)
 
 
-def test_a_port_in_use_leaves_nothing_behind():
-    with mosq.Broker() as broker, pytest.raises(OSError, match=str(broker.port)):
-        mosq.Broker(f"listener 1 127.0.0.1\nlistener {broker.port} 127.0.0.1\n".replace("listener 1 127.0.0.1\n", "")).start()
+def test_a_port_in_use_leaves_nothing_behind(tmp_path):
+    with mosq.Broker() as broker:
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+
+        other = mosq.Broker(f"listener 0 {tmp_path}/s\nlistener {broker.port} 127.0.0.1\n")
+        before = descriptors()
+        with pytest.raises(OSError, match=str(broker.port)):
+            other.start()
+        gc.collect()
+        assert descriptors() == before
 
 
 def test_an_acl_file_that_is_not_there():
