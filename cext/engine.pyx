@@ -20,7 +20,7 @@ from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, acl_new
 from cext.broker.broker cimport Broker, Door, broker_fini, broker_init, broker_run
 from cext.broker.log cimport LogRecord, log_swap
-from cext.broker.mailbox cimport ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_STATS, ASK_STOP, Ask, mailbox_ask
+from cext.broker.mailbox cimport ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_STATS, ASK_STOP, Ask, mailbox_ask, mailbox_open
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.session.session cimport EXPIRY_NEVER
 
@@ -184,6 +184,18 @@ cdef class Engine:
 
     def open(self):
         """Binds and listens on every listener. A listener without a host gets IPv4 and IPv6 in two sockets, as in Mosquitto."""
+        try:
+            self._open()
+        except BaseException:
+            self._close()        # all or none
+            raise
+
+    def _close(self):
+        for s in self.sockets:
+            s.close()
+        self.sockets = []
+
+    def _open(self):
         pairs = [(i, fd) for i, spec in enumerate(self.specs) for fd in self._sockets_of(spec)]
         cdef Listener* l
         cdef int at, err
@@ -257,14 +269,16 @@ cdef class Engine:
 
     # ------------------------------------------------------------ running
 
-    def run(self):
-        """Runs the loop until stop(), without the GIL, in the calling thread. Raises OSError when the loop itself fails."""
+    def run(self, started=None):
+        """Runs the loop until stop(), without the GIL, in the calling thread. Raises OSError when the loop itself fails. `started()` is
+        called when questions are taken: what is asked from then on waits for the loop's first turn."""
         cdef int err
+        if started is not None:
+            mailbox_open(&self.b)
+            started()
         with nogil:
             err = broker_run(&self.b, self.event)
-        for s in self.sockets:
-            s.close()
-        self.sockets = []
+        self._close()
         if err:
             raise OSError(err, os.strerror(err))
 

@@ -1,3 +1,35 @@
-"""mosq: an MQTT broker that takes Mosquitto's place. Importing the package loads nothing else: it starts fast."""
+"""mosq: an MQTT broker that takes Mosquitto's place. Importing the package loads nothing else: it starts fast. What a
+program embeds (`mosq.Broker` and its company) is loaded when it is first named.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.embed import (
+        Broker,
+        BrokerError,
+        BrokerStopped,
+        ConfigError,
+        Disconnected,
+        Message,
+        Properties,
+        PublishError,
+        ReasonError,
+        SubscribeError,
+        Subscription,
+        SubscriptionClosed,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = ["Broker", "BrokerError", "BrokerStopped", "ConfigError", "Disconnected", "Message", "Properties",
+           "PublishError", "ReasonError", "SubscribeError", "Subscription", "SubscriptionClosed", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'mosq' has no attribute {name!r}")
+    from mosq import embed
+
+    value: object = getattr(embed, name)
+    globals()[name] = value
+    return value

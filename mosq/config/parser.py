@@ -32,7 +32,7 @@ def load_config(path: str | None = None, ports: tuple[int, ...] = ()) -> Config:
     config = Config()
     if path is not None:
         config.file = path
-        reader = _Reader(config)
+        reader = Reader(config)
         reader.read_file(path, main=True)
         reader.finish()
     if config.listeners:
@@ -40,12 +40,12 @@ def load_config(path: str | None = None, ports: tuple[int, ...] = ()) -> Config:
             config.warnings.append("The ports of the command line (-p) are ignored: the configuration has a listener.")
     else:
         _listen_locally(config, ports or (DEFAULT_PORT,))
-    _check_listeners(config)
-    _warn_of_closed_doors(config)
+    check_listeners(config)
+    warn_of_closed_doors(config)
     return config
 
 
-def _warn_of_closed_doors(config: Config) -> None:
+def warn_of_closed_doors(config: Config) -> None:
     for listener in config.listeners:
         if not config.allows_anonymous(listener):
             where = listener.path or f"port {listener.port}"
@@ -65,7 +65,7 @@ def _listen_locally(config: Config, ports: tuple[int, ...]) -> None:
         config.listeners.append(Listener(port, "::1"))
 
 
-def _check_listeners(config: Config) -> None:
+def check_listeners(config: Config) -> None:
     # The data plane has one acl and one rule on empty client ids: settings that differ by listener would be silently
     # weaker for one of them.
     for name in ("acl_file", "allow_zero_length_clientid"):
@@ -78,7 +78,7 @@ def _check_listeners(config: Config) -> None:
             setattr(config, name, values.pop())
 
 
-class _Reader:
+class Reader:
     """The state of reading: which listener the next option belongs to."""
 
     def __init__(self, config: Config) -> None:
@@ -95,6 +95,9 @@ class _Reader:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"Unable to open config file {path}: {reason}.", included_at) from None
+        self.read_content(path, content, main)
+
+    def read_content(self, path: str, content: bytes, main: bool) -> None:
         outer, self.current = self.current, None        # a listener's options do not cross files
         lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         for number, line in enumerate(lines, start=1):
@@ -102,12 +105,12 @@ class _Reader:
             if line and not line.startswith(b"#"):
                 origin = Origin(path, number)
                 try:
-                    self._read_line(line, origin, main)
+                    self.read_line(line, origin, main)
                 except ValueError as error:
                     raise ConfigError(str(error), origin) from None
         self.current = outer
 
-    def _read_line(self, line: bytes, origin: Origin, main: bool) -> None:
+    def read_line(self, line: bytes, origin: Origin, main: bool) -> None:
         if len(line) > LINE_BYTES_MAX:
             raise ValueError(f"A line of {len(line)} bytes; expected at most {LINE_BYTES_MAX}.")
         first, *rest = line.split(None, 1)
@@ -201,7 +204,7 @@ class _Reader:
         listener = self._default_listener(origin)
         if option.name == "port":
             assert isinstance(value, int)
-            listener.port = value
+            listener.port = self.default_port = value
         else:
             listener.host = str(value)
 

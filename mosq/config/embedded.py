@@ -1,0 +1,122 @@
+"""The configuration of a broker inside a program: defaults, a file or a text, and options that override it. Each goes
+through the same reader, line by line, so there is one table of options and one set of errors.
+
+Where no listener was chosen, it is any free port of 127.0.0.1, and anonymous clients are welcome there.
+"""
+
+import os
+
+from mosq.config.errors import ConfigError, Origin
+from mosq.config.model import Config, Listener
+from mosq.config.options import LISTENER, LISTENER_OR_DEFAULT, SECURITY, Option, find_option
+from mosq.config.parser import Reader, check_listeners, warn_of_closed_doors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    OptionValue = bool | int | str | os.PathLike[str] | list[str] | tuple[str, ...] | None
+    Source = str | os.PathLike[str] | None
+
+LOCALHOST = "127.0.0.1"
+FREE_PORT = 0
+TEXT_NAME = "<config>"              # in place of the file's name in errors
+OF_LISTENERS = (LISTENER, LISTENER_OR_DEFAULT, SECURITY)
+REPEATED = ("listener", "log_dest")  # a list is several lines
+
+
+def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:
+    """`source`: None, a path, or a text, which has a line break in it. Raises ConfigError."""
+    config = Config()
+    reader = Reader(config)
+    if isinstance(source, str) and "\n" in source:
+        reader.read_content(TEXT_NAME, source.encode(), main=True)
+    elif source is not None:
+        config.file = os.fspath(source)
+        reader.read_file(config.file, main=True)
+    _free_listener(config, reader)
+    given = {keyword: value for keyword, value in options.items() if value is not None}
+    if "listener" in given:             # the options of listeners apply to the new ones
+        config.listeners, config.local_only = [], False
+        given = {"listener": given.pop("listener"), **given}
+    for keyword, value in given.items():
+        try:
+            _override(reader, keyword, value)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    if not config.listeners:
+        raise ConfigError("There is no listener; expected one at least.")
+    if all(listener.port != FREE_PORT for listener in config.listeners):
+        reader.finish()
+    check_listeners(config)
+    warn_of_closed_doors(config)
+    return config
+
+
+def _free_listener(config: Config, reader: Reader) -> None:
+    default = reader.default
+    if not config.listeners:
+        config.listeners.append(Listener(FREE_PORT, LOCALHOST))
+        config.local_only = True
+    elif default is not None and reader.default_port is None:
+        default.port = FREE_PORT        # made by an option such as max_qos
+        if default.host is None:
+            default.host = LOCALHOST
+            config.local_only = config.listeners == [default]
+
+
+def _override(reader: Reader, keyword: str, value: "OptionValue") -> None:
+    option = find_option(keyword)
+    config = reader.config
+    if option is not None and option.name == "port" and value != FREE_PORT:
+        _one_listener(config, keyword)
+        config.listeners[0].port = _number(option, keyword, value)
+    elif option is not None and option.name == "port":
+        for listener in config.listeners:
+            listener.port = FREE_PORT
+    elif option is not None and option.name == "bind_address":
+        _one_listener(config, keyword)
+        config.listeners[0].host = str(value)
+        config.local_only = config.local_only and value in (LOCALHOST, "localhost", "::1")
+    else:
+        if option is not None and option.name in ("log_type", "log_dest"):
+            setattr(config, option.name, ())        # they add up within one source
+        for line in _lines(option, keyword, value):
+            of_listeners = option is not None and option.name != "listener" and option.scope in OF_LISTENERS
+            for reader.current in [*config.listeners] if of_listeners else [None]:
+                reader.read_line(line, Origin("<options>", 1), main=True)
+
+
+def _one_listener(config: Config, keyword: str) -> None:
+    if len(config.listeners) != 1 or config.listeners[0].path is not None:
+        raise ValueError(f"'{keyword}' needs a configuration with one TCP listener; there are "
+                         f"{len(config.listeners)} listeners. Expected `listener`, or port 0: a free one for each.")
+
+
+def _number(option: Option, keyword: str, value: "OptionValue") -> int:
+    from mosq.config.values import parse_value
+
+    number = parse_value(option, keyword, _text(option, value).encode())
+    assert isinstance(number, int)
+    return number
+
+
+def _lines(option: Option | None, keyword: str, value: "OptionValue") -> list[bytes]:
+    values = value if isinstance(value, list | tuple) and keyword in REPEATED else [value]
+    lines = []
+    for one in values:
+        text = _text(option, one)
+        if "\n" in text or "\n" in keyword:
+            raise ValueError(f"Invalid '{keyword}' value: a line break in it; expected one line.")
+        lines.append(f"{keyword} {text}".strip().encode("utf-8", "surrogateescape"))
+    return lines
+
+
+def _text(option: Option | None, value: "OptionValue") -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}s" if option is not None and option.kind == "duration" else str(value)
+    if isinstance(value, list | tuple):
+        return " ".join(str(word) for word in value)
+    return os.fspath(value) if value is not None else ""

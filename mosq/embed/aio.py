@@ -1,0 +1,187 @@
+"""The same broker for asyncio: the conversations of `mosq.embed.link`, waited for by the event loop. Only this module
+of the package loads asyncio."""
+
+import asyncio
+
+from mosq.embed.broker import ANSWER_TIMEOUT_S, Broker, octets, pairs, subscribe_options
+from mosq.embed.errors import SubscriptionClosed
+from mosq.embed.link import READ, RECEIVE_MAXIMUM, WRITE, Link
+from mosq.embed.message import Message, Properties
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, Self, TypeVar
+
+    from mosq.embed.broker import Payload, UserProperties
+    from mosq.embed.link import Steps
+
+    T = TypeVar("T")
+
+
+async def drive(steps: "Steps[T]", link: Link) -> "T":
+    """Takes the steps of a conversation. May be cancelled: bytes are read only when no wait comes after."""
+    try:
+        while True:
+            await _ready(link, next(steps))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    finally:
+        steps.close()
+
+
+async def _ready(link: Link, wait_for: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    fd = link.socket.fileno()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    if wait_for & READ:
+        loop.add_reader(fd, wake)
+    if wait_for & WRITE:
+        loop.add_writer(fd, wake)
+    try:
+        await ready
+    finally:
+        if wait_for & READ:
+            loop.remove_reader(fd)
+        if wait_for & WRITE:
+            loop.remove_writer(fd)
+
+
+class AsyncSubscription:
+    """An async iterator of messages; iteration ends when it is closed or the broker stops. Begins with `async with` or
+    `await`. One task waits for a message at a time, others queue."""
+
+    def __init__(self, broker: Broker, filters: tuple[str, ...], options: int, receive_maximum: int,
+                 timeout: float | None) -> None:
+        self._broker, self._filters, self._options = broker, filters, options
+        self._receive_maximum, self._timeout = receive_maximum, timeout
+        self._link: Link | None = None
+        self._lock = asyncio.Lock()
+
+    async def _open(self) -> "Self":
+        if self._link is not None:
+            return self
+        link = self._broker.new_link(self._receive_maximum)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await drive(link.open(), link)
+                await drive(link.subscribe(self._filters, self._options), link)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        return self
+
+    async def get(self, timeout: float | None = None) -> Message:
+        """The next message. Raises TimeoutError after `timeout` seconds, SubscriptionClosed at the end, Disconnected
+        if the broker ended this subscription alone. May be cancelled: no message is lost."""
+        if self._link is None:
+            raise SubscriptionClosed("not subscribed: `await` it, or enter it by `async with`")
+        async with asyncio.timeout(timeout), self._lock:
+            return await drive(self._link.next_message(), self._link)
+
+    async def close(self) -> None:
+        """Ends the subscription; a task that waits for a message is woken."""
+        if self._link is not None:
+            self._link.hang_up()
+            async with self._lock:
+                self._link.close()
+
+    def __await__(self) -> "Generator[Any, None, Self]":
+        return self._open().__await__()
+
+    def __aiter__(self) -> "Self":
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.get()
+        except SubscriptionClosed:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> "Self":
+        return await self._open()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
+class AsyncBroker:
+    """What `async with mosq.Broker() as broker` gives: the methods of Broker, to be awaited."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._link: Link | None = None
+        self._publishing = asyncio.Lock()
+
+    @property
+    def port(self) -> int:
+        """The first TCP port."""
+        return self._broker.port
+
+    @property
+    def ports(self) -> list[int]:
+        """The port of each listener in the order of the configuration; 0 for a unix socket."""
+        return self._broker.ports
+
+    @property
+    def url(self) -> str:
+        """See Broker.url."""
+        return self._broker.url
+
+    async def publish(self, topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
+                      timeout: float | None = ANSWER_TIMEOUT_S, payload_format: int | None = None,
+                      message_expiry: int | None = None, content_type: str | None = None,
+                      response_topic: str | None = None, correlation_data: bytes | None = None,
+                      user_properties: "UserProperties" = ()) -> None:
+        """See Broker.publish."""
+        properties = Properties(payload_format, message_expiry, content_type, response_topic, correlation_data,
+                                pairs(user_properties))
+        message = Message(topic, octets(payload), qos, retain, properties)
+        async with asyncio.timeout(timeout), self._publishing:
+            link = self._link
+            if link is None or not link.alive():
+                self._link = link = await self._open()
+            await drive(link.publish(message), link)
+
+    async def _open(self) -> Link:
+        link = self._broker.new_link(RECEIVE_MAXIMUM)
+        try:
+            await drive(link.open(), link)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
+                  retain_handling: int = 0, receive_maximum: int = RECEIVE_MAXIMUM,
+                  timeout: float | None = ANSWER_TIMEOUT_S) -> AsyncSubscription:
+        """See Broker.subscribe; the subscription begins with `async with` or `await`."""
+        return AsyncSubscription(self._broker, (filter, *filters),
+                                 subscribe_options(qos, retain_as_published, retain_handling), receive_maximum, timeout)
+
+    async def clients(self) -> "list[dict[str, Any]]":
+        """See Broker.clients."""
+        return await asyncio.to_thread(self._broker.clients)
+
+    async def kick(self, client_id: str) -> bool:
+        """See Broker.kick."""
+        return await asyncio.to_thread(self._broker.kick, client_id)
+
+    async def stats(self) -> dict[str, int]:
+        """See Broker.stats."""
+        return await asyncio.to_thread(self._broker.stats)
+
+    async def stop(self) -> None:
+        """See Broker.stop. Without a thread: it must end the broker even while this task is being cancelled."""
+        self._broker.stop()
+        if self._link is not None:
+            self._link.hang_up()
+            async with self._publishing:
+                self._link.close()

@@ -1,0 +1,218 @@
+"""`mosq.Broker`: a real broker in a thread of this process.
+
+A program's own messages go the way of everybody's: over a socket pair whose other end the data plane adopts and trusts
+(no password, no ACL). Publishing shares one such link, each subscription has its own.
+"""
+
+import threading
+import weakref
+
+from mosq.config.embedded import embedded_config
+from mosq.config.errors import ConfigError
+from mosq.embed.errors import BrokerStopped
+from mosq.embed.link import RECEIVE_MAXIMUM, Link
+from mosq.embed.log import logger
+from mosq.embed.message import Message, Properties
+from mosq.embed.running import Running
+from mosq.embed.subscription import Subscription, deadline, drive
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Self
+
+    from mosq.config.embedded import OptionValue, Source
+    from mosq.embed.aio import AsyncBroker
+
+    Payload = bytes | bytearray | memoryview | str
+    UserProperties = Mapping[str, str] | Iterable[tuple[str, str]]
+
+ANSWER_TIMEOUT_S = 10.0     # of the broker in this very process
+
+
+class Broker:
+    """A broker to start and stop: `with Broker() as broker`, `async with Broker() as broker`, or `start()` and
+    `stop()`.
+
+    `config`: None (one listener on a free port of 127.0.0.1, everybody may connect), the path of a mosquitto.conf, or
+    the text of one (with a line break in it). `options`, by their names in mosquitto.conf, override it; `port=0` takes
+    a free port for each TCP listener. Raises ConfigError at once for what is wrong in them."""
+
+    def __init__(self, config: "Source" = None, **options: "OptionValue") -> None:
+        self._config = embedded_config(config, options)
+        self._running: Running | None = None
+        self._finalizer: weakref.finalize[[], Broker] | None = None
+        self._link: Link | None = None
+        self._publishing = threading.Lock()
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> "Self":
+        """Returns when clients can connect. Raises ConfigError, OSError for a port that cannot be had."""
+        if self._running is not None:
+            raise RuntimeError("the broker was started before; make another one")
+        try:
+            running = Running(self._config)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._running = running
+        self._finalizer = weakref.finalize(self, running.stop)     # forgotten, or the program ends
+        for warning in self._config.warnings:
+            logger.warning("%s", warning)
+        return self
+
+    def stop(self) -> None:
+        """Clients are told and closed, subscriptions end. Any thread, any number of times."""
+        if self._finalizer is not None:
+            self._finalizer()
+        if self._running is not None:
+            self._running.stop()        # another thread may be at it: wait for it
+        with self._publishing:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+
+    def __enter__(self) -> "Self":
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> "AsyncBroker":
+        from mosq.embed.aio import AsyncBroker  # asyncio takes 50 ms to load
+
+        self.start()
+        self._aio = AsyncBroker(self)
+        return self._aio
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._aio.stop()
+
+    # ------------------------------------------------------------ where it is
+
+    @property
+    def ports(self) -> list[int]:
+        """The port of each listener in the order of the configuration; 0 for a unix socket."""
+        return list(self._started().ports)
+
+    @property
+    def port(self) -> int:
+        """The first TCP port."""
+        return next((port for port in self.ports if port), 0)
+
+    @property
+    def url(self) -> str:
+        """Such as mqtt://127.0.0.1:43210, of the first TCP listener; unix:///PATH if there is none."""
+        for listener, port in zip(self._config.listeners, self.ports, strict=True):
+            if port:
+                host = listener.host or "127.0.0.1"
+                host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+                return f"mqtt://[{host}]:{port}" if ":" in host else f"mqtt://{host}:{port}"
+        return f"unix://{self._config.listeners[0].path}"
+
+    # ------------------------------------------------------------ messages
+
+    def publish(self, topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
+                timeout: float | None = ANSWER_TIMEOUT_S, payload_format: int | None = None,
+                message_expiry: int | None = None, content_type: str | None = None,
+                response_topic: str | None = None, correlation_data: bytes | None = None,
+                user_properties: "UserProperties" = ()) -> None:
+        """At QoS 1 and 2 returns when the broker has acknowledged; at QoS 0 when the message is on its way.
+        `message_expiry` in seconds. Raises PublishError with the reason, ValueError for a topic that is none,
+        BrokerStopped, TimeoutError after `timeout` seconds. Threads may share a broker."""
+        properties = Properties(payload_format, message_expiry, content_type, response_topic, correlation_data,
+                                pairs(user_properties))
+        message = Message(topic, octets(payload), qos, retain, properties)
+        give_up = deadline(timeout)
+        with self._publishing:
+            link = self._link
+            if link is None or not link.alive():
+                self._link = link = self._open(RECEIVE_MAXIMUM, give_up)
+            drive(link.publish(message), link, give_up)
+
+    def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
+                  retain_handling: int = 0, receive_maximum: int = RECEIVE_MAXIMUM,
+                  timeout: float | None = ANSWER_TIMEOUT_S) -> Subscription:
+        """Returns when the broker has acknowledged: whatever is published from then on is in it. `retain_handling`:
+        retained messages are sent (0, 1) or not (2). At QoS 1 and 2 the broker sends no more than `receive_maximum`
+        messages that have not been taken, and queues up to max_queued_messages. Raises SubscribeError with the
+        reason."""
+        options = subscribe_options(qos, retain_as_published, retain_handling)
+        give_up = deadline(timeout)
+        link = self._open(receive_maximum, give_up)
+        try:
+            drive(link.subscribe((filter, *filters), options), link, give_up)
+        except BaseException:
+            link.close()
+            raise
+        return Subscription(link)
+
+    def _open(self, receive_maximum: int, give_up: float | None) -> Link:
+        link = self.new_link(receive_maximum)
+        try:
+            drive(link.open(), link, give_up)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    # ------------------------------------------------------------ questions
+
+    def clients(self) -> "list[dict[str, Any]]":
+        """Who is connected, a dict each: id, username, address, port, version, keepalive, subscriptions, pending,
+        unsent_bytes. The links of this program are not among them."""
+        return [client for client in self._ask("clients") if client["address"] or not _is_ours(client["id"])]
+
+    def kick(self, client_id: str) -> bool:
+        """Ends the connection of a client; False: there is none with this id."""
+        return bool(self._ask("kick", client_id))
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges by name. As in `$SYS`, the links of this program count as clients."""
+        found: dict[str, int] = self._ask("stats")
+        return found
+
+    # ------------------------------------------------------------ inside
+
+    def new_link(self, receive_maximum: int) -> Link:
+        """For `mosq.embed.aio`: a link that is not open yet."""
+        if not 1 <= receive_maximum <= 65535:
+            raise ValueError(f"receive_maximum is {receive_maximum}; it must be 1 to 65535")
+        return Link(self._started().asked().adopt, receive_maximum)
+
+    def _started(self) -> Running:
+        if self._running is None:
+            raise BrokerStopped("the broker is not running; start it by `with` or start()")
+        return self._running
+
+    def _ask(self, question: str, *arguments: str) -> "Any":
+        try:
+            return getattr(self._started().asked(), question)(*arguments)
+        except RuntimeError:
+            raise BrokerStopped("the broker is not running") from None
+
+
+def _is_ours(client_id: str) -> bool:
+    return client_id.startswith("in-process-")
+
+
+def octets(payload: "Payload") -> bytes:
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise TypeError(f"payload must be bytes or str, not {type(payload).__name__}")
+
+
+def pairs(user_properties: "UserProperties") -> tuple[tuple[str, str], ...]:
+    items = user_properties.items() if hasattr(user_properties, "items") else user_properties
+    return tuple((name, value) for name, value in items)
+
+
+def subscribe_options(qos: int, retain_as_published: bool, retain_handling: int) -> int:
+    """[v5 3.8.3.1]"""
+    if qos not in (0, 1, 2):
+        raise ValueError(f"qos is {qos!r}; it must be 0, 1 or 2")
+    if retain_handling not in (0, 1, 2):
+        raise ValueError(f"retain_handling is {retain_handling!r}; it must be 0, 1 or 2")
+    return qos | bool(retain_as_published) << 3 | retain_handling << 4

@@ -1,0 +1,24 @@
+"""What a subscription yields. Knows no bytes of a packet."""
+
+from typing import NamedTuple
+
+
+class Properties(NamedTuple):
+    """The properties of a message [v5 3.3.2.3]; None: not sent."""
+
+    payload_format: int | None = None           # 1: the payload is UTF-8
+    message_expiry: int | None = None           # seconds that are left
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+
+
+class Message(NamedTuple):
+    """A message as this subscription got it: `qos` and `retain` are those of the delivery, not of its publisher."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = Properties()

@@ -1,0 +1,113 @@
+"""One MQTT 5 client without a socket: `feed` takes what came, `out` holds what must go. Knows its own broker at the
+other end; knows neither threads nor asyncio.
+
+    sending   QoS 1: PUBLISH -> PUBACK            QoS 2: PUBLISH -> PUBREC, PUBREL -> PUBCOMP      one at a time
+    receiving QoS 1: PUBLISH, take() -> PUBACK    QoS 2: PUBLISH, take() -> PUBREC, PUBREL -> PUBCOMP
+
+Invariant: a message is acknowledged when it is taken, so a consumer that does not take holds the broker back at
+receive maximum. No more is kept here than what one `feed` brought.
+"""
+
+from collections import deque
+
+from mosq.embed import wire
+from mosq.embed.message import Message
+
+SHUTTING_DOWN = 0x8B
+PACKET_TOO_LARGE, RETAIN_NOT_SUPPORTED = 0x95, 0x9A
+PACKET_ID = 1           # one publish or subscribe is under way at a time
+
+
+class Protocol:
+    """The state of one connection."""
+
+    def __init__(self, client_id: str, receive_maximum: int) -> None:
+        self.out = bytearray(wire.connect(client_id, receive_maximum))
+        self.connected: int | None = None       # the reason code of CONNACK
+        self.answer: list[int] | None = None    # the reason codes for what was sent last; None: not yet
+        self.ended: int | None = None           # the reason code of DISCONNECT
+        self.packet_max = wire.VARINT_MAX + 5
+        self.retain_available = True
+        self._messages: deque[tuple[Message, int]] = deque()
+        self._in = bytearray()
+
+    # ------------------------------------------------------------ what the program wants
+
+    def publish(self, message: Message) -> int:
+        """Queues a PUBLISH; its `answer` comes at QoS 1 and 2. Returns a reason code: not 0: it cannot be sent."""
+        packet = wire.publish(message, PACKET_ID)
+        if len(packet) > self.packet_max:
+            return PACKET_TOO_LARGE             # [v5 3.2.2-15]
+        if message.retain and not self.retain_available:
+            return RETAIN_NOT_SUPPORTED         # [v5 3.2.2-14]
+        self.answer = None if message.qos else [0]
+        self.out += packet
+        return 0
+
+    def subscribe(self, filters: tuple[str, ...], options: int) -> None:
+        self.answer = None
+        self.out += wire.subscribe(PACKET_ID, filters, options)
+
+    def take(self) -> Message | None:
+        """The next message, which is thereby acknowledged; None: there is none here."""
+        if not self._messages:
+            return None
+        message, pid = self._messages.popleft()
+        if message.qos:
+            self.out += wire.acknowledge(wire.PUBACK if message.qos == 1 else wire.PUBREC, pid)
+        return message
+
+    def disconnect(self) -> None:
+        self.out += wire.disconnect()
+
+    # ------------------------------------------------------------ what the broker says
+
+    def feed(self, received: bytes) -> None:
+        """Raises wire.Malformed."""
+        buffer = self._in
+        buffer += received
+        at = 0
+        while at < len(buffer):
+            found = wire.head(buffer, at)
+            if found is None or at + found[0] + found[1] > len(buffer):
+                break
+            start = at + found[0]
+            first = buffer[at]
+            at = start + found[1]
+            self._packet(first, bytes(buffer[start:at]))
+        del buffer[:at]
+
+    def _packet(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        if kind == wire.PUBLISH:
+            self._messages.append(wire.read_publish(first & 15, body))
+        elif kind == wire.CONNACK:
+            self._connack(wire.Cursor(body))
+        elif kind == wire.SUBACK:
+            cursor = wire.Cursor(body)
+            cursor.u16()
+            cursor.properties()
+            self.answer = list(cursor.take(cursor.left()))
+        elif kind in (wire.PUBACK, wire.PUBREC, wire.PUBREL, wire.PUBCOMP):
+            self._acknowledged(kind, wire.Cursor(body))
+        elif kind == wire.DISCONNECT:
+            self.ended = body[0] if body else 0
+        else:
+            raise wire.Malformed(f"a packet of type {kind}")
+
+    def _connack(self, cursor: wire.Cursor) -> None:
+        cursor.byte()
+        self.connected = cursor.byte()
+        found = cursor.properties()
+        self.packet_max = found.get(wire.MAXIMUM_PACKET_SIZE, self.packet_max)
+        self.retain_available = bool(found.get(wire.RETAIN_AVAILABLE, 1))
+
+    def _acknowledged(self, kind: int, cursor: wire.Cursor) -> None:
+        pid = cursor.u16()
+        reason = cursor.byte() if cursor.left() else 0
+        if kind == wire.PUBREL:
+            self.out += wire.acknowledge(wire.PUBCOMP, pid)
+        elif kind == wire.PUBREC and reason < 0x80:
+            self.out += wire.acknowledge(wire.PUBREL, pid)
+        else:
+            self.answer = [reason]

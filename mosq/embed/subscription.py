@@ -1,0 +1,83 @@
+"""Subscriptions for threads. Each has a link of its own: a slow consumer holds back nobody but itself."""
+
+import select
+import threading
+import time
+
+from mosq.embed.errors import SubscriptionClosed
+from mosq.embed.link import READ, WRITE
+from mosq.embed.message import Message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self, TypeVar
+
+    from mosq.embed.link import Link, Steps
+
+    T = TypeVar("T")
+
+
+def drive(steps: "Steps[T]", link: "Link", give_up: float | None) -> "T":
+    """Takes the steps of a conversation, waiting for the socket in this thread until the monotonic time `give_up`;
+    raises TimeoutError."""
+    try:
+        wait_for = next(steps)
+        poll = select.poll()
+        poll.register(link.socket, READ | WRITE)
+        while True:
+            poll.modify(link.socket, wait_for)
+            left_ms = None if give_up is None else max(0.0, give_up - time.monotonic()) * 1000
+            if not poll.poll(left_ms):
+                steps.close()
+                raise TimeoutError("the broker has not answered in time")
+            wait_for = next(steps)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+def deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+class Subscription:
+    """An iterator of messages and a context manager; iteration ends when it is closed or the broker stops. Threads may
+    share one: each message goes to one of them."""
+
+    def __init__(self, link: "Link") -> None:
+        self._link = link
+        self._lock = threading.Lock()
+
+    def get(self, timeout: float | None = None) -> Message:
+        """The next message; waits for `timeout` seconds at most, and for ever without one. Raises TimeoutError,
+        SubscriptionClosed at the end, Disconnected if the broker ended this subscription alone."""
+        give_up = deadline(timeout)
+        if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError("no message in time")
+        try:
+            return drive(self._link.next_message(), self._link, give_up)
+        except TimeoutError:
+            raise TimeoutError("no message in time") from None
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the subscription; whoever waits for a message is woken. Any thread."""
+        self._link.hang_up()
+        with self._lock:
+            self._link.close()
+
+    def __iter__(self) -> "Self":
+        return self
+
+    def __next__(self) -> Message:
+        try:
+            return self.get()
+        except SubscriptionClosed:
+            raise StopIteration from None
+
+    def __enter__(self) -> "Self":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

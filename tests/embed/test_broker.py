@@ -1,0 +1,323 @@
+"""mosq.Broker for threads."""
+
+import gc
+import logging
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import mosq
+from tests.embed.client import Outside
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_200_starts_and_stops_leave_nothing():
+    def once():
+        with mosq.Broker() as broker, broker.subscribe("a") as messages:
+            broker.publish("a", b"1", qos=1)
+            assert messages.get(5).payload == b"1"
+
+    once()
+    gc.collect()
+    fds, threads = descriptors(), threading.active_count()
+    for _ in range(200):
+        once()
+    gc.collect()
+    assert descriptors() == fds
+    assert threading.active_count() == threads
+
+
+def test_two_brokers_are_two(mosq_broker_factory):
+    one, other = mosq_broker_factory(), mosq_broker_factory()
+    assert one.port != other.port
+    with one.subscribe("#") as of_one, other.subscribe("#") as of_other:
+        one.publish("t", b"one", qos=1)
+        other.publish("t", b"other", qos=1)
+        assert (of_one.get(5).payload, of_other.get(5).payload) == (b"one", b"other")
+        with pytest.raises(TimeoutError):
+            of_one.get(0)
+
+
+RELAY = """
+import mmap, sys
+from tests.embed.client import Outside
+port, path, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+publisher, subscriber = Outside(port, "publisher"), Outside(port, "subscriber")
+subscriber.subscribe("t")
+for _ in range(count):
+    publisher.publish("t", b"x" * 50)
+    subscriber.message()
+with open(path, "r+b") as file, mmap.mmap(file.fileno(), 1) as done:
+    done[0] = 1
+"""
+
+
+def test_the_gil_is_not_held_and_not_needed(mosq_broker, tmp_path):
+    """Two clients of another process send messages one by one while this thread never lets the GIL go."""
+    path = tmp_path / "done"
+    path.write_bytes(b"\0")
+    command = [sys.executable, "-c", RELAY, str(mosq_broker.port), str(path), "2000"]
+    old = sys.getswitchinterval()
+    turns = 0
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as done, \
+            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+        sys.setswitchinterval(1000)
+        try:
+            give_up = time.monotonic() + 60
+            while not done[0] and time.monotonic() < give_up:
+                turns += 1
+        finally:
+            sys.setswitchinterval(old)
+        assert done[0] == 1
+        assert process.wait(10) == 0
+    assert turns > 10_000
+    assert mosq_broker.stats()["publish_out"] >= 2000
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_qos(mosq_broker, qos):
+    with mosq_broker.subscribe("a/+", "b", qos=qos) as messages:
+        for i in range(300):
+            mosq_broker.publish("a/b" if i % 2 else "b", str(i), qos=qos)
+            message = messages.get(5)
+            assert (message.payload, message.qos, message.retain) == (str(i).encode(), qos, False)
+
+
+def test_properties_arrive(mosq_broker):
+    with mosq_broker.subscribe("p") as messages:
+        mosq_broker.publish("p", memoryview(b"x"), payload_format=1, message_expiry=100, content_type="text",
+                            response_topic="r/é", correlation_data=b"\0\1", user_properties=[("a", "1"), ("a", "2")])
+        got = messages.get(5)
+    assert got == mosq.Message("p", b"x", 0, False, mosq.Properties(1, 100, "text", "r/é", b"\0\1",
+                                                                      (("a", "1"), ("a", "2"))))
+
+
+def test_retained(mosq_broker):
+    mosq_broker.publish("r", b"kept", retain=True, qos=1)
+    with mosq_broker.subscribe("r", retain_handling=2) as without, mosq_broker.subscribe("r") as messages:
+        assert messages.get(5) == mosq.Message("r", b"kept", 0, True)
+        mosq_broker.publish("r", retain=True, qos=1)
+        assert not messages.get(5).retain
+        assert without.get(5).payload == b""
+    with mosq_broker.subscribe("r") as messages, pytest.raises(TimeoutError):
+        messages.get(0.02)
+
+
+def test_large_payloads(mosq_broker_factory):
+    broker = mosq_broker_factory(max_packet_size=20_000_000)
+    payload = os.urandom(5_000_000)
+    with broker.subscribe("big", qos=1) as messages:
+        broker.publish("big", payload, qos=1)
+        assert messages.get(10).payload == payload
+
+
+def test_outside_clients(mosq_broker):
+    with Outside(mosq_broker.port) as client, mosq_broker.subscribe("up") as messages:
+        client.subscribe("down")
+        mosq_broker.publish("down", b"hello")
+        assert client.message().payload == b"hello"
+        client.publish("up", b"hi")
+        assert messages.get(5).payload == b"hi"
+
+
+def test_clients_kick_stats(mosq_broker):
+    with Outside(mosq_broker.port, "one") as client, mosq_broker.subscribe("x"):
+        (found,) = mosq_broker.clients()
+        assert (found["id"], found["version"], found["address"]) == ("one", 5, "127.0.0.1")
+        assert mosq_broker.stats()["clients_connected"] == 2        # with our subscription
+        assert mosq_broker.kick("one") is True
+        first, body = client.packet()
+        assert (first, body[0]) == (0xE0, 0x98)         # DISCONNECT, administrative action
+        with pytest.raises(EOFError):
+            client.packet()
+        assert mosq_broker.kick("nobody") is False
+
+
+def test_a_slow_consumer_is_held_back(mosq_broker_factory):
+    broker = mosq_broker_factory(max_queued_messages=50)
+    with broker.subscribe("s", qos=1, receive_maximum=5) as slow, broker.subscribe("s", qos=1) as fast:
+        for i in range(200):
+            broker.publish("s", str(i), qos=1)
+            assert fast.get(5).payload == str(i).encode()
+        kept = [int(slow.get(5).payload) for _ in range(50)]
+        assert kept == list(range(50))
+        assert broker.stats()["drops_queue_messages"] > 100
+        rest = []
+        with pytest.raises(TimeoutError):
+            while True:
+                rest.append(slow.get(0.05))
+        assert len(kept) + len(rest) + broker.stats()["drops_queue_messages"] == 200
+
+
+def test_refusals(mosq_broker_factory):
+    broker = mosq_broker_factory(message_size_limit=10, max_packet_size=1000, retain_available=False)
+    for payload, more, reason in ((b"x" * 11, {}, 0x95), (b"x" * 2000, {}, 0x95), (b"", {"retain": True}, 0x9A)):
+        with pytest.raises(mosq.PublishError) as error:
+            broker.publish("t", payload, qos=1, **more)
+        assert error.value.reason == reason
+    for topic in ("", "a/+", "#", "a\0b", "x" * 65536):
+        with pytest.raises(ValueError):
+            broker.publish(topic)
+    for bad in ({"qos": 3}, {"message_expiry": -1}, {"payload_format": 2}, {"response_topic": "#"}):
+        with pytest.raises(ValueError):
+            broker.publish("t", **bad)
+    with pytest.raises(TypeError):
+        broker.publish("t", 5)
+    with pytest.raises(mosq.ReasonError):
+        broker.subscribe("a/#/b")
+    with broker.subscribe("t") as messages:         # all of that has harmed nothing
+        broker.publish("t", b"ok", qos=2)
+        assert messages.get(5).payload == b"ok"
+
+
+def test_no_acl_for_the_program_itself(tmp_path, mosq_broker_factory):
+    acl = tmp_path / "acl"
+    acl.write_text("topic read nothing\n")
+    broker = mosq_broker_factory(acl_file=acl)
+    with broker.subscribe("x") as messages, Outside(broker.port) as client:
+        client.publish("x", b"denied")
+        broker.publish("x", b"mine", qos=1)
+        assert messages.get(5).payload == b"mine"
+
+
+def test_the_publishing_link_comes_back(mosq_broker):
+    mosq_broker.publish("t", qos=1)
+    assert mosq_broker.kick(mosq_broker._link.client_id)
+    mosq_broker.publish("t", qos=1)
+
+
+def test_stop_ends_iteration(mosq_broker):
+    got = []
+    ready = threading.Event()
+
+    def consume():
+        for message in mosq_broker.subscribe("t", qos=1):
+            got.append(message.payload)
+            ready.set()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    while not ready.is_set():
+        mosq_broker.publish("t", b"1", qos=1)       # until it is subscribed
+        ready.wait(0.01)
+    mosq_broker.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert set(got) == {b"1"}
+    for question in (mosq_broker.stats, mosq_broker.clients, lambda: mosq_broker.publish("t"),
+                     lambda: mosq_broker.kick("x"), lambda: mosq_broker.subscribe("t")):
+        with pytest.raises(mosq.BrokerStopped):
+            question()
+
+
+def test_what_came_before_the_end_can_be_read():
+    with mosq.Broker() as broker:
+        messages = broker.subscribe("t", qos=1)
+        for i in range(10):
+            broker.publish("t", str(i), qos=1)
+    assert [int(m.payload) for m in messages] == list(range(10))
+    with pytest.raises(mosq.SubscriptionClosed):
+        messages.get(5)
+    messages.close()
+
+
+def test_close_wakes_who_waits(mosq_broker):
+    messages = mosq_broker.subscribe("t")
+    ended = threading.Event()
+
+    def consume():
+        list(messages)
+        ended.set()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    messages.close()
+    assert ended.wait(5)
+    thread.join()
+
+
+def test_stop_from_several_threads(mosq_broker):
+    threads = [threading.Thread(target=mosq_broker.stop) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", mosq_broker._running.ports[0]))
+
+
+def test_many_threads_publish(mosq_broker):
+    with mosq_broker.subscribe("t/+", qos=2) as messages:
+        threads = [threading.Thread(target=lambda i=i: [mosq_broker.publish(f"t/{i}", str(n), qos=2) for n in range(50)])
+                   for i in range(8)]
+        for thread in threads:
+            thread.start()
+        seen = [messages.get(5) for _ in range(400)]
+        for thread in threads:
+            thread.join()
+    for i in range(8):
+        assert [int(m.payload) for m in seen if m.topic == f"t/{i}"] == list(range(50))
+
+
+def test_a_forgotten_broker_stops():
+    broker = mosq.Broker().start()
+    running = broker._running
+    gone = weakref.ref(broker)
+    del broker
+    gc.collect()
+    assert gone() is None
+    assert running.engine is None
+    assert not running._loop.is_alive()
+
+
+def test_starts_once():
+    broker = mosq.Broker()
+    with pytest.raises(mosq.BrokerStopped):
+        _ = broker.port
+    with broker, pytest.raises(RuntimeError):
+        broker.start()
+    broker.stop()
+
+
+def test_log_lines(caplog):
+    with caplog.at_level(logging.INFO, "mosq"), mosq.Broker() as broker, Outside(broker.port, "seen"):
+        pass
+    assert any("as seen" in record.getMessage() and record.levelno == logging.INFO for record in caplog.records)
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, "mosq"), mosq.Broker(log_dest="none") as broker, Outside(broker.port):
+        pass
+    assert not caplog.records
+
+
+def test_the_package_is_light_and_sync_use_needs_no_asyncio():
+    light = "import sys, mosq; assert not {'threading', 'logging', 'socket', 'mosq.embed'} & set(sys.modules)"
+    sync = ("import sys, mosq\nwith mosq.Broker() as b, b.subscribe('x') as s:\n b.publish('x', qos=1); s.get(5)\n"
+            "assert 'asyncio' not in sys.modules")
+    for script in (light, sync):
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=30,
+                       env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+@pytest.mark.timing
+def test_start_time(capsys, mosq_broker_factory):
+    took_ms = []
+    for _ in range(20):
+        start = time.perf_counter()
+        broker = mosq_broker_factory()
+        took_ms.append((time.perf_counter() - start) * 1000)
+        with Outside(broker.port):
+            pass
+    with capsys.disabled():
+        print(f"\n    start of a broker: median {sorted(took_ms)[10]:.2f} ms, first {took_ms[0]:.2f}, worst {max(took_ms):.2f}")
+    assert sorted(took_ms)[10] < 2000
