@@ -12,9 +12,9 @@ import struct
 import _socket
 
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, acl_new

@@ -33,10 +33,11 @@ class Background:
 
 
 def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
-    """Raises the soft limit of descriptors to the hard one, and has the kernel make its table for them now; returns the limit.
+    """Raises the soft limit of descriptors to the hard one, and has the kernel make its table for them now; returns
+    the limit.
 
-    To be called while there is one thread: with two, each doubling of the table (at 256, 512, ... descriptors) makes the accept
-    that meets it wait for an RCU grace period, 7 to 15 ms in which the loop stands still."""
+    To be called while there is one thread: with two, each doubling of the table (at 256, 512, ... descriptors) makes
+    the accept that meets it wait for an RCU grace period, 7 to 15 ms in which the loop stands still."""
     import fcntl
     import resource
 

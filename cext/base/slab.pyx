@@ -1,6 +1,6 @@
 """Slab pool. Knows memory, nothing else. Work B adds the return of idle blocks to the system behind the same door."""
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 

@@ -5,7 +5,7 @@ slot border of a higher level, that slot's timers move down (a cascade). Invaria
 Cost: add and remove O(1); each timer moves at most LEVELS times in its life.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 cdef extern from * nogil:

@@ -1,7 +1,7 @@
 """New connections: who is let in, before a byte is read. Knows listeners and limits; not MQTT."""
 
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
 
 from cext.base.wheel cimport wheel_add

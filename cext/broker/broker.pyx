@@ -7,8 +7,7 @@ Invariant: no module state; two brokers may run in one process. Cost of a turn t
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memset
+from libc.stdlib cimport free, malloc
 
 from cext.base.hash cimport hash_key_init
 from cext.base.slab cimport slab_at, slab_fini, slab_init
@@ -29,9 +28,9 @@ from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
 from cext.net.reactor cimport (
-    CONN_BLOCKED, CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_listen, reactor_turn,
+    CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_turn,
 )
-from cext.session.message cimport Message, message_free, message_unref
+from cext.session.message cimport Message, message_unref
 from cext.session.session cimport (
     SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
 )
@@ -178,6 +177,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
 cdef void goodbye(Broker* b) noexcept nogil:
     """[v5 4.13.1] Wills go out while all are still there, as in Mosquitto; then v5 clients are told why, once."""
     cdef uint32_t i
+    cdef int _
     cdef uint64_t at = 0
     cdef Client* c
     cdef Session* s
@@ -189,7 +189,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
     while s != NULL:
         session_will(b, s)
         s = sessions_next(&b.sessions, s, &at)
-    for i in range(GOODBYE_SLICES):      # wills to very many: as far as a stop within a second allows
+    for _ in range(GOODBYE_SLICES):      # wills to very many: as far as a stop within a second allows
         if b.jobs == NULL or not jobs_run(b):
             break
         reactor_flush(&b.reactor)

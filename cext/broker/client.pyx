@@ -13,9 +13,7 @@ from libc.string cimport strerror, strlen
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
-from cext.broker.broker cimport (
-    AliasIn, Broker, C_ENDED, C_NEW, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT,
-)
+from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_push, log_wanted,
 )
@@ -25,9 +23,9 @@ from cext.codec.frame cimport (
     T_UNSUBACK, T_UNSUBSCRIBE, V5, V311,
 )
 from cext.codec.reason cimport (
-    RC_ADMINISTRATIVE_ACTION, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR,
-    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_SERVER_SHUTTING_DOWN, RC_SESSION_TAKEN_OVER, RC_TOPIC_ALIAS_INVALID,
-    RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_QOS_NOT_SUPPORTED, RC_RETAIN_NOT_SUPPORTED, RC_BANNED,
+    RC_ADMINISTRATIVE_ACTION, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_QUOTA_EXCEEDED,
+    RC_RECEIVE_MAXIMUM_EXCEEDED, RC_SERVER_SHUTTING_DOWN, RC_SESSION_TAKEN_OVER, RC_TOPIC_ALIAS_INVALID,
+    RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_QOS_NOT_SUPPORTED, RC_RETAIN_NOT_SUPPORTED,
 )
 from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_room, conn_wrote
 

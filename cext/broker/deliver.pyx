@@ -8,7 +8,7 @@ Cost of a QoS 0 delivery: the copy of its bytes and some 20 ns.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, malloc
+from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.hash cimport hash_bytes
@@ -351,7 +351,6 @@ cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
 
 cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:
     """A copy of its own for a merged delivery that waits: its identifiers stand at the end of its properties [v5 3.3.4-4]."""
-    cdef PublishHead h
     cdef View props
     cdef uint32_t i, v, size = p.props.n
     cdef Message* m

@@ -7,7 +7,7 @@ What is left waits in the connection's buffer: an unfinished frame for the rest 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 
-from cext.broker.broker cimport Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, client_of
+from cext.broker.broker cimport Broker, C_ENDED, C_NEW, CF_DOOMED, Client, client_of
 from cext.broker.client cimport END_SILENT, address_text, log_line
 from cext.broker.handle_ack cimport handle_ack
 from cext.broker.handle_connect cimport handle_connect
@@ -17,7 +17,7 @@ from cext.broker.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.life cimport client_end
 from cext.broker.log cimport LOG_INFORMATION, LOG_LINE_MAX, log_wanted
 from cext.codec.frame cimport (
-    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_PUBREL, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
+    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
 )
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
 from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume

@@ -1,6 +1,5 @@
 """PUBACK, PUBREC, PUBREL, PUBCOMP [v5 3.4 to 3.7] [v3.1.1 3.4 to 3.7]: the progress of QoS 1 and 2, both ways. See session/queue.pyx for the states."""
 
-from libc.stdint cimport uint8_t, uint16_t
 from libc.stdio cimport snprintf
 
 from cext.broker.broker cimport Broker, Client

@@ -4,13 +4,12 @@ Order of the checks, as in Mosquitto: protocol, listener's versions, client id, 
 limits; then take-over of a connection with the same id, the session, CONNACK, and what the session is still owed.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     REFUSED_CLIENTS, REFUSED_MEMORY, TIMER_SESSION, Will,
@@ -36,9 +35,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
-)
+from cext.session.session cimport EXPIRY_NEVER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/random.h>" nogil:

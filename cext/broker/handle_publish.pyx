@@ -21,7 +21,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_ack, client_id_of, log_line, username_of
 from cext.broker.deliver cimport memory_short, publication_fini, publication_init, publication_of, publication_store
-from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish

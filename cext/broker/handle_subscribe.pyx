@@ -17,13 +17,12 @@ from cext.codec.decode cimport (
     Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next,
 )
 from cext.codec.encode cimport encode_suback, suback_size
-from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5, V311
+from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5
 from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS,
     RC_TOPIC_FILTER_INVALID, RC_UNSPECIFIED,
 )
-from cext.session.session cimport Session
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
 from cext.topic.name cimport Filter, filter_parse, level_count
 from cext.topic.retained cimport retained_count

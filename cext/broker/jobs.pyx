@@ -3,7 +3,7 @@
 
 from libc.stdlib cimport calloc, free
 
-from cext.base.slab cimport SlabItem, slab_at
+from cext.base.slab cimport slab_at
 from cext.broker.broker cimport Broker, Client, JOB_REPLAY, Job
 from cext.net.reactor cimport CONN_PAUSED, conn_resume
 from cext.session.message cimport message_unref

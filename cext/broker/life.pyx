@@ -7,20 +7,19 @@ Invariant: a session has at most one client; whoever ends one goes through clien
 and the timers are dealt with in one place.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
 from cext.base.view cimport View
-from cext.base.wheel cimport Timer, timer_armed, wheel_add, wheel_remove
+from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.acl cimport ACL_WRITE, acl_allows
 from cext.broker.broker cimport (
-    Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job, LINGER_MS,
-    Publication, Will, client_of,
+    Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    LINGER_MS, Publication, Will,
 )
 from cext.broker.client cimport (
-    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_SILENT, END_WITH_WILL, client_disconnect, client_doom, log_ended,
-    log_line, username_of,
+    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line,
 )
 from cext.broker.deliver cimport drop, publication_fini, publication_of, session_clear
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock

@@ -4,7 +4,7 @@ A replay streams: bounded nodes per slice, and it waits while the subscriber's s
 million retained messages and the broker holds only what is in flight. A session that goes offline in the middle gets the rest queued.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, strlen
 

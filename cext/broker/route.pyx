@@ -10,7 +10,6 @@ Cost: one hash and one look-up for the match, then what each delivery costs.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
 
 from cext.broker.broker cimport Broker, Client, JOB_FANOUT, Job, Publication, SUB_IDS_MAX, WORK_SEND
 from cext.broker.deliver cimport deliver, publication_fini, publication_of, publication_store

@@ -10,7 +10,7 @@ events and lists of this turn may still point to it. Cost per turn and active co
 """
 
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
@@ -214,8 +214,8 @@ cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
     cdef sockaddr_storage storage
     cdef unsigned int size
     cdef Address a
-    cdef int i, fd
-    for i in range(ACCEPTS_MAX):
+    cdef int _, fd
+    for _ in range(ACCEPTS_MAX):
         size = sizeof(storage)
         fd = accept4(l.fd, <sockaddr*>&storage, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd < 0:

@@ -17,7 +17,7 @@ Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowle
 the id before them and are never looked up. Cost: O(1); with QoS 0 in between O(log n). Memory: 16 bytes per delivery.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 

@@ -4,7 +4,7 @@ The table is a chained hash with a keyed hash; it doubles incrementally: every a
 that no operation pauses for the whole. One allocation per session, the client id at its end.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
@@ -32,10 +32,10 @@ cdef void sessions_fini(Sessions* t) noexcept nogil:
 
 
 cdef void move_some(Sessions* t) noexcept nogil:
-    cdef int i
+    cdef int _
     cdef Session* s
     cdef Session* following
-    for i in range(MOVE_PER_STEP):
+    for _ in range(MOVE_PER_STEP):
         s = t.old[t.moved]
         t.old[t.moved] = NULL
         while s != NULL:

@@ -11,7 +11,7 @@
 # and allocates nothing once the Match has grown. Add and remove are O(levels).
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcpy, memset
+from libc.string cimport memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.topic.leaf cimport (

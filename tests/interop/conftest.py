@@ -50,5 +50,5 @@ def make(port: int, unique: str, request: pytest.FixtureRequest) -> Iterator[Mak
         return client
 
     yield maker
-    for client in list(made):  # stopping takes it out
-        client.stop()
+    while made:  # stopping takes it out
+        made[-1].stop()
