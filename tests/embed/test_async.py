@@ -39,8 +39,7 @@ def test_iteration_ends_when_the_broker_stops():
             messages = await broker.subscribe("t", qos=1)
 
             async def consume():
-                async for message in messages:
-                    got.append(message.payload)
+                got.extend([message.payload async for message in messages])
 
             task = asyncio.create_task(consume())
             await broker.publish("t", b"1", qos=1)
