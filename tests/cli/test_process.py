@@ -59,7 +59,7 @@ def test_start_lines_of_local_only_mode(start, until):
 
 def test_start_lines_of_a_file(start, until, tmp_path):
     path = tmp_path / "m.conf"
-    path.write_text("persistence true\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
+    path.write_text("persistence true\nuser root\nallow_anonymous true\nlistener 1891\nsocket_domain ipv4\nlistener 1892 ::1\nlistener 0 /tmp/x.sock\n")
     lines = [line.split(": ", 1) for line in until(start("-c", path), "0.1.0 running")]
     assert all(stamp.isdigit() for stamp, _ in lines)
     text = [line for _, line in lines]

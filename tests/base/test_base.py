@@ -1,0 +1,140 @@
+"""Timer wheel against a naive model in simulated time; slab; recycled buffers."""
+
+import random
+
+import pytest
+
+from cext.base.face import BuffersFace, SlabFace, WheelFace
+
+TICK_MS = 16
+FAR_MS = 1 << 30
+
+
+def delay_ms(r: random.Random) -> int:
+    """All levels of the wheel, and their borders."""
+    border = TICK_MS * 64 ** r.randrange(1, 5)
+    return r.choice((0, 1, TICK_MS, r.randrange(2000), border + r.randrange(-40, 40), r.randrange(2 * border)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_wheel_fires_on_time(seed: int) -> None:
+    r = random.Random(seed)
+    start = now = r.randrange(1 << 40)
+    wheel, due = WheelFace(200, start), dict[int, int]()
+    for _ in range(4000):
+        number, action = r.randrange(200), r.random()
+        if action < 0.5:
+            due[number] = now + min(delay_ms(r), FAR_MS - 1)
+            wheel.add(number, due[number])
+        elif action < 0.6:
+            wheel.remove(number)
+            due.pop(number, None)
+        else:
+            timeout = wheel.timeout_ms(now)
+            assert (timeout == -1) == (not due)
+            now += max(timeout, 0) if r.random() < 0.7 else r.choice((1, 50, 5000, 3_000_000))
+            fired, more = wheel.advance(now)
+            assert not more
+            for n in fired:
+                assert due.pop(n) <= now, "early"
+            # the wheel looks at whole ticks: nothing is later than one tick and the rounding up to it
+            assert all(at > now - 2 * TICK_MS for at in due.values()), "late"
+        assert wheel.count() == len(due)
+        assert wheel.armed(number) == (number in due)
+
+
+def test_wheel_is_asked_in_time() -> None:
+    """Advancing exactly when timeout_ms says so is never late."""
+    r = random.Random(1)
+    for _ in range(300):
+        now = r.randrange(1 << 30)
+        wheel = WheelFace(1, now)
+        now += r.randrange(5000)
+        wheel.advance(now)
+        due = now + delay_ms(r)
+        wheel.add(0, due)
+        while not (fired := wheel.advance(now)[0]):
+            step = wheel.timeout_ms(now)
+            assert step >= 0
+            now += max(step, 1)
+        assert fired == [0]
+        assert due <= now <= due + 2 * TICK_MS
+
+
+def test_wheel_in_slices() -> None:
+    wheel = WheelFace(1000, 0)
+    for n in range(1000):
+        wheel.add(n, 100)
+    seen: list[int] = []
+    for _ in range(10):
+        fired, more = wheel.advance(200, 100)
+        assert len(fired) == 100
+        seen += fired
+        assert more == (len(seen) < 1000) or not more
+    assert sorted(seen) == list(range(1000))
+    assert wheel.advance(300) == ([], False)
+
+
+def test_wheel_in_slices_at_a_border() -> None:
+    """The slot that is looked at again is one that a cascade has filled."""
+    wheel = WheelFace(50, 0)
+    for n in range(50):
+        wheel.add(n, 64 * TICK_MS)
+    seen: list[int] = []
+    while wheel.count():
+        seen += wheel.advance(64 * TICK_MS + TICK_MS, 7)[0]
+    assert sorted(seen) == list(range(50))
+
+
+def test_wheel_far_timers_fire_early() -> None:
+    """Their owner looks at its own due time and adds again."""
+    wheel = WheelFace(1, 0)
+    wheel.add(0, 10 * FAR_MS)
+    assert wheel.advance(FAR_MS - 1000)[0] == []
+    assert wheel.advance(FAR_MS + 1000)[0] == [0]
+
+
+def test_wheel_adds_while_it_fires() -> None:
+    wheel = WheelFace(3, 0)
+    wheel.on_fire = {0: [(1, 0), (2, 5000)]}
+    wheel.add(0, 10)
+    assert wheel.advance(100)[0] == [0, 1]  # what is due at once comes with the next tick, which is due, too
+    assert wheel.advance(6000)[0] == [2]
+
+
+def test_slab_handles() -> None:
+    slab, r = SlabFace(40, 8), random.Random(3)
+    taken: dict[int, int] = {}
+    seen: set[tuple[int, int]] = set()
+    for _ in range(2000):
+        if taken and r.random() < 0.48:
+            index = r.choice(list(taken))
+            slab.give(index)
+            assert slab.generation(index) is None
+            del taken[index]
+        else:
+            index, generation = slab.take()
+            assert index not in taken
+            assert (index, generation) not in seen, "a handle came twice"
+            seen.add((index, generation))
+            taken[index] = generation
+        assert slab.counts()[0] == len(taken)
+        assert sum(slab.counts()) % 8 == 0
+    assert all(slab.generation(index) == generation for index, generation in taken.items())
+    assert slab.generation(10**6) is None
+
+
+def test_buffers_are_recycled_within_their_bound() -> None:
+    buffers = BuffersFace(64 * 1024)
+    first, cap = buffers.take(5000)
+    assert cap == 8192
+    buffers.give(first)
+    assert buffers.counts() == (0, 8192)
+    assert buffers.take(8192)[0] == first
+    many = [buffers.take(n)[0] for n in (1, 2048, 2049, 30_000, 1 << 20, 5 << 20)]
+    assert buffers.counts()[0] == 8192 + 2048 + 2048 + 4096 + 32768 + (1 << 20) + (5 << 20)
+    for p in many:
+        buffers.give(p)
+    used, idle = buffers.counts()
+    assert used == 8192
+    assert 0 < idle <= 64 * 1024

@@ -1,0 +1,146 @@
+"""The queue against a naive model; the inbox against a set; the table of sessions against a dictionary."""
+
+import random
+
+import pytest
+
+from cext.session.face import InboxFace, QueueFace, SessionsFace, big_message
+
+WINDOW = 5
+
+
+class Model:
+    """A list of what is owed, in order: [number, qos, pid, state]."""
+
+    def __init__(self, last_pid: int) -> None:
+        self.owed: list[list[int | str]] = []
+        self.last_pid, self.sent = last_pid, 0
+
+    def push(self, number: int, qos: int) -> None:
+        if qos:
+            self.last_pid = self.last_pid % 65535 + 1
+        self.owed.append([number, qos, self.last_pid, "waiting"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_queue_against_the_model(seed: int) -> None:
+    r = random.Random(seed)
+    start = r.choice((0, 65530, 40000))
+    queue, model, number = QueueFace(start), Model(start), 0
+    delivered: list[int] = []
+    for _ in range(5000):
+        action = r.random()
+        if action < 0.4:
+            qos = r.choice((0, 1, 1, 2, 2))
+            model.push(number, qos)
+            assert queue.push(number, qos) == model.last_pid
+            number += 1
+        elif action < 0.7 and sum(o[3] in ("sent", "released") for o in model.owed[:model.sent]) < WINDOW:
+            expected = None
+            while model.sent < len(model.owed) and expected is None:
+                owed = model.owed[model.sent]
+                model.sent += 1
+                if owed[3] == "done":
+                    continue
+                if owed[3] == "released":
+                    expected = ("pubrel", owed[2])
+                else:
+                    expected = ("again" if owed[3] == "sent" else "publish", owed[0], owed[1], owed[2] if owed[1] else 0)
+                    if owed[3] == "waiting":
+                        delivered.append(int(owed[0]))
+                    owed[3] = "sent" if owed[1] else "done"
+            assert queue.send_next() == expected
+        elif action < 0.97:
+            candidates = [o for o in model.owed[:model.sent] if o[3] in ("sent", "released")]
+            if candidates and r.random() < 0.9:
+                owed = r.choice(candidates)  # acknowledgements come in any order
+                assert queue.state(int(owed[2])) == owed[3]
+                if owed[1] == 2 and owed[3] == "sent":
+                    queue.release(int(owed[2]))
+                    owed[3] = "released"
+                else:
+                    queue.done(int(owed[2]))
+                    owed[3] = "done"
+            else:
+                pid = r.randrange(65536)
+                if all(o[2] != pid for o in candidates):
+                    assert queue.state(pid) is None
+        else:
+            queue.rewind()
+            model.sent = 0
+        while model.owed and model.owed[0][3] == "done" and model.sent:
+            model.owed.pop(0)
+            model.sent -= 1
+        live = [o for o in model.owed if o[3] != "done"]
+        held = [o for o in live if o[3] != "released"]
+        counts = queue.counts()
+        assert counts[2] == len(live)
+        assert counts[5] == len(held)
+        assert counts[3] + counts[4] == sum(1 + len(str(o[0])) for o in held)
+    assert delivered == sorted(delivered), "first deliveries come in order"
+
+
+def test_queue_ids_are_unique_in_flight() -> None:
+    queue = QueueFace(65000)
+    for n in range(2000):
+        queue.push(n, 1)
+    sent = [queue.send_next() for _ in range(2000)]
+    ids = [s[3] for s in sent if s is not None and len(s) == 4]
+    assert len(set(ids)) == 2000
+    assert 0 not in ids
+    for pid in random.Random(1).sample(ids, 2000):
+        queue.done(pid)
+    assert queue.counts() == (0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inbox(seed: int) -> None:
+    r, inbox, model = random.Random(seed), InboxFace(), set[int]()
+    few = [r.randrange(1, 65536) & ~127 | 1 for _ in range(300)]  # the same low bits: one chain
+    for _ in range(6000):
+        pid = r.choice(few) if r.random() < 0.5 else r.randrange(1, 65536)
+        if pid in model:
+            assert inbox.has(pid)
+            inbox.remove(pid)
+            model.remove(pid)
+        else:
+            assert not inbox.has(pid)
+            inbox.add(pid)
+            model.add(pid)
+        assert inbox.count() == len(model)
+    for pid in sorted(model):
+        inbox.remove(pid)
+    assert inbox.count() == 0
+
+
+def test_inbox_holds_every_id() -> None:
+    inbox = InboxFace()
+    for pid in range(1, 65536):
+        inbox.add(pid)
+    assert inbox.count() == 65535
+    assert all(inbox.has(pid) for pid in range(1, 65536))
+
+
+def test_session_table_grows_and_walks() -> None:
+    table, r, model = SessionsFace(), random.Random(5), set[bytes]()
+    for n in range(6000):
+        client_id = b"client-%d" % n
+        table.add(client_id)
+        model.add(client_id)
+        if r.random() < 0.3:
+            gone = r.choice(sorted(model)[:50])
+            table.remove(gone)
+            model.remove(gone)
+            assert not table.has(gone)
+        if n % 500 == 0:
+            assert sorted(table.walk()) == sorted(model)
+    assert all(table.has(client_id) for client_id in model)
+    assert table.count() == len(model)
+
+
+def test_big_message_keeps_its_buffer() -> None:
+    payload = bytes(range(256)) * 200
+    back, during, after = big_message(payload)
+    assert back == payload
+    assert during >= len(payload)
+    assert after == 0
