@@ -41,7 +41,8 @@ cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noe
     if b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections:
         refuse(b, fd, a, REFUSED_GLOBAL, "global_max_connections exceeded")
         return
-    if memory_short(b):
+    # who resumes a session must get in, or its queue would never be taken: connections have a reserve
+    if memory_short(b, b.settings.memory_limit // 8):
         refuse(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
         return
     c = client_take(b)

@@ -1,5 +1,5 @@
 # From a publication to a session's socket or queue.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.session.message cimport Message
 from cext.session.queue cimport Delivery
@@ -24,4 +24,5 @@ cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
 # All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
 cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
 cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
-cdef bint memory_short(Broker* b) noexcept nogil
+# Is what is held over memory_limit and the reserve (bytes)?
+cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil

@@ -65,18 +65,19 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
         p.message = NULL
 
 
-cdef bint memory_short(Broker* b) noexcept nogil:
+cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
     cdef IndexStats index
     if not b.settings.memory_limit:
         return 0
     index_stats(b.index, &index)
-    return b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes + retained_bytes(b.retained) > b.settings.memory_limit
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes + retained_bytes(b.retained)
+            > b.settings.memory_limit + reserve)
 
 
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     if p.message != NULL:
         return p.message
-    if memory_short(b):
+    if memory_short(b, 0):
         return NULL
     cdef Message* m
     if p.steal != NULL:
@@ -294,7 +295,7 @@ cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain,
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                   uint32_t n_sub_ids) noexcept nogil:
     cdef Client* c = <Client*>s.client
-    cdef int wrote
+    cdef int wrote, why
     if b.acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
         drop(b, s, DROP_ACL_READ)
         return
@@ -309,8 +310,9 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
         return
     if c.conn.flags & (CONN_BLOCKED | CONN_CLOSED | CONN_CLOSING) or c.conn.out_bytes > FLUSH_EARLY_BYTES:
-        if not qos0_fits(b, c, p):
-            drop(b, s, DROP_QOS0_BLOCKED if c.conn.out_bytes < b.settings.max_output_bytes else DROP_OUTPUT_BYTES)
+        why = qos0_crowded(b, c, p)
+        if why >= 0:
+            drop(b, s, why)
             return
     wrote = write_publish(b, c, p, 0, retain, 0, 0, sub_ids, n_sub_ids)
     if wrote == TOO_LARGE:
@@ -321,16 +323,18 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         s.flags &= ~<uint32_t>SESSION_DROPPING
 
 
-cdef bint qos0_fits(Broker* b, Client* c, Publication* p) noexcept nogil:
-    """QoS 0 has no queue but the socket's: while that is full, max_queued_messages packets may wait, as in Mosquitto."""
+cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
+    """QoS 0 has no queue but the socket's: while that is full, max_queued_messages packets may wait, as in Mosquitto. Why it does not
+    fit; -1: it does."""
     if not c.conn.flags & CONN_BLOCKED:
         conn_flush(&b.reactor, &c.conn)
     if c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
-        return 0
+        return DROP_QOS0_BLOCKED
     if <uint64_t>c.conn.out_bytes + p.payload.n > b.settings.max_output_bytes and c.conn.out_bytes:
-        return 0
-    return not (c.conn.flags & CONN_BLOCKED and b.settings.max_queued_messages
-                and c.out_packets >= b.settings.max_queued_messages)
+        return DROP_OUTPUT_BYTES
+    if c.conn.flags & CONN_BLOCKED and b.settings.max_queued_messages and c.out_packets >= b.settings.max_queued_messages:
+        return DROP_QOS0_BLOCKED
+    return -1
 
 
 cdef bint may_read(Broker* b, Session* s, View topic) noexcept nogil:

@@ -92,8 +92,9 @@ cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
             address_text(&c.conn.address, where, sizeof(where))
             log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid protocol version %d in CONNECT from %s.",
                                                   <int>p.version, where))
-        c.version = V311         # what any client understands [v3.1.1 3.1.2-2]
-        return refuse(b, c, 0, CONNACK3_PROTOCOL_VERSION)
+        # a level of 3.x under the wrong name is told in 3.x; one that we do not know, in the latest [v3.1.1 3.1.2-2] [v5 3.1.2-2]
+        c.version = V311 if V31 <= p.version <= V5 else V5
+        return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
     if rc:
         c.version = V5 if p.version == V5 else V311
         log_refusal(b, c, "malformed CONNECT" if rc == RC_MALFORMED else "protocol error in CONNECT")
@@ -205,7 +206,7 @@ cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
         b.stats.refused[REFUSED_CLIENTS] += 1
         log_refusal(b, c, "global_max_clients exceeded")
         return refuse(b, c, RC_SERVER_BUSY, 0) if c.version == V5 else END_SILENT
-    if memory_short(b):
+    if existing == NULL and memory_short(b, 0):
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")
         return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)

@@ -286,7 +286,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED
-    if memory_short(b):
+    if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS

@@ -84,7 +84,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
         return 0
-    added = -1 if memory_short(b) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    added = -1 if memory_short(b, 0) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
         code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED

@@ -8,7 +8,7 @@ from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.view cimport View
 from cext.session.message cimport Message, Messages, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Inbox, Queue, inbox_add, inbox_find, inbox_fini, inbox_remove, queue_at,
+    D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, inbox_add, inbox_find, inbox_fini, inbox_remove, queue_at,
     queue_done, queue_find, queue_fini, queue_push, queue_rewind,
 )
 from cext.session.session cimport (
