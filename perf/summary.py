@@ -2,8 +2,9 @@
 
     python perf/summary.py build/bench.jsonl
 
-Each cell: CPU per message as a multiple of the relay's in the same run (medians over the repetitions), in brackets the microseconds;
-last column: what mosq promises, and whether it was kept. Exit status 1 when it was not, or when a message was lost, doubled or reordered.
+Each cell: CPU per message as a multiple of the relay's in the same run (medians over the repetitions), in brackets the
+microseconds; last column: what mosq promises, and whether it was kept. Exit status 1 when it was not, or when a message
+was lost, doubled or reordered.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def main(path: str) -> int:
             best = {b: min(r["p99_us"] for r in of[b]) for b in of if of[b]}
             good = best["mosq"] <= P99_RATIO_MAX * best["relay"]
             kept &= good
-            print(f"| best p99 of it, us | {best['relay']:.0f} | " + " | ".join(f"{best[b]:.0f}" for b in brokers if b in best)
+            print(f"| best p99 of it, us | {best['relay']:.0f} | "
+                  + " | ".join(f"{best[b]:.0f}" for b in brokers if b in best)
                   + f" | {P99_RATIO_MAX} x relay {'kept' if good else 'NOT KEPT'} |")
         if key == "connect":
             size = {b: statistics.median(r["bytes_per_conn"] for r in of[b]) for b in of if of[b]}
