@@ -10,14 +10,14 @@ cdef enum:
 ctypedef struct Timer:
     Timer* prev                 # NULL: not in the wheel
     Timer* next
-    uint32_t due_tick
+    uint32_t due_tick           # low half: never further away than WHEEL_FAR_MS
     uint32_t kind               # the owner's: what to do when it fires
 
 ctypedef void (*timer_fn)(void* ctx, Timer* t) noexcept nogil
 
 ctypedef struct Wheel:
     uint64_t start_ms
-    uint32_t tick               # all timers up to this tick have fired
+    uint64_t tick               # all timers up to this tick have fired
     uint32_t count
     uint64_t busy[5]            # LEVELS: bit i set: slot i may hold a timer
     Timer slots[5][64]          # list heads

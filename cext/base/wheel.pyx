@@ -5,7 +5,7 @@ slot border of a higher level, that slot's timers move down (a cascade). Invaria
 Cost: add and remove O(1); each timer moves at most LEVELS times in its life.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 cdef extern from * nogil:
@@ -22,7 +22,7 @@ cdef void wheel_init(Wheel* w, uint64_t now_ms) noexcept nogil:
 
 
 cdef void place(Wheel* w, Timer* t) noexcept nogil:
-    cdef uint32_t distance = t.due_tick - w.tick
+    cdef uint32_t distance = t.due_tick - <uint32_t>w.tick
     cdef int level = 0
     while level < LEVELS - 1 and distance >= <uint32_t>1 << (6 * (level + 1)):
         level += 1
@@ -45,13 +45,13 @@ cdef inline void unlink(Timer* t) noexcept nogil:
 cdef void wheel_add(Wheel* w, Timer* t, uint64_t due_ms) noexcept nogil:
     if t.prev != NULL:
         wheel_remove(w, t)
-    cdef uint64_t base_ms = w.start_ms + (<uint64_t>w.tick << TICK_SHIFT)
+    cdef uint64_t base_ms = w.start_ms + (w.tick << TICK_SHIFT)
     cdef uint64_t delay_ms = due_ms - base_ms if due_ms > base_ms else 0
     if delay_ms > WHEEL_FAR_MS:
         delay_ms = WHEEL_FAR_MS
     # rounded up: never early (but for WHEEL_FAR_MS); at least one tick ahead, as the present one has been fired
     cdef uint32_t ticks = <uint32_t>((delay_ms + (1 << TICK_SHIFT) - 1) >> TICK_SHIFT)
-    t.due_tick = w.tick + (ticks if ticks else 1)
+    t.due_tick = <uint32_t>w.tick + (ticks if ticks else 1)
     place(w, t)
     w.count += 1
 
@@ -64,7 +64,7 @@ cdef void wheel_remove(Wheel* w, Timer* t) noexcept nogil:
 
 
 cdef void cascade(Wheel* w, int level) noexcept nogil:
-    cdef uint32_t slot = (w.tick >> (6 * level)) & 63
+    cdef uint32_t slot = <uint32_t>(w.tick >> (6 * level)) & 63
     cdef Timer* head = &w.slots[level][slot]
     cdef Timer* t = head.next
     cdef Timer* following
@@ -79,15 +79,15 @@ cdef void cascade(Wheel* w, int level) noexcept nogil:
 
 
 cdef bint wheel_advance(Wheel* w, uint64_t now_ms, uint32_t max, timer_fn fire, void* ctx) noexcept nogil:
-    cdef uint32_t target = <uint32_t>((now_ms - w.start_ms) >> TICK_SHIFT)
+    cdef uint64_t target = (now_ms - w.start_ms) >> TICK_SHIFT
     cdef uint32_t slot
     cdef Timer* head
     cdef Timer* t
-    while <int32_t>(target - w.tick) > 0:
+    while target > w.tick:
         if w.count == 0:
             w.tick = target
             break
-        slot = (w.tick + 1) & 63
+        slot = <uint32_t>(w.tick + 1) & 63
         head = &w.slots[0][slot]
         if slot == 0:
             w.tick += 1          # a border: what is due in the next 64 ticks moves down first
@@ -111,10 +111,10 @@ cdef int wheel_timeout_ms(Wheel* w, uint64_t now_ms) noexcept nogil:
     if w.count == 0:
         return -1
     # the nearest busy slot of level 0 in this round, else the border where others come down
-    cdef uint32_t slot = w.tick & 63
+    cdef uint32_t slot = <uint32_t>w.tick & 63
     cdef uint64_t ahead = w.busy[0] >> slot >> 1 if slot < 63 else 0
     cdef uint32_t ticks = <uint32_t>__builtin_ctzll(ahead) + 1 if ahead else next_border(w)
-    cdef uint64_t due_ms = w.start_ms + (<uint64_t>(w.tick + ticks) << TICK_SHIFT)
+    cdef uint64_t due_ms = w.start_ms + ((w.tick + ticks) << TICK_SHIFT)
     if due_ms <= now_ms:
         return 0
     return <int>(due_ms - now_ms) if due_ms - now_ms < 1 << 30 else 1 << 30
@@ -122,10 +122,10 @@ cdef int wheel_timeout_ms(Wheel* w, uint64_t now_ms) noexcept nogil:
 
 cdef uint32_t next_border(Wheel* w) noexcept nogil:
     """Ticks to the next border of level 1 at which something may happen: conservative, never late."""
-    cdef uint32_t to_border = 64 - (w.tick & 63)
+    cdef uint32_t to_border = 64 - <uint32_t>(w.tick & 63)
     if w.busy[0] != 0:
         return to_border         # a slot of level 0 in the next round
-    cdef uint32_t slot = (w.tick >> 6) & 63
+    cdef uint32_t slot = <uint32_t>(w.tick >> 6) & 63
     cdef uint64_t ahead = w.busy[1] >> slot >> 1 if slot < 63 else 0
     if ahead:
         return to_border + 64 * <uint32_t>__builtin_ctzll(ahead)

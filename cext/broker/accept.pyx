@@ -53,7 +53,7 @@ cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noe
         return
     c.door = door
     door.n_connections += 1
-    c.last_rx_ms = b.reactor.now_ms
+    c.conn.rx_ms = b.reactor.now_ms
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
         address_text(a, where, sizeof(where))
@@ -78,7 +78,7 @@ cdef int client_adopt(Broker* b, int fd) noexcept nogil:
     c.door = &b.doors[b.n_doors]         # the last one has no listener
     c.door.n_connections += 1
     c.flags |= CF_TRUSTED
-    c.last_rx_ms = b.reactor.now_ms
+    c.conn.rx_ms = b.reactor.now_ms
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     return 0
 

@@ -30,5 +30,7 @@ cdef Acl* acl_new(const View* users, const View* filters, const uint8_t* kinds, 
 cdef void acl_free(Acl* a) noexcept nogil
 # May this client read (ACL_READ) or write (ACL_WRITE) the topic? username.p NULL: anonymous.
 cdef bint acl_allows(Acl* a, View username, View client_id, View topic, uint8_t access) noexcept nogil
+# Topics that no client may write, by PUBLISH or will: `$SYS` but for the state of bridges, `$share`, `$CONTROL`.
+cdef bint topic_reserved(View topic) noexcept nogil
 # Could any topic that the filter matches ever be read? (acl_refuse_subscribe)
 cdef bint acl_may_subscribe(Acl* a, View username, View client_id, View filter) noexcept nogil

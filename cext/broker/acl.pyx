@@ -259,3 +259,18 @@ cdef bint acl_may_subscribe(Acl* a, View username, View client_id, View filter) 
     if chain_may_read(a, own_chain(a, username), username, client_id, filter, &denied):
         return 1
     return not denied and chain_may_read(a, a.patterns, username, client_id, filter, &denied)
+
+
+cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
+    return topic.n >= n and memcmp(topic.p, prefix, n) == 0
+
+
+cdef bint topic_reserved(View topic) noexcept nogil:
+    cdef View bridges
+    if topic.n == 0 or topic.p[0] != c'$':
+        return 0
+    if starts(topic, "$SYS", 4):
+        bridges.p = <const uint8_t*>b"$SYS/broker/connection/+/state"
+        bridges.n = 30
+        return not filter_matches(bridges, topic)
+    return starts(topic, "$share", 6) or starts(topic, "$CONTROL/", 9)

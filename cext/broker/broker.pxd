@@ -21,6 +21,7 @@ cdef enum:
     DROP_SLICE = 1000                   # subscriptions of an ended session removed per slice
     TIMERS_PER_TURN = 2000
     REPLAY_WAITING_MAX = 100            # a retained replay waits while so many deliveries wait
+    REPLAY_BYTES_MAX = 1024 * 1024      # of filters whose retained messages a session still waits for
     WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends
     LINGER_MS = 2000                    # for the peer to read our last words
     SUB_IDS_MAX = 64                    # identifiers on one merged copy
@@ -139,7 +140,6 @@ ctypedef struct Client:
     Session* session                    # NULL until CONNECT is accepted
     Door* door                          # NULL: adopted
     Timer timer                         # first CONNECT, keepalive, linger
-    uint64_t last_rx_ms
     Will* will
     AliasIn* aliases_in                 # door.alias_max_in entries, once one was used
     AliasOut* aliases_out
@@ -187,9 +187,9 @@ cdef enum:
 ctypedef struct Job:
     Job* next
     uint8_t kind
-    uint8_t blocked                     # waits for output to drain or for acknowledgements
-    uint8_t options                     # replay: of the subscription
-    uint8_t cancelled
+    uint8_t blocked                     # replay: waits for output to drain or for acknowledgements; not in the list meanwhile
+    uint8_t options                     # replay: of the subscription whose cursor is open
+    uint8_t open                        # replay: a cursor is open
     uint32_t sub_id
     uint32_t owner_index                # the client that waits for it: slab handle
     uint32_t owner_generation
@@ -202,6 +202,10 @@ ctypedef struct Job:
     uint32_t list
     uint32_t position
     RetainedCursor cursor
+    uint8_t* todo                       # replay: filters still to come, see retain.pyx
+    uint32_t todo_at
+    uint32_t todo_n
+    uint32_t todo_cap
 
 ctypedef struct Stats:
     uint64_t messages_in                # packets of any kind

@@ -14,7 +14,7 @@ from cext.base.slab cimport slab_at, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.acl cimport acl_free
-from cext.broker.client cimport END_ERRNO, END_LOST, client_doom, client_give
+from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.jobs cimport job_free, jobs_unblock
@@ -110,34 +110,28 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
 
 
 cdef bint jobs_run(Broker* b) noexcept nogil:
-    """One slice of each that was there; 1: some could go on at once. The list stays whole meanwhile: a slice may add jobs to its end,
-    and what drains during a slice looks in it for jobs to unblock."""
+    """One slice of each that was there; 1: there are some left. The list stays whole meanwhile: a slice may add jobs to its end. A blocked
+    replay leaves it, held by its session, until jobs_unblock adds it again."""
     cdef Job* last = b.jobs_tail
     cdef Job* before = NULL
     cdef Job** at = &b.jobs
     cdef Job* j
     cdef bint was_last = 0
+    cdef bint done
     while not was_last and at[0] != NULL:
         j = at[0]
         was_last = j == last
-        if j.blocked or not job_slice(b, j):
+        done = job_slice(b, j)
+        if not done and not j.blocked:
             before = j
             at = &j.next
             continue
         at[0] = j.next
         if b.jobs_tail == j:
             b.jobs_tail = before
-        job_end(b, j)
-    return jobs_runnable(b)
-
-
-cdef bint jobs_runnable(Broker* b) noexcept nogil:
-    cdef Job* j = b.jobs
-    while j != NULL:
-        if not j.blocked:
-            return 1
-        j = j.next
-    return 0
+        if done:
+            job_end(b, j)
+    return b.jobs != NULL
 
 
 # ---------------------------------------------------------------- the loop
@@ -162,7 +156,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         if b.log.unread:
             b.log.unread = 0
             c_write(event_fd, &one, 8)
-        more |= b.doomed != NULL or (b.jobs != NULL and jobs_runnable(b))
+        more |= b.doomed != NULL or b.jobs != NULL
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
         if b.scratch_cap > SCRATCH_KEEP_BYTES:
             free(b.scratch)
@@ -235,25 +229,37 @@ cdef int broker_init(Broker* b) noexcept nogil:
 
 
 cdef void retained_value_free(void* p) noexcept nogil:
-    free((<RetainedItem*>p).message)     # the broker ends: whatever else held it is gone
+    cdef Message* m = (<RetainedItem*>p).message
+    if m.big:
+        free(m.backing)
+    free(m)                      # the broker ends: whatever else held it is gone
     retained_item_free(p)
 
 
 cdef void sessions_clear(Broker* b) noexcept nogil:
     cdef uint64_t at = 0
+    cdef Session* following
+    cdef Job* j
     cdef Session* s = sessions_first(&b.sessions, &at)
     while s != NULL:
+        following = sessions_next(&b.sessions, s, &at)
         sessions_remove(&b.sessions, s)
+        if s.replay != NULL:
+            j = <Job*>s.replay
+            replay_end(b, j)
+            job_free(b, j)
         session_clear(b, s, -1)
         if s.will != NULL:
             message_unref(&b.messages, &b.reactor.buffers, s.will)
         while index_remove_some(b.index, &s.owner, 1000):
             pass
         session_free(s)
-        s = sessions_first(&b.sessions, &at)
+        s = following
 
 
 cdef void broker_fini(Broker* b) noexcept nogil:
+    cdef uint32_t i
+    cdef Client* c
     cdef Job* j
     cdef Session* s
     while b.jobs != NULL:
@@ -279,5 +285,9 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     log_fini(&b.log)
     free(b.shape_bytes)
     free(b.scratch)
+    for i in range(b.clients.n_blocks * b.clients.block_items):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            aliases_free(c)
     slab_fini(&b.clients)
     reactor_fini(&b.reactor)

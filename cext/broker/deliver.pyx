@@ -235,8 +235,6 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     if c.aliases_out != NULL:
         alias_apply(b, c, &h)
         size = publish_head_size(&h, &remaining)
-        if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
-            return TOO_LARGE
     out = client_room(b, c, size if lend else size + p.payload.n)
     if out == NULL:
         return NO_ROOM
@@ -257,6 +255,12 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     return WROTE
 
 
+cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
+    cdef uint32_t remaining
+    cdef uint32_t size = publish_head_size(h, &remaining)
+    return size != 0 and (c.packet_max == 0 or <uint64_t>size + h.payload_len <= c.packet_max)
+
+
 cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
     """[v5 3.3.2.3.4] The first topics get an alias each until all are used, and keep it for the connection."""
     cdef AliasOut* a = c.aliases_out
@@ -272,6 +276,11 @@ cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
         slot = &a.slots[i]
     if a.n == a.max or h.topic.n == 0:
         return
+    h.alias = 1                  # whatever it will be: does the packet that introduces it fit?
+    if not fits(c, h):
+        h.alias = 0              # then it goes out without one: an alias must not be learned from what is not sent
+        return
+    h.alias = 0
     slot.topic = <uint8_t*>malloc(h.topic.n)
     if slot.topic == NULL:
         return
@@ -296,6 +305,7 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
                   uint32_t n_sub_ids) noexcept nogil:
     cdef Client* c = <Client*>s.client
     cdef int wrote, why
+    b.work += 1                  # also for what is dropped
     if b.acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
         drop(b, s, DROP_ACL_READ)
         return

@@ -70,7 +70,6 @@ cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexc
     cdef int rc
     cdef size_t used = 0
     cdef uint64_t limit = b.work + b.settings.turn_budget
-    c.last_rx_ms = b.reactor.now_ms
     conn.in_need = 0
     while used < n:
         if conn.flags & CONN_PAUSED:

@@ -305,6 +305,7 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
             return NULL
         s.timer.kind = TIMER_SESSION
         sessions_add(&b.sessions, s)
+    s.flags &= ~<uint32_t>SESSION_TRUSTED
     if c.flags & CF_TRUSTED:
         s.flags |= SESSION_TRUSTED
     return s
@@ -320,6 +321,10 @@ cdef int username_keep(Session* s, Connect* p) noexcept nogil:
         memcpy(s.username, p.username.p, p.username.n)
         s.username[p.username.n] = 0
     return 0
+
+
+cdef bint props_has_expiry(Connect* p) noexcept nogil:
+    return p.version == V5 and props_has(&p.props, P_SESSION_EXPIRY)
 
 
 cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
@@ -373,6 +378,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     session_attach(b, s, c)
     s.expiry_s = expiry_of(b, &p)
+    if props_has_expiry(&p) and s.expiry_s < p.props.session_expiry:
+        k.has_session_expiry = 1         # [v5 3.2.2.3.2] less than was asked for
+        k.session_expiry = s.expiry_s
     wishes(b, c, &p)
     c.state = C_CONNECTED
     client_watch(b, c)

@@ -13,8 +13,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.buffer cimport buffer_give
-from cext.base.view cimport View
-from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.acl cimport ACL_WRITE, acl_allows, topic_reserved
 from cext.broker.broker cimport (
     AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
     Publication,
@@ -25,7 +24,7 @@ from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
     P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
@@ -36,7 +35,7 @@ from cext.codec.reason cimport (
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
-from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
+from cext.topic.name cimport LEVELS_MAX, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
@@ -226,6 +225,14 @@ cdef uint8_t* scratch(Broker* b, uint32_t n) noexcept nogil:
     return b.scratch
 
 
+cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
+    """Are its lengths written in the fewest bytes? Else subscribers must not get it as it stands [v5 1.5.5-1]."""
+    cdef const uint8_t* block = p.topic.p + p.topic.n + (2 if p.qos else 0)
+    if f.total_len - f.body_len - 1 != varint_size(f.body_len):
+        return 0
+    return c.version != V5 or <uint32_t>(p.props.raw.p - block) == varint_size(p.props.raw.n)
+
+
 cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
     """-1: no memory."""
     cdef bint as_it_is = 1
@@ -260,7 +267,7 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
             memcpy(bytes + size + mount, p.topic.p, p.topic.n)
             out.topic.p = bytes + size
             out.topic.n = mount + p.topic.n
-    elif out.shaped:
+    elif out.shaped and canonical(c, f, p):
         out.frame.p = f.start
         out.frame.n = f.total_len
         out.frame_version = c.version
@@ -278,7 +285,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         return RC_PACKET_TOO_LARGE
     if c.flags & CF_TRUSTED:
         return RC_SUCCESS
-    if out.topic.p[0] == c'$' and not may_publish_dollar(out.topic):
+    if topic_reserved(out.topic):
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED
@@ -290,20 +297,6 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
-
-
-cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
-    return topic.n >= n and memcmp(topic.p, prefix, n) == 0
-
-
-cdef bint may_publish_dollar(View topic) noexcept nogil:
-    """`$SYS` is the broker's own, but for the state of bridges; `$share` is no topic; `$CONTROL` has no owner yet."""
-    cdef View bridges
-    bridges.p = <const uint8_t*>b"$SYS/broker/connection/+/state"
-    bridges.n = 30
-    if starts(topic, "$SYS", 4):
-        return filter_matches(bridges, topic)
-    return not starts(topic, "$share", 6) and not starts(topic, "$CONTROL/", 9)
 
 
 cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:

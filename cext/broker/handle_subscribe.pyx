@@ -12,7 +12,7 @@ from cext.broker.broker cimport Broker, CF_BRIDGE, CF_TRUSTED, Client
 from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet, username_of
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
-from cext.broker.retain cimport replay_begin, replay_cancel
+from cext.broker.retain cimport replay_begin, replay_has_room
 from cext.codec.decode cimport (
     Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next,
 )
@@ -84,7 +84,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
         return 0
-    added = -1 if memory_short(b, 0) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    added = -1 if memory_short(b, 0) or not replay_has_room(c.session, f.filter.n) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
         code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
@@ -148,7 +148,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     n = 0
     while rc == 0 and subscribe_next(&s, &item):
         if codes[n] < 0x80 and codes[n] & REPLAY and retained_count(b.retained):
-            replay(b, c, &item, sub_id)
+            replay(b, c, &item)
         n += 1
     if codes != few:
         free(codes)
@@ -176,11 +176,11 @@ cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, 
     return 0
 
 
-cdef void replay(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id) noexcept nogil:
+cdef void replay(Broker* b, Client* c, SubscribeItem* item) noexcept nogil:
     cdef Filter f
     cdef uint8_t* owned
     if parse_mounted(c, item.filter, &f, &owned) == 0:
-        replay_begin(b, c.session, &f, options_of(c, item.options), sub_id)
+        replay_begin(b, c.session, &f)
     free(owned)
 
 
@@ -207,7 +207,6 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             rc = bad_filter(b, c)
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
-            replay_cancel(b, c.session, parsed.filter)
         else:
             codes[n] = RC_NO_SUBSCRIPTION_EXISTED
         free(owned)

@@ -4,7 +4,7 @@
 from libc.stdlib cimport calloc, free
 
 from cext.base.slab cimport slab_at
-from cext.broker.broker cimport Broker, Client, JOB_REPLAY, Job
+from cext.broker.broker cimport Broker, Client, Job
 from cext.net.reactor cimport CONN_PAUSED, conn_resume
 from cext.session.message cimport message_unref
 from cext.session.session cimport Session
@@ -56,10 +56,7 @@ cdef void job_free(Broker* b, Job* j) noexcept nogil:
 
 
 cdef void jobs_unblock(Broker* b, Session* s) noexcept nogil:
-    cdef Job* j = b.jobs
-    if s.jobs == 0:
-        return
-    while j != NULL:
-        if j.kind == JOB_REPLAY and j.session == s:
-            j.blocked = 0
-        j = j.next
+    cdef Job* j = <Job*>s.replay
+    if j != NULL and j.blocked:
+        j.blocked = 0
+        job_add(b, j)

@@ -13,7 +13,7 @@ from libc.stdlib cimport free
 
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.acl cimport ACL_WRITE, acl_allows, topic_reserved
 from cext.broker.broker cimport (
     Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
     LINGER_MS, Publication, Will,
@@ -27,7 +27,7 @@ from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
-from cext.net.reactor cimport CONN_CLOSED, conn_close, conn_finish
+from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, conn_close, conn_finish
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
@@ -55,7 +55,8 @@ cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     if s.username != NULL:
         while s.username[user.n]:
             user.n += 1
-    if b.acl != NULL and not s.flags & SESSION_TRUSTED and not acl_allows(b.acl, user, id, m.topic, ACL_WRITE):
+    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or (
+            b.acl != NULL and not acl_allows(b.acl, user, id, m.topic, ACL_WRITE))):
         drop(b, NULL, DROP_ACL_WRITE)
         return
     publication_of(&p, m)
@@ -171,7 +172,7 @@ cdef void doomed_end(Broker* b) noexcept nogil:
 cdef void client_watch(Broker* b, Client* c) noexcept nogil:
     """[v5 3.1.2-22] One and a half times the keep alive; without one, no timer at all."""
     if c.keepalive_s:
-        wheel_add(&b.wheel, &c.timer, c.last_rx_ms + <uint64_t>c.keepalive_s * 1500)
+        wheel_add(&b.wheel, &c.timer, c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500)
     else:
         wheel_remove(&b.wheel, &c.timer)
 
@@ -190,8 +191,11 @@ cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
         conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
     elif c.state == C_NEW:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
-    elif c.last_rx_ms + <uint64_t>c.keepalive_s * 1500 > b.reactor.now_ms:
-        client_watch(b, c)       # heard of since: packets only note the time
+    elif c.conn.flags & CONN_PAUSED:
+        c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen
+        client_watch(b, c)
+    elif c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500 > b.reactor.now_ms:
+        client_watch(b, c)       # heard of since: a read only notes the time
     else:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
 

@@ -18,9 +18,9 @@ ctypedef struct RetainedItem:
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
 cdef void retained_item_free(void* item) noexcept nogil              # for the end of the broker: the message is not released
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
-# Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as a job.
-cdef void replay_begin(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
+# Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one replay job.
+cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil
+# Is there room for one more filter of n bytes to wait for its turn?
+cdef bint replay_has_room(Session* s, uint32_t n) noexcept nogil
 cdef bint replay_slice(Broker* b, Job* j) noexcept nogil             # 1: done
 cdef void replay_end(Broker* b, Job* j) noexcept nogil
-# The subscription is gone: its replay ends.
-cdef void replay_cancel(Broker* b, Session* s, View filter) noexcept nogil

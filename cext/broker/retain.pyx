@@ -5,23 +5,24 @@ million retained messages and the broker holds only what is in flight. A session
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, strlen
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memmove, strlen
 
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.acl cimport ACL_WRITE, acl_allows
 from cext.broker.broker cimport (
-    Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_NODES,
+    Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_BYTES_MAX, REPLAY_NODES,
     REPLAY_WAITING_MAX, TIMER_RETAINED,
 )
 from cext.broker.deliver cimport deliver, drop, publication_fini, publication_of, publication_store
 from cext.broker.jobs cimport job_add, job_free, job_new
-from cext.net.reactor cimport CONN_HUNGRY
+from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.name cimport Filter
+from cext.topic.index cimport Entry, index_entry
+from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport (
     retained_close, retained_next, retained_open, retained_remove, retained_set,
 )
@@ -99,31 +100,108 @@ cdef void retained_expired(Broker* b, Timer* t) noexcept nogil:
 
 # ---------------------------------------------------------------- replay
 
-cdef void replay_begin(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
-    cdef Job* j = job_new(b, JOB_REPLAY, NULL)
-    if j == NULL or retained_open(b.retained, &j.cursor, f.filter) != 0:
+cdef bint replay_has_room(Session* s, uint32_t n) noexcept nogil:
+    cdef Job* j = <Job*>s.replay
+    return j == NULL or j.todo_n - j.todo_at + n + sizeof(uint32_t) <= REPLAY_BYTES_MAX
+
+
+cdef int todo_push(Job* j, View filter) noexcept nogil:
+    """Appends a filter, its length before it; what is done with is dropped first. -1: no memory."""
+    cdef uint32_t need = filter.n + <uint32_t>sizeof(uint32_t)
+    cdef uint8_t* bytes
+    if j.todo_at > j.todo_n // 2:
+        memmove(j.todo, j.todo + j.todo_at, j.todo_n - j.todo_at)
+        j.todo_n -= j.todo_at
+        j.todo_at = 0
+    if j.todo_cap - j.todo_n < need:
+        bytes = <uint8_t*>realloc(j.todo, <size_t>j.todo_cap * 2 + need)
+        if bytes == NULL:
+            return -1
+        j.todo = bytes
+        j.todo_cap = j.todo_cap * 2 + need
+    memcpy(j.todo + j.todo_n, &filter.n, sizeof(uint32_t))
+    memcpy(j.todo + j.todo_n + sizeof(uint32_t), filter.p, filter.n)
+    j.todo_n += need
+    return 0
+
+
+cdef bint todo_pop(Job* j, View* filter) noexcept nogil:
+    if j.todo_at == j.todo_n:
+        return 0
+    memcpy(&filter.n, j.todo + j.todo_at, sizeof(uint32_t))
+    filter.p = j.todo + j.todo_at + sizeof(uint32_t)
+    j.todo_at += filter.n + <uint32_t>sizeof(uint32_t)
+    return 1
+
+
+cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil:
+    cdef Job* j = <Job*>s.replay
+    if j != NULL:
+        if todo_push(j, f.filter) != 0:
+            drop(b, s, DROP_MEMORY)
+        return
+    j = job_new(b, JOB_REPLAY, NULL)
+    if j == NULL or todo_push(j, f.filter) != 0:
         free(j)
         drop(b, s, DROP_MEMORY)
         return
     j.session = s
     s.jobs += 1
-    j.options = options
-    j.sub_id = sub_id
+    s.replay = j
     if replay_slice(b, j):
         replay_end(b, j)
         job_free(b, j)
-    else:
+    elif not j.blocked:
         job_add(b, j)
 
 
 cdef bint crowded(Broker* b, Session* s) noexcept nogil:
+    """Whatever makes deliver() drop makes a replay wait: for output that drains, or for an acknowledgement of what is in flight."""
     cdef Client* c = <Client*>s.client
+    cdef uint32_t most = REPLAY_WAITING_MAX
     if c == NULL:
         return 0                 # offline: the queue and its limits decide
-    if c.conn.out_bytes > HIGH_WATER_BYTES:
+    if c.conn.flags & CONN_BLOCKED or c.conn.out_bytes > HIGH_WATER_BYTES:
         c.conn.flags |= CONN_HUNGRY
         return 1
-    return queue_waiting(&s.queue) >= REPLAY_WAITING_MAX
+    if b.settings.max_queued_messages and b.settings.max_queued_messages < most:
+        most = b.settings.max_queued_messages
+    if queue_waiting(&s.queue) >= most:
+        return 1
+    return b.settings.max_queued_bytes != 0 and (
+        s.queue.waiting_bytes + s.queue.inflight_bytes >= b.settings.max_queued_bytes + b.settings.max_inflight_bytes)
+
+
+cdef bint replay_open(Broker* b, Job* j) noexcept nogil:
+    """Opens the cursor of the next filter that is still subscribed to; 0: there is none."""
+    cdef View text
+    cdef Filter f
+    cdef Entry* e
+    while todo_pop(j, &text):
+        if filter_parse(text.p, text.n, &f) != 0:
+            continue
+        e = index_entry(b.index, &j.session.owner, &f)
+        if e == NULL:
+            continue
+        if retained_open(b.retained, &j.cursor, text) != 0:
+            drop(b, j.session, DROP_MEMORY)
+            continue
+        j.open = 1
+        j.options = e.options
+        j.sub_id = e.sub_id
+        return 1
+    return 0
+
+
+cdef bint still_subscribed(Broker* b, Job* j) noexcept nogil:
+    cdef Filter f
+    return filter_parse(j.cursor.filter.p, j.cursor.filter.n, &f) == 0 and index_entry(b.index, &j.session.owner, &f) != NULL
+
+
+cdef void replay_close(Broker* b, Job* j) noexcept nogil:
+    if j.open:
+        j.open = 0
+        retained_close(b.retained, &j.cursor)
 
 
 cdef bint source_may_write(Broker* b, RetainedItem* item) noexcept nogil:
@@ -139,47 +217,45 @@ cdef bint source_may_write(Broker* b, RetainedItem* item) noexcept nogil:
     return acl_allows(b.acl, user, id, item.message.topic, ACL_WRITE)
 
 
+cdef void replay_one(Broker* b, Job* j, RetainedItem* item) noexcept nogil:
+    cdef Publication p
+    cdef uint8_t qos = j.options & 3
+    if j.options & NO_LOCAL and item.source_hash == j.session.hash:
+        return
+    if not source_may_write(b, item) or (item.expires_ms and item.expires_ms <= b.reactor.now_ms):
+        return
+    if item.message.qos < qos and not b.settings.upgrade_outgoing_qos:
+        qos = item.message.qos
+    publication_of(&p, item.message)
+    p.shaped = 0
+    deliver(b, j.session, &p, qos, 1, &j.sub_id, 1 if j.sub_id else 0)
+    publication_fini(b, &p)
+
+
 cdef bint replay_slice(Broker* b, Job* j) noexcept nogil:
     cdef uint32_t budget = REPLAY_NODES
     cdef RetainedItem* item
-    cdef Publication p
-    cdef Session* s = j.session
-    cdef uint8_t qos
+    if j.open and not still_subscribed(b, j):
+        replay_close(b, j)
     while budget:
-        if s.flags & SESSION_ENDED or j.cancelled:
+        if j.session.flags & SESSION_ENDED:
             return 1
-        if crowded(b, s):
+        if crowded(b, j.session):
             j.blocked = 1
             return 0
+        if not j.open and not replay_open(b, j):
+            return 1
         item = <RetainedItem*>retained_next(b.retained, &j.cursor, &budget)
-        if item == NULL:
-            return budget != 0
-        if j.options & NO_LOCAL and item.source_hash == s.hash:
-            continue
-        if not source_may_write(b, item):
-            continue
-        publication_of(&p, item.message)
-        p.shaped = 0
-        qos = j.options & 3
-        if item.message.qos < qos and not b.settings.upgrade_outgoing_qos:
-            qos = item.message.qos
-        if item.expires_ms == 0 or item.expires_ms > b.reactor.now_ms:
-            deliver(b, s, &p, qos, 1, &j.sub_id, 1 if j.sub_id else 0)
-        publication_fini(b, &p)
+        if item != NULL:
+            replay_one(b, j, item)
+        elif budget:
+            replay_close(b, j)
+            budget -= 1
     return 0
 
 
 cdef void replay_end(Broker* b, Job* j) noexcept nogil:
-    retained_close(b.retained, &j.cursor)
-
-
-cdef void replay_cancel(Broker* b, Session* s, View filter) noexcept nogil:
-    cdef Job* j = b.jobs
-    if s.jobs == 0:
-        return
-    while j != NULL:
-        if j.kind == JOB_REPLAY and j.session == s and j.cursor.filter.n == filter.n \
-                and memcmp(j.cursor.filter.p, filter.p, filter.n) == 0:
-            j.cancelled = 1
-            j.blocked = 0
-        j = j.next
+    replay_close(b, j)
+    free(j.todo)
+    j.todo = NULL
+    j.session.replay = NULL

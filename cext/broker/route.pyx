@@ -19,6 +19,7 @@ from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_pin, list_unpin
 
 cdef enum:
+    GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
     NO_LOCAL = 1 << 2            # [v5 3.8.3.1]
     RETAIN_AS_PUBLISHED = 1 << 3
 
@@ -103,6 +104,7 @@ cdef void deliver_shared(Broker* b, Publication* p, Group* g) noexcept nogil:
     cdef Session* s
     for i in range(n):
         at = (g.cursor % n + i) % n
+        b.work += i & 1          # members that are passed over cost, too
         e = &g.members.entries[at]
         s = <Session*>e.who
         if s == NULL or s.flags & SESSION_ENDED:
@@ -127,6 +129,9 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, Client* owner) noexc
     """0: no memory for it; then it is done at once, late for others rather than lost."""
     cdef Job* j
     cdef uint32_t i
+    for i in range(m.n_lists):
+        if m.lists[i].pins and m.lists[i].n > 2 * m.lists[i].live + GAPS_MAX:
+            return 0             # pinned by one fan-out after the other it would never close its gaps
     if publication_store(b, p) == NULL:
         return 0
     j = job_new(b, JOB_FANOUT, owner)

@@ -64,6 +64,7 @@ ctypedef struct Conn:
     uint32_t in_len
     uint32_t in_cap
     uint32_t in_need            # total bytes of the unfinished frame; 0: not known
+    uint64_t rx_ms              # when something was last read
     Listener* listener          # NULL: adopted
     Address address
 

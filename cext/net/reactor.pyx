@@ -277,7 +277,8 @@ cdef void conn_close(Reactor* r, Conn* c) noexcept nogil:
     if c.flags & CONN_CLOSED:
         return
     c.flags |= CONN_CLOSED
-    c_close(c.fd)                # leaves the epoll set with its last descriptor
+    epoll_ctl(r.ep, EPOLL_CTL_DEL, c.fd, NULL)   # a forked child may hold a copy: closing ours would not end its events
+    c_close(c.fd)
     c.fd = -1
     drop_output(r, c)
     drop_input(r, c)
@@ -333,6 +334,7 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         lost(r, c, got)
         return
     r.bytes_in += <uint64_t>got
+    c.rx_ms = r.now_ms
     if c.flags & CONN_CLOSING:
         return                   # read only to let the peer see our end rather than a reset
     cdef uint8_t* p = r.arena - have
@@ -425,6 +427,7 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
         lost(r, c, got)
         return
     r.bytes_in += <uint64_t>got
+    c.rx_ms = r.now_ms
     if <size_t>got < first:
         c.in_len += <uint32_t>got
         return

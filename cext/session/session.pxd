@@ -28,8 +28,9 @@ ctypedef struct Session:
     uint64_t ends_ms            # offline: when it expires; 0: never
     uint32_t expiry_s           # EXPIRY_NEVER: never
     uint32_t flags
-    uint16_t jobs               # jobs that point here: it is freed when they are done
+    uint32_t jobs               # jobs that point here: it is freed when they are done
     uint16_t id_len
+    void* replay                # the broker's job that sends retained messages here; NULL: none
     char* username              # owned; the ACL asks for it also while the client is offline
     uint8_t client_id[1]        # id_len bytes, then a zero
 

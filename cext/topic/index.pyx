@@ -221,6 +221,11 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
     return n
 
 
+cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
+    cdef Leaf* leaf = leaf_find(ix, f)
+    return entry_of(ix, &leaf.plain, owner) if leaf != NULL else NULL
+
+
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil:
     cdef Subscription* sub = list_find(ix, l, owner)
     return &l.entries[sub.link.n] if sub != NULL else NULL

@@ -150,6 +150,9 @@ cdef void publish_again(const d.Publish* m, int version) noexcept nogil:
     cdef uint32_t forward = pr.props_forward_size(&m.props), remaining = 0, pid_at = 0, size
     cdef uint8_t* props = <uint8_t*>malloc(forward + 1)
     cdef uint8_t* out
+    if pr.props_has(&m.props, pr.P_TOPIC_ALIAS) and m.props.alias == 0:
+        free(props)
+        return                   # decoded, so that the handler can answer with its own code, but never encoded
     pr.props_forward_put(props, &m.props)
     h.version, h.qos, h.retain, h.dup, h.pid = <uint8_t>version, m.qos, m.retain, m.dup, m.pid
     h.alias = m.props.alias if pr.props_has(&m.props, pr.P_TOPIC_ALIAS) else 0
