@@ -51,7 +51,8 @@ cdef class QueueFace:
 
     def push(self, int number, int qos):
         """-> packet id"""
-        cdef Message* m = message_new(&self.store, view_of(b"t"), view_of(b""), view_of(b"%d" % number))
+        cdef bytes payload = b"%d" % number         # a name of its own: the view does not keep it alive
+        cdef Message* m = message_new(&self.store, view_of(b"t"), view_of(b""), view_of(payload))
         return queue_push(&self.queue, m, <uint8_t>qos, 0, 0).pid
 
     def send_next(self):
