@@ -479,9 +479,11 @@ cdef inline void append(Conn* c, Seg* s) noexcept nogil:
 
 
 cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
-    """The first piece of a turn is small (most turns send little); a busy connection gets larger ones."""
+    """The first piece of a turn is small (most turns send little), and so is what follows a loan: the header of the next one, as a
+    rule. A busy connection gets larger ones."""
     cdef uint32_t cap
-    cdef size_t want = 2048 if c.out_bytes < 1024 else 16384 if c.out_bytes < 32768 else 65536
+    cdef bint little = c.out_bytes < 1024 or c.out_tail.ref != NULL
+    cdef size_t want = 2048 if little else 16384 if c.out_bytes < 32768 else 65536
     if want < n + sizeof(Seg):
         want = n + sizeof(Seg)
     cdef uint8_t* p = buffer_take(&r.buffers, want, &cap)
