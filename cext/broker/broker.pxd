@@ -8,6 +8,7 @@ from cext.net.reactor cimport Conn, Reactor
 from cext.session.message cimport Message, Messages
 from cext.session.session cimport Session, Sessions
 from cext.topic.index cimport Index, List, Match
+from cext.topic.options cimport IndexOptions
 from cext.topic.retained cimport Retained, RetainedCursor
 from cext.broker.acl cimport Acl
 from cext.broker.log cimport Log
@@ -78,6 +79,7 @@ ctypedef struct Settings:
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
     uint8_t receive_maximum_disconnect
+    IndexOptions index
     View clientid_prefixes              # empty: any
     View version                        # "mosq version X"
 

@@ -220,8 +220,8 @@ cdef int broker_init(Broker* b) noexcept nogil:
     match_init(&b.match)
     if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
-    b.index = index_new(&b.key)
-    b.retained = retained_new(&b.key)
+    b.index = index_new(&b.key, &b.settings.index)
+    b.retained = retained_new(&b.key, &b.settings.index)
     b.shape_bytes = <uint8_t*>malloc(SHAPES_BYTES)
     if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.key) != 0:
         return ENOMEM

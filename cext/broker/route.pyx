@@ -16,7 +16,7 @@ from cext.broker.deliver cimport deliver, publication_fini, publication_of, publ
 from cext.broker.jobs cimport job_add, job_new
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_pin, list_unpin
+from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry, list_pin, list_unpin
 
 cdef enum:
     GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
@@ -57,7 +57,7 @@ cdef void deliver_list(Broker* b, Publication* p, List** lists, uint32_t n_lists
     cdef uint32_t i
     cdef bint merge = n_lists > 1 and not b.settings.allow_duplicate_messages
     for i in range(start, end):
-        e = &l.entries[i]
+        e = list_entry(l, i)
         s = <Session*>e.who
         if s == NULL or s.flags & SESSION_ENDED:
             continue
@@ -105,7 +105,7 @@ cdef void deliver_shared(Broker* b, Publication* p, Group* g) noexcept nogil:
     for i in range(n):
         at = (g.cursor % n + i) % n
         b.work += i & 1          # members that are passed over cost, too
-        e = &g.members.entries[at]
+        e = list_entry(&g.members, at)
         s = <Session*>e.who
         if s == NULL or s.flags & SESSION_ENDED:
             continue

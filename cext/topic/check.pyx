@@ -1,17 +1,19 @@
 # Invariant checks: walks everything that is reachable, follows each pointer both ways, and adds up every block and count.
 # For tests only; it reads the private layouts and changes nothing.
 # Cost: O(all there is), and sibling lists pairwise while short.
-from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 from cext.base.hash cimport hash_bytes
 from cext.topic.index cimport (
-    LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
-    Group, Index, Leaf, List, Owner, Root, SharedGroup, Subscription, TreeNode,
+    BLOCK_ENTRIES, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
+    Group, Index, Leaf, List, Owner, Root, SharedGroup, Subscription, TreeNode, exact_table, list_entry,
 )
-from cext.topic.level cimport CROWDED_FROM, CROWDED_UNTIL, LevelNode, level_find, level_text
+from cext.topic.leaf cimport leaf_text
+from cext.topic.level cimport LevelNode, LevelTree, level_find, level_first, level_head, level_next, level_text
 from cext.topic.memory cimport block_bytes
-from cext.topic.retained cimport Retained, RetainedNode
-from cext.topic.subscribers cimport list_find, list_slot
+from cext.topic.options cimport LETTERS, NEVER_HASHED
+from cext.topic.retained cimport Retained, RetainedNode, RetainedRoot
+from cext.topic.subscribers cimport list_find, list_slot, list_sub
 from cext.topic.table cimport TABLE_FIRST, TABLE_SEGMENTS, Link, Table, table_buckets, table_chain, table_slot
 
 cdef struct Tally:              # what the walk has met
@@ -49,7 +51,7 @@ cdef const char* check_table(Table* t, Tally* tally) noexcept nogil:
             link = link.next
     if links != t.n:
         return "table: count of links"
-    if buckets > TABLE_FIRST and buckets > 2 * t.n + 2:
+    if buckets > TABLE_FIRST and buckets > t.buckets_min and buckets > 2 * t.n + 2:
         return "table: buckets not given back"
     return NULL
 
@@ -81,21 +83,27 @@ cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
     cdef uint32_t live = 0
     cdef Subscription* s
     cdef const char* wrong
-    if l.n > l.cap or (l.pins == 0 and l.live != l.n):
-        return "list: counts, or gaps without a pin"
-    if (l.cap == 1) != (l.entries == &list_slot(l).entry) or (l.cap == 1) != (l.subs == &list_slot(l).sub):
+    if l.cap > BLOCK_ENTRIES or (l.n > l.cap and l.cap < BLOCK_ENTRIES) or (l.more == NULL) != (l.n <= BLOCK_ENTRIES):
+        return "list: blocks"
+    if (l.cap == 1) != (l.block == &list_slot(l).entry):
         return "list: slot"
     if l.cap > 1:
-        tally.bytes += block_bytes(l.entries) + block_bytes(l.subs)
+        tally.bytes += block_bytes(l.block)
+    if l.more != NULL:
+        tally.bytes += block_bytes(l.more)
+        for i in range((l.n - 1) // BLOCK_ENTRIES):
+            tally.bytes += block_bytes(l.more[i])
     if l.pins == 0 and l.cap > 1 and (l.n <= 1 and l.cap > 3 or l.n < l.cap // 4):
-        return "list: array not given back"
+        return "list: block not given back"
     if (l.flags & LIST_IS_LONG and l.pins == 0 and l.n <= LONG_UNTIL) or (not l.flags & LIST_IS_LONG and l.n >= LONG_FROM):
         return "list: long or not"
     for i in range(l.n):
-        s = l.subs[i]
-        if (s == NULL) != (l.entries[i].who == NULL):
+        s = list_sub(l, i)[0]
+        if (s == NULL) != (list_entry(l, i).who == NULL):
             return "list: half a gap"
         if s == NULL:
+            if i < l.low:
+                return "list: a gap below the lowest"
             continue
         live += 1
         if s.list != l or s.link.n != i:
@@ -150,23 +158,26 @@ cdef const char* check_leaf(Index* ix, Leaf* leaf, Tally* tally) noexcept nogil:
     return wrong
 
 
-cdef const char* check_children(LevelNode* parent, Table* crowd, Tally* tally) noexcept nogil:
-    cdef LevelNode* node = parent.first
+cdef const char* check_siblings(LevelTree* tree, LevelNode* head, LevelNode* parent, Tally* tally) noexcept nogil:
+    cdef LevelNode* node = head.first
     cdef LevelNode* other
     cdef uint32_t n = 0
-    if (parent.crowded and parent.n_children <= CROWDED_UNTIL) or (not parent.crowded and parent.n_children >= CROWDED_FROM):
+    if (head.crowded and head.n_children <= tree.crowded_until) or (
+            not head.crowded and head.n_children >= tree.crowded_from and tree.crowded_from != NEVER_HASHED):
         return "level: crowded or not"
     while node != NULL:
         n += 1
         if node.parent != parent or (node.next != NULL and node.next.prev != node):
             return "level: pointers"
-        if node.next == NULL and parent.first.prev != node:
+        if level_head(tree, parent, level_text(node), node.link.n) != head:
+            return "level: under the wrong letter"
+        if node.next == NULL and head.first.prev != node:
             return "level: the last sibling"
         if memchr(level_text(node), c'/', node.link.n) != NULL:
             return "level: a slash in a level"
-        if parent.crowded:
+        if head.crowded:
             tally.crowd += 1
-            if not in_table(crowd, &node.link):
+            if not in_table(&tree.crowd, &node.link):
                 return "level: not in the table"
         else:
             other = node.next
@@ -175,31 +186,43 @@ cdef const char* check_children(LevelNode* parent, Table* crowd, Tally* tally) n
                     return "level: the same text twice"
                 other = other.next
         node = node.next
-    if n == parent.n_children:
+    if n == head.n_children:
         return NULL
     return "level: count of children"
 
 
-cdef TreeNode* tree_after(TreeNode* node) noexcept nogil:
+cdef const char* check_children(LevelTree* tree, LevelNode* parent, Tally* tally) noexcept nogil:
+    cdef const char* wrong
+    cdef uint32_t n = 0
+    cdef int letter
+    if not parent.top:
+        return check_siblings(tree, parent, parent, tally)
+    for letter in range(LETTERS):
+        wrong = check_siblings(tree, &tree.letters[letter], parent, tally)
+        if wrong != NULL:
+            return wrong
+        n += tree.letters[letter].n_children
+    if n == parent.n_children and parent.first == NULL:
+        return NULL
+    return "level: count of the top's children"
+
+
+cdef TreeNode* tree_after(LevelTree* tree, TreeNode* node) noexcept nogil:
     # Before its text children a node's `+` child.
     cdef TreeNode* parent
+    cdef LevelNode* onward
     if node.plus != NULL:
         return node.plus
-    if node.level.first != NULL:
-        return <TreeNode*>node.level.first
-    while node.level.parent != NULL:
+    onward = level_first(tree, &node.level)
+    while onward == NULL and node.level.parent != NULL:
         parent = <TreeNode*>node.level.parent
-        if parent.plus == node:
-            if parent.level.first != NULL:
-                return <TreeNode*>parent.level.first
-        elif node.level.next != NULL:
-            return <TreeNode*>node.level.next
+        onward = level_first(tree, &parent.level) if parent.plus == node else level_next(tree, &node.level)
         node = parent
-    return NULL
+    return <TreeNode*>onward
 
 
 cdef const char* check_tree_node(Index* ix, Root* root, TreeNode* node, Tally* tally) noexcept nogil:
-    cdef const char* wrong = check_children(&node.level, &root.tree.crowd, tally)
+    cdef const char* wrong = check_children(&root.tree, &node.level, tally)
     cdef uint64_t hash = 0
     if wrong != NULL:
         return wrong
@@ -208,7 +231,7 @@ cdef const char* check_tree_node(Index* ix, Root* root, TreeNode* node, Tally* t
     if node != &root.top:
         tally.nodes += 1
         tally.bytes += block_bytes(node)
-        if node.here == NULL and node.multi == NULL and node.plus == NULL and node.level.first == NULL:
+        if node.here == NULL and node.multi == NULL and node.plus == NULL and node.level.n_children == 0:
             return "tree: a node that leads nowhere"
         if (<TreeNode*>node.level.parent).plus != node and level_find(
                 &root.tree, node.level.parent, level_text(&node.level), node.level.link.n, &hash) != &node.level:
@@ -226,35 +249,48 @@ cdef const char* check_tree_node(Index* ix, Root* root, TreeNode* node, Tally* t
     return wrong
 
 
-cdef const char* check_root(Index* ix, Root* root, bint dollar, Tally* tally) noexcept nogil:
-    cdef const char* wrong = check_table(&root.exact, tally)
-    cdef TreeNode* node = &root.top
+cdef const char* check_exact(Index* ix, Root* root, uint32_t letter, bint dollar, Tally* tally) noexcept nogil:
+    cdef Table* table = &root.exact[letter]
+    cdef const char* wrong = check_table(table, tally)
     cdef Link* link
     cdef Leaf* leaf
     cdef uint64_t b
-    cdef uint64_t before
     if wrong != NULL:
         return wrong
-    for b in range(table_buckets(&root.exact)):
-        link = table_slot(&root.exact, <uint32_t>b)[0]
+    for b in range(table_buckets(table)):
+        link = table_slot(table, <uint32_t>b)[0]
         while link != NULL:
             leaf = <Leaf*>link
-            if leaf.node != NULL or (((<uint8_t*>(leaf + 1))[0] == c'$') != dollar):
+            if leaf.node != NULL or (leaf_text(leaf)[0] == c'$') != dollar:
                 return "exact: a leaf of somewhere else"
-            if <uint32_t>hash_bytes(&ix.key, <uint8_t*>(leaf + 1), link.n) != link.hash:
+            if exact_table(ix, root, leaf_text(leaf), link.n) != table:
+                return "exact: under the wrong letter"
+            if <uint32_t>hash_bytes(&ix.key, leaf_text(leaf), link.n) != link.hash:
                 return "exact: hash"
             wrong = check_leaf(ix, leaf, tally)
             if wrong != NULL:
                 return wrong
             link = link.next
+    return NULL
+
+
+cdef const char* check_root(Index* ix, Root* root, bint dollar, Tally* tally) noexcept nogil:
+    cdef const char* wrong
+    cdef TreeNode* node = &root.top
+    cdef uint64_t before
+    cdef uint32_t letter
+    for letter in range(LETTERS):
+        wrong = check_exact(ix, root, letter, dollar, tally)
+        if wrong != NULL:
+            return wrong
     before = tally.leaves
     tally.crowd = 0
     while node != NULL:
         wrong = check_tree_node(ix, root, node, tally)
         if wrong != NULL:
             return wrong
-        node = tree_after(node)
-    if tally.leaves - before != root.wildcards:
+        node = tree_after(&root.tree, node)
+    if tally.leaves - before != root.in_tree:
         return "tree: count of filters"
     if tally.crowd != root.tree.crowd.n:
         return "tree: count of the crowd"
@@ -285,42 +321,46 @@ cdef const char* check_index(Index* ix) noexcept nogil:
     return NULL
 
 
+cdef const char* check_retained_root(Retained* r, RetainedRoot* root, Tally* tally) noexcept nogil:
+    cdef LevelNode* node = &root.top.level
+    cdef LevelNode* onward
+    cdef RetainedNode* at
+    cdef const char* wrong
+    tally.crowd = 0
+    while node != NULL:
+        at = <RetainedNode*>node
+        wrong = check_children(&root.tree, node, tally)
+        if wrong != NULL:
+            return wrong
+        if node.parent != NULL:
+            if at.value == NULL and node.n_children == 0 and at.pins == 0:
+                return "retained: a node that leads nowhere"
+            tally.bytes += block_bytes(at)
+            tally.values += at.value != NULL
+            tally.pins += at.pins
+        elif at.value != NULL or at.pins:
+            return "retained: something on the root"
+        if at.value != NULL and at.born > r.clock:
+            return "retained: born in the future"
+        onward = level_first(&root.tree, node)
+        while onward == NULL and node.parent != NULL:
+            onward = level_next(&root.tree, node)
+            node = node.parent
+        node = onward
+    if tally.crowd != root.tree.crowd.n:
+        return "retained: count of the crowd"
+    return check_table(&root.tree.crowd, tally)
+
+
 cdef const char* check_retained(Retained* r, uint64_t cursor_bytes, uint64_t cursors) noexcept nogil:
     cdef Tally tally
-    cdef LevelNode* node
-    cdef RetainedNode* at
     cdef const char* wrong
     cdef int i
     memset(&tally, 0, sizeof(tally))
     for i in range(2):
-        node = &r.roots[i].level
-        while node != NULL:
-            at = <RetainedNode*>node
-            wrong = check_children(node, &r.tree.crowd, &tally)
-            if wrong != NULL:
-                return wrong
-            if node.parent != NULL:
-                if at.value == NULL and node.first == NULL and at.pins == 0:
-                    return "retained: a node that leads nowhere"
-                tally.bytes += block_bytes(at)
-                tally.values += at.value != NULL
-                tally.pins += at.pins
-            elif at.value != NULL or at.pins:
-                return "retained: something on the root"
-            if at.value != NULL and at.born > r.clock:
-                return "retained: born in the future"
-            if node.first != NULL:
-                node = node.first
-                continue
-            while node != NULL and node.next == NULL:
-                node = node.parent
-            if node != NULL:
-                node = node.next
-    wrong = check_table(&r.tree.crowd, &tally)
-    if wrong != NULL:
-        return wrong
-    if tally.crowd != r.tree.crowd.n:
-        return "retained: count of the crowd"
+        wrong = check_retained_root(r, &r.roots[i], &tally)
+        if wrong != NULL:
+            return wrong
     if tally.values != r.count or tally.pins > cursors:
         return "retained: count of values or pins"
     if tally.bytes + cursor_bytes != r.account.bytes:

@@ -9,11 +9,15 @@ from cext.base.view cimport View
 from cext.topic.check cimport check_index, check_retained
 from cext.topic.index cimport (
     INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED,
-    Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
-    index_remove_some, index_stats, IndexStats, list_pin, list_unpin, match_fini, match_init, subscription_read,
+    Entry, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
+    index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init,
+    subscription_read,
 )
 from cext.topic.memory cimport block_bytes
 from cext.topic.name cimport Filter, filter_covers, filter_matches, filter_parse, name_check
+from cext.topic.options cimport (
+    INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON, NEVER_HASHED, IndexOptions,
+)
 from cext.topic.retained cimport (
     Retained, RetainedCursor, retained_bytes, retained_close, retained_count, retained_free, retained_get, retained_new,
     retained_next, retained_open, retained_remove, retained_set,
@@ -93,8 +97,25 @@ def covers(outer: bytes, inner: bytes) -> bool:
 
 
 cdef list entries_of(const List* l):
-    return [(<size_t>l.entries[i].who, l.entries[i].sub_id, l.entries[i].options) if l.entries[i].who != NULL else None
-            for i in range(l.n)]
+    cdef Entry* e
+    out = []
+    for i in range(l.n):
+        e = list_entry(l, i)
+        out.append((<size_t>e.who, e.sub_id, e.options) if e.who != NULL else None)
+    return out
+
+
+MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
+
+
+cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold):
+    """letters: None: as the mode says; child_hash_threshold 0: the default, -1: never"""
+    cdef IndexOptions o
+    o.mode = MODES[mode]
+    o.letters = LETTERS_OF_MODE if letters is None else LETTERS_ON if letters else LETTERS_OFF
+    o.hash_buckets = hash_buckets
+    o.child_hash_threshold = NEVER_HASHED if child_hash_threshold == -1 else child_hash_threshold
+    return o
 
 
 cdef class IndexFace:
@@ -103,13 +124,15 @@ cdef class IndexFace:
     cdef Match match_
     cdef dict owners
 
-    def __cinit__(self, k0: int = 1, k1: int = 2):
+    def __cinit__(self, k0: int = 1, k1: int = 2, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
+                  child_hash_threshold: int = 0):
         cdef HashKey key
+        cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold)
         key.k0 = k0
         key.k1 = k1
         match_init(&self.match_)
         self.owners = {}
-        self.ix = index_new(&key)
+        self.ix = index_new(&key, &options)
         if self.ix == NULL:
             raise MemoryError
 
@@ -179,6 +202,9 @@ cdef class IndexFace:
     def pinned(self, handle: int) -> list:
         return entries_of(<List*><size_t>handle)
 
+    def tidy(self, handle: int) -> bool:
+        return list_tidy(self.ix, <List*><size_t>handle)
+
     def unpin(self, handle: int) -> None:
         list_unpin(self.ix, <List*><size_t>handle)
 
@@ -233,12 +259,13 @@ cdef class RetainedFace:
     cdef uint64_t freed
     cdef public list cursors
 
-    def __cinit__(self, k0: int = 1, k1: int = 2):
+    def __cinit__(self, k0: int = 1, k1: int = 2, letters: bool | None = None, child_hash_threshold: int = 0):
         cdef HashKey key
+        cdef IndexOptions options = options_of("full", letters, 0, child_hash_threshold)
         key.k0 = k0
         key.k1 = k1
         self.cursors = []
-        self.r = retained_new(&key)
+        self.r = retained_new(&key, &options)
         if self.r == NULL:
             raise MemoryError
 

@@ -6,6 +6,7 @@ from cext.base.view cimport View
 from cext.topic.level cimport LevelNode, LevelTree
 from cext.topic.memory cimport Account
 from cext.topic.name cimport Filter
+from cext.topic.options cimport LETTERS, IndexOptions, letter_of
 from cext.topic.table cimport Link, Table
 
 cdef struct Subscription        # opaque to other rooms: one (owner, filter) pair
@@ -23,16 +24,32 @@ ctypedef struct Entry:          # 16 bytes, what a fan-out walks over
     uint8_t reserved
     uint16_t reserved2
 
+cdef enum:
+    BLOCK_ENTRIES = 1024        # of a list that needs more than one block
+
 ctypedef struct List:
-    Entry* entries              # n entries, gaps (who == NULL) only while pinned
     uint32_t n                  # entries, gaps included
     uint32_t live               # entries without gaps
     uint32_t pins               # while > 0: positions do not move, removal leaves a gap, additions go to the end
-    # private members follow in index.pyx's own layout (the struct is only handled by pointer elsewhere)
-    Subscription** subs         # of each entry; NULL at a gap
-    uint32_t cap
+    uint32_t cap                # of the first block
+    Entry* block                # the first: `cap` entries and, after them, their subscriptions (NULL at a gap)
+    Entry** more                # further ones of BLOCK_ENTRIES each; NULL: none
+    uint32_t low                # while live < n: no gap lies below
     uint32_t flags
     void* home                  # the filter node or Group this list belongs to
+
+
+cdef inline Entry* list_entry(const List* l, uint32_t i) noexcept nogil:
+    if i < BLOCK_ENTRIES:
+        return &l.block[i]
+    return &l.more[i // BLOCK_ENTRIES - 1][i % BLOCK_ENTRIES]
+
+
+# The entries from i on that lie side by side: how many, at most up to `end` (<= l.n).
+cdef inline uint32_t list_run(const List* l, uint32_t i, uint32_t end) noexcept nogil:
+    cdef uint32_t n = BLOCK_ENTRIES - i % BLOCK_ENTRIES
+    return n if n < end - i else end - i
+
 
 cdef struct Group:              # a shared subscription: one (group name, filter)
     List members
@@ -60,7 +77,7 @@ cdef enum:
     INDEX_NOT_FOUND = 2
     INDEX_REMOVED = 3
 
-cdef Index* index_new(const HashKey* key) noexcept nogil                    # NULL: no memory
+cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil   # NULL: no memory; options NULL: defaults
 cdef void index_free(Index* ix) noexcept nogil
 # f comes from filter_parse. INDEX_ADDED, INDEX_REPLACED, or -1: no memory (nothing changed).
 cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
@@ -74,9 +91,11 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 # The entry of an owner in a list, or NULL: no scan where the list is long.
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil
-# A pinned list (and its node) stays where it is until the last unpin, which closes the gaps and may free it.
+# A pinned list (and its node) stays where it is until the last unpin, which may free it.
 cdef void list_pin(List* l) noexcept nogil
 cdef void list_unpin(Index* ix, List* l) noexcept nogil
+# Before the last unpin: closes some of the gaps. True: call again.
+cdef bint list_tidy(Index* ix, List* l) noexcept nogil
 # Walk of an owner's subscriptions: start with owner.head. Writes the filter as the client wrote it ($share/... included)
 # into buf (65535 + 1024 bytes are always enough), *n its length; returns the next one or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
@@ -87,6 +106,9 @@ ctypedef struct IndexStats:
     uint64_t shared             # shared
     uint64_t nodes
     uint64_t bytes
+    uint64_t exact              # filters found by hash of the whole
+    uint64_t buckets            # of all hash tables
+    uint64_t depth              # levels of the deepest filter that ever was in the tree
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil
 
 
@@ -99,7 +121,7 @@ cdef struct Subscription:
     Subscription* next          # of the same owner
     Subscription* prev
 
-cdef struct Slot:               # room for a list of one: most filters have one subscriber
+cdef struct Slot:               # the block of a list of one: most filters have one subscriber
     Entry entry
     Subscription* sub
 
@@ -109,6 +131,10 @@ cdef enum:
     LONG_FROM = 17              # subscribers: from so many on an owner's own is found by hash, down to LONG_UNTIL
     LONG_UNTIL = 8
 
+cdef enum:
+    IN_TABLE_EXACT = 1          # which filters lie in the tables of whole filters; bit = 1 << Filter.wildcard
+    IN_TABLE_WILD = 2
+
 cdef struct Leaf
 
 cdef struct TreeNode:           # a level of a wildcard filter; the text follows the struct
@@ -117,11 +143,11 @@ cdef struct TreeNode:           # a level of a wildcard filter; the text follows
     Leaf* here                  # the filter that ends at this level
     Leaf* multi                 # the filter that goes on with `#`
 
-cdef struct Leaf:               # a filter that has subscribers, groups or pins; the text of an exact one follows the struct
-    Link link                   # exact: in Root.exact; .n: bytes of the filter
+cdef struct Leaf:               # a filter that has subscribers, groups or pins; the text of one in a table follows the struct
+    Link link                   # in Root.exact; .n: bytes of the filter
     List plain
     Group* groups
-    TreeNode* node              # NULL: exact
+    TreeNode* node              # NULL: in a table
     Slot slot
 
 cdef struct SharedGroup:        # the group's name follows the struct
@@ -131,10 +157,10 @@ cdef struct SharedGroup:        # the group's name follows the struct
     Slot slot
 
 cdef struct Root:
-    Table exact                 # filters without wildcards, keyed by the whole filter
+    Table exact[LETTERS]        # whole filters by first letter (by_letter, else all in the first)
     LevelTree tree              # the others
     TreeNode top                # before the first level
-    uint64_t wildcards          # filters in the tree: while 0 a match does not look there
+    uint64_t in_tree            # filters in the tree: while 0 a match does not look there
 
 cdef struct Index:
     HashKey key
@@ -142,4 +168,11 @@ cdef struct Index:
     Root roots[2]               # [1]: what begins with `$`
     Table pairs                 # subscriptions of long lists, keyed by (owner, list)
     Table groups                # keyed by (filter, name)
-    IndexStats stats            # kept as it goes, bytes excepted
+    IndexStats stats            # kept as it goes, bytes and buckets excepted
+    uint8_t by_letter
+    uint8_t in_table            # IN_TABLE_...
+
+
+# The table of whole filters that this one would be in.
+cdef inline Table* exact_table(Index* ix, Root* root, const uint8_t* text, uint32_t n) noexcept nogil:
+    return &root.exact[letter_of(text, n)] if ix.by_letter else &root.exact[0]

@@ -1,9 +1,10 @@
 # The subscription index: which lists of subscribers does a topic reach?
 # It does not know who a subscriber is, nor what is delivered: it hands out lists of opaque entries.
 #
-#   Index -- roots[0], roots[1] for `$...` -- exact: hash table of whole filters ----------- Leaf -- plain: List
-#                                          \- top: tree by level, `+` and `#` edges apart -- Leaf \- groups: SharedGroup - List
+#   Index -- roots[0], roots[1] for `$...` -- exact: hash tables of whole filters, 27 by first letter ------- Leaf -- plain: List
+#                                          \- top: tree by level, the first 27 ways, `+` and `#` apart ----- Leaf \- groups: List
 #
+# That is INDEX_FULL; the other modes leave one or both of these out, for the comparison (options.pxd).
 # Invariants: a Leaf exists while it has a subscriber, a group or a pin; a tree node while it has a leaf or a child; so
 # without subscriptions the index owns no memory but itself. A failed allocation leaves everything as it was.
 # Cost: a match is one hash, one look-up and one comparison while no wildcard filter exists; else it also visits those
@@ -15,24 +16,39 @@ from libc.string cimport memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.topic.leaf cimport (
-    exact_find, group_find, group_make, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, list_settle, root_of,
+    exact_find, group_find, group_make, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_settle, root_of,
     tree_free,
 )
 from cext.topic.level cimport level_find, level_tree_init
-from cext.topic.name cimport LEVELS_MAX, Filter
-from cext.topic.subscribers cimport list_add, list_close_gaps, list_drop, list_find
+from cext.topic.name cimport LEVELS_MAX, Filter, filter_matches
+from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, LETTERS, IndexOptions, by_letter
+from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
+cdef enum:
+    TIDY_STEPS = 256            # of list_tidy
 
-cdef Index* index_new(const HashKey* key) noexcept nogil:
+
+cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
     cdef Index* ix = <Index*>calloc(1, sizeof(Index))
-    cdef int i
+    cdef IndexOptions defaults
+    cdef int i, letter
     if ix == NULL:
         return NULL
+    if options == NULL:
+        memset(&defaults, 0, sizeof(defaults))
+        options = &defaults
     ix.key = key[0]
+    ix.by_letter = by_letter(options)
+    if options.mode == INDEX_SCAN:
+        ix.in_table = IN_TABLE_EXACT | IN_TABLE_WILD
+    elif options.mode == INDEX_FULL or options.mode == INDEX_HASH:
+        ix.in_table = IN_TABLE_EXACT
     for i in range(2):
-        table_init(&ix.roots[i].exact)
-        level_tree_init(&ix.roots[i].tree, key)
+        for letter in range(LETTERS):
+            table_init(&ix.roots[i].exact[letter])
+            ix.roots[i].exact[letter].buckets_min = options.hash_buckets
+        level_tree_init(&ix.roots[i].tree, &ix.roots[i].top.level, key, options)
     table_init(&ix.pairs)
     table_init(&ix.groups)
     return ix
@@ -104,14 +120,14 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
         if starts[depth] > n:                   # all levels are walked
             if node.here != NULL and match_leaf(m, node.here) != 0:
                 return -1
-        elif node.level.first != NULL or node.plus != NULL:
+        elif node.level.n_children or node.plus != NULL:
             if depth == known:
                 if known == LEVELS_MAX:
                     return 0                    # no valid name: name_check has refused it
                 hashes[known] = 0
                 known += 1
                 starts[known] = level_end(topic, starts[depth], n) + 1
-            if node.level.first != NULL:
+            if node.level.n_children:
                 onward = <TreeNode*>level_find(&root.tree, &node.level, topic + starts[depth],
                                                starts[depth + 1] - starts[depth] - 1, &hashes[depth])
             depth += 1
@@ -130,20 +146,47 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
         node = onward
 
 
+cdef int match_scan(Root* root, View topic, Match* m) noexcept nogil:
+    # The textbook's way: no structure, every filter is compared.
+    cdef Link* link
+    cdef View filter
+    cdef uint64_t b
+    cdef int letter
+    for letter in range(LETTERS):
+        if root.exact[letter].n == 0:
+            continue
+        for b in range(table_buckets(&root.exact[letter])):
+            link = table_slot(&root.exact[letter], <uint32_t>b)[0]
+            while link != NULL:
+                filter.p = leaf_text(<Leaf*>link)
+                filter.n = link.n
+                if filter_matches(filter, topic) and match_leaf(m, <Leaf*>link) != 0:
+                    return -1
+                link = link.next
+    return 0
+
+
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
     cdef Root* root
+    cdef Table* table
     cdef Leaf* leaf
+    cdef View whole
     m.n_lists = 0
     m.n_groups = 0
     m.total = 0
     if n == 0:
         return 0
     root = root_of(ix, topic)
-    if root.exact.n:
-        leaf = exact_find(root, topic, n, <uint32_t>hash_bytes(&ix.key, topic, n))
+    if ix.in_table & IN_TABLE_WILD:
+        whole.p = topic
+        whole.n = n
+        return match_scan(root, whole, m)
+    table = exact_table(ix, root, topic, n)
+    if table.n:
+        leaf = exact_find(table, topic, n, <uint32_t>hash_bytes(&ix.key, topic, n))
         if leaf != NULL and match_leaf(m, leaf) != 0:
             return -1
-    if root.wildcards:
+    if root.in_tree:
         return match_tree(root, topic, n, m)
     return 0
 
@@ -155,6 +198,7 @@ cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t 
     cdef Group* group
     cdef List* l
     cdef Subscription* sub
+    cdef Entry* entry
     if leaf == NULL:
         leaf = leaf_make(ix, f)
         if leaf == NULL:
@@ -170,9 +214,10 @@ cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t 
         l = &group.members
     sub = list_find(ix, l, owner)
     if sub != NULL:
-        l.entries[sub.link.n].who = who
-        l.entries[sub.link.n].options = options
-        l.entries[sub.link.n].sub_id = sub_id
+        entry = list_entry(l, sub.link.n)
+        entry.who = who
+        entry.options = options
+        entry.sub_id = sub_id
         return INDEX_REPLACED
     if list_add(ix, l, owner, who, options, sub_id) == NULL:
         list_settle(ix, l)
@@ -228,7 +273,7 @@ cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil:
     cdef Subscription* sub = list_find(ix, l, owner)
-    return &l.entries[sub.link.n] if sub != NULL else NULL
+    return list_entry(l, sub.link.n) if sub != NULL else NULL
 
 
 cdef void list_pin(List* l) noexcept nogil:
@@ -238,8 +283,17 @@ cdef void list_pin(List* l) noexcept nogil:
 cdef void list_unpin(Index* ix, List* l) noexcept nogil:
     l.pins -= 1
     if l.pins == 0:
-        list_close_gaps(ix, l)
+        tidy(ix, l, l.low, TIDY_STEPS)
         list_settle(ix, l)
+
+
+cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
+    if l.pins != 1 or l.live == 0:
+        return False
+    l.pins = 0                  # nobody else looks at positions now
+    tidy(ix, l, l.low, TIDY_STEPS)
+    l.pins = 1
+    return l.live < l.n
 
 
 # ---- reading, gauges, the end ----
@@ -247,7 +301,7 @@ cdef void list_unpin(Index* ix, List* l) noexcept nogil:
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options,
                                      uint32_t* sub_id) noexcept nogil:
     cdef List* l = s.list
-    cdef Entry* entry = &l.entries[s.link.n]
+    cdef Entry* entry = list_entry(l, s.link.n)
     cdef View* name
     cdef Leaf* leaf
     n[0] = 0
@@ -267,29 +321,39 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
 
 
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:
+    cdef int i, letter
     out[0] = ix.stats
     out.bytes = ix.account.bytes
+    out.buckets = table_buckets(&ix.pairs) + table_buckets(&ix.groups)
+    for i in range(2):
+        out.buckets += table_buckets(&ix.roots[i].tree.crowd)
+        for letter in range(LETTERS):
+            out.exact += ix.roots[i].exact[letter].n
+            out.buckets += table_buckets(&ix.roots[i].exact[letter])
+
+
+cdef void table_free(Index* ix, Table* exact) noexcept nogil:
+    cdef Link* link
+    cdef Link* following
+    cdef uint64_t b
+    for b in range(table_buckets(exact)):
+        link = table_slot(exact, <uint32_t>b)[0]
+        while link != NULL:
+            following = link.next
+            leaf_free(ix, <Leaf*>link)
+            link = following
+    table_fini(exact, &ix.account)
 
 
 cdef void index_free(Index* ix) noexcept nogil:
     # The owners are not touched: they may be gone already. What is left of their lists is dangling.
-    cdef Link* link
-    cdef Link* following
-    cdef Table* exact
-    cdef uint64_t b
-    cdef int i
+    cdef int i, letter
     if ix == NULL:
         return
     for i in range(2):
-        exact = &ix.roots[i].exact
-        for b in range(table_buckets(exact)):
-            link = table_slot(exact, <uint32_t>b)[0]
-            while link != NULL:
-                following = link.next
-                leaf_free(ix, <Leaf*>link)
-                link = following
-        table_fini(exact, &ix.account)
-        tree_free(ix, &ix.roots[i].top)
+        for letter in range(LETTERS):
+            table_free(ix, &ix.roots[i].exact[letter])
+        tree_free(ix, &ix.roots[i])
         table_fini(&ix.roots[i].tree.crowd, &ix.account)
     table_fini(&ix.pairs, &ix.account)
     table_fini(&ix.groups, &ix.account)

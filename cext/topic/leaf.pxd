@@ -4,7 +4,7 @@ from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.topic.index cimport Group, Index, Leaf, List, Root, TreeNode
 from cext.topic.name cimport Filter
-from cext.topic.table cimport Link, table_chain
+from cext.topic.table cimport Link, Table, table_chain
 
 
 # Topics and filters that begin with `$` have a root of their own [v5 4.7.2-1]. p has at least one byte.
@@ -16,8 +16,8 @@ cdef inline uint8_t* leaf_text(Leaf* leaf) noexcept nogil:
     return <uint8_t*>(leaf + 1)
 
 
-cdef inline Leaf* exact_find(Root* root, const uint8_t* text, uint32_t n, uint32_t hash) noexcept nogil:
-    cdef Link* link = table_chain(&root.exact, hash)
+cdef inline Leaf* exact_find(Table* exact, const uint8_t* text, uint32_t n, uint32_t hash) noexcept nogil:
+    cdef Link* link = table_chain(exact, hash)
     while link != NULL:
         if link.hash == hash and link.n == n and memcmp(leaf_text(<Leaf*>link), text, n) == 0:
             return <Leaf*>link
@@ -34,4 +34,4 @@ cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil     # on
 cdef void list_settle(Index* ix, List* l) noexcept nogil                # frees the home of the list if nothing needs it
 # For the index's end: everything at a leaf, everything below a root's top.
 cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil
-cdef void tree_free(Index* ix, TreeNode* top) noexcept nogil
+cdef void tree_free(Index* ix, Root* root) noexcept nogil

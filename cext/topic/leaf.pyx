@@ -1,5 +1,6 @@
-# Filters in the index: where a filter's leaf is, how it comes and goes. Exact ones lie in a table; the others at the end of
-# a path in a tree by level, with `+` and `#` apart from the levels that are text. Shared groups hang at the leaf.
+# Filters in the index: where a filter's leaf is, how it comes and goes. Exact ones lie in a table (Index.in_table says which do);
+# the others at the end of a path in a tree by level, with `+` and `#` apart from the levels that are text. Shared groups hang
+# at the leaf.
 # It does not know matching (index.pyx), nor what is in a subscriber list (subscribers.pyx).
 # Invariants: a leaf exists while it has a subscriber, a group or a pin; a group while it has a member or a pin; a tree node
 # while it has a leaf or a child. What is made for an add that then fails is taken back by the same settle and prune.
@@ -8,8 +9,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.topic.index cimport LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode
-from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_new, level_text
+from cext.topic.index cimport LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode, exact_table
+from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_new, level_pop, level_text
 from cext.topic.memory cimport give, take
 from cext.topic.name cimport Filter
 from cext.topic.subscribers cimport list_fini, list_init
@@ -22,7 +23,7 @@ cdef void tree_prune(Index* ix, Root* root, TreeNode* node) noexcept nogil:
     # Frees node and the parents above it that nothing needs any more: LEVELS_MAX of them at most.
     cdef TreeNode* parent
     while (node != &root.top and node.here == NULL and node.multi == NULL and node.plus == NULL
-           and node.level.first == NULL):
+           and node.level.n_children == 0):
         parent = <TreeNode*>node.level.parent
         if parent.plus == node:
             parent.plus = NULL
@@ -60,6 +61,7 @@ cdef TreeNode* tree_descend(Index* ix, Root* root, View filter, bint make, bint*
     cdef const uint8_t* end = filter.p + filter.n
     cdef const uint8_t* slash
     cdef View level
+    cdef uint64_t depth = 0
     level.p = filter.p
     multi[0] = False
     while level.p <= end:
@@ -77,17 +79,25 @@ cdef TreeNode* tree_descend(Index* ix, Root* root, View filter, bint make, bint*
             return NULL
         node = onward
         level.p = slash + 1
+        depth += 1
+    if make and depth > ix.stats.depth:
+        ix.stats.depth = depth
     return node
 
 
 # ---- leaves ----
 
+cdef inline bint is_in_table(Index* ix, const Filter* f) noexcept nogil:
+    return (ix.in_table >> f.wildcard) & 1
+
+
 cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
     cdef Root* root = root_of(ix, f.filter.p)
     cdef TreeNode* node
     cdef bint multi
-    if not f.wildcard:
-        return exact_find(root, f.filter.p, f.filter.n, <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n))
+    if is_in_table(ix, f):
+        return exact_find(exact_table(ix, root, f.filter.p, f.filter.n), f.filter.p, f.filter.n,
+                          <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n))
     node = tree_descend(ix, root, f.filter, False, &multi)
     if node == NULL:
         return NULL
@@ -112,12 +122,12 @@ cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
     cdef TreeNode* node
     cdef Leaf* leaf
     cdef bint multi
-    if not f.wildcard:
+    if is_in_table(ix, f):
         leaf = leaf_new(ix, f.filter.n)
         if leaf != NULL:
             memcpy(leaf_text(leaf), f.filter.p, f.filter.n)
             leaf.link.hash = <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n)
-            table_add(&root.exact, &ix.account, &leaf.link)
+            table_add(exact_table(ix, root, f.filter.p, f.filter.n), &ix.account, &leaf.link)
         return leaf
     node = tree_descend(ix, root, f.filter, True, &multi)
     if node == NULL:
@@ -131,7 +141,7 @@ cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
         node.multi = leaf
     else:
         node.here = leaf
-    root.wildcards += 1
+    root.in_tree += 1
     return leaf
 
 
@@ -152,13 +162,13 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
         return
     root = leaf_root(ix, leaf)
     if leaf.node == NULL:
-        table_drop(&root.exact, &ix.account, &leaf.link)
+        table_drop(exact_table(ix, root, leaf_text(leaf), leaf.link.n), &ix.account, &leaf.link)
     else:
         if leaf.node.multi == leaf:
             leaf.node.multi = NULL
         else:
             leaf.node.here = NULL
-        root.wildcards -= 1
+        root.in_tree -= 1
         tree_prune(ix, root, leaf.node)
     ix.stats.filters -= 1
     list_fini(ix, &leaf.plain)
@@ -276,25 +286,24 @@ cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil:
     give(&ix.account, leaf)
 
 
-cdef void tree_free(Index* ix, TreeNode* top) noexcept nogil:
+cdef void tree_free(Index* ix, Root* root) noexcept nogil:
     # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
-    cdef TreeNode* node = top
+    cdef TreeNode* node = &root.top
     cdef TreeNode* parent
+    cdef TreeNode* child
     while True:
-        if node.plus != NULL:
-            node = node.plus
-            continue
-        if node.level.first != NULL:
-            node = <TreeNode*>node.level.first
+        child = node.plus
+        if child != NULL:
+            node.plus = NULL
+        else:
+            child = <TreeNode*>level_pop(&root.tree, &node.level)
+        if child != NULL:
+            node = child
             continue
         leaf_free(ix, node.here)
         leaf_free(ix, node.multi)
-        if node == top:
+        if node == &root.top:
             return
         parent = <TreeNode*>node.level.parent
-        if parent.plus == node:
-            parent.plus = NULL
-        else:
-            parent.level.first = node.level.next
         give(&ix.account, node)
         node = parent

@@ -1,4 +1,4 @@
-# Nodes by level, with children found by scan while few and by hash when many.
+# Nodes by level, with children found by scan while few and by hash when many; those of the top 27 ways by first letter.
 # It does not know what hangs at a node, nor wildcards: text is text.
 # Invariant: siblings stand in the order in which they came, so that a cursor survives what comes and goes around it;
 # all children of a crowded node are in the tree's one table, no others are.
@@ -7,12 +7,18 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.topic.memory cimport Account, take
+from cext.topic.options cimport CHILD_HASH_THRESHOLD, LETTERS, NEVER_HASHED, IndexOptions, by_letter
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop, table_init
 
 
-cdef void level_tree_init(LevelTree* t, const HashKey* key) noexcept nogil:
+cdef void level_tree_init(LevelTree* t, LevelNode* top, const HashKey* key, const IndexOptions* options) noexcept nogil:
+    memset(t, 0, sizeof(LevelTree))
     table_init(&t.crowd)
     t.key = key[0]
+    t.by_letter = by_letter(options)
+    t.crowded_from = options.child_hash_threshold if options.child_hash_threshold else CHILD_HASH_THRESHOLD
+    t.crowded_until = t.crowded_from // 2
+    top.top = 1
 
 
 cdef inline uint32_t crowd_hash(LevelNode* parent, uint64_t hash) noexcept nogil:
@@ -21,11 +27,12 @@ cdef inline uint32_t crowd_hash(LevelNode* parent, uint64_t hash) noexcept nogil
 
 
 cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash) noexcept nogil:
+    cdef LevelNode* head = level_head(t, parent, text, n)
     cdef LevelNode* node
     cdef Link* link
     cdef uint32_t h
-    if not parent.crowded:
-        node = parent.first
+    if not head.crowded:
+        node = head.first
         while node != NULL:
             if node.link.n == n and memcmp(level_text(node), text, n) == 0:
                 return node
@@ -63,21 +70,24 @@ cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, ui
 cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uint8_t* text, uint32_t n,
                           size_t size) noexcept nogil:
     cdef LevelNode* node = level_new(a, parent, text, n, size)
+    cdef LevelNode* head = level_head(t, parent, text, n)
     cdef LevelNode* other
     if node == NULL:
         return NULL
-    if parent.first == NULL:
-        parent.first = node
+    if head.first == NULL:
+        head.first = node
     else:
-        node.prev = parent.first.prev
+        node.prev = head.first.prev
         node.prev.next = node
-    parent.first.prev = node
-    parent.n_children += 1
-    if parent.crowded:
+    head.first.prev = node
+    if head != parent:
+        parent.n_children += 1
+    head.n_children += 1
+    if head.crowded:
         crowd_add(t, a, node)
-    elif parent.n_children >= CROWDED_FROM:
-        parent.crowded = 1
-        other = parent.first
+    elif head.n_children >= t.crowded_from and t.crowded_from != NEVER_HASHED:
+        head.crowded = 1
+        other = head.first
         while other != NULL:
             crowd_add(t, a, other)
             other = other.next
@@ -85,22 +95,51 @@ cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uin
 
 
 cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
-    cdef LevelNode* parent = node.parent
+    cdef LevelNode* head = level_head(t, node.parent, level_text(node), node.link.n)
     cdef LevelNode* other
-    if parent.crowded:
+    if head.crowded:
         table_drop(&t.crowd, a, &node.link)
     if node.next != NULL:
         node.next.prev = node.prev
     else:
-        parent.first.prev = node.prev           # the last one went (when it was the only one, `first` changes below)
-    if parent.first == node:
-        parent.first = node.next
+        head.first.prev = node.prev             # the last one went (when it was the only one, `first` changes below)
+    if head.first == node:
+        head.first = node.next
     else:
         node.prev.next = node.next
-    parent.n_children -= 1
-    if parent.crowded and parent.n_children <= CROWDED_UNTIL:
-        parent.crowded = 0
-        other = parent.first
+    if head != node.parent:
+        node.parent.n_children -= 1
+    head.n_children -= 1
+    if head.crowded and head.n_children <= t.crowded_until:
+        head.crowded = 0
+        other = head.first
         while other != NULL:
             table_drop(&t.crowd, a, &other.link)
             other = other.next
+
+
+# ---- the children in order ----
+
+cdef LevelNode* first_from(LevelTree* t, uint32_t letter) noexcept nogil:
+    while letter < LETTERS:
+        if t.letters[letter].first != NULL:
+            return t.letters[letter].first
+        letter += 1
+    return NULL
+
+
+cdef LevelNode* level_first(LevelTree* t, LevelNode* parent) noexcept nogil:
+    return first_from(t, 0) if parent.top else parent.first
+
+
+cdef LevelNode* level_next(LevelTree* t, LevelNode* node) noexcept nogil:
+    if node.next != NULL or not node.parent.top:
+        return node.next
+    return first_from(t, <uint32_t>(level_head(t, node.parent, level_text(node), node.link.n) - t.letters) + 1)
+
+
+cdef LevelNode* level_pop(LevelTree* t, LevelNode* parent) noexcept nogil:
+    cdef LevelNode* node = level_first(t, parent)
+    if node != NULL:
+        level_head(t, parent, level_text(node), node.link.n).first = node.next
+    return node

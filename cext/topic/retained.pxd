@@ -4,6 +4,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.level cimport LevelNode, LevelTree
 from cext.topic.memory cimport Account
+from cext.topic.options cimport IndexOptions
 
 cdef struct Retained            # opaque
 cdef struct RetainedNode        # opaque
@@ -15,7 +16,7 @@ ctypedef struct RetainedCursor:
     uint32_t exact
     void* state                 # private
 
-cdef Retained* retained_new(const HashKey* key) noexcept nogil
+cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil    # NULL: no memory; options NULL: defaults
 # free_value is called for each value left
 cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil
 # Sets the value of a topic; *old gets the value that was there (or NULL). 0, or -1: no memory (nothing changed).
@@ -41,9 +42,12 @@ cdef struct RetainedNode:       # a level of a topic; the text follows the struc
     uint64_t born               # when the value came (Retained.clock); a replaced value keeps it
     uint64_t pins               # cursors that stand here
 
+cdef struct RetainedRoot:
+    LevelTree tree
+    RetainedNode top            # before the first level
+
 cdef struct Retained:
     Account account
-    LevelTree tree
-    RetainedNode roots[2]       # before the first level; [1]: of topics that begin with `$`
+    RetainedRoot roots[2]       # [1]: of topics that begin with `$`
     uint64_t clock              # values that ever came
     uint64_t count              # values that are there

@@ -1,17 +1,20 @@
 # The retained tree: topic names to one value each, read back by filter in slices.
 # It does not know what a value is, and never frees one but at the end, through the function it is given.
 # Invariants: a node stays while it has a value, a child or a cursor on it, so a cursor's path to the root always exists;
-# siblings stand in the order in which they came; a value knows when it came, so that a cursor leaves out what came after
+# siblings stand in the order in which they came, on the first level within their letter; a value knows when it came, so that a cursor leaves out what came after
 # it was opened. From these: what is there from open to close is returned exactly once.
 # Cost: set, get, remove and an exact look-up O(levels); a wildcard look-up one step per node that agrees with the filter so
 # far; 80 bytes and the text of its level per node. A walk up is at most LEVELS_MAX steps and was paid for on the way down.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcpy, memset
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
-from cext.topic.level cimport level_add, level_drop, level_find, level_tree_init
+from cext.topic.level cimport (
+    LevelTree, level_add, level_drop, level_find, level_first, level_next, level_pop, level_tree_init,
+)
 from cext.topic.memory cimport give, take
+from cext.topic.options cimport IndexOptions
 from cext.topic.table cimport table_fini
 
 cdef enum:
@@ -27,54 +30,61 @@ cdef struct CursorState:        # one block: this, the levels' starts, the filte
     uint16_t reserved
 
 
-cdef Retained* retained_new(const HashKey* key) noexcept nogil:
+cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
     cdef Retained* r = <Retained*>calloc(1, sizeof(Retained))
-    if r != NULL:
-        level_tree_init(&r.tree, key)
+    cdef IndexOptions defaults
+    cdef int i
+    if r == NULL:
+        return NULL
+    if options == NULL:
+        memset(&defaults, 0, sizeof(defaults))
+        options = &defaults
+    for i in range(2):
+        level_tree_init(&r.roots[i].tree, &r.roots[i].top.level, key, options)
     return r
 
 
-cdef inline RetainedNode* root_of(Retained* r, const uint8_t* p) noexcept nogil:
+cdef inline RetainedRoot* root_of(Retained* r, const uint8_t* p) noexcept nogil:
     return &r.roots[p[0] == c'$']
 
 
 cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil:
     # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
     cdef RetainedNode* node
+    cdef RetainedNode* child
     cdef RetainedNode* parent
     cdef int i
     if r == NULL:
         return
     for i in range(2):
-        node = &r.roots[i]
-        while True:
-            if node.level.first != NULL:
-                node = <RetainedNode*>node.level.first
+        node = &r.roots[i].top
+        while node != NULL:
+            child = <RetainedNode*>level_pop(&r.roots[i].tree, &node.level)
+            if child != NULL:
+                node = child
                 continue
             if node.value != NULL and free_value != NULL:
                 free_value(node.value)
             parent = <RetainedNode*>node.level.parent
-            if parent == NULL:
-                break
-            parent.level.first = node.level.next
-            give(&r.account, node)
+            if parent != NULL:
+                give(&r.account, node)
             node = parent
-    table_fini(&r.tree.crowd, &r.account)
+        table_fini(&r.roots[i].tree.crowd, &r.account)
     free(r)
 
 
-cdef void prune(Retained* r, RetainedNode* node) noexcept nogil:
+cdef void prune(Retained* r, RetainedRoot* root, RetainedNode* node) noexcept nogil:
     cdef RetainedNode* parent
-    while node.value == NULL and node.level.first == NULL and node.pins == 0 and node.level.parent != NULL:
+    while node.value == NULL and node.level.n_children == 0 and node.pins == 0 and node.level.parent != NULL:
         parent = <RetainedNode*>node.level.parent
-        level_drop(&r.tree, &r.account, &node.level)
+        level_drop(&root.tree, &r.account, &node.level)
         give(&r.account, node)
         node = parent
 
 
-cdef RetainedNode* descend(Retained* r, const uint8_t* topic, uint32_t n, bint make) noexcept nogil:
+cdef RetainedNode* descend(Retained* r, RetainedRoot* root, const uint8_t* topic, uint32_t n, bint make) noexcept nogil:
     # The topic's node. NULL: not there, or (make) no memory, and nothing was left behind.
-    cdef RetainedNode* node = root_of(r, topic)
+    cdef RetainedNode* node = &root.top
     cdef RetainedNode* onward
     cdef const uint8_t* p = topic
     cdef const uint8_t* end = topic + n
@@ -87,13 +97,13 @@ cdef RetainedNode* descend(Retained* r, const uint8_t* topic, uint32_t n, bint m
             slash = end
         bytes = <uint32_t>(slash - p)
         hash = 0
-        onward = <RetainedNode*>level_find(&r.tree, &node.level, p, bytes, &hash)
+        onward = <RetainedNode*>level_find(&root.tree, &node.level, p, bytes, &hash)
         if onward == NULL:
             if not make:
                 return NULL
-            onward = <RetainedNode*>level_add(&r.tree, &r.account, &node.level, p, bytes, sizeof(RetainedNode))
+            onward = <RetainedNode*>level_add(&root.tree, &r.account, &node.level, p, bytes, sizeof(RetainedNode))
             if onward == NULL:
-                prune(r, node)
+                prune(r, root, node)
                 return NULL
         node = onward
         p = slash + 1
@@ -108,7 +118,7 @@ cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value
     if value == NULL:
         old[0] = retained_remove(r, topic, n)
         return 0
-    node = descend(r, topic, n, True)
+    node = descend(r, root_of(r, topic), topic, n, True)
     if node == NULL:
         return -1
     old[0] = node.value
@@ -121,19 +131,19 @@ cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value
 
 
 cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* node = descend(r, topic, n, False) if n else NULL
+    cdef RetainedNode* node = descend(r, root_of(r, topic), topic, n, False) if n else NULL
     cdef void* old
     if node == NULL or node.value == NULL:
         return NULL
     old = node.value
     node.value = NULL
     r.count -= 1
-    prune(r, node)
+    prune(r, root_of(r, topic), node)
     return old
 
 
 cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* node = descend(r, topic, n, False) if n else NULL
+    cdef RetainedNode* node = descend(r, root_of(r, topic), topic, n, False) if n else NULL
     return node.value if node != NULL else NULL
 
 
@@ -190,30 +200,32 @@ cdef bint is_open_level(RetainedCursor* c, CursorState* state, uint32_t i) noexc
             and c.filter.p[level_starts(state)[i]] == c'+')
 
 
-cdef RetainedNode* child_of(Retained* r, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
+cdef RetainedNode* child_of(LevelTree* tree, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
     # The first child that agrees with the filter.
     cdef uint32_t start
     cdef uint64_t hash = 0
-    if node.level.first == NULL:
+    if node.level.n_children == 0:
         return NULL
     if is_open_level(c, state, c.depth):
-        return <RetainedNode*>node.level.first
+        return <RetainedNode*>level_first(tree, &node.level)
     if c.depth >= state.levels:
         return NULL
     start = level_starts(state)[c.depth]
-    return <RetainedNode*>level_find(&r.tree, &node.level, c.filter.p + start,
+    return <RetainedNode*>level_find(tree, &node.level, c.filter.p + start,
                                      level_starts(state)[c.depth + 1] - start - 1, &hash)
 
 
-cdef RetainedNode* step(Retained* r, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
+cdef RetainedNode* step(LevelTree* tree, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
     # The node after `node` in the walk, or NULL at the end; keeps c.depth.
-    cdef RetainedNode* onward = child_of(r, c, state, node)
+    cdef RetainedNode* onward = child_of(tree, c, state, node)
     if onward != NULL:
         c.depth += 1
         return onward
     while c.depth > 0:
-        if node.level.next != NULL and is_open_level(c, state, c.depth - 1):
-            return <RetainedNode*>node.level.next
+        if is_open_level(c, state, c.depth - 1):
+            onward = <RetainedNode*>level_next(tree, &node.level)
+            if onward != NULL:
+                return onward
         node = <RetainedNode*>node.level.parent
         c.depth -= 1
     return NULL
@@ -224,7 +236,7 @@ cdef void leave(Retained* r, RetainedCursor* c) noexcept nogil:
     c.at = NULL
     if node != NULL:
         node.pins -= 1
-        prune(r, node)
+        prune(r, root_of(r, c.filter.p), node)
 
 
 cdef void* next_exact(Retained* r, RetainedCursor* c, CursorState* state, uint32_t* budget) noexcept nogil:
@@ -235,6 +247,7 @@ cdef void* next_exact(Retained* r, RetainedCursor* c, CursorState* state, uint32
 
 cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil:
     cdef CursorState* state = <CursorState*>c.state
+    cdef RetainedRoot* root
     cdef RetainedNode* node
     cdef void* value = NULL
     if state == NULL or state.phase == PHASE_END or budget[0] == 0:
@@ -244,10 +257,11 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
         if value == NULL and budget[0] == 0:
             budget[0] = 1                       # the end is known: no need to call again
         return value
-    node = c.at if state.phase == PHASE_DOWN else root_of(r, c.filter.p)
+    root = root_of(r, c.filter.p)
+    node = c.at if state.phase == PHASE_DOWN else &root.top
     state.phase = PHASE_DOWN
     while budget[0] > 0:
-        node = step(r, c, state, node)
+        node = step(&root.tree, c, state, node)
         if node == NULL:
             state.phase = PHASE_END
             break

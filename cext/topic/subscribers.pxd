@@ -1,12 +1,21 @@
 # Subscriber lists: the entries of one filter or of one shared group. See subscribers.pyx.
 from libc.stdint cimport uint8_t, uint32_t
-from cext.topic.index cimport Index, List, Owner, Slot, Subscription
+from cext.topic.index cimport BLOCK_ENTRIES, Entry, Index, List, Owner, Slot, Subscription
 
 cdef Slot* list_slot(List* l) noexcept nogil
+
+
+cdef inline Subscription** list_sub(const List* l, uint32_t i) noexcept nogil:
+    if i < BLOCK_ENTRIES:
+        return <Subscription**>(l.block + l.cap) + i
+    return <Subscription**>(l.more[i // BLOCK_ENTRIES - 1] + BLOCK_ENTRIES) + i % BLOCK_ENTRIES
+
+
 cdef void list_init(List* l, void* home, uint32_t flags) noexcept nogil
 cdef void list_fini(Index* ix, List* l) noexcept nogil                  # frees its subscriptions too; owners are not touched
 cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil
 # NULL: no memory, nothing changed. Does not look whether the owner is there already.
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil        # takes it out of list and owner, and frees it
-cdef void list_close_gaps(Index* ix, List* l) noexcept nogil
+# Closes gaps of a list without pins in so many steps at most, `fresh` (a position, gap or not) first, then gives memory back.
+cdef void tidy(Index* ix, List* l, uint32_t fresh, uint32_t steps) noexcept nogil

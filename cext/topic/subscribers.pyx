@@ -1,17 +1,22 @@
 # Subscriber lists: who wants what one filter (or one member of a shared group) matches.
 # It does not know filters; what an owner is stays outside: an Owner is the head of its own list of subscriptions.
-# Invariants: every live entry and its Subscription know each other's place; gaps exist only while the list is pinned;
-# exactly the subscriptions of long lists are in Index.pairs.
-# Cost: add, drop and "has this owner one here?" are O(1) (amortised for add); 16 + 8 bytes an entry, 48 a subscription;
-# a list of one needs no array. Positions are stable under a pin, the arrays' addresses are not.
+# Invariants: every live entry and its Subscription know each other's place; exactly the subscriptions of long lists are in
+# Index.pairs. Entries lie in blocks: one that grows, up to BLOCK_ENTRIES, then more of that size, so that no operation ever
+# moves more than one block. Gaps come while a list is pinned; afterwards each operation closes some of them.
+# Cost: add, drop and "has this owner one here?" are O(1), bounded also for a list of a million; 24 bytes an entry, 48 a
+# subscription; a list of one needs no block. Positions are stable under a pin, addresses are not.
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.topic.index cimport (
-    LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
-    Entry, Index, Leaf, List, Owner, SharedGroup, Slot, Subscription,
+    BLOCK_ENTRIES, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
+    Entry, Index, Leaf, List, Owner, SharedGroup, Slot, Subscription, list_entry,
 )
 from cext.topic.memory cimport give, resize, take
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
+
+cdef enum:
+    PLACE_BYTES = sizeof(Entry) + sizeof(void*)
+    TIDY_STEPS = 4              # per operation: more than one removal makes necessary
 
 
 cdef Slot* list_slot(List* l) noexcept nogil:
@@ -26,74 +31,121 @@ cdef void list_init(List* l, void* home, uint32_t flags) noexcept nogil:
     l.n = 0
     l.live = 0
     l.pins = 0
+    l.low = 0
     l.cap = 1
-    l.entries = &list_slot(l).entry
-    l.subs = &list_slot(l).sub
+    l.block = &list_slot(l).entry
+    l.more = NULL
+
+
+cdef inline uint32_t blocks_after_first(const List* l) noexcept nogil:
+    return (l.n + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES - 1 if l.n > BLOCK_ENTRIES else 0
 
 
 cdef void list_fini(Index* ix, List* l) noexcept nogil:
     cdef uint32_t i
     for i in range(l.n):
-        if l.subs[i] != NULL:
-            give(&ix.account, l.subs[i])
+        if list_sub(l, i)[0] != NULL:
+            give(&ix.account, list_sub(l, i)[0])
+    for i in range(blocks_after_first(l)):
+        give(&ix.account, l.more[i])
+    if l.more != NULL:
+        give(&ix.account, l.more)
     if l.cap > 1:
-        give(&ix.account, l.entries)
-        give(&ix.account, l.subs)
+        give(&ix.account, l.block)
 
 
-# ---- the arrays ----
+# ---- the blocks ----
 
-cdef int list_grow(Index* ix, List* l) noexcept nogil:
-    cdef uint64_t cap = <uint64_t>l.cap + l.cap // 2 + 2
-    cdef void* entries
-    cdef void* subs
-    if cap > UINT32_MAX:
+cdef int first_block(Index* ix, List* l, uint32_t cap) noexcept nogil:
+    # Moves the entries of the only block into one of `cap` places: the one in the Slot when it is 1.
+    cdef Entry* block = &list_slot(l).entry if cap == 1 else <Entry*>take(&ix.account, cap * PLACE_BYTES)
+    if block == NULL:
         return -1
+    memcpy(block, l.block, l.n * sizeof(Entry))
+    memcpy(block + cap, l.block + l.cap, l.n * sizeof(Subscription*))
     if l.cap > 1:
-        entries = resize(&ix.account, l.entries, cap * sizeof(Entry))
-        if entries == NULL:
-            return -1
-        l.entries = <Entry*>entries             # larger than cap says until the other one follows: harmless
-        subs = resize(&ix.account, l.subs, cap * sizeof(Subscription*))
-        if subs == NULL:
-            return -1
-    else:
-        entries = take(&ix.account, cap * sizeof(Entry))
-        if entries == NULL:
-            return -1
-        subs = take(&ix.account, cap * sizeof(Subscription*))
-        if subs == NULL:
-            give(&ix.account, entries)
-            return -1
-        memcpy(entries, l.entries, l.n * sizeof(Entry))
-        memcpy(subs, l.subs, l.n * sizeof(Subscription*))
-    l.entries = <Entry*>entries
-    l.subs = <Subscription**>subs
-    l.cap = <uint32_t>cap
+        give(&ix.account, l.block)
+    l.block = block
+    l.cap = cap
     return 0
 
 
-cdef void list_shrink(Index* ix, List* l) noexcept nogil:
-    cdef Slot* slot = list_slot(l)
-    cdef void* p
-    if l.cap == 1:
-        return
-    if l.n <= 1:
-        slot.entry = l.entries[0]
-        slot.sub = l.subs[0]
-        give(&ix.account, l.entries)
-        give(&ix.account, l.subs)
-        l.entries = &slot.entry
-        l.subs = &slot.sub
-        l.cap = 1
+cdef int another_block(Index* ix, List* l) noexcept nogil:
+    # The directory has room for the next power of two of blocks.
+    cdef uint32_t n = l.n // BLOCK_ENTRIES - 1
+    cdef void* more
+    cdef Entry* block
+    if (n & (n - 1)) == 0:
+        more = take(&ix.account, sizeof(Entry*)) if l.more == NULL else resize(
+            &ix.account, l.more, 2 * <size_t>n * sizeof(Entry*) if n else sizeof(Entry*))
+        if more == NULL:
+            return -1
+        l.more = <Entry**>more
+    block = <Entry*>take(&ix.account, BLOCK_ENTRIES * PLACE_BYTES)
+    if block == NULL:
+        return -1
+    l.more[n] = block
+    return 0
+
+
+cdef int list_room(Index* ix, List* l) noexcept nogil:
+    # Room for one more entry at the end.
+    cdef uint32_t cap
+    if l.n < l.cap:
+        return 0
+    if l.n == UINT32_MAX:
+        return -1
+    if l.cap < BLOCK_ENTRIES:
+        cap = l.cap + l.cap // 2 + 2
+        return first_block(ix, l, cap if cap < BLOCK_ENTRIES else BLOCK_ENTRIES)
+    return another_block(ix, l) if l.n % BLOCK_ENTRIES == 0 else 0
+
+
+cdef void list_pop(Index* ix, List* l) noexcept nogil:
+    # The last place goes, and its block when it was the only one there.
+    l.n -= 1
+    if l.n % BLOCK_ENTRIES == 0 and l.n:
+        if l.n == BLOCK_ENTRIES:
+            give(&ix.account, l.more[0])
+            give(&ix.account, l.more)
+            l.more = NULL
+        else:
+            give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1])
+
+
+cdef inline bint is_gap(const List* l, uint32_t i) noexcept nogil:
+    return list_sub(l, i)[0] == NULL
+
+
+cdef inline void move_last(Index* ix, List* l, uint32_t to) noexcept nogil:
+    # Into a gap: order among subscribers means nothing.
+    cdef Subscription* sub = list_sub(l, l.n - 1)[0]
+    list_entry(l, to)[0] = list_entry(l, l.n - 1)[0]
+    list_sub(l, to)[0] = sub
+    sub.link.n = to
+    list_pop(ix, l)
+
+
+cdef void tidy(Index* ix, List* l, uint32_t fresh, uint32_t steps) noexcept nogil:
+    while l.live < l.n and steps:
+        steps -= 1
+        if is_gap(l, l.n - 1):
+            list_pop(ix, l)
+        elif fresh < l.n and is_gap(l, fresh):
+            move_last(ix, l, fresh)
+        else:
+            if is_gap(l, l.low):
+                move_last(ix, l, l.low)
+            l.low += 1
+    if fresh < l.low and fresh < l.n and is_gap(l, fresh):
+        l.low = fresh
+    if l.flags & LIST_IS_LONG and l.n <= LONG_UNTIL:
+        list_set_long(ix, l, False)
+    # Without memory to move to, the larger block stays.
+    if l.n <= 1 and l.cap > 1:
+        first_block(ix, l, 1)
     elif l.n < l.cap // 4:
-        l.cap = 2 * l.n
-        p = resize(&ix.account, l.entries, l.cap * sizeof(Entry))
-        if p != NULL:                           # without memory to move to, the larger block stays
-            l.entries = <Entry*>p
-        p = resize(&ix.account, l.subs, l.cap * sizeof(Subscription*))
-        if p != NULL:
-            l.subs = <Subscription**>p
+        first_block(ix, l, 2 * l.n)
 
 
 # ---- whose is it ----
@@ -110,7 +162,7 @@ cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil:
     cdef Subscription* sub
     if not l.flags & LIST_IS_LONG:
         for i in range(l.n):
-            sub = l.subs[i]
+            sub = list_sub(l, i)[0]
             if sub != NULL and sub.owner == owner:
                 return sub
         return NULL
@@ -130,16 +182,18 @@ cdef inline void pair_add(Index* ix, Subscription* sub) noexcept nogil:
 
 
 cdef void list_set_long(Index* ix, List* l, bint long_now) noexcept nogil:
-    # Runs over LONG_FROM or LONG_UNTIL subscriptions (in a pinned list over its gaps too, which are of the same order).
+    # Runs over LONG_FROM or LONG_UNTIL places.
     cdef uint32_t i
+    cdef Subscription* sub
     l.flags ^= LIST_IS_LONG
     for i in range(l.n):
-        if l.subs[i] == NULL:
+        sub = list_sub(l, i)[0]
+        if sub == NULL:
             continue
         if long_now:
-            pair_add(ix, l.subs[i])
+            pair_add(ix, sub)
         else:
-            table_drop(&ix.pairs, &ix.account, &l.subs[i].link)
+            table_drop(&ix.pairs, &ix.account, &sub.link)
 
 
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t options, uint32_t sub_id) noexcept nogil:
@@ -148,7 +202,9 @@ cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t
     sub = <Subscription*>take(&ix.account, sizeof(Subscription))
     if sub == NULL:
         return NULL
-    if l.n == l.cap and list_grow(ix, l) != 0:
+    if l.live < l.n and l.pins == 0:
+        tidy(ix, l, l.low, TIDY_STEPS)
+    if list_room(ix, l) != 0:
         give(&ix.account, sub)
         return NULL
     sub.list = l
@@ -160,13 +216,13 @@ cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t
         owner.head.prev = sub
     owner.head = sub
     owner.n += 1
-    entry = &l.entries[l.n]
+    entry = list_entry(l, l.n)
     entry.who = who
     entry.sub_id = sub_id
     entry.options = options
     entry.reserved = 0
     entry.reserved2 = 0
-    l.subs[l.n] = sub
+    list_sub(l, l.n)[0] = sub
     l.n += 1
     l.live += 1
     if l.flags & LIST_IS_LONG:
@@ -190,35 +246,9 @@ cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil:
         owner.head = sub.next
     owner.n -= 1
     give(&ix.account, sub)
-    l.live -= 1
-    if l.pins:
-        l.entries[at].who = NULL
-        l.subs[at] = NULL
-        return
-    l.n -= 1
-    if at != l.n:                               # the last one takes the place: order among subscribers means nothing
-        l.entries[at] = l.entries[l.n]
-        l.subs[at] = l.subs[l.n]
-        l.subs[at].link.n = at
-    if l.flags & LIST_IS_LONG and l.n <= LONG_UNTIL:
-        list_set_long(ix, l, False)
-    list_shrink(ix, l)
-
-
-cdef void list_close_gaps(Index* ix, List* l) noexcept nogil:
-    cdef uint32_t i
-    cdef uint32_t to = 0
+    list_entry(l, at).who = NULL
+    list_sub(l, at)[0] = NULL
     if l.live == l.n:
-        return
-    for i in range(l.n):
-        if l.subs[i] == NULL:
-            continue
-        if to != i:
-            l.entries[to] = l.entries[i]
-            l.subs[to] = l.subs[i]
-            l.subs[to].link.n = to
-        to += 1
-    l.n = to
-    if l.flags & LIST_IS_LONG and l.n <= LONG_UNTIL:
-        list_set_long(ix, l, False)
-    list_shrink(ix, l)
+        l.low = at
+    l.live -= 1
+    tidy(ix, l, at, TIDY_STEPS if l.pins == 0 else 0)

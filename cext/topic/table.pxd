@@ -18,6 +18,7 @@ cdef struct Table:
     uint64_t n                  # links
     uint32_t mask               # size - 1, size a power of two; buckets = size + split
     uint32_t split              # buckets below it are already split in two: at i, and at i + size
+    uint32_t buckets_min        # grows to so many however few the links, once there is one
     Link** segments[TABLE_SEGMENTS]
     Link* first[TABLE_FIRST]
 
@@ -49,7 +50,7 @@ cdef inline uint32_t spread(uint64_t x) noexcept nogil:
     return <uint32_t>(x ^ (x >> 33))
 
 
-cdef void table_init(Table* t) noexcept nogil
+cdef void table_init(Table* t) noexcept nogil                           # buckets_min is 0; may be set from then on
 cdef void table_fini(Table* t, Account* a) noexcept nogil               # forgets the links, frees the buckets
 cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil    # cannot fail: without memory the chains get longer
 cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil   # link must be in it

@@ -1,6 +1,7 @@
 # A hash table of embedded links by linear hashing: it grows and shrinks by a bucket or two per operation.
 # It does not know keys: callers walk table_chain() and compare.
-# Invariant: buckets follow the number of links (1/2 to 1 per link, TABLE_FIRST at least) and an empty table owns no memory.
+# Invariant: buckets follow the number of links (1/2 to 1 per link, TABLE_FIRST at least) and an empty table owns no memory, unless
+# buckets_min asks for more.
 # Cost: O(1) expected for each operation, never a pause for rehashing; 8 to 16 bytes per link. The hash has to be keyed.
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -86,7 +87,7 @@ cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
     slot[0] = link
     t.n += 1
     for _step in range(STEPS_MAX):
-        if t.n <= table_buckets(t) or not split_one(t, a):
+        if (t.n <= table_buckets(t) and t.buckets_min <= table_buckets(t)) or not split_one(t, a):
             break
 
 
@@ -102,6 +103,6 @@ cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
     slot[0] = link.next
     t.n -= 1
     for _step in range(STEPS_MAX):
-        if 2 * t.n >= table_buckets(t) or table_buckets(t) == TABLE_FIRST:
+        if 2 * t.n >= table_buckets(t) or table_buckets(t) == TABLE_FIRST or table_buckets(t) <= t.buckets_min:
             break
         merge_one(t, a)
