@@ -175,6 +175,7 @@ class _DataPlane(threading.Thread):
     def __init__(self, engine: "Engine", signals: _Signals) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, signals
+        self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -183,6 +184,7 @@ class _DataPlane(threading.Thread):
             self.engine.run()
         except BaseException as failure:     # told by the main thread, which ends the process
             self.failure = failure
+        self.ended = True
         self.signals.wake()
 
 
@@ -196,7 +198,7 @@ def _run(engine: "Engine", log: Log, signals: _Signals, in_background: process.B
     poll.register(engine.event_fd(), select.POLLIN)
     poll.register(signals.read_fd, select.POLLIN)
     stopping = False
-    while not stopping and loop.is_alive():
+    while not stopping and not loop.ended:
         poll.poll()
         _drain(engine, log)
         for number in signals.taken():
