@@ -1,9 +1,11 @@
 """Doors for the tests of this room: thin classes over the structs, which are the truth."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 from libc.stdlib cimport calloc, free
 
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
+from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
 from cext.base.slab cimport Slab, SlabItem, slab_at, slab_fini, slab_give, slab_init, slab_take
 from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 
@@ -115,3 +117,49 @@ cdef class BuffersFace:
     def counts(self):
         """-> (used bytes, idle bytes)"""
         return self.buffers.used_bytes, self.buffers.idle_bytes
+
+
+cdef class CellsFace:
+    """Objects are numbers, filled with a byte of their own; `give` checks that it is still there."""
+    cdef Cells cells
+    cdef dict objects
+    cdef int serial
+
+    def __cinit__(self):
+        memset(&self.cells, 0, sizeof(Cells))
+        self.objects = {}
+
+    def __dealloc__(self):
+        for number in list(self.objects):
+            self.give(number)
+        cells_fini(&self.cells)
+
+    def take(self, size_t n, zeroed=False):
+        cdef uint8_t* p = <uint8_t*>(cells_take_zeroed(&self.cells, n) if zeroed else cells_take(&self.cells, n))
+        if p == NULL:
+            raise MemoryError
+        if <size_t>p % 16:
+            raise AssertionError("not aligned")
+        if zeroed and p[:n] != bytes(n):
+            raise AssertionError("not zeroed")
+        self.serial += 1
+        memset(p, self.serial & 255, n)
+        self.objects[self.serial] = (<size_t>p, n)
+        return self.serial
+
+    def give(self, number):
+        at, n = self.objects.pop(number)
+        p = <uint8_t*><size_t>at
+        if p[:<size_t>n] != bytes([number & 255]) * n:
+            raise AssertionError("written over")
+        cells_give(&self.cells, p, n)
+
+    def used_bytes(self):
+        return self.cells.used_bytes
+
+    def mapped_bytes(self):
+        return self.cells.mapped_bytes
+
+    def counted_bytes(self):
+        """used_bytes, from what is there."""
+        return sum(cells_bytes(<void*><size_t>at, n) for at, n in self.objects.values())

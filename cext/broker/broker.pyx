@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from cext.base.hash cimport hash_key_init
+from cext.base.cells cimport cells_fini
 from cext.base.slab cimport slab_at, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
@@ -23,7 +24,7 @@ from cext.broker.life cimport (
 )
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
-from cext.broker.retain cimport RetainedItem, replay_end, replay_slice, retained_expired, retained_item_free
+from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
@@ -228,12 +229,8 @@ cdef int broker_init(Broker* b) noexcept nogil:
     return 0
 
 
-cdef void retained_value_free(void* p) noexcept nogil:
-    cdef Message* m = (<RetainedItem*>p).message
-    if m.big:
-        free(m.backing)
-    free(m)                      # the broker ends: whatever else held it is gone
-    retained_item_free(p)
+cdef void retained_value_free(void* b, void* value) noexcept nogil:
+    value_free(<Broker*>b, value)
 
 
 cdef void sessions_clear(Broker* b) noexcept nogil:
@@ -277,7 +274,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     if b.index != NULL:
         index_free(b.index)
     if b.retained != NULL:
-        retained_free(b.retained, retained_value_free)
+        retained_free(b.retained, retained_value_free, b)
     match_fini(&b.match)
     acl_free(b.acl)
     sys_fini(b)
@@ -291,3 +288,4 @@ cdef void broker_fini(Broker* b) noexcept nogil:
             aliases_free(c)
     slab_fini(&b.clients)
     reactor_fini(&b.reactor)
+    cells_fini(&b.messages.cells)

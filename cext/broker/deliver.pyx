@@ -27,7 +27,7 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport Message, message_new, message_new_big, message_ref, message_unref
+from cext.session.message cimport Message, message_bytes, message_new, message_new_big, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
@@ -450,7 +450,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
     cdef Message* m = d.message
     if m != NULL:
-        s.queue.inflight_bytes -= m.bytes
+        s.queue.inflight_bytes -= message_bytes(m)
         message_unref(&b.messages, &b.reactor.buffers, m)
     queue_done(&s.queue, d)
 
@@ -459,7 +459,7 @@ cdef bint window_open(Broker* b, Client* c, Queue* q, Delivery* d) noexcept nogi
     if q.inflight >= c.window or q.next - q.floor >= 65534:
         return 0
     if b.settings.max_inflight_bytes and q.inflight and d.message != NULL:
-        return q.inflight_bytes + d.message.bytes <= b.settings.max_inflight_bytes
+        return q.inflight_bytes + message_bytes(d.message) <= b.settings.max_inflight_bytes
     return 1
 
 
@@ -497,8 +497,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef uint32_t sub_id = d.sub_id
     if not dup and expired(b, m.expires_ms):
         q.next += 1
-        q.waiting_bytes -= m.bytes
-        q.inflight_bytes += m.bytes
+        q.waiting_bytes -= message_bytes(m)
+        q.inflight_bytes += message_bytes(m)
         drop(b, s, DROP_EXPIRED)
         delivery_done(b, s, d)
         return 1
@@ -512,8 +512,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     if wrote == NO_ROOM:
         return 0
     q.next += 1
-    q.waiting_bytes -= m.bytes
-    q.inflight_bytes += m.bytes
+    q.waiting_bytes -= message_bytes(m)
+    q.inflight_bytes += message_bytes(m)
     if wrote == TOO_LARGE:
         drop(b, s, DROP_PACKET_SIZE)         # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
         delivery_done(b, s, d)

@@ -11,7 +11,7 @@ from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL
 from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
-from cext.session.message cimport message_unref
+from cext.session.message cimport message_bytes, message_unref
 from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, queue_find
 from cext.session.session cimport Session
 
@@ -41,7 +41,7 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
         return RC_PROTOCOL_ERROR         # acknowledged as the other QoS
     if kind == T_PUBREC and (a.rc < 0x80 or d.state == D_RELEASED):
         if d.state == D_SENT:
-            s.queue.inflight_bytes -= d.message.bytes
+            s.queue.inflight_bytes -= message_bytes(d.message)
             message_unref(&b.messages, &b.reactor.buffers, d.message)
             d.message = NULL
             d.state = D_RELEASED

@@ -7,16 +7,16 @@ from cext.session.session cimport Session
 from cext.topic.name cimport Filter
 from cext.broker.broker cimport Broker, Job, Publication
 
+# What the retained tree keeps is a Message, or, with the lowest bit set, one of these: for the few that need more.
 ctypedef struct RetainedItem:
     Message* message
     Timer timer                 # its expiry
     uint64_t expires_ms         # 0: never
-    uint64_t source_hash        # of the publisher's client id: for No Local
     char* source                # with check_retain_source: client id, 0, username, 0
 
 # Keeps p as its topic's retained message; an empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
-cdef void retained_item_free(void* item) noexcept nogil              # for the end of the broker: the message is not released
+cdef void value_free(Broker* b, void* value) noexcept nogil          # of the retained tree
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
 # Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one replay job.
 cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil

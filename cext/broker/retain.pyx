@@ -8,6 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, strlen
 
+from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.acl cimport ACL_WRITE, acl_allows
@@ -18,7 +19,7 @@ from cext.broker.broker cimport (
 from cext.broker.deliver cimport deliver, drop, publication_fini, publication_of, publication_store
 from cext.broker.jobs cimport job_add, job_free, job_new
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
-from cext.session.message cimport message_ref, message_unref
+from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, index_entry
@@ -33,15 +34,22 @@ cdef enum:
 
 # ---------------------------------------------------------------- keeping
 
-cdef void item_free(Broker* b, RetainedItem* item) noexcept nogil:
-    wheel_remove(&b.wheel, &item.timer)
-    message_unref(&b.messages, &b.reactor.buffers, item.message)
-    retained_item_free(item)
+cdef inline RetainedItem* item_in(void* value) noexcept nogil:
+    """NULL: the value is a bare message."""
+    return <RetainedItem*>(<size_t>value - 1) if <size_t>value & 1 else NULL
 
 
-cdef void retained_item_free(void* p) noexcept nogil:
-    free((<RetainedItem*>p).source)
-    free(p)
+cdef inline Message* message_in(void* value) noexcept nogil:
+    return item_in(value).message if <size_t>value & 1 else <Message*>value
+
+
+cdef void value_free(Broker* b, void* value) noexcept nogil:
+    cdef RetainedItem* item = item_in(value)
+    message_unref(&b.messages, &b.reactor.buffers, message_in(value))
+    if item != NULL:
+        wheel_remove(&b.wheel, &item.timer)
+        free(item.source)
+        cells_give(&b.messages.cells, item, sizeof(RetainedItem))
 
 
 cdef char* source_names(Session* s) noexcept nogil:
@@ -54,34 +62,47 @@ cdef char* source_names(Session* s) noexcept nogil:
     return out
 
 
-cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
-    cdef void* old = NULL
+cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
+    """Takes a reference to the message. NULL: no memory."""
+    cdef bint keep_source = b.settings.check_retain_source and b.acl != NULL and p.source != NULL
     cdef RetainedItem* item
-    if p.payload.n == 0:
-        old = retained_remove(b.retained, p.topic.p, p.topic.n)
-        if old != NULL:
-            item_free(b, <RetainedItem*>old)
-        return
-    item = <RetainedItem*>calloc(1, sizeof(RetainedItem))
-    if item == NULL or publication_store(b, p) == NULL:
-        free(item)
-        drop(b, NULL, DROP_MEMORY)
-        return
+    if publication_store(b, p) == NULL:
+        return NULL
+    if p.source != NULL:
+        p.message.source_hash = p.source.hash
+    if not keep_source and p.expires_ms == 0:
+        return message_ref(p.message)
+    item = <RetainedItem*>cells_take_zeroed(&b.messages.cells, sizeof(RetainedItem))
+    if item == NULL:
+        return NULL
     item.message = message_ref(p.message)
     item.timer.kind = TIMER_RETAINED
     item.expires_ms = p.expires_ms
-    if p.source != NULL:
-        item.source_hash = p.source.hash
-        if b.settings.check_retain_source and b.acl != NULL:
-            item.source = source_names(p.source)
-    if retained_set(b.retained, p.topic.p, p.topic.n, item, &old) != 0:
-        item_free(b, item)
+    if keep_source:
+        item.source = source_names(p.source)
+    return <void*>(<size_t>item | 1)
+
+
+cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
+    cdef void* old = NULL
+    cdef void* value
+    if p.payload.n == 0:
+        old = retained_remove(b.retained, p.topic.p, p.topic.n)
+        if old != NULL:
+            value_free(b, old)
+        return
+    value = value_new(b, p)
+    if value == NULL:
+        drop(b, NULL, DROP_MEMORY)
+        return
+    if retained_set(b.retained, p.topic.p, p.topic.n, value, &old) != 0:
+        value_free(b, value)
         drop(b, NULL, DROP_MEMORY)
         return
     if old != NULL:
-        item_free(b, <RetainedItem*>old)
-    if item.expires_ms:
-        wheel_add(&b.wheel, &item.timer, item.expires_ms)
+        value_free(b, old)
+    if p.expires_ms:
+        wheel_add(&b.wheel, &item_in(value).timer, p.expires_ms)
 
 
 cdef inline RetainedItem* item_of(Timer* t) noexcept nogil:
@@ -94,8 +115,7 @@ cdef void retained_expired(Broker* b, Timer* t) noexcept nogil:
         wheel_add(&b.wheel, t, item.expires_ms)      # further away than the wheel reaches
         return
     b.stats.drops[DROP_RETAINED] += 1
-    retained_remove(b.retained, item.message.topic.p, item.message.topic.n)
-    item_free(b, item)
+    value_free(b, retained_remove(b.retained, item.message.topic.p, item.message.topic.n))
 
 
 # ---------------------------------------------------------------- replay
@@ -204,9 +224,9 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
         retained_close(b.retained, &j.cursor)
 
 
-cdef bint source_may_write(Broker* b, RetainedItem* item) noexcept nogil:
+cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    if item.source == NULL or b.acl == NULL:
+    if item == NULL or item.source == NULL or b.acl == NULL:
         return 1
     id.p = <const uint8_t*>item.source
     id.n = <uint32_t>strlen(item.source)
@@ -217,16 +237,17 @@ cdef bint source_may_write(Broker* b, RetainedItem* item) noexcept nogil:
     return acl_allows(b.acl, user, id, item.message.topic, ACL_WRITE)
 
 
-cdef void replay_one(Broker* b, Job* j, RetainedItem* item) noexcept nogil:
+cdef void replay_one(Broker* b, Job* j, void* value) noexcept nogil:
     cdef Publication p
+    cdef Message* m = message_in(value)
     cdef uint8_t qos = j.options & 3
-    if j.options & NO_LOCAL and item.source_hash == j.session.hash:
+    if j.options & NO_LOCAL and m.source_hash == j.session.hash:
         return
-    if not source_may_write(b, item) or (item.expires_ms and item.expires_ms <= b.reactor.now_ms):
+    if not source_may_write(b, item_in(value)) or (m.expires_ms and m.expires_ms <= b.reactor.now_ms):
         return
-    if item.message.qos < qos and not b.settings.upgrade_outgoing_qos:
-        qos = item.message.qos
-    publication_of(&p, item.message)
+    if m.qos < qos and not b.settings.upgrade_outgoing_qos:
+        qos = m.qos
+    publication_of(&p, m)
     p.shaped = 0
     deliver(b, j.session, &p, qos, 1, &j.sub_id, 1 if j.sub_id else 0)
     publication_fini(b, &p)
@@ -234,7 +255,7 @@ cdef void replay_one(Broker* b, Job* j, RetainedItem* item) noexcept nogil:
 
 cdef bint replay_slice(Broker* b, Job* j) noexcept nogil:
     cdef uint32_t budget = REPLAY_NODES
-    cdef RetainedItem* item
+    cdef void* value
     if j.open and not still_subscribed(b, j):
         replay_close(b, j)
     while budget:
@@ -245,9 +266,9 @@ cdef bint replay_slice(Broker* b, Job* j) noexcept nogil:
             return 0
         if not j.open and not replay_open(b, j):
             return 1
-        item = <RetainedItem*>retained_next(b.retained, &j.cursor, &budget)
-        if item != NULL:
-            replay_one(b, j, item)
+        value = retained_next(b.retained, &j.cursor, &budget)
+        if value != NULL:
+            replay_one(b, j, value)
         elif budget:
             replay_close(b, j)
             budget -= 1

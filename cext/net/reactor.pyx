@@ -93,7 +93,7 @@ cdef extern from * nogil:
     const unsigned int mosq_source_wake
 
 cdef enum:
-    IDLE_BUFFERS_MAX_BYTES = 16 * 1024 * 1024
+    IDLE_BUFFERS_MAX_BYTES = 4 << 20
 
 
 # ---------------------------------------------------------------- life

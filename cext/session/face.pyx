@@ -6,7 +6,7 @@ from libc.string cimport memset
 from cext.base.buffer cimport Buffers, buffer_take, buffers_fini, buffers_init
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.view cimport View
-from cext.session.message cimport Message, Messages, message_new, message_new_big, message_unref
+from cext.session.message cimport Message, Messages, message_bytes, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, inbox_add, inbox_find, inbox_fini, inbox_remove, queue_at,
     queue_done, queue_find, queue_fini, queue_push, queue_rewind,
@@ -67,8 +67,8 @@ cdef class QueueFace:
                 self.queue.inflight += 1
                 return "pubrel", d.pid
             number = int((<const char*>d.message.payload.p)[:d.message.payload.n])
-            self.queue.waiting_bytes -= d.message.bytes
-            self.queue.inflight_bytes += d.message.bytes
+            self.queue.waiting_bytes -= message_bytes(d.message)
+            self.queue.inflight_bytes += message_bytes(d.message)
             out = ("again" if d.state == D_SENT else "publish", number, d.qos & 3, d.pid if d.qos & 3 else 0)
             if d.qos & 3:
                 d.state = D_SENT
@@ -80,7 +80,7 @@ cdef class QueueFace:
 
     cdef void _done(self, Delivery* d):
         if d.message != NULL:
-            self.queue.inflight_bytes -= d.message.bytes
+            self.queue.inflight_bytes -= message_bytes(d.message)
         self._release(d)
         queue_done(&self.queue, d)
 
@@ -92,7 +92,7 @@ cdef class QueueFace:
     def release(self, uint16_t pid):
         """PUBREC"""
         cdef Delivery* d = queue_find(&self.queue, pid)
-        self.queue.inflight_bytes -= d.message.bytes
+        self.queue.inflight_bytes -= message_bytes(d.message)
         self._release(d)
         d.state = D_RELEASED
 

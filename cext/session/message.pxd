@@ -1,25 +1,31 @@
 # A message: topic, forwardable properties and payload, stored once and shared by reference.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from cext.base.buffer cimport Buffers
+from cext.base.cells cimport Cells
 from cext.base.view cimport View
 
 ctypedef struct Message:
     uint32_t refs
     uint8_t qos                 # as published
     uint8_t retain
-    uint8_t big                 # backing is a buffer of Buffers (a large frame that was taken over), else bytes follow the struct
+    uint8_t big                 # the payload lies in a buffer of Buffers (a large frame that was taken over), else it follows
     uint8_t reserved
     uint64_t expires_ms         # monotonic; 0: never
-    uint8_t* backing
-    uint32_t backing_cap
-    uint32_t bytes              # what it is accounted as: topic + properties + payload
+    uint64_t source_hash        # of a retained one: its publisher's client id, for No Local; else 0
     View topic
     View props                  # encoded, forwardable (v5); empty else
     View payload
 
-ctypedef struct Messages:       # the store's counters
+ctypedef struct Messages:
+    Cells cells
     uint64_t count
-    uint64_t bytes
+    uint64_t bytes              # sum of message_bytes
+
+
+# What it is accounted as.
+cdef inline uint32_t message_bytes(const Message* m) noexcept nogil:
+    return m.topic.n + m.props.n + m.payload.n
+
 
 # A copy of the three parts. refs is 1. NULL: no memory.
 cdef Message* message_new(Messages* store, View topic, View props, View payload) noexcept nogil

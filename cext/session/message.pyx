@@ -1,65 +1,71 @@
-"""Messages: stored once, reference counted. Knows bytes; not who gets them. One allocation each; a large payload is not
-copied but keeps the buffer that it was read into."""
+"""Messages: stored once, reference counted. Knows bytes; not who gets them. One cell each; a large payload is not
+copied but keeps the buffer that it was read into.
+
+    Message | Backing (big) | topic | properties | payload (not big)
+"""
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from cext.base.buffer cimport Buffers, buffer_give
+from cext.base.cells cimport cells_give, cells_take
 from cext.base.view cimport View
 
+cdef struct Backing:            # the buffer that a big message's payload lies in
+    uint8_t* p
+    uint32_t cap
 
-cdef Message* message_alloc(Messages* store, View topic, View props, size_t payload_inline) noexcept nogil:
-    cdef Message* m = <Message*>malloc(sizeof(Message) + topic.n + props.n + payload_inline)
+
+cdef inline size_t block_bytes(bint big, uint32_t topic_n, uint32_t props_n, uint32_t payload_n) noexcept nogil:
+    return sizeof(Message) + topic_n + <size_t>props_n + (sizeof(Backing) if big else payload_n)
+
+
+cdef Message* message_alloc(Messages* store, View topic, View props, View payload, bint big) noexcept nogil:
+    cdef Message* m = <Message*>cells_take(&store.cells, block_bytes(big, topic.n, props.n, payload.n))
+    cdef uint8_t* p
     if m == NULL:
         return NULL
-    cdef uint8_t* p = <uint8_t*>m + sizeof(Message)
+    p = <uint8_t*>m + sizeof(Message) + (sizeof(Backing) if big else 0)
     m.refs = 1
-    m.qos = m.retain = m.big = 0
+    m.qos = m.retain = 0
+    m.big = big
     m.expires_ms = 0
-    m.backing = NULL
-    m.backing_cap = 0
+    m.source_hash = 0
     memcpy(p, topic.p, topic.n)
     m.topic.p = p
     m.topic.n = topic.n
-    m.props.p = p + topic.n
+    p += topic.n
+    m.props.p = p
     m.props.n = props.n
     if props.n:
-        memcpy(p + topic.n, props.p, props.n)
+        memcpy(p, props.p, props.n)
+    m.payload.p = p + props.n
+    m.payload.n = payload.n
     store.count += 1
+    store.bytes += message_bytes(m)
     return m
 
 
 cdef Message* message_new(Messages* store, View topic, View props, View payload) noexcept nogil:
-    cdef Message* m = message_alloc(store, topic, props, payload.n)
-    if m == NULL:
-        return NULL
-    cdef uint8_t* p = <uint8_t*>m + sizeof(Message) + topic.n + props.n
-    if payload.n:
-        memcpy(p, payload.p, payload.n)
-    m.payload.p = p
-    m.payload.n = payload.n
-    m.bytes = topic.n + props.n + payload.n
-    store.bytes += m.bytes
+    cdef Message* m = message_alloc(store, topic, props, payload, 0)
+    if m != NULL and payload.n:
+        memcpy(<uint8_t*>m.payload.p, payload.p, payload.n)
     return m
 
 
 cdef Message* message_new_big(Messages* store, View topic, View props, View payload, uint8_t* backing, uint32_t cap) noexcept nogil:
-    cdef Message* m = message_alloc(store, topic, props, 0)
+    cdef Message* m = message_alloc(store, topic, props, payload, 1)
     if m == NULL:
         return NULL
-    m.big = 1
-    m.backing = backing
-    m.backing_cap = cap
-    m.payload = payload
-    m.bytes = topic.n + props.n + payload.n
-    store.bytes += m.bytes
+    m.payload.p = payload.p
+    (<Backing*>(m + 1)).p = backing
+    (<Backing*>(m + 1)).cap = cap
     return m
 
 
 cdef void message_free(Messages* store, Buffers* buffers, Message* m) noexcept nogil:
     store.count -= 1
-    store.bytes -= m.bytes
+    store.bytes -= message_bytes(m)
     if m.big:
-        buffer_give(buffers, m.backing, m.backing_cap)
-    free(m)
+        buffer_give(buffers, (<Backing*>(m + 1)).p, (<Backing*>(m + 1)).cap)
+    cells_give(&store.cells, m, block_bytes(m.big, m.topic.n, m.props.n, m.payload.n))

@@ -21,7 +21,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from cext.session.message cimport Message
+from cext.session.message cimport Message, message_bytes
 
 cdef enum:
     RING_MIN = 4
@@ -61,7 +61,7 @@ cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uin
     d.state = D_WAITING
     q.tail += 1
     q.pending += 1
-    q.waiting_bytes += m.bytes
+    q.waiting_bytes += message_bytes(m)
     return d
 
 

@@ -3,17 +3,17 @@
 # Cost: O(all there is), and sibling lists pairwise while short.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
+from cext.base.cells cimport cells_bytes
 from cext.base.hash cimport hash_bytes
 from cext.topic.index cimport (
-    BLOCK_ENTRIES, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
-    Group, Index, Leaf, List, Owner, Root, SharedGroup, Subscription, TreeNode, exact_table, list_entry,
+    BLOCK_ENTRIES, LEAF_MULTI, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
+    Entry, Group, Index, Leaf, List, Owner, Root, SharedGroup, Subscription, TreeNode, exact_table, group_of, leaf_of, list_entry,
 )
-from cext.topic.leaf cimport leaf_text
-from cext.topic.level cimport LevelNode, LevelTree, level_find, level_first, level_head, level_next, level_text
-from cext.topic.memory cimport block_bytes
+from cext.topic.leaf cimport group_bytes, leaf_bytes, leaf_text
+from cext.topic.level cimport LevelNode, LevelTree, level_bytes, level_find, level_first, level_head, level_next, level_text
 from cext.topic.options cimport LETTERS, NEVER_HASHED
 from cext.topic.retained cimport Retained, RetainedNode, RetainedRoot
-from cext.topic.subscribers cimport list_find, list_slot, list_sub
+from cext.topic.subscribers cimport PLACE_BYTES, list_find, list_slot, list_sub
 from cext.topic.table cimport TABLE_FIRST, TABLE_SEGMENTS, Link, Table, table_buckets, table_chain, table_slot
 
 cdef struct Tally:              # what the walk has met
@@ -41,7 +41,7 @@ cdef const char* check_table(Table* t, Tally* tally) noexcept nogil:
         if (t.segments[s] != NULL) != (<uint64_t>1 << s >= TABLE_FIRST and <uint64_t>1 << s < buckets):
             return "table: a segment too many or too few"
         if t.segments[s] != NULL:
-            tally.bytes += block_bytes(t.segments[s])
+            tally.bytes += cells_bytes(t.segments[s], <size_t>sizeof(Link*) << s)
     for b in range(buckets):
         link = table_slot(t, <uint32_t>b)[0]
         while link != NULL:
@@ -88,11 +88,11 @@ cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
     if (l.cap == 1) != (l.block == &list_slot(l).entry):
         return "list: slot"
     if l.cap > 1:
-        tally.bytes += block_bytes(l.block)
+        tally.bytes += cells_bytes(l.block, l.cap * PLACE_BYTES)
     if l.more != NULL:
-        tally.bytes += block_bytes(l.more)
+        tally.bytes += cells_bytes(l.more, l.room * sizeof(Entry*))
         for i in range((l.n - 1) // BLOCK_ENTRIES):
-            tally.bytes += block_bytes(l.more[i])
+            tally.bytes += cells_bytes(l.more[i], BLOCK_ENTRIES * PLACE_BYTES)
     if l.pins == 0 and l.cap > 1 and (l.n <= 1 and l.cap > 3 or l.n < l.cap // 4):
         return "list: block not given back"
     if (l.flags & LIST_IS_LONG and l.pins == 0 and l.n <= LONG_UNTIL) or (not l.flags & LIST_IS_LONG and l.n >= LONG_FROM):
@@ -122,7 +122,7 @@ cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
                 return wrong
         elif s.prev.next != s:
             return "owner: not in its chain"
-        tally.bytes += block_bytes(s)
+        tally.bytes += cells_bytes(s, sizeof(Subscription))
     if live != l.live:
         return "list: live"
     return NULL
@@ -135,22 +135,22 @@ cdef const char* check_leaf(Index* ix, Leaf* leaf, Tally* tally) noexcept nogil:
     cdef const char* wrong
     if leaf.plain.live == 0 and leaf.plain.pins == 0 and g == NULL:
         return "leaf: needed by nothing"
-    if leaf.plain.home != leaf or leaf.plain.flags & LIST_OF_GROUP:
-        return "leaf: home of its list"
+    if leaf_of(&leaf.plain) != leaf or leaf.plain.flags & LIST_OF_GROUP:
+        return "leaf: its list"
     tally.leaves += 1
-    tally.bytes += block_bytes(leaf)
+    tally.bytes += cells_bytes(leaf, leaf_bytes(leaf))
     tally.plain += leaf.plain.live
     wrong = check_list(ix, &leaf.plain, tally)
     while g != NULL and wrong == NULL:
         shared = <SharedGroup*>g
-        if g.home != leaf or g.members.home != g or not g.members.flags & LIST_OF_GROUP or shared.prev != before:
+        if g.home != leaf or group_of(&g.members) != shared or not g.members.flags & LIST_OF_GROUP or shared.prev != before:
             return "group: pointers"
         if g.members.live == 0 and g.members.pins == 0:
             return "group: needed by nothing"
         if not in_table(&ix.groups, &shared.link):
             return "group: not in its table"
         tally.groups += 1
-        tally.bytes += block_bytes(g)
+        tally.bytes += cells_bytes(g, group_bytes(shared))
         tally.shared += g.members.live
         wrong = check_list(ix, &g.members, tally)
         before = g
@@ -224,28 +224,30 @@ cdef TreeNode* tree_after(LevelTree* tree, TreeNode* node) noexcept nogil:
 cdef const char* check_tree_node(Index* ix, Root* root, TreeNode* node, Tally* tally) noexcept nogil:
     cdef const char* wrong = check_children(&root.tree, &node.level, tally)
     cdef uint64_t hash = 0
+    cdef Leaf* leaf
     if wrong != NULL:
         return wrong
     if node.plus != NULL and node.plus.level.parent != &node.level:
         return "tree: parent of a +"
     if node != &root.top:
         tally.nodes += 1
-        tally.bytes += block_bytes(node)
-        if node.here == NULL and node.multi == NULL and node.plus == NULL and node.level.n_children == 0:
+        tally.bytes += cells_bytes(node, level_bytes(&node.level))
+        if node.leaves == NULL and node.plus == NULL and node.level.n_children == 0:
             return "tree: a node that leads nowhere"
         if (<TreeNode*>node.level.parent).plus != node and level_find(
                 &root.tree, node.level.parent, level_text(&node.level), node.level.link.n, &hash) != &node.level:
             return "tree: a child that is not found"
-    elif node.here != NULL:
-        return "tree: a filter without a level"
-    if node.here != NULL:
-        if node.here.node != node:
+    leaf = node.leaves
+    if leaf != NULL and leaf.link.next != NULL and (
+            leaf.link.next.next != NULL or leaf.link.next.hash == leaf.link.hash):
+        return "tree: leaves of a node"
+    while leaf != NULL and wrong == NULL:
+        if leaf.node != node or leaf.link.n != 0 or leaf.link.hash > LEAF_MULTI:
             return "tree: node of a leaf"
-        wrong = check_leaf(ix, node.here, tally)
-    if node.multi != NULL and wrong == NULL:
-        if node.multi.node != node:
-            return "tree: node of a leaf"
-        wrong = check_leaf(ix, node.multi, tally)
+        if node == &root.top and leaf.link.hash != LEAF_MULTI:
+            return "tree: a filter without a level"
+        wrong = check_leaf(ix, leaf, tally)
+        leaf = <Leaf*>leaf.link.next
     return wrong
 
 
@@ -316,7 +318,7 @@ cdef const char* check_index(Index* ix) noexcept nogil:
         return "index: count of filters or nodes"
     if tally.plain != ix.stats.subscriptions or tally.shared != ix.stats.shared:
         return "index: count of subscriptions"
-    if tally.bytes != ix.account.bytes:
+    if tally.bytes != ix.account.cells.used_bytes:
         return "index: bytes"
     return NULL
 
@@ -335,7 +337,7 @@ cdef const char* check_retained_root(Retained* r, RetainedRoot* root, Tally* tal
         if node.parent != NULL:
             if at.value == NULL and node.n_children == 0 and at.pins == 0:
                 return "retained: a node that leads nowhere"
-            tally.bytes += block_bytes(at)
+            tally.bytes += cells_bytes(at, level_bytes(node))
             tally.values += at.value != NULL
             tally.pins += at.pins
         elif at.value != NULL or at.pins:
@@ -363,6 +365,6 @@ cdef const char* check_retained(Retained* r, uint64_t cursor_bytes, uint64_t cur
             return wrong
     if tally.values != r.count or tally.pins > cursors:
         return "retained: count of values or pins"
-    if tally.bytes + cursor_bytes != r.account.bytes:
+    if tally.bytes + cursor_bytes != r.account.cells.used_bytes:
         return "retained: bytes"
     return NULL

@@ -13,13 +13,12 @@ from cext.topic.index cimport (
     index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init,
     subscription_read,
 )
-from cext.topic.memory cimport block_bytes
 from cext.topic.name cimport Filter, filter_covers, filter_matches, filter_parse, name_check
 from cext.topic.options cimport (
     INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON, NEVER_HASHED, IndexOptions,
 )
 from cext.topic.retained cimport (
-    Retained, RetainedCursor, retained_bytes, retained_close, retained_count, retained_free, retained_get, retained_new,
+    Retained, RetainedCursor, retained_bytes, retained_close, retained_cursor_bytes, retained_count, retained_free, retained_get, retained_new,
     retained_next, retained_open, retained_remove, retained_set,
 )
 
@@ -244,7 +243,7 @@ cdef struct Value:
     uint64_t* freed             # counts what retained_free gave back
 
 
-cdef void free_value(void* p) noexcept nogil:
+cdef void free_value(void* _ctx, void* p) noexcept nogil:
     (<Value*>p).freed[0] += 1
     free(p)
 
@@ -270,11 +269,11 @@ cdef class RetainedFace:
             raise MemoryError
 
     def __dealloc__(self):
-        retained_free(self.r, free_value)
+        retained_free(self.r, free_value, NULL)
 
     def free(self) -> int:
         """Frees the tree; how many values it gave back."""
-        retained_free(self.r, free_value)
+        retained_free(self.r, free_value, NULL)
         self.r = NULL
         return self.freed
 
@@ -339,7 +338,7 @@ cdef class CursorFace:
         tree.cursors.append(self)
 
     cdef uint64_t held(self):
-        return block_bytes(self.c.state)
+        return retained_cursor_bytes(&self.c)
 
     def next(self, budget: int) -> tuple[int | None, int]:
         """The value or None, and what is left of the budget."""

@@ -31,12 +31,12 @@ ctypedef struct List:
     uint32_t n                  # entries, gaps included
     uint32_t live               # entries without gaps
     uint32_t pins               # while > 0: positions do not move, removal leaves a gap, additions go to the end
-    uint32_t cap                # of the first block
+    uint32_t low                # while live < n: no gap lies below
     Entry* block                # the first: `cap` entries and, after them, their subscriptions (NULL at a gap)
     Entry** more                # further ones of BLOCK_ENTRIES each; NULL: none
-    uint32_t low                # while live < n: no gap lies below
-    uint32_t flags
-    void* home                  # the filter node or Group this list belongs to
+    uint16_t cap                # places of the first block
+    uint16_t flags
+    uint32_t room               # places of `more`, while there is one
 
 
 cdef inline Entry* list_entry(const List* l, uint32_t i) noexcept nogil:
@@ -140,15 +140,18 @@ cdef struct Leaf
 cdef struct TreeNode:           # a level of a wildcard filter; the text follows the struct
     LevelNode level             # children with a text
     TreeNode* plus              # child `+`
-    Leaf* here                  # the filter that ends at this level
-    Leaf* multi                 # the filter that goes on with `#`
+    Leaf* leaves                # the filter that ends at this level, and the one that goes on with `#`: none, one or both
 
 cdef struct Leaf:               # a filter that has subscribers, groups or pins; the text of one in a table follows the struct
-    Link link                   # in Root.exact; .n: bytes of the filter
+    Link link                   # in Root.exact, .n: bytes of the filter. In a tree: .next of TreeNode.leaves, .hash: LEAF_...
     List plain
     Group* groups
     TreeNode* node              # NULL: in a table
     Slot slot
+
+cdef enum:
+    LEAF_HERE = 0
+    LEAF_MULTI = 1
 
 cdef struct SharedGroup:        # the group's name follows the struct
     Group group                 # home: the Leaf
@@ -171,6 +174,15 @@ cdef struct Index:
     IndexStats stats            # kept as it goes, bytes and buckets excepted
     uint8_t by_letter
     uint8_t in_table            # IN_TABLE_...
+
+
+# A list is part of what it belongs to.
+cdef inline Leaf* leaf_of(List* l) noexcept nogil:
+    return <Leaf*>(<uint8_t*>l - <size_t>&(<Leaf*>NULL).plain)
+
+
+cdef inline SharedGroup* group_of(List* l) noexcept nogil:
+    return <SharedGroup*>l      # its first member's first member
 
 
 # The table of whole filters that this one would be in.

@@ -13,6 +13,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
+from cext.base.cells cimport cells_fini
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.topic.leaf cimport (
@@ -112,14 +113,17 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
     cdef uint32_t known = 0
     cdef TreeNode* node = &root.top
     cdef TreeNode* onward
+    cdef Leaf* leaf
     starts[0] = 0
     while True:
-        if node.multi != NULL and match_leaf(m, node.multi) != 0:   # the parent level included [v5 4.7.1.2]
-            return -1
-        onward = NULL
-        if starts[depth] > n:                   # all levels are walked
-            if node.here != NULL and match_leaf(m, node.here) != 0:
+        leaf = node.leaves
+        while leaf != NULL:                     # `#` matches the parent level too [v5 4.7.1.2]
+            if (leaf.link.hash == LEAF_MULTI or starts[depth] > n) and match_leaf(m, leaf) != 0:
                 return -1
+            leaf = <Leaf*>leaf.link.next
+        onward = NULL
+        if starts[depth] > n:
+            pass                                # all levels are walked
         elif node.level.n_children or node.plus != NULL:
             if depth == known:
                 if known == LEVELS_MAX:
@@ -308,14 +312,14 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
     options[0] = entry.options
     sub_id[0] = entry.sub_id
     if l.flags & LIST_OF_GROUP:
-        name = &(<SharedGroup*>l.home).group.name
-        leaf = <Leaf*>(<SharedGroup*>l.home).group.home
+        name = &group_of(l).group.name
+        leaf = <Leaf*>group_of(l).group.home
         memcpy(buf, b"$share/", 7)
         memcpy(buf + 7, name.p, name.n)
         buf[7 + name.n] = c'/'
         n[0] = 8 + name.n
     else:
-        leaf = <Leaf*>l.home
+        leaf = leaf_of(l)
     n[0] += leaf_read(leaf, buf + n[0])
     return s.next
 
@@ -323,7 +327,7 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:
     cdef int i, letter
     out[0] = ix.stats
-    out.bytes = ix.account.bytes
+    out.bytes = ix.account.cells.used_bytes
     out.buckets = table_buckets(&ix.pairs) + table_buckets(&ix.groups)
     for i in range(2):
         out.buckets += table_buckets(&ix.roots[i].tree.crowd)
@@ -357,4 +361,5 @@ cdef void index_free(Index* ix) noexcept nogil:
         table_fini(&ix.roots[i].tree.crowd, &ix.account)
     table_fini(&ix.pairs, &ix.account)
     table_fini(&ix.groups, &ix.account)
+    cells_fini(&ix.account.cells)
     free(ix)

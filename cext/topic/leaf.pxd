@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
-from cext.topic.index cimport Group, Index, Leaf, List, Root, TreeNode
+from cext.topic.index cimport Group, Index, Leaf, List, Root, SharedGroup, TreeNode
 from cext.topic.name cimport Filter
 from cext.topic.table cimport Link, Table, table_chain
 
@@ -14,6 +14,15 @@ cdef inline Root* root_of(Index* ix, const uint8_t* p) noexcept nogil:
 
 cdef inline uint8_t* leaf_text(Leaf* leaf) noexcept nogil:
     return <uint8_t*>(leaf + 1)
+
+
+# What they were taken as.
+cdef inline size_t leaf_bytes(Leaf* leaf) noexcept nogil:
+    return sizeof(Leaf) + leaf.link.n
+
+
+cdef inline size_t group_bytes(SharedGroup* shared) noexcept nogil:
+    return sizeof(SharedGroup) + shared.group.name.n
 
 
 cdef inline Leaf* exact_find(Table* exact, const uint8_t* text, uint32_t n, uint32_t hash) noexcept nogil:

@@ -9,8 +9,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.topic.index cimport LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode, exact_table
-from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_new, level_pop, level_text
+from cext.topic.index cimport LEAF_HERE, LEAF_MULTI, LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode, exact_table, group_of, leaf_of
+from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_free, level_new, level_pop, level_text
 from cext.topic.memory cimport give, take
 from cext.topic.name cimport Filter
 from cext.topic.subscribers cimport list_fini, list_init
@@ -22,14 +22,13 @@ from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
 cdef void tree_prune(Index* ix, Root* root, TreeNode* node) noexcept nogil:
     # Frees node and the parents above it that nothing needs any more: LEVELS_MAX of them at most.
     cdef TreeNode* parent
-    while (node != &root.top and node.here == NULL and node.multi == NULL and node.plus == NULL
-           and node.level.n_children == 0):
+    while (node != &root.top and node.leaves == NULL and node.plus == NULL and node.level.n_children == 0):
         parent = <TreeNode*>node.level.parent
         if parent.plus == node:
             parent.plus = NULL
         else:
             level_drop(&root.tree, &ix.account, &node.level)
-        give(&ix.account, node)
+        level_free(&ix.account, &node.level)
         ix.stats.nodes -= 1
         node = parent
 
@@ -91,6 +90,13 @@ cdef inline bint is_in_table(Index* ix, const Filter* f) noexcept nogil:
     return (ix.in_table >> f.wildcard) & 1
 
 
+cdef Leaf* leaf_at(TreeNode* node, bint multi) noexcept nogil:
+    cdef Leaf* leaf = node.leaves
+    while leaf != NULL and leaf.link.hash != <uint32_t>multi:
+        leaf = <Leaf*>leaf.link.next
+    return leaf
+
+
 cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
     cdef Root* root = root_of(ix, f.filter.p)
     cdef TreeNode* node
@@ -101,7 +107,7 @@ cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
     node = tree_descend(ix, root, f.filter, False, &multi)
     if node == NULL:
         return NULL
-    return node.multi if multi else node.here
+    return leaf_at(node, multi)
 
 
 cdef Leaf* leaf_new(Index* ix, size_t text_bytes) noexcept nogil:
@@ -111,7 +117,7 @@ cdef Leaf* leaf_new(Index* ix, size_t text_bytes) noexcept nogil:
     leaf.node = NULL
     leaf.groups = NULL
     leaf.link.n = <uint32_t>text_bytes
-    list_init(&leaf.plain, leaf, 0)
+    list_init(&leaf.plain, 0)
     ix.stats.filters += 1
     return leaf
 
@@ -137,10 +143,9 @@ cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
         tree_prune(ix, root, node)
         return NULL
     leaf.node = node
-    if multi:
-        node.multi = leaf
-    else:
-        node.here = leaf
+    leaf.link.hash = LEAF_MULTI if multi else LEAF_HERE
+    leaf.link.next = <Link*>node.leaves
+    node.leaves = leaf
     root.in_tree += 1
     return leaf
 
@@ -164,15 +169,15 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
     if leaf.node == NULL:
         table_drop(exact_table(ix, root, leaf_text(leaf), leaf.link.n), &ix.account, &leaf.link)
     else:
-        if leaf.node.multi == leaf:
-            leaf.node.multi = NULL
+        if leaf.node.leaves == leaf:
+            leaf.node.leaves = <Leaf*>leaf.link.next
         else:
-            leaf.node.here = NULL
+            leaf.node.leaves.link.next = NULL       # it was the second of two
         root.in_tree -= 1
         tree_prune(ix, root, leaf.node)
     ix.stats.filters -= 1
     list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf)
+    give(&ix.account, leaf, leaf_bytes(leaf))
 
 
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
@@ -187,11 +192,11 @@ cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
     while at.parent != NULL:
         n += at.link.n + 1
         at = at.parent
-    if leaf.node.multi == leaf:
+    if leaf.link.hash == LEAF_MULTI:
         n += 2
     n -= 1                              # one slash less than levels
     end = n
-    if leaf.node.multi == leaf:
+    if leaf.link.hash == LEAF_MULTI:
         buf[end - 1] = c'#'
         if end == 1:
             return n
@@ -233,7 +238,7 @@ cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil:
     if shared == NULL:
         return NULL
     memset(shared, 0, sizeof(SharedGroup))
-    list_init(&shared.group.members, shared, LIST_OF_GROUP)
+    list_init(&shared.group.members, LIST_OF_GROUP)
     memcpy(<uint8_t*>(shared + 1), name.p, name.n)
     shared.group.name.p = <uint8_t*>(shared + 1)
     shared.group.name.n = name.n
@@ -253,11 +258,11 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
     cdef SharedGroup* shared
     cdef Leaf* leaf
     if not l.flags & LIST_OF_GROUP:
-        leaf_settle(ix, <Leaf*>l.home)
+        leaf_settle(ix, leaf_of(l))
         return
     if l.live or l.pins:
         return
-    shared = <SharedGroup*>l.home
+    shared = group_of(l)
     leaf = <Leaf*>shared.group.home
     if shared.prev != NULL:
         shared.prev.next = shared.group.next
@@ -267,7 +272,7 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
         (<SharedGroup*>shared.group.next).prev = shared.prev
     table_drop(&ix.groups, &ix.account, &shared.link)
     list_fini(ix, l)
-    give(&ix.account, shared)
+    give(&ix.account, shared, group_bytes(shared))
     leaf_settle(ix, leaf)
 
 
@@ -275,15 +280,13 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
 
 cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil:
     cdef Group* group
-    if leaf == NULL:
-        return
     while leaf.groups != NULL:
         group = leaf.groups
         leaf.groups = group.next
         list_fini(ix, &group.members)
-        give(&ix.account, group)
+        give(&ix.account, group, group_bytes(<SharedGroup*>group))
     list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf)
+    give(&ix.account, leaf, leaf_bytes(leaf))
 
 
 cdef void tree_free(Index* ix, Root* root) noexcept nogil:
@@ -291,6 +294,7 @@ cdef void tree_free(Index* ix, Root* root) noexcept nogil:
     cdef TreeNode* node = &root.top
     cdef TreeNode* parent
     cdef TreeNode* child
+    cdef Leaf* leaf
     while True:
         child = node.plus
         if child != NULL:
@@ -300,10 +304,12 @@ cdef void tree_free(Index* ix, Root* root) noexcept nogil:
         if child != NULL:
             node = child
             continue
-        leaf_free(ix, node.here)
-        leaf_free(ix, node.multi)
+        while node.leaves != NULL:
+            leaf = node.leaves
+            node.leaves = <Leaf*>leaf.link.next
+            leaf_free(ix, leaf)
         if node == &root.top:
             return
         parent = <TreeNode*>node.level.parent
-        give(&ix.account, node)
+        level_free(&ix.account, &node.level)
         node = parent

@@ -1,7 +1,7 @@
 # One level of a topic as a node with children: what the wildcard tree and the retained tree are made of. See level.pyx.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
-from cext.topic.memory cimport Account
+from cext.topic.memory cimport Account, give
 from cext.topic.options cimport LETTERS, IndexOptions, letter_of
 from cext.topic.table cimport Link, Table
 
@@ -35,6 +35,14 @@ cdef inline LevelNode* level_head(LevelTree* t, LevelNode* parent, const uint8_t
     if not parent.top:
         return parent
     return &t.letters[letter_of(text, n)] if t.by_letter else &t.letters[0]
+
+
+cdef inline size_t level_bytes(LevelNode* node) noexcept nogil:
+    return <size_t>node.text_at + node.link.n
+
+
+cdef inline void level_free(Account* a, LevelNode* node) noexcept nogil:
+    give(a, node, level_bytes(node))
 
 
 # `top` is embedded by the caller, before its first level.

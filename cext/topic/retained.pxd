@@ -17,8 +17,8 @@ ctypedef struct RetainedCursor:
     void* state                 # private
 
 cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil    # NULL: no memory; options NULL: defaults
-# free_value is called for each value left
-cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil
+# free_value(ctx, value) is called for each value left.
+cdef void retained_free(Retained* r, void (*free_value)(void*, void*) noexcept nogil, void* ctx) noexcept nogil
 # Sets the value of a topic; *old gets the value that was there (or NULL). 0, or -1: no memory (nothing changed).
 cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value, void** old) noexcept nogil
 cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil    # the value that was there, or NULL
@@ -30,6 +30,7 @@ cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept 
 cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nogil     # -1: no memory
 cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil
+cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil
 cdef uint64_t retained_count(Retained* r) noexcept nogil
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil      # of the tree itself, values excluded
 

@@ -8,10 +8,11 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
+from cext.base.cells cimport cells_bytes, cells_fini
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.level cimport (
-    LevelTree, level_add, level_drop, level_find, level_first, level_next, level_pop, level_tree_init,
+    LevelTree, level_add, level_drop, level_find, level_first, level_free, level_next, level_pop, level_tree_init,
 )
 from cext.topic.memory cimport give, take
 from cext.topic.options cimport IndexOptions
@@ -28,6 +29,7 @@ cdef struct CursorState:        # one block: this, the levels' starts, the filte
     uint8_t phase
     uint8_t multi               # the last level is `#`
     uint16_t reserved
+    size_t block_bytes          # of all of it
 
 
 cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
@@ -48,7 +50,7 @@ cdef inline RetainedRoot* root_of(Retained* r, const uint8_t* p) noexcept nogil:
     return &r.roots[p[0] == c'$']
 
 
-cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) noexcept nogil:
+cdef void retained_free(Retained* r, void (*free_value)(void*, void*) noexcept nogil, void* ctx) noexcept nogil:
     # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
     cdef RetainedNode* node
     cdef RetainedNode* child
@@ -64,12 +66,13 @@ cdef void retained_free(Retained* r, void (*free_value)(void*) noexcept nogil) n
                 node = child
                 continue
             if node.value != NULL and free_value != NULL:
-                free_value(node.value)
+                free_value(ctx, node.value)
             parent = <RetainedNode*>node.level.parent
             if parent != NULL:
-                give(&r.account, node)
+                level_free(&r.account, &node.level)
             node = parent
         table_fini(&r.roots[i].tree.crowd, &r.account)
+    cells_fini(&r.account.cells)
     free(r)
 
 
@@ -78,7 +81,7 @@ cdef void prune(Retained* r, RetainedRoot* root, RetainedNode* node) noexcept no
     while node.value == NULL and node.level.n_children == 0 and node.pins == 0 and node.level.parent != NULL:
         parent = <RetainedNode*>node.level.parent
         level_drop(&root.tree, &r.account, &node.level)
-        give(&r.account, node)
+        level_free(&r.account, &node.level)
         node = parent
 
 
@@ -167,7 +170,8 @@ cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nog
             levels += 1
         elif filter.p[i] == c'+' or filter.p[i] == c'#':
             c.exact = 0
-    state = <CursorState*>take(&r.account, sizeof(CursorState) + (levels + 1) * sizeof(uint32_t) + filter.n)
+    cdef size_t block_bytes = sizeof(CursorState) + (levels + 1) * sizeof(uint32_t) + filter.n
+    state = <CursorState*>take(&r.account, block_bytes)
     c.state = state
     c.filter.p = NULL
     c.filter.n = 0
@@ -185,6 +189,7 @@ cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nog
             starts[levels] = i + 1
             levels += 1
     starts[levels] = filter.n + 1
+    state.block_bytes = block_bytes
     state.opened = r.clock
     state.levels = levels
     state.phase = PHASE_START if filter.n else PHASE_END
@@ -281,10 +286,14 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil:
     leave(r, c)
     if c.state != NULL:
-        give(&r.account, c.state)
+        give(&r.account, c.state, (<CursorState*>c.state).block_bytes)
     c.state = NULL
     c.filter.p = NULL
     c.filter.n = 0
+
+
+cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil:
+    return cells_bytes(c.state, (<CursorState*>c.state).block_bytes)
 
 
 cdef uint64_t retained_count(Retained* r) noexcept nogil:
@@ -292,4 +301,4 @@ cdef uint64_t retained_count(Retained* r) noexcept nogil:
 
 
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil:
-    return r.account.bytes
+    return r.account.cells.used_bytes

@@ -2,6 +2,9 @@
 from libc.stdint cimport uint8_t, uint32_t
 from cext.topic.index cimport BLOCK_ENTRIES, Entry, Index, List, Owner, Slot, Subscription
 
+cdef enum:
+    PLACE_BYTES = 24            # an Entry and a Subscription*
+
 cdef Slot* list_slot(List* l) noexcept nogil
 
 
@@ -11,7 +14,7 @@ cdef inline Subscription** list_sub(const List* l, uint32_t i) noexcept nogil:
     return <Subscription**>(l.more[i // BLOCK_ENTRIES - 1] + BLOCK_ENTRIES) + i % BLOCK_ENTRIES
 
 
-cdef void list_init(List* l, void* home, uint32_t flags) noexcept nogil
+cdef void list_init(List* l, uint32_t flags) noexcept nogil
 cdef void list_fini(Index* ix, List* l) noexcept nogil                  # frees its subscriptions too; owners are not touched
 cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil
 # NULL: no memory, nothing changed. Does not look whether the owner is there already.

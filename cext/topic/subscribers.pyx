@@ -9,24 +9,22 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.topic.index cimport (
     BLOCK_ENTRIES, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
-    Entry, Index, Leaf, List, Owner, SharedGroup, Slot, Subscription, list_entry,
+    Entry, Index, List, Owner, Slot, Subscription, group_of, leaf_of, list_entry,
 )
-from cext.topic.memory cimport give, resize, take
+from cext.topic.memory cimport give, take
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
 
 cdef enum:
-    PLACE_BYTES = sizeof(Entry) + sizeof(void*)
     TIDY_STEPS = 4              # per operation: more than one removal makes necessary
 
 
 cdef Slot* list_slot(List* l) noexcept nogil:
     if l.flags & LIST_OF_GROUP:
-        return &(<SharedGroup*>l.home).slot
-    return &(<Leaf*>l.home).slot
+        return &group_of(l).slot
+    return &leaf_of(l).slot
 
 
-cdef void list_init(List* l, void* home, uint32_t flags) noexcept nogil:
-    l.home = home
+cdef void list_init(List* l, uint32_t flags) noexcept nogil:
     l.flags = flags
     l.n = 0
     l.live = 0
@@ -41,17 +39,35 @@ cdef inline uint32_t blocks_after_first(const List* l) noexcept nogil:
     return (l.n + BLOCK_ENTRIES - 1) // BLOCK_ENTRIES - 1 if l.n > BLOCK_ENTRIES else 0
 
 
+cdef int directory_resize(Index* ix, List* l, uint32_t room) noexcept nogil:
+    # `more` with room for so many blocks; 0: none. -1: no memory, all is as it was.
+    cdef Entry** more = NULL
+    cdef uint32_t had = 0 if l.more == NULL else l.room
+    if room == had:
+        return 0
+    if room:
+        more = <Entry**>take(&ix.account, room * sizeof(Entry*))
+        if more == NULL:
+            return -1
+        if had:
+            memcpy(more, l.more, blocks_after_first(l) * sizeof(Entry*))
+    if had:
+        give(&ix.account, l.more, had * sizeof(Entry*))
+    l.more = more
+    l.room = room
+    return 0
+
+
 cdef void list_fini(Index* ix, List* l) noexcept nogil:
     cdef uint32_t i
     for i in range(l.n):
         if list_sub(l, i)[0] != NULL:
-            give(&ix.account, list_sub(l, i)[0])
+            give(&ix.account, list_sub(l, i)[0], sizeof(Subscription))
     for i in range(blocks_after_first(l)):
-        give(&ix.account, l.more[i])
-    if l.more != NULL:
-        give(&ix.account, l.more)
+        give(&ix.account, l.more[i], BLOCK_ENTRIES * PLACE_BYTES)
+    directory_resize(ix, l, 0)
     if l.cap > 1:
-        give(&ix.account, l.block)
+        give(&ix.account, l.block, l.cap * PLACE_BYTES)
 
 
 # ---- the blocks ----
@@ -64,23 +80,17 @@ cdef int first_block(Index* ix, List* l, uint32_t cap) noexcept nogil:
     memcpy(block, l.block, l.n * sizeof(Entry))
     memcpy(block + cap, l.block + l.cap, l.n * sizeof(Subscription*))
     if l.cap > 1:
-        give(&ix.account, l.block)
+        give(&ix.account, l.block, l.cap * PLACE_BYTES)
     l.block = block
     l.cap = cap
     return 0
 
 
 cdef int another_block(Index* ix, List* l) noexcept nogil:
-    # The directory has room for the next power of two of blocks.
-    cdef uint32_t n = l.n // BLOCK_ENTRIES - 1
-    cdef void* more
+    cdef uint32_t n = blocks_after_first(l)
     cdef Entry* block
-    if (n & (n - 1)) == 0:
-        more = take(&ix.account, sizeof(Entry*)) if l.more == NULL else resize(
-            &ix.account, l.more, 2 * <size_t>n * sizeof(Entry*) if n else sizeof(Entry*))
-        if more == NULL:
-            return -1
-        l.more = <Entry**>more
+    if (l.more == NULL or n == l.room) and directory_resize(ix, l, 2 * n if n else 1) != 0:
+        return -1
     block = <Entry*>take(&ix.account, BLOCK_ENTRIES * PLACE_BYTES)
     if block == NULL:
         return -1
@@ -105,12 +115,9 @@ cdef void list_pop(Index* ix, List* l) noexcept nogil:
     # The last place goes, and its block when it was the only one there.
     l.n -= 1
     if l.n % BLOCK_ENTRIES == 0 and l.n:
+        give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1], BLOCK_ENTRIES * PLACE_BYTES)
         if l.n == BLOCK_ENTRIES:
-            give(&ix.account, l.more[0])
-            give(&ix.account, l.more)
-            l.more = NULL
-        else:
-            give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1])
+            directory_resize(ix, l, 0)
 
 
 cdef inline bint is_gap(const List* l, uint32_t i) noexcept nogil:
@@ -205,7 +212,7 @@ cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t
     if l.live < l.n and l.pins == 0:
         tidy(ix, l, l.low, TIDY_STEPS)
     if list_room(ix, l) != 0:
-        give(&ix.account, sub)
+        give(&ix.account, sub, sizeof(Subscription))
         return NULL
     sub.list = l
     sub.owner = owner
@@ -245,7 +252,7 @@ cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil:
     else:
         owner.head = sub.next
     owner.n -= 1
-    give(&ix.account, sub)
+    give(&ix.account, sub, sizeof(Subscription))
     list_entry(l, at).who = NULL
     list_sub(l, at)[0] = NULL
     if l.live == l.n:

@@ -20,7 +20,7 @@ cdef void table_fini(Table* t, Account* a) noexcept nogil:
     cdef int s
     for s in range(TABLE_SEGMENTS):
         if t.segments[s] != NULL:
-            give(a, t.segments[s])
+            give(a, t.segments[s], <size_t>sizeof(Link*) << s)
     table_init(t)
 
 
@@ -34,7 +34,7 @@ cdef bint split_one(Table* t, Account* a) noexcept nogil:
     if s >= TABLE_SEGMENTS:
         return False
     if t.segments[s] == NULL:
-        t.segments[s] = <Link**>take_zeroed(a, size, sizeof(Link*))
+        t.segments[s] = <Link**>take_zeroed(a, <size_t>sizeof(Link*) * size)
         if t.segments[s] == NULL:
             return False
     low = table_slot(t, t.split)
@@ -59,6 +59,7 @@ cdef void merge_one(Table* t, Account* a) noexcept nogil:
     cdef Link** high
     cdef Link** low
     cdef Link* rest
+    cdef uint32_t s
     if t.split == 0:
         t.mask >>= 1
         t.split = t.mask + 1
@@ -72,8 +73,9 @@ cdef void merge_one(Table* t, Account* a) noexcept nogil:
     low[0] = rest
     high[0] = NULL
     if t.split == 0:
-        give(a, t.segments[31 - __builtin_clz(t.mask + 1)])
-        t.segments[31 - __builtin_clz(t.mask + 1)] = NULL
+        s = 31 - __builtin_clz(t.mask + 1)
+        give(a, t.segments[s], <size_t>sizeof(Link*) << s)
+        t.segments[s] = NULL
 
 
 cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:

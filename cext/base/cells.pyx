@@ -1,0 +1,285 @@
+# Cells: memory for many small objects (subscriptions, tree nodes, messages).
+#
+#   chunk: 2 MiB, aligned to its size -- 64 pages of 32 KiB -- cells of one size class
+#
+# The head of a cell's page, and the chunk's in its first page, are found by masking the cell's address: objects carry no
+# header. malloc takes 8 bytes more per object, and keeps what is freed in the middle of its heap.
+# Invariants: a page has cells of one class and is in `open` of it exactly while it has a free one; while there is more than one
+# chunk, a page without cells in use goes back to its chunk, and a chunk without pages in use to the system.
+# Cost: O(1) for take and give; at most one partly used page per class while things only come. From HUGE_FROM_BYTES on chunks
+# are huge pages: a walk through a large tree else misses the TLB at every node.
+# Under the address sanitizer every object is malloc's, so that it sees each of them.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+cdef extern from *:
+    """
+    #include <malloc.h>
+    #include <sys/mman.h>
+    #if defined(__SANITIZE_ADDRESS__)
+    #define MOSQ_CELLS_PLAIN 1
+    #elif defined(__has_feature)
+    #if __has_feature(address_sanitizer)
+    #define MOSQ_CELLS_PLAIN 1
+    #endif
+    #endif
+    #ifndef MOSQ_CELLS_PLAIN
+    #define MOSQ_CELLS_PLAIN 0
+    #endif
+    """
+    const bint PLAIN "MOSQ_CELLS_PLAIN"
+    size_t malloc_usable_size(void* p) nogil
+    void* mmap(void* at, size_t n, int protection, int flags, int fd, long offset) nogil
+    int munmap(void* at, size_t n) nogil
+    int madvise(void* at, size_t n, int advice) nogil
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE, MADV_NOHUGEPAGE
+    void* MAP_FAILED
+    int __builtin_ctzll(unsigned long long x) nogil
+
+cdef enum:
+    CHUNK_BYTES = 1 << 21       # a huge page
+    PAGE_BYTES = 1 << 15
+    PAGES = CHUNK_BYTES // PAGE_BYTES
+    MALLOC_HEADER_BYTES = 8     # of an allocation, in glibc
+    HUGE_FROM_BYTES = 64 << 20  # mapped; below it what is not used should not be resident
+    MAP_FROM_BYTES = 1 << 18    # an object of this size has a mapping of its own: malloc would pause to tidy up when it is freed
+
+cdef struct FreeCell:
+    FreeCell* next
+
+cdef struct CellPage:           # at the start of its page; in a chunk's first page after the CellChunk
+    CellPage* next              # in Cells.open
+    CellPage* prev
+    FreeCell* free
+    uint16_t used
+    uint16_t cells              # that fit
+    uint16_t fresh              # cells that were never used: the rest of the page, from here on
+    uint16_t klass
+
+cdef struct CellChunk:
+    CellChunk* next             # in Cells.chunks
+    CellChunk* prev
+    uint64_t idle               # bit i: page i is free
+
+cdef enum:
+    HEAD_BYTES = 64             # room for either head, so that cells are aligned
+
+
+cdef inline uint32_t class_of(size_t n) noexcept nogil:
+    return <uint32_t>((n + CELL_STEP - 1) // CELL_STEP - 1) if n else 0
+
+
+cdef inline CellChunk* chunk_of(const void* p) noexcept nogil:
+    return <CellChunk*>(<uintptr_t>p & ~<uintptr_t>(CHUNK_BYTES - 1))
+
+
+cdef inline uint32_t page_number(const void* p) noexcept nogil:
+    return <uint32_t>((<uintptr_t>p & (CHUNK_BYTES - 1)) // PAGE_BYTES)
+
+
+cdef inline uint8_t* page_start(CellChunk* chunk, uint32_t i) noexcept nogil:
+    # The first page begins after the chunk's head.
+    return <uint8_t*>chunk + <size_t>i * PAGE_BYTES + (HEAD_BYTES if i == 0 else 0)
+
+
+cdef inline size_t mapping_of(size_t n) noexcept nogil:
+    return (n + 4095) & ~<size_t>4095
+
+
+cdef uint64_t cells_bytes(const void* p, size_t n) noexcept nogil:
+    if n >= MAP_FROM_BYTES:
+        return mapping_of(n)
+    if n > CELL_MAX or PLAIN:
+        return malloc_usable_size(<void*>p) + MALLOC_HEADER_BYTES
+    return (class_of(n) + 1) * CELL_STEP
+
+
+cdef void* map_new(size_t n) noexcept nogil:
+    # Zeroed. NULL: no memory.
+    cdef void* p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    return p if p != MAP_FAILED else NULL
+
+
+# ---- chunks ----
+
+cdef void chunk_link(Cells* c, CellChunk* chunk) noexcept nogil:
+    chunk.prev = NULL
+    chunk.next = c.chunks
+    if c.chunks != NULL:
+        c.chunks.prev = chunk
+    c.chunks = chunk
+
+
+cdef void chunk_unlink(Cells* c, CellChunk* chunk) noexcept nogil:
+    if chunk.prev != NULL:
+        chunk.prev.next = chunk.next
+    else:
+        c.chunks = chunk.next
+    if chunk.next != NULL:
+        chunk.next.prev = chunk.prev
+
+
+cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
+    # Aligned: twice as much is mapped, and what lies around goes back.
+    cdef uint8_t* p = <uint8_t*>map_new(2 * CHUNK_BYTES)
+    cdef uint8_t* start
+    cdef CellChunk* chunk
+    if p == NULL:
+        return NULL
+    start = <uint8_t*>((<uintptr_t>p + CHUNK_BYTES - 1) & ~<uintptr_t>(CHUNK_BYTES - 1))
+    if start != p:
+        munmap(p, start - p)
+    munmap(start + CHUNK_BYTES, p + CHUNK_BYTES - start)
+    madvise(start, CHUNK_BYTES, MADV_HUGEPAGE if c.mapped_bytes >= HUGE_FROM_BYTES else MADV_NOHUGEPAGE)
+    chunk = <CellChunk*>start
+    chunk.idle = ~<uint64_t>0
+    c.mapped_bytes += CHUNK_BYTES
+    chunk_link(c, chunk)
+    return chunk
+
+
+cdef void chunk_empty(Cells* c, CellChunk* chunk) noexcept nogil:
+    chunk_unlink(c, chunk)
+    munmap(chunk, CHUNK_BYTES)
+    c.mapped_bytes -= CHUNK_BYTES
+
+
+# ---- pages ----
+
+cdef CellPage* page_new(Cells* c, uint32_t klass) noexcept nogil:
+    cdef CellChunk* chunk = c.chunks if c.chunks != NULL else chunk_new(c)
+    cdef CellPage* page
+    cdef uint32_t i
+    if chunk == NULL:
+        return NULL
+    i = __builtin_ctzll(chunk.idle)
+    chunk.idle &= chunk.idle - 1
+    if chunk.idle == 0:
+        chunk_unlink(c, chunk)
+    page = <CellPage*>page_start(chunk, i)
+    page.prev = page.next = NULL
+    page.free = NULL
+    page.used = page.fresh = 0
+    page.klass = <uint16_t>klass
+    page.cells = <uint16_t>((PAGE_BYTES - (2 if i == 0 else 1) * HEAD_BYTES) // ((klass + 1) * CELL_STEP))
+    c.open[klass] = page
+    return page
+
+
+cdef void page_close(Cells* c, CellPage* page) noexcept nogil:
+    # Out of `open`.
+    if page.prev != NULL:
+        page.prev.next = page.next
+    else:
+        c.open[page.klass] = page.next
+    if page.next != NULL:
+        page.next.prev = page.prev
+
+
+cdef void page_empty(Cells* c, CellPage* page) noexcept nogil:
+    cdef CellChunk* chunk = chunk_of(page)
+    page_close(c, page)
+    if chunk.idle == 0:
+        chunk_link(c, chunk)
+    chunk.idle |= <uint64_t>1 << page_number(page)
+    if chunk.idle == ~<uint64_t>0:
+        chunk_empty(c, chunk)
+
+
+# ---- cells ----
+
+cdef void* large_take(Cells* c, size_t n) noexcept nogil:
+    cdef void* p
+    if n >= MAP_FROM_BYTES:
+        p = map_new(mapping_of(n))
+        if p != NULL and n >= 2 * CHUNK_BYTES:
+            madvise(p, mapping_of(n), MADV_HUGEPAGE)
+    else:
+        p = malloc(n)
+    if p != NULL:
+        c.used_bytes += cells_bytes(p, n)
+    return p
+
+
+cdef void large_give(Cells* c, void* p, size_t n) noexcept nogil:
+    c.used_bytes -= cells_bytes(p, n)
+    if n >= MAP_FROM_BYTES:
+        munmap(p, mapping_of(n))
+    else:
+        free(p)
+
+
+cdef void* cells_take_zeroed(Cells* c, size_t n) noexcept nogil:
+    cdef void* p = cells_take(c, n)
+    if p != NULL and n < MAP_FROM_BYTES:
+        memset(p, 0, n)
+    return p
+
+
+cdef void* cells_take(Cells* c, size_t n) noexcept nogil:
+    cdef uint32_t klass
+    cdef CellPage* page
+    cdef void* p
+    if n > CELL_MAX or PLAIN:
+        return large_take(c, n)
+    klass = class_of(n)
+    page = c.open[klass]
+    if page == NULL:
+        page = page_new(c, klass)
+        if page == NULL:
+            return NULL
+    if page.free != NULL:
+        p = page.free
+        page.free = page.free.next
+    else:
+        p = <uint8_t*>page + HEAD_BYTES + <size_t>page.fresh * (klass + 1) * CELL_STEP
+        page.fresh += 1
+    page.used += 1
+    if page.used == page.cells:
+        page_close(c, page)
+    c.used_bytes += (klass + 1) * CELL_STEP
+    return p
+
+
+cdef void cells_give(Cells* c, void* p, size_t n) noexcept nogil:
+    cdef CellPage* page
+    cdef CellPage* first
+    if n > CELL_MAX or PLAIN:
+        large_give(c, p, n)
+        return
+    page = <CellPage*>page_start(chunk_of(p), page_number(p))
+    c.used_bytes -= (page.klass + 1) * CELL_STEP
+    (<FreeCell*>p).next = page.free
+    page.free = <FreeCell*>p
+    if page.used == page.cells:
+        first = c.open[page.klass]
+        page.prev = NULL
+        page.next = first
+        if first != NULL:
+            first.prev = page
+        c.open[page.klass] = page
+    page.used -= 1
+    if page.used == 0 and c.mapped_bytes > CHUNK_BYTES:
+        page_empty(c, page)
+
+
+cdef void cells_fini(Cells* c) noexcept nogil:
+    # Of the last chunk pages without cells are still open. With a cell in use a chunk stays: a leak rather than a danger.
+    cdef CellPage* page
+    cdef CellPage* following
+    cdef CellChunk* chunk
+    cdef int klass
+    for klass in range(CELL_CLASSES):
+        page = c.open[klass]
+        while page != NULL:
+            following = page.next
+            if page.used == 0:
+                chunk = chunk_of(page)
+                if chunk.idle == 0:
+                    chunk_link(c, chunk)
+                chunk.idle |= <uint64_t>1 << page_number(page)
+                if chunk.idle == ~<uint64_t>0:
+                    chunk_empty(c, chunk)
+            page = following
+    memset(c, 0, sizeof(Cells))

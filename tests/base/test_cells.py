@@ -1,0 +1,61 @@
+"""Cells against a dictionary: nothing overlaps, everything is counted, and what is given back is given back."""
+
+import os
+import random
+
+import pytest
+from cext.base.face import CellsFace
+
+PLAIN = "MOSQ_SANITIZED" in os.environ      # then every object is malloc's
+CHUNK = 1 << 21
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order(seed: int) -> None:
+    rng, cells = random.Random(seed), CellsFace()
+    here: list[int] = []
+    for growing in (0.7, 0.3, 0.9, 0.1):
+        for _ in range(6000):
+            if rng.random() < growing or not here:
+                n = rng.choice((0, 1, 16, 17, 48, 511, 512, 513, 5000, rng.randint(1, 600)))
+                here.append(cells.take(n, zeroed=rng.random() < 0.2))
+            else:
+                i = rng.randrange(len(here))
+                here[i], here[-1] = here[-1], here[i]
+                cells.give(here.pop())
+        assert cells.used_bytes() == cells.counted_bytes()
+    for number in here:
+        cells.give(number)
+    assert cells.used_bytes() == 0
+    assert cells.mapped_bytes() <= CHUNK
+
+
+def test_chunks_come_and_go() -> None:
+    cells = CellsFace()
+    numbers = [cells.take(64) for _ in range(3 * CHUNK // 64)]
+    if PLAIN:
+        assert cells.mapped_bytes() == 0
+        return
+    assert 3 * CHUNK < cells.mapped_bytes() <= 4 * CHUNK
+    for number in numbers[: len(numbers) // 2]:
+        cells.give(number)
+    assert cells.mapped_bytes() <= 3 * CHUNK
+    for _ in numbers[: len(numbers) // 4]:
+        cells.take(64)                                  # what became free is used first
+    assert cells.mapped_bytes() <= 3 * CHUNK
+
+
+def test_large_objects() -> None:
+    cells = CellsFace()
+    for n in (100_000, 1 << 18, 5_000_000):
+        number = cells.take(n, zeroed=True)
+        assert n <= cells.used_bytes() <= n + 4096 + 16
+        cells.give(number)
+        assert cells.used_bytes() == 0
+
+
+def test_one_that_comes_and_goes_keeps_its_chunk() -> None:
+    cells = CellsFace()
+    for _ in range(3):
+        cells.give(cells.take(48))
+    assert cells.mapped_bytes() <= CHUNK
