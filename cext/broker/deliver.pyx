@@ -32,7 +32,7 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session
-from cext.topic.index cimport IndexStats, index_stats
+from cext.topic.index cimport index_bytes
 from cext.topic.retained cimport retained_bytes
 
 cdef enum:
@@ -66,11 +66,9 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 
 
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
-    cdef IndexStats index
     if not b.settings.memory_limit:
         return 0
-    index_stats(b.index, &index)
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes + retained_bytes(b.retained)
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained)
             > b.settings.memory_limit + reserve)
 
 

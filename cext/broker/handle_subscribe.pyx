@@ -25,7 +25,7 @@ from cext.codec.reason cimport (
 )
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
 from cext.topic.name cimport Filter, filter_parse, level_count
-from cext.topic.retained cimport retained_count
+from cext.topic.retained cimport retained_may_match
 
 cdef enum:
     REPLAY = 0x40                # on a granted QoS while SUBACK is not out yet: retained messages are owed
@@ -91,7 +91,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         return 0
     code[0] = options & QOS
     handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
-    if f.group.n == 0 and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
+    if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
@@ -147,7 +147,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     s.items = items
     n = 0
     while rc == 0 and subscribe_next(&s, &item):
-        if codes[n] < 0x80 and codes[n] & REPLAY and retained_count(b.retained):
+        if codes[n] < 0x80 and codes[n] & REPLAY:
             replay(b, c, &item)
         n += 1
     if codes != few:

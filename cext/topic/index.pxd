@@ -110,6 +110,7 @@ ctypedef struct IndexStats:
     uint64_t buckets            # of all hash tables
     uint64_t depth              # levels of the deepest filter that ever was in the tree
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil
+cdef uint64_t index_bytes(Index* ix) noexcept nogil
 
 
 # ---- private: the layout, here only because Cython wants it in a header; check.pyx reads it, other rooms do not ----

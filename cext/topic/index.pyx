@@ -198,15 +198,13 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
 # ---- add and remove ----
 
 cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
-    cdef Leaf* leaf = leaf_find(ix, f)
+    cdef Leaf* leaf = leaf_make(ix, f)
     cdef Group* group
     cdef List* l
     cdef Subscription* sub
     cdef Entry* entry
     if leaf == NULL:
-        leaf = leaf_make(ix, f)
-        if leaf == NULL:
-            return -1
+        return -1
     l = &leaf.plain
     if f.group.n:
         group = group_find(ix, leaf, f.group)
@@ -322,6 +320,10 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
         leaf = leaf_of(l)
     n[0] += leaf_read(leaf, buf + n[0])
     return s.next
+
+
+cdef uint64_t index_bytes(Index* ix) noexcept nogil:
+    return ix.account.cells.used_bytes
 
 
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:

@@ -35,7 +35,7 @@ cdef inline Leaf* exact_find(Table* exact, const uint8_t* text, uint32_t n, uint
 
 
 cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil         # NULL: not there
-cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil         # only where leaf_find said NULL. NULL: no memory
+cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil         # finds it or makes it, without subscribers. NULL: no memory
 cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil             # frees it, and what led only to it, if nothing needs it
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil        # writes the filter; its length
 cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil

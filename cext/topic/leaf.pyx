@@ -122,22 +122,34 @@ cdef Leaf* leaf_new(Index* ix, size_t text_bytes) noexcept nogil:
     return leaf
 
 
+cdef Leaf* make_in_table(Index* ix, Root* root, View text) noexcept nogil:
+    cdef Table* exact = exact_table(ix, root, text.p, text.n)
+    cdef uint32_t hash = <uint32_t>hash_bytes(&ix.key, text.p, text.n)
+    cdef Leaf* leaf = exact_find(exact, text.p, text.n, hash)
+    if leaf != NULL:
+        return leaf
+    leaf = leaf_new(ix, text.n)
+    if leaf == NULL:
+        return NULL
+    memcpy(leaf_text(leaf), text.p, text.n)
+    leaf.link.hash = hash
+    table_add(exact, &ix.account, &leaf.link)
+    return leaf
+
+
 cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
-    # Only after leaf_find said NULL.
     cdef Root* root = root_of(ix, f.filter.p)
     cdef TreeNode* node
     cdef Leaf* leaf
     cdef bint multi
     if is_in_table(ix, f):
-        leaf = leaf_new(ix, f.filter.n)
-        if leaf != NULL:
-            memcpy(leaf_text(leaf), f.filter.p, f.filter.n)
-            leaf.link.hash = <uint32_t>hash_bytes(&ix.key, f.filter.p, f.filter.n)
-            table_add(exact_table(ix, root, f.filter.p, f.filter.n), &ix.account, &leaf.link)
-        return leaf
+        return make_in_table(ix, root, f.filter)
     node = tree_descend(ix, root, f.filter, True, &multi)
     if node == NULL:
         return NULL
+    leaf = leaf_at(node, multi)
+    if leaf != NULL:
+        return leaf
     leaf = leaf_new(ix, 0)
     if leaf == NULL:
         tree_prune(ix, root, node)

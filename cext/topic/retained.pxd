@@ -30,6 +30,8 @@ cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept 
 cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nogil     # -1: no memory
 cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexcept nogil
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil
+# False: nothing matches, seen without a look-up.
+cdef bint retained_may_match(Retained* r, View filter) noexcept nogil
 cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil
 cdef uint64_t retained_count(Retained* r) noexcept nogil
 cdef uint64_t retained_bytes(Retained* r) noexcept nogil      # of the tree itself, values excluded

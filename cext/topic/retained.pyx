@@ -292,6 +292,10 @@ cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil:
     c.filter.n = 0
 
 
+cdef bint retained_may_match(Retained* r, View filter) noexcept nogil:
+    return root_of(r, filter.p).top.level.n_children != 0
+
+
 cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil:
     return cells_bytes(c.state, (<CursorState*>c.state).block_bytes)
 
