@@ -1,5 +1,5 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint asan fuzz bench clean
+.PHONY: help run build test quick lint switches asan fuzz bench clean
 
 help:   ## this list
 	@grep -E '^[a-z]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 10
@@ -21,6 +21,9 @@ lint:   ## ruff, mypy, cython-lint
 
 asan:   ## the tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
 	@dev/asan
+
+switches: ## the wire tests with every switch of the index and the pool
+	@dev/switches
 
 fuzz:   ## run every fuzz target for SECONDS (30) seconds
 	@dev/fuzz $(if $(SECONDS),--seconds $(SECONDS))

@@ -23,6 +23,10 @@ from cext.broker.log cimport LogRecord, log_swap
 from cext.broker.mailbox cimport ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_STATS, ASK_STOP, Ask, mailbox_ask, mailbox_open
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.session.session cimport EXPIRY_NEVER
+from cext.topic.options cimport (
+    CHILD_HASH_THRESHOLD, INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON,
+    NEVER_HASHED,
+)
 
 cdef extern from "<sys/eventfd.h>" nogil:
     int eventfd(unsigned int value, int flags)
@@ -30,6 +34,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
          "memory", "payload_size", "quota", "session_ended", "retained")
+MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
+LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
@@ -133,9 +139,25 @@ cdef class Engine:
         if policy not in ("log", "disconnect"):
             raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
         t.receive_maximum_disconnect = policy == "disconnect"
+        self._tuning(s, number)
         t.clientid_prefixes = view_keep(self.keep, s.get("clientid_prefixes") or "")
         t.version = view_keep(self.keep, s.get("version") or "mosq")
         self.nodelay = bool(int(s.get("set_tcp_nodelay", 1)))
+
+    def _tuning(self, s, number):
+        def choice(name, default, choices):
+            value = s.get(name, default)
+            if value not in choices:
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+            return choices[value]
+        t = &self.b.settings
+        t.index.mode = choice("index", "full", MODES)
+        t.index.letters = choice("letter_index", "", LETTER_CHOICES)
+        t.index.hash_buckets = number("hash_buckets", 0, 0, 1 << 24)
+        t.index.child_hash_threshold = number("child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
+        pool = choice("pool", "on", {"on": True, "off": False})
+        t.pool_grow = number("pool_grow", 1000, 1, 1 << 20) if pool else 1
+        t.pool_idle_max = number("pool_idle_max", 10_000) if pool else 0
 
     def _access(self, rules):
         cdef uint32_t n = <uint32_t>len(rules)

@@ -14,9 +14,9 @@ class Start:
     """How to start a broker, from the command line."""
 
     def __init__(self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
-                 quiet: bool = False,
-                 verbose: bool = False) -> None:
+                 quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = ()) -> None:
         self.config_file, self.ports = config_file, ports
+        self.overrides = overrides      # lines of a configuration that come after the file's
         self.background, self.quiet, self.verbose = background, quiet, verbose
 
 
@@ -48,7 +48,7 @@ def run(start: Start) -> int:
     from mosq.config.parser import load_config
 
     try:
-        config = load_config(start.config_file, start.ports)
+        config = load_config(start.config_file, start.ports, start.overrides)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG

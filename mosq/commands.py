@@ -6,6 +6,14 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+from mosq.config.options import BY_KEYWORD, TUNING, Option
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Command = Callable[..., Any]
 
 EXIT_OK = 0
 
@@ -16,6 +24,8 @@ Examples:
   mosq -c /etc/mosquitto/mosquitto.conf
   mosq -c mosq.conf -d              in the background, once it listens
   mosq -c mosq.conf --test-config   only check the file
+  mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
+  mosq --index tree --match-cache off             how much slower are filters found without them?
 
 \b
 Exit status:
@@ -23,6 +33,20 @@ Exit status:
   1  cannot start, such as a port in use
   3  a mistake in the configuration or the command line
 """
+
+
+def tuning_flag(option: Option) -> "Callable[[Command], Command]":
+    """--match-cache and the like: what they trade is said in the table of options."""
+    metavar = "|".join(option.choices) or ("N|off" if option.kind == "count" else "N")
+    default = "" if option.default in ("", None) else f"  [default: {option.default}]"
+    return click.option(f"--{option.name.replace('_', '-')}", option.name, metavar=metavar,
+                        help=f"{option.help[:1].upper()}{option.help[1:]}.{default}")
+
+
+def tuning_flags(command: "Command") -> "Command":
+    for name in reversed(TUNING):
+        command = tuning_flag(BY_KEYWORD[name])(command)
+    return command
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="", epilog=EPILOG,
@@ -35,19 +59,21 @@ Exit status:
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
+@tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, test_config: bool) -> int:
+         verbose: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         return EXIT_OK
+    overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
-        return check(config_file)
-    return run(Start(config_file, ports, background, quiet, verbose))
+        return check(config_file, overrides)
+    return run(Start(config_file, ports, background, quiet, verbose, overrides))
 
 
-def check(config_file: str | None) -> int:
+def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
@@ -56,7 +82,7 @@ def check(config_file: str | None) -> int:
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
-        config = load_config(config_file)
+        config = load_config(config_file, overrides=overrides)
         engine_acl(config)
     except ConfigError as error:
         click.echo(str(error), err=True)

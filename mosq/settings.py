@@ -6,7 +6,7 @@ Names are those of the options; flags are 0 or 1; durations are seconds with -1 
 from mosq import __version__
 from mosq.config.acl import load_acl
 from mosq.config.model import Config, Listener
-from mosq.config.options import LOG_ALL, LOG_TYPES
+from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _PLAIN = (
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
-    "allow_zero_length_clientid",
+    "allow_zero_length_clientid", *TUNING,
 )
 
 

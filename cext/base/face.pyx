@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
 from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
-from cext.base.slab cimport Slab, SlabItem, slab_at, slab_fini, slab_give, slab_init, slab_take
+from cext.base.slab cimport Slab, SlabItem, slab_at, slab_bytes, slab_fini, slab_give, slab_init, slab_take
 from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 
 
@@ -61,8 +61,8 @@ cdef class WheelFace:
 cdef class SlabFace:
     cdef Slab slab
 
-    def __cinit__(self, uint32_t item_bytes, uint32_t block_items):
-        slab_init(&self.slab, item_bytes, block_items)
+    def __cinit__(self, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max=0xFFFFFFFF):
+        slab_init(&self.slab, item_bytes, block_items, idle_max)
 
     def __dealloc__(self):
         slab_fini(&self.slab)
@@ -86,6 +86,9 @@ cdef class SlabFace:
 
     def counts(self):
         return self.slab.used, self.slab.idle
+
+    def bytes(self):
+        return slab_bytes(&self.slab)
 
 
 cdef class BuffersFace:

@@ -1,55 +1,199 @@
-"""Slab pool. Knows memory, nothing else. Work B adds the return of idle blocks to the system behind the same door."""
-
-from libc.stdint cimport uint8_t, uint32_t
+# Slab pool: what comes and goes often and has one size, such as clients. Knows memory, nothing else.
+#
+#   blocks[0] -> [SlabBlock | item | item | ...]      an item's index: number of the block * block_items + place
+#   blocks[1] -> vacant (its block was returned)
+#
+# Blocks with an idle item are in one list, those in use before the empty ones, and items are taken from the first: so that what is
+# in use gathers in few blocks, and the others drain. A block that has become empty is kept while the idle items are at most
+# idle_max, else it goes back to the system at once. Of those that are kept one stays warm; the others give their pages back and
+# keep their addresses.
+# Invariants: used + idle is the number of items in all blocks; an index of a returned block, or of an item that was given back, is
+# never taken for another's: generations only rise, also over the return of a block (Slab.generations).
+# Cost: take and give O(1), whatever comes and goes; a block's memory is touched as far as its items were used.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
+cdef extern from "<sys/mman.h>" nogil:
+    void* mmap(void* at, size_t n, int protection, int flags, int fd, long offset)
+    int munmap(void* at, size_t n)
+    int madvise(void* at, size_t n, int advice)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_DONTNEED
+    void* MAP_FAILED
 
-cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items) noexcept nogil:
+cdef enum:
+    MAP_FROM_BYTES = 1 << 17    # a block of this size is mapped: malloc would keep it, or parts of it, when it is freed
+    SYSTEM_PAGE_BYTES = 4096
+    HEAD_BYTES = 48             # a SlabBlock, rounded up so that items are aligned
+
+cdef struct SlabBlock:
+    SlabItem* free
+    SlabBlock* next             # in the list of open ones
+    SlabBlock* prev
+    uint32_t number
+    uint32_t used
+    uint32_t fresh              # items from here on were never used
+    uint32_t generations        # the highest of its items
+
+
+cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max) noexcept nogil:
     memset(s, 0, sizeof(Slab))
     s.item_bytes = (item_bytes + 15) & ~<uint32_t>15
     s.block_items = block_items
+    s.idle_max = idle_max
+
+
+cdef inline size_t block_bytes(const Slab* s) noexcept nogil:
+    return HEAD_BYTES + <size_t>s.block_items * s.item_bytes
+
+
+cdef uint64_t slab_bytes(const Slab* s) noexcept nogil:
+    return <uint64_t>(s.used + s.idle) // s.block_items * block_bytes(s) + <uint64_t>s.cap_blocks * sizeof(void*)
+
+
+cdef inline SlabBlock* block_at(const Slab* s, uint32_t number) noexcept nogil:
+    # NULL: the place is vacant.
+    return s.blocks[number] if not <uintptr_t>s.blocks[number] & 1 else NULL
+
+
+# ---- blocks ----
+
+cdef SlabBlock* block_alloc(Slab* s) noexcept nogil:
+    cdef void* p
+    if block_bytes(s) < MAP_FROM_BYTES:
+        return <SlabBlock*>calloc(1, block_bytes(s))
+    p = mmap(NULL, block_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    return <SlabBlock*>p if p != MAP_FAILED else NULL
+
+
+cdef void block_free(Slab* s, SlabBlock* block) noexcept nogil:
+    if block_bytes(s) < MAP_FROM_BYTES:
+        free(block)
+    else:
+        munmap(block, block_bytes(s))
 
 
 cdef void slab_fini(Slab* s) noexcept nogil:
     cdef uint32_t i
     for i in range(s.n_blocks):
-        free(s.blocks[i])
+        if block_at(s, i) != NULL:
+            block_free(s, s.blocks[i])
     free(s.blocks)
     memset(s, 0, sizeof(Slab))
 
 
-cdef int grow(Slab* s) noexcept nogil:
-    cdef uint8_t** blocks = <uint8_t**>realloc(s.blocks, (s.n_blocks + 1) * sizeof(uint8_t*))
-    if blocks == NULL:
-        return -1
-    s.blocks = blocks
-    cdef uint8_t* block = <uint8_t*>calloc(s.block_items, s.item_bytes)
+cdef void open_link(Slab* s, SlabBlock* block, bint first) noexcept nogil:
+    block.prev = NULL if first else s.open_last
+    block.next = s.open_first if first else NULL
+    if block.prev != NULL:
+        block.prev.next = block
+    else:
+        s.open_first = block
+    if block.next != NULL:
+        block.next.prev = block
+    else:
+        s.open_last = block
+
+
+cdef void open_unlink(Slab* s, SlabBlock* block) noexcept nogil:
+    if block.prev != NULL:
+        block.prev.next = block.next
+    else:
+        s.open_first = block.next
+    if block.next != NULL:
+        block.next.prev = block.prev
+    else:
+        s.open_last = block.prev
+
+
+cdef SlabBlock* block_new(Slab* s) noexcept nogil:
+    cdef SlabBlock* block
+    cdef SlabBlock** blocks
+    cdef uint32_t cap
+    if s.vacant == 0 and s.n_blocks == s.cap_blocks:
+        cap = s.cap_blocks * 2 if s.cap_blocks else 8
+        if <uint64_t>cap * s.block_items > 0xFFFFFFFFu:
+            return NULL
+        blocks = <SlabBlock**>realloc(s.blocks, cap * sizeof(SlabBlock*))
+        if blocks == NULL:
+            return NULL
+        s.blocks = blocks
+        s.cap_blocks = cap
+    block = block_alloc(s)
     if block == NULL:
-        return -1
-    blocks[s.n_blocks] = block
-    # pushed in reverse, so that objects are taken in the order of their addresses
-    cdef uint32_t i = s.block_items
-    cdef SlabItem* item
-    while i > 0:
-        i -= 1
-        item = <SlabItem*>(block + <size_t>i * s.item_bytes)
-        item.index = s.n_blocks * s.block_items + i
-        item.next_free = s.free_head
-        s.free_head = item
-    s.n_blocks += 1
+        return NULL
+    if s.vacant:
+        block.number = s.vacant - 1
+        s.vacant = <uint32_t>(<uintptr_t>s.blocks[block.number] >> 1)
+    else:
+        block.number = s.n_blocks
+        s.n_blocks += 1
+    s.blocks[block.number] = block
+    block.generations = s.generations
     s.idle += s.block_items
-    return 0
+    open_link(s, block, True)
+    return block
+
+
+cdef void block_return(Slab* s, SlabBlock* block) noexcept nogil:
+    if block.generations > s.generations:
+        s.generations = block.generations
+    open_unlink(s, block)
+    s.idle -= s.block_items
+    s.blocks[block.number] = <SlabBlock*>((<uintptr_t>s.vacant << 1) | 1)
+    s.vacant = block.number + 1
+    block_free(s, block)
+
+
+cdef void block_chill(Slab* s, SlabBlock* block) noexcept nogil:
+    # Its items are as if never used; the pages after the first are the system's until then.
+    if block.generations > s.generations:
+        s.generations = block.generations
+    block.free = NULL
+    block.fresh = 0
+    memset(<uint8_t*>block + HEAD_BYTES, 0, SYSTEM_PAGE_BYTES - HEAD_BYTES)
+    madvise(<uint8_t*>block + SYSTEM_PAGE_BYTES, block_bytes(s) - SYSTEM_PAGE_BYTES, MADV_DONTNEED)
+
+
+cdef void block_empty(Slab* s, SlabBlock* block) noexcept nogil:
+    cdef bint others = s.open_last != block and s.open_last.used == 0
+    if s.idle > s.idle_max:
+        block_return(s, block)
+        return
+    if others and block_bytes(s) >= MAP_FROM_BYTES:
+        block_chill(s, block)
+    if block != s.open_last:
+        open_unlink(s, block)
+        open_link(s, block, False)
+
+
+# ---- items ----
+
+cdef inline SlabItem* item_at(const Slab* s, SlabBlock* block, uint32_t i) noexcept nogil:
+    return <SlabItem*>(<uint8_t*>block + HEAD_BYTES + <size_t>i * s.item_bytes)
 
 
 cdef void* slab_take(Slab* s) noexcept nogil:
-    if s.free_head == NULL and grow(s) != 0:
-        return NULL
-    cdef SlabItem* item = s.free_head
-    s.free_head = item.next_free
-    item.next_free = NULL
+    cdef SlabBlock* block = s.open_first
+    cdef SlabItem* item
+    if block == NULL:
+        block = block_new(s)
+        if block == NULL:
+            return NULL
+    item = block.free
+    if item != NULL:
+        block.free = item.next_free
+        item.next_free = NULL
+        memset(item + 1, 0, s.item_bytes - sizeof(SlabItem))
+    else:
+        item = item_at(s, block, block.fresh)
+        item.index = block.number * s.block_items + block.fresh
+        item.generation = s.generations
+        block.fresh += 1
     item.generation += 1
-    memset(<uint8_t*>item + sizeof(SlabItem), 0, s.item_bytes - sizeof(SlabItem))
+    block.used += 1
+    if block.used == s.block_items:
+        open_unlink(s, block)
     s.used += 1
     s.idle -= 1
     return item
@@ -57,16 +201,28 @@ cdef void* slab_take(Slab* s) noexcept nogil:
 
 cdef void slab_give(Slab* s, void* p) noexcept nogil:
     cdef SlabItem* item = <SlabItem*>p
+    cdef SlabBlock* block = s.blocks[item.index // s.block_items]
     item.generation += 1
-    item.next_free = s.free_head
-    s.free_head = item
+    if item.generation > block.generations:
+        block.generations = item.generation
+    item.next_free = block.free
+    block.free = item
     s.used -= 1
     s.idle += 1
+    if block.used == s.block_items:
+        open_link(s, block, True)
+    block.used -= 1
+    if block.used == 0:
+        block_empty(s, block)
 
 
 cdef void* slab_at(Slab* s, uint32_t index) noexcept nogil:
-    if index >= s.n_blocks * s.block_items:
+    cdef SlabBlock* block
+    cdef SlabItem* item
+    if index >= slab_end(s):
         return NULL
-    cdef SlabItem* item = <SlabItem*>(s.blocks[index // s.block_items]
-                                      + <size_t>(index % s.block_items) * s.item_bytes)
+    block = block_at(s, index // s.block_items)
+    if block == NULL or index % s.block_items >= block.fresh:
+        return NULL
+    item = item_at(s, block, index % s.block_items)
     return item if item.generation & 1 else NULL

@@ -80,6 +80,8 @@ ctypedef struct Settings:
     uint8_t acl_refuse_subscribe
     uint8_t receive_maximum_disconnect
     IndexOptions index
+    uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
+    uint32_t pool_idle_max
     View clientid_prefixes              # empty: any
     View version                        # "mosq version X"
 

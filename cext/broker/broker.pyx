@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 
 from cext.base.hash cimport hash_key_init
 from cext.base.cells cimport cells_fini
-from cext.base.slab cimport slab_at, slab_fini, slab_init
+from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.acl cimport acl_free
@@ -42,7 +42,6 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t c_write "write"(int fd, const void* p, size_t n)
 
 cdef enum:
-    CLIENTS_PER_BLOCK = 256
     SCRATCH_KEEP_BYTES = 64 * 1024
     GOODBYE_SLICES = 30
 
@@ -176,7 +175,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
     cdef uint64_t at = 0
     cdef Client* c
     cdef Session* s
-    for i in range(b.clients.n_blocks * b.clients.block_items):
+    for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and c.state == C_CONNECTED:
             will_now(b, c)
@@ -188,12 +187,12 @@ cdef void goodbye(Broker* b) noexcept nogil:
         if b.jobs == NULL or not jobs_run(b):
             break
         reactor_flush(&b.reactor)
-    for i in range(b.clients.n_blocks * b.clients.block_items):
+    for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and not c.conn.flags & CONN_CLOSED and c.state != C_ENDED:
             client_end(b, c, RC_SERVER_SHUTTING_DOWN)
     reactor_flush(&b.reactor)
-    for i in range(b.clients.n_blocks * b.clients.block_items):
+    for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL:
             conn_close(&b.reactor, &c.conn)
@@ -217,7 +216,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.started_ms = b.reactor.now_ms
     b.started_s = b.reactor.now_s
     wheel_init(&b.wheel, b.reactor.now_ms)
-    slab_init(&b.clients, sizeof(Client), CLIENTS_PER_BLOCK)
+    slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
     match_init(&b.match)
     if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
@@ -282,7 +281,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     log_fini(&b.log)
     free(b.shape_bytes)
     free(b.scratch)
-    for i in range(b.clients.n_blocks * b.clients.block_items):
+    for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL:
             aliases_free(c)

@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from cext.base.slab cimport slab_at
+from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.accept cimport client_adopt
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
@@ -232,7 +232,7 @@ cdef int client_put(Ask* a, Client* c) noexcept nogil:
 
 cdef void answer_clients(Broker* b, Ask* a) noexcept nogil:
     cdef uint32_t i
-    cdef uint32_t end = b.clients.n_blocks * b.clients.block_items
+    cdef uint32_t end = slab_end(&b.clients)
     cdef Client* c
     cdef uint32_t stop = a.from_index + CLIENTS_SLICE
     a.next_index = stop if stop < end else 0

@@ -8,7 +8,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 
 
-from cext.base.slab cimport slab_at
+from cext.base.slab cimport slab_at, slab_end
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
 from cext.broker.deliver cimport publication_fini, publication_init
@@ -99,7 +99,7 @@ cdef uint64_t packets_waiting(Broker* b) noexcept nogil:
     cdef Client* c
     if b.reactor.unsent_bytes == 0:
         return 0
-    for i in range(b.clients.n_blocks * b.clients.block_items):
+    for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and c.conn.out_bytes:
             n += c.out_packets

@@ -92,6 +92,14 @@ class Config:
     max_topic_levels: int
     connect_timeout: int
     turn_budget: int
+    index: str
+    letter_index: str                   # "", "27" or "off"
+    hash_buckets: int
+    child_hash_threshold: int           # 0: off
+    match_cache: int                    # 0: off
+    pool: str                           # "on" or "off"
+    pool_grow: int
+    pool_idle_max: int
     log_dest: tuple[str, ...]           # (): stderr
     log_type: tuple[str, ...]           # (): error, warning, notice, information
     log_timestamp: bool

@@ -51,7 +51,7 @@ class Option:
                  reloadable: bool = False, absent: Absent | None = None, own: bool = False, prefix: bool = False,
                  since: str = "0.1.0") -> None:
         self.name = name
-        self.kind = kind                # bool, int, string, path, duration, enum, words, special
+        self.kind = kind                # bool, int, count (0 is off), string, path, duration, enum, words, special
         self.default = default
         self.scope = scope
         self.help = help
@@ -77,6 +77,8 @@ class Option:
             return "true or false"
         if self.kind == "int":
             return f"a number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
+        if self.kind == "count":
+            return f"a number from {self.low} to {self.high}, or off"
         if self.kind == "duration":
             return "a number with a unit s, h, d, w, m or y (seconds to years), such as 14d"
         if self.kind in ("enum", "words"):
@@ -171,6 +173,22 @@ OPTIONS: tuple[Option, ...] = (
     _int("connect_timeout", 20, G, "time for a connection's first CONNECT", 1, 3600, unit="seconds", own=True),
     _int("turn_budget", 200_000, G, "work done for one client before others get their turn", 1000, INT32_MAX,
          unit="deliveries; the first to a connection counts 50", own=True),
+    # -- of mosq's own: the index and the pool of clients, see docs/index.md. Also flags of the command line: TUNING
+    Option("index", "enum", "full", G, "how filters are found: full, by hash and in a tree; the others leave parts out, "
+           "for comparison", choices=("full", "letter", "hash", "tree", "scan"), own=True),
+    Option("letter_index", "enum", "", G, "27: one part for each first letter; off: one for all; default: as index says",
+           choices=("27", "off"), own=True),
+    _int("hash_buckets", 0, G, "buckets that each hash table has from the start: memory for fewer moves; 0: as many as "
+         "it needs", 0, 1 << 24, own=True),
+    Option("child_hash_threshold", "count", 9, G, "a level with so many names finds them by hash; fewer are compared, "
+           "which takes less memory; off: always compared", 1, UINT32_MAX, own=True),
+    Option("match_cache", "count", 4096, G, "topics whose subscribers are remembered; 256 bytes each; off: none", 1,
+           1 << 20, own=True),
+    Option("pool", "enum", "on", G, "keep the memory of clients that left for those that come; off: the system's "
+           "allocator for each", choices=("on", "off"), own=True),
+    _int("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True),
+    _int("pool_idle_max", 10_000, G, "clients' memory kept idle at most; above it goes back to the system", 0, 1 << 24,
+         own=True),
     # -- log
     Option("log_dest", "words", (), G, "where the log goes; may repeat",
            choices=("none", "stdout", "stderr", "syslog", "topic", "dlt",
@@ -269,6 +287,9 @@ OPTIONS: tuple[Option, ...] = (
         ("bridge_ciphers_tls1.3", ()), ("bridge_alpn", ()), ("bridge_tls_use_os_certs", ()), ("bridge_insecure", ()),
         ("bridge_require_ocsp", ()), ("bridge_identity", ()), ("bridge_psk", ()))),
 )
+
+TUNING = ("index", "letter_index", "hash_buckets", "child_hash_threshold", "match_cache", "pool", "pool_grow",
+          "pool_idle_max")
 
 BY_KEYWORD: dict[str, Option] = {keyword: option for option in OPTIONS for keyword in (option.name, *option.aliases)}
 _PREFIXES = tuple((keyword, option) for keyword, option in BY_KEYWORD.items() if option.prefix)

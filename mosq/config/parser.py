@@ -21,20 +21,27 @@ from mosq.config.options import (
 )
 from mosq.config.values import Value, parse_value, words_before_comment
 
+COMMAND_LINE = "<command line>"
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
 DEFAULT_PORT = 1883
 BLANKS = b" \t\r\n\v\f"
 
 
-def load_config(path: str | None = None, ports: tuple[int, ...] = ()) -> Config:
-    """The configuration of a file (None: defaults) and the ports of the command line. Raises ConfigError."""
+def load_config(path: str | None = None, ports: tuple[int, ...] = (), overrides: tuple[str, ...] = ()) -> Config:
+    """The configuration of a file (None: defaults), with the ports and the lines of options that the command line
+    gives. Raises ConfigError."""
     config = Config()
+    reader = Reader(config)
     if path is not None:
         config.file = path
-        reader = Reader(config)
         reader.read_file(path, main=True)
         reader.finish()
+    for line in overrides:
+        try:
+            reader.read_line(line.encode("utf-8", "surrogateescape"), Origin(COMMAND_LINE, 1), main=True)
+        except ValueError as error:
+            raise ConfigError(f"{error} (On the command line: --{line.replace('_', '-')})") from None
     if config.listeners:
         if ports:
             config.warnings.append("The ports of the command line (-p) are ignored: the configuration has a listener.")

@@ -78,6 +78,10 @@ def _parse_int(option: Option, keyword: str, word: str) -> int:
     raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {option.expected()}.")
 
 
+def _parse_count(option: Option, keyword: str, word: str) -> int:
+    return 0 if word == "off" else _parse_int(option, keyword, word)
+
+
 def _parse_duration(option: Option, keyword: str, word: str) -> int:
     unit_s = DURATION_UNITS_S.get(word[-1:])
     number = word[:-1]
@@ -95,4 +99,5 @@ def _parse_enum(option: Option, keyword: str, word: str) -> str:
 
 
 _PARSERS: "dict[str, Callable[[Option, str, str], Value]]" = {"bool": _parse_bool, "int": _parse_int,
+                                                              "count": _parse_count,
                                                               "duration": _parse_duration, "enum": _parse_enum}

@@ -138,3 +138,30 @@ def test_buffers_are_recycled_within_their_bound() -> None:
     used, idle = buffers.counts()
     assert used == 8192
     assert 0 < idle <= 64 * 1024
+
+
+@pytest.mark.parametrize(("block_items", "idle_max"), [(1, 0), (8, 0), (8, 20), (1000, 500), (1000, 10_000)])
+def test_slab_gives_back_and_stale_handles_stay_stale(block_items: int, idle_max: int) -> None:
+    """Waves of takes and gives: no handle ever comes back, idle objects stay bounded, and in the end little is kept."""
+    slab, r = SlabFace(400, block_items, idle_max), random.Random(block_items + idle_max)
+    taken: dict[int, int] = {}
+    ever: set[tuple[int, int]] = set()
+    for target in (3000, 10, 2500, 0, 1200, 0):
+        while len(taken) != target:
+            if len(taken) < target and r.random() < 0.8:
+                handle = slab.take()
+                assert handle not in ever
+                ever.add(handle)
+                taken[handle[0]] = handle[1]
+            elif taken:
+                index = r.choice(list(taken)) if len(taken) < 50 else next(iter(taken))
+                del taken[index]
+                slab.give(index)
+                assert slab.generation(index) is None
+        used, idle = slab.counts()
+        assert used == len(taken)
+        # a block is kept whole while something in it is in use, and the idle ones up to the limit
+        assert idle <= idle_max + (block_items - 1) * max(1, len(taken))
+        assert all(slab.generation(index) == generation for index, generation in taken.items())
+    assert slab.counts()[1] <= idle_max
+    assert slab.bytes() <= idle_max * 432 + 8 * 4096

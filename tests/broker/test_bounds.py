@@ -426,6 +426,26 @@ def test_memory_returns_after_churn() -> None:
         assert sizes[2] - sizes[0] < 1000
 
 
+@pytest.mark.parametrize("pool", ["on", "off"])
+def test_the_pool_gives_back_what_a_crowd_has_left(pool: str) -> None:
+    """2,000 clients at once, with subscriptions, then none: idle contexts stay below the limit, and the index is empty."""
+    with mosq.Broker(pool=pool, pool_grow=100, pool_idle_max=300) as broker:
+        clients = [Client(broker.port, f"c{n}") for n in range(2000)]
+        for n, client in enumerate(clients):
+            client.up()
+            subscribe(client, f"crowd/{n}/+", 0)
+        stats = broker.stats()
+        assert stats["pool_used"] >= 2000
+        assert stats["pool_idle"] <= (100 if pool == "on" else 0)
+        for client in clients:
+            client.close()
+        until(lambda: broker.stats()["clients_connected"] <= 1)
+        until(lambda: broker.stats()["subscriptions"] == 0)
+        stats = broker.stats()
+        assert stats["pool_idle"] <= (400 if pool == "on" else 0)       # the limit, and what is left of a block in use
+        assert stats["filters"] == stats["index_nodes"] == 0
+
+
 def test_expired_messages_are_counted(opened: Opener) -> None:
     with mosq.Broker() as broker:
         keeper = opened(broker, "k", level=5, clean=False, props=((P.SESSION_EXPIRY, 100),)).up()

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from mosq.config.options import TUNING
 
 STOP_MAX_S = 1.0
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,23 @@ def test_quiet_and_log_types(start, until, mosq, tmp_path):
     assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 20
     path.write_text("log_dest none\n")
     assert json.loads(start("-c", path, way="tell").stdout.readline())["settings"]["log_mask"] == 0
+
+
+def test_switches_of_the_command_line_come_after_the_file(start, mosq, tmp_path):
+    path = tmp_path / "m.conf"
+    path.write_text("index tree\npool_grow 7\nhash_buckets 5\nlistener 1883\n")
+    told = json.loads(start("-c", path, "--index", "hash", "--letter-index", "27", "--match-cache", "off", "--pool", "off",
+                            "--child-hash-threshold", "off", "--pool-idle-max", "0", way="tell").stdout.readline())["settings"]
+    assert {name: told[name] for name in TUNING} == {
+        "index": "hash", "letter_index": "27", "hash_buckets": 5, "child_hash_threshold": 0, "match_cache": 0, "pool": "off",
+        "pool_grow": 7, "pool_idle_max": 0}
+    for flags, expected in ((["--index", "fast"], "expected one of full, letter"), (["--pool-grow", "0"], "expected a number from 1"),
+                            (["--match-cache", "no"], "or off"), (["--hash-buckets", ""], "Empty 'hash_buckets'")):
+        for check in ([], ["-c", path, "--test-config"]):
+            done = mosq(*check, *flags)
+            assert done.returncode == 3
+            assert expected in done.stderr
+            assert flags[0] in done.stderr
 
 
 def test_what_the_engine_is_told(start, tmp_path):

@@ -45,7 +45,7 @@ websockets_origin
 
 IN_FORCE = [o for o in OPTIONS if o.absent is None]
 ABSENT = [o for o in OPTIONS if o.absent is not None and o.scope != BRIDGE]
-NUMBERS = [o for o in IN_FORCE if o.kind == "int"]
+NUMBERS = [o for o in IN_FORCE if o.kind in ("int", "count")]
 FLAGS = [o for o in IN_FORCE if o.kind == "bool"]
 
 
@@ -83,7 +83,7 @@ def test_config_and_listener_declare_the_type_of_each_option_in_force():
             continue
         owner = model.Listener if option.scope in (LISTENER, LISTENER_OR_DEFAULT) else model.Config
         declared = str(owner.__annotations__[option.name])
-        kind = {"bool": "bool", "int": "int", "duration": "int", "words": "tuple"}.get(option.kind, "str")
+        kind = {"bool": "bool", "int": "int", "count": "int", "duration": "int", "words": "tuple"}.get(option.kind, "str")
         assert kind in declared, option.name
         assert ("None" in declared) == (option.default is None), option.name
 
@@ -231,3 +231,10 @@ def test_auto_id_prefix_has_up_to_50_characters(name, read, refuse):
     config = read("listener 1883", f"{name} {'x' * 50}")
     assert config.auto_id_prefix_of(config.listeners[0]) == "x" * 50
     assert "51 characters; expected at most 50" in refuse("listener 1883", f"{name} {'x' * 51}")
+
+
+def test_a_count_may_be_off(read):
+    for option in IN_FORCE:
+        if option.kind == "count":
+            assert value_of(read(f"{option.name} off"), option) == 0
+            assert value_of(read(f"{option.name} {option.low}"), option) == option.low
