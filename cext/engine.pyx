@@ -155,6 +155,7 @@ cdef class Engine:
         t.index.letters = choice("letter_index", "", LETTER_CHOICES)
         t.index.hash_buckets = number("hash_buckets", 0, 0, 1 << 24)
         t.index.child_hash_threshold = number("child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
+        t.index.match_cache = number("match_cache", 4096, 0, 1 << 20)
         pool = choice("pool", "on", {"on": True, "off": False})
         t.pool_grow = number("pool_grow", 1000, 1, 1 << 20) if pool else 1
         t.pool_idle_max = number("pool_idle_max", 10_000) if pool else 0

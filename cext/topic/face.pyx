@@ -107,12 +107,13 @@ cdef list entries_of(const List* l):
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 
 
-cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold):
+cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold, match_cache=0):
     """letters: None: as the mode says; child_hash_threshold 0: the default, -1: never"""
     cdef IndexOptions o
     o.mode = MODES[mode]
     o.letters = LETTERS_OF_MODE if letters is None else LETTERS_ON if letters else LETTERS_OFF
     o.hash_buckets = hash_buckets
+    o.match_cache = match_cache
     o.child_hash_threshold = NEVER_HASHED if child_hash_threshold == -1 else child_hash_threshold
     return o
 
@@ -124,9 +125,9 @@ cdef class IndexFace:
     cdef dict owners
 
     def __cinit__(self, k0: int = 1, k1: int = 2, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
-                  child_hash_threshold: int = 0):
+                  child_hash_threshold: int = 0, match_cache: int = 0):
         cdef HashKey key
-        cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold)
+        cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold, match_cache)
         key.k0 = k0
         key.k1 = k1
         match_init(&self.match_)

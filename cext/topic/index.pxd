@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
+from cext.topic.cache cimport MatchCache
 from cext.topic.level cimport LevelNode, LevelTree
 from cext.topic.memory cimport Account
 from cext.topic.name cimport Filter
@@ -108,6 +109,8 @@ ctypedef struct IndexStats:
     uint64_t bytes
     uint64_t exact              # filters found by hash of the whole
     uint64_t buckets            # of all hash tables
+    uint64_t cache_hits
+    uint64_t cache_misses
     uint64_t depth              # levels of the deepest filter that ever was in the tree
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil
 cdef uint64_t index_bytes(Index* ix) noexcept nogil
@@ -173,6 +176,7 @@ cdef struct Index:
     Table pairs                 # subscriptions of long lists, keyed by (owner, list)
     Table groups                # keyed by (filter, name)
     IndexStats stats            # kept as it goes, bytes and buckets excepted
+    MatchCache cache            # of roots[0]
     uint8_t by_letter
     uint8_t in_table            # IN_TABLE_...
 

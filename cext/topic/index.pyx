@@ -16,8 +16,11 @@ from libc.string cimport memcpy, memset
 from cext.base.cells cimport cells_fini
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
+from cext.topic.cache cimport (
+    CACHED_LISTS_MAX, CacheEntry, cache_awake, cache_bytes, cache_fill, cache_fini, cache_init, cache_look,
+)
 from cext.topic.leaf cimport (
-    exact_find, group_find, group_make, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_settle, root_of,
+    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_settle, root_of,
     tree_free,
 )
 from cext.topic.level cimport level_find, level_tree_init
@@ -52,6 +55,9 @@ cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept 
         level_tree_init(&ix.roots[i].tree, &ix.roots[i].top.level, key, options)
     table_init(&ix.pairs)
     table_init(&ix.groups)
+    if cache_init(&ix.cache, options.match_cache if options.mode == INDEX_FULL else 0) != 0:
+        free(ix)
+        return NULL
     return ix
 
 
@@ -77,20 +83,34 @@ cdef int match_grow(void** array, uint32_t* cap) noexcept nogil:
     return 0
 
 
+cdef inline int match_list(Match* m, List* l) noexcept nogil:
+    if l.live == 0:
+        return 0
+    if m.n_lists == m.cap_lists and match_grow(<void**>&m.lists, &m.cap_lists) != 0:
+        return -1
+    m.lists[m.n_lists] = l
+    m.n_lists += 1
+    m.total += l.live
+    return 0
+
+
+cdef inline int match_group(Match* m, Group* group) noexcept nogil:
+    if group.members.live == 0:
+        return 0
+    if m.n_groups == m.cap_groups and match_grow(<void**>&m.groups, &m.cap_groups) != 0:
+        return -1
+    m.groups[m.n_groups] = group
+    m.n_groups += 1
+    return 0
+
+
 cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
     cdef Group* group = leaf.groups
-    if leaf.plain.live:
-        if m.n_lists == m.cap_lists and match_grow(<void**>&m.lists, &m.cap_lists) != 0:
-            return -1
-        m.lists[m.n_lists] = &leaf.plain
-        m.n_lists += 1
-        m.total += leaf.plain.live
+    if match_list(m, &leaf.plain) != 0:
+        return -1
     while group != NULL:
-        if group.members.live:
-            if m.n_groups == m.cap_groups and match_grow(<void**>&m.groups, &m.cap_groups) != 0:
-                return -1
-            m.groups[m.n_groups] = group
-            m.n_groups += 1
+        if match_group(m, group) != 0:
+            return -1
         group = group.next
     return 0
 
@@ -170,6 +190,39 @@ cdef int match_scan(Root* root, View topic, Match* m) noexcept nogil:
     return 0
 
 
+cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
+    cdef Root* root = &ix.roots[0]
+    cdef Table* table = exact_table(ix, root, topic, n)
+    cdef uint64_t hash = hash_bytes(&ix.key, topic, n)
+    cdef bint hit
+    cdef CacheEntry* e = cache_look(&ix.cache, topic, n, hash, &hit)
+    cdef Leaf* leaf
+    cdef uint32_t i
+    if hit:
+        for i in range(e.n_lists):
+            if match_list(m, <List*>e.found[i]) != 0:
+                return -1
+        for i in range(e.n_groups):
+            if match_group(m, <Group*>e.found[e.n_lists + i]) != 0:
+                return -1
+        return 0
+    if table.n:
+        leaf = exact_find(table, topic, n, <uint32_t>hash)
+        if leaf != NULL and match_leaf(m, leaf) != 0:
+            return -1
+    if match_tree(root, topic, n, m) != 0:
+        return -1
+    e.n = 0
+    if m.n_lists + m.n_groups > CACHED_LISTS_MAX:
+        return 0
+    cache_fill(&ix.cache, e, topic, n, hash)
+    e.n_lists = <uint8_t>m.n_lists
+    e.n_groups = <uint8_t>m.n_groups
+    memcpy(e.found, m.lists, m.n_lists * sizeof(void*))
+    memcpy(e.found + m.n_lists, m.groups, m.n_groups * sizeof(void*))
+    return 0
+
+
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
     cdef Root* root
     cdef Table* table
@@ -185,6 +238,8 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
         whole.p = topic
         whole.n = n
         return match_scan(root, whole, m)
+    if root.in_tree and root == &ix.roots[0] and cache_awake(&ix.cache, n):
+        return match_cached(ix, topic, n, m)
     table = exact_table(ix, root, topic, n)
     if table.n:
         leaf = exact_find(table, topic, n, <uint32_t>hash_bytes(&ix.key, topic, n))
@@ -224,6 +279,8 @@ cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t 
     if list_add(ix, l, owner, who, options, sub_id) == NULL:
         list_settle(ix, l)
         return -1
+    if l.live == 1:
+        leaf_changed(ix, leaf, f.filter)
     if f.group.n:
         ix.stats.shared += 1
     else:
@@ -323,13 +380,15 @@ cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n,
 
 
 cdef uint64_t index_bytes(Index* ix) noexcept nogil:
-    return ix.account.cells.used_bytes
+    return ix.account.cells.used_bytes + cache_bytes(&ix.cache)
 
 
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil:
     cdef int i, letter
     out[0] = ix.stats
-    out.bytes = ix.account.cells.used_bytes
+    out.bytes = index_bytes(ix)
+    out.cache_hits = ix.cache.hits + ix.cache.hit
+    out.cache_misses = ix.cache.misses + ix.cache.looked - ix.cache.hit
     out.buckets = table_buckets(&ix.pairs) + table_buckets(&ix.groups)
     for i in range(2):
         out.buckets += table_buckets(&ix.roots[i].tree.crowd)
@@ -363,5 +422,6 @@ cdef void index_free(Index* ix) noexcept nogil:
         table_fini(&ix.roots[i].tree.crowd, &ix.account)
     table_fini(&ix.pairs, &ix.account)
     table_fini(&ix.groups, &ix.account)
+    cache_fini(&ix.cache)
     cells_fini(&ix.account.cells)
     free(ix)

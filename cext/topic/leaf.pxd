@@ -37,6 +37,8 @@ cdef inline Leaf* exact_find(Table* exact, const uint8_t* text, uint32_t n, uint
 cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil         # NULL: not there
 cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil         # finds it or makes it, without subscribers. NULL: no memory
 cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil             # frees it, and what led only to it, if nothing needs it
+# The match cache is told that what the filter's topics reach is no longer the same. text: the filter.
+cdef void leaf_changed(Index* ix, Leaf* leaf, View text) noexcept nogil
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil        # writes the filter; its length
 cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil
 cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil     # only where group_find said NULL. NULL: no memory

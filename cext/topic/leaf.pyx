@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
+from cext.topic.cache cimport cache_forget, cache_stale
 from cext.topic.index cimport LEAF_HERE, LEAF_MULTI, LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode, exact_table, group_of, leaf_of
 from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_free, level_new, level_pop, level_text
 from cext.topic.memory cimport give, take
@@ -172,12 +173,36 @@ cdef Root* leaf_root(Index* ix, Leaf* leaf) noexcept nogil:
     return &ix.roots[at == &ix.roots[1].top.level]
 
 
+cdef void leaf_changed(Index* ix, Leaf* leaf, View text) noexcept nogil:
+    if leaf.node == NULL:
+        cache_forget(&ix.cache, leaf.link.hash)
+    else:
+        cache_stale(&ix.cache, text.p, text.n)
+
+
+cdef View first_level(Leaf* leaf) noexcept nogil:
+    # Enough of the filter to tell which topics it may match.
+    cdef LevelNode* at
+    cdef View text
+    text.p = <const uint8_t*>b"#"
+    text.n = 1
+    if leaf.node == NULL or leaf.node.level.parent == NULL:
+        return text                             # `#` itself
+    at = &leaf.node.level
+    while at.parent.parent != NULL:
+        at = at.parent
+    text.p = level_text(at)
+    text.n = at.link.n
+    return text
+
+
 cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
     # Frees a leaf that nothing needs any more, and what of the tree led only to it.
     cdef Root* root
     if leaf.plain.live or leaf.plain.pins or leaf.groups != NULL:
         return
     root = leaf_root(ix, leaf)
+    leaf_changed(ix, leaf, first_level(leaf))
     if leaf.node == NULL:
         table_drop(exact_table(ix, root, leaf_text(leaf), leaf.link.n), &ix.account, &leaf.link)
     else:
@@ -276,6 +301,7 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
         return
     shared = group_of(l)
     leaf = <Leaf*>shared.group.home
+    leaf_changed(ix, leaf, first_level(leaf))
     if shared.prev != NULL:
         shared.prev.next = shared.group.next
     else:

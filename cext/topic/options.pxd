@@ -22,6 +22,7 @@ ctypedef struct IndexOptions:
     uint8_t letters             # LETTERS_OF_MODE, or what overrides it
     uint32_t hash_buckets       # the least number of buckets of each partition in use; 0: as many as there are filters
     uint32_t child_hash_threshold   # 0: CHILD_HASH_THRESHOLD
+    uint32_t match_cache        # topics remembered, in INDEX_FULL; 0: none
 
 
 cdef inline bint by_letter(const IndexOptions* o) noexcept nogil:

@@ -19,6 +19,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "full": {}, "letter": {"mode": "letter"}, "hash": {"mode": "hash"}, "tree": {"mode": "tree"}, "scan": {"mode": "scan"},
     "hash with letters": {"mode": "hash", "letters": True}, "letter without": {"mode": "letter", "letters": False},
     "scan with letters": {"mode": "scan", "letters": True}, "buckets": {"hash_buckets": 100},
+    "cache": {"match_cache": 64}, "cache of one": {"match_cache": 1},
     "hashed children": {"child_hash_threshold": 1}, "scanned children": {"child_hash_threshold": -1},
 }
 UNSTEADY = {"bytes": 0, "buckets": 0, "depth": 0}  # of a table that has grown, or been about to
@@ -27,7 +28,8 @@ each_switch = pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
 
 def assert_empty(index: IndexFace) -> None:
     stats = index.stats()
-    del stats["buckets"], stats["depth"]
+    for key in ("buckets", "depth", "cache_hits", "cache_misses"):
+        del stats[key]
     assert set(stats.values()) == {0}, stats
 
 
@@ -120,7 +122,7 @@ def test_crowds(seed: int, switch: dict[str, Any]) -> None:
     for o, f in sorted(brute.subs):
         remove(index, brute, o, f)
     index.check()
-    if "hash_buckets" not in switch:
+    if "hash_buckets" not in switch and "match_cache" not in switch:    # those keep their memory
         assert_empty(index)
 
 
@@ -160,7 +162,7 @@ def test_limits_of_a_filter(switch: dict[str, Any]) -> None:
     assert len(index.match(b"/".join([b"x"] * 200))[1]) == 1
     assert index.match(b"/" * 300)[2] <= 1                              # not a valid name: no overrun
     index.remove_some(1)
-    assert "hash_buckets" in switch or index.stats()["bytes"] == 0
+    assert "hash_buckets" in switch or "match_cache" in switch or index.stats()["bytes"] == 0
 
 
 def test_branching_at_every_level() -> None:
@@ -428,3 +430,36 @@ def test_freed_with_everything_in_it() -> None:
     index.pin(b"a")
     index.check()
     del index
+
+
+def test_the_cache_is_hit_and_forgets() -> None:
+    index = IndexFace(match_cache=256)
+    for i in range(50):
+        index.add(1, f"site/{i}/+".encode())
+    for _ in range(10):
+        for i in range(50):
+            assert index.match(f"site/{i}/x".encode())[2] == 1
+    stats = index.stats()
+    assert stats["cache_misses"] == 50
+    assert stats["cache_hits"] == 450
+    index.add(2, b"site/7/+")                       # the lists are the same ones
+    assert index.match(b"site/7/x")[2] == 2
+    assert index.stats()["cache_misses"] == 50
+    for filter_ in (b"site/7/x", b"#", b"+/7/x", b"$share/g/site/+/x", b"$share/g/site/7/x"):
+        before = index.match(b"site/7/x")
+        index.add(3, filter_)
+        during = index.match(b"site/7/x")
+        assert (len(during[0]) + len(during[1])) == (len(before[0]) + len(before[1])) + 1, filter_
+        index.remove(3, filter_)
+        assert index.match(b"site/7/x") == before
+    index.check()
+
+
+def test_the_cache_rests_where_topics_do_not_repeat() -> None:
+    index = IndexFace(match_cache=64)
+    index.add(1, b"a/#")
+    for i in range(20_000):
+        assert index.match(f"a/{i}".encode())[2] == 1
+    stats = index.stats()
+    assert stats["cache_hits"] + stats["cache_misses"] == 4096
+    assert index.match(b"a/" + b"x" * 200)[2] == 1  # longer than what is remembered
