@@ -430,24 +430,29 @@ cdef class PoolBench:
             raise MemoryError
         return t / 1e9
 
-    def latencies(self) -> tuple[list, int, list, int]:
-        """All come and all go, each timed: of taking (buckets, most), then of giving."""
+    def connect_latencies(self) -> tuple[list, int]:
         cdef uint32_t i
         cdef uint64_t t
         cdef bint failed = False
-        cdef Histogram taking = Histogram()
-        cdef Histogram giving = Histogram()
+        cdef Histogram h = Histogram()
         with nogil:
             for i in range(self.n):
                 t = now_ns()
                 self.held[i] = self.take()
-                latency_count(&taking.l, now_ns() - t)
+                latency_count(&h.l, now_ns() - t)
                 failed |= self.held[i] == NULL
+        if failed:
+            raise MemoryError
+        return latencies_of(&h.l)
+
+    def disconnect_latencies(self) -> tuple[list, int]:
+        cdef uint32_t i
+        cdef uint64_t t
+        cdef Histogram h = Histogram()
+        with nogil:
             for i in range(self.n):
                 t = now_ns()
                 self.give(self.held[self.order[i]])
-                latency_count(&giving.l, now_ns() - t)
+                latency_count(&h.l, now_ns() - t)
                 self.held[self.order[i]] = NULL
-        if failed:
-            raise MemoryError
-        return latencies_of(&taking.l) + latencies_of(&giving.l)
+        return latencies_of(&h.l)
