@@ -47,8 +47,8 @@ def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y
     save(figure, path)
 
 
-def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]], x: str) -> None:
-    """One panel a title, one group of bars a name, one bar a kind; a line at 1: these are ratios."""
+def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]], x: str, at: float = 0) -> None:
+    """One panel a title, one group of bars a name, one bar a kind; a line at `at`."""
     from matplotlib.figure import Figure
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
@@ -56,17 +56,18 @@ def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]
     figure = Figure(figsize=(5.5 * columns, (0.45 * groups + 1.2) * rows), layout="constrained")
     kinds = list(dict.fromkeys(kind for panel in panels.values() for bars in panel.values() for kind in bars))
     width = 0.8 / len(kinds)
-    for at, (title, panel) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(rows, columns, at)
+    for spot, (title, panel) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, columns, spot)
         for i, kind in enumerate(kinds):
             spots = [(row + i * width, bars[kind]) for row, bars in enumerate(panel.values()) if kind in bars]
             if spots:
                 axes.barh([y for y, _ in spots], [value for _, value in spots], width, align="edge", color=f"C{i}", label=kind)
         axes.set_yticks([row + 0.4 for row in range(len(panel))], list(panel), fontsize=8)
-        axes.axvline(1, color="black", linewidth=0.8)
+        if at:
+            axes.axvline(at, color="black", linewidth=0.8)
         axes.set(title=title, xlabel=x, xscale="log")
         axes.invert_yaxis()
-        if at == 1:
+        if spot == 1:
             axes.legend(fontsize=7)
     save(figure, path)
 

@@ -1,0 +1,33 @@
+"""What is switched off in turn: how the index is made in this process, and what the broker is told on its command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULT = "default"
+AGAIN = "default again"         # the same once more: its distance from the first is the noise of the run
+NEVER = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    what: str
+    index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: no matter of the index
+    broker: tuple[str, ...] = ()
+
+
+VARIANTS = [
+    Variant(DEFAULT, "everything as it is shipped"),
+    Variant(AGAIN, "the same once more: what differs is noise"),
+    Variant("no letters", "exact filters and first levels not told apart by first letter", {"letters": 0},
+            ("--letter-index", "off")),
+    Variant("no exact hash", "exact filters in the tree like the others, first level by letter", {"mode": "letter"},
+            ("--index", "letter")),
+    Variant("plain tree", "neither exact hash nor letters", {"mode": "tree"}, ("--index", "tree")),
+    Variant("no child hash", "children of a tree's node found by scan, however many",
+            {"child_hash_threshold": NEVER}, ("--child-hash-threshold", str(NEVER))),
+    Variant("scan", "no index: every filter is compared", {"mode": "scan"}, ("--index", "scan")),
+    Variant("no pool", "contexts of clients from the system's allocator, each by itself", None, ("--pool", "off")),
+]
