@@ -49,7 +49,7 @@ def main() -> None:
         sizes = [int(n) for n in args.sizes.split(",")] if args.sizes else index.QUICK_SIZES if args.quick else index.SIZES
         todo = []
         if "index" in parts:
-            todo.append(index.run(sizes, args.corpora.split(","), names, args.reps or (3 if args.quick else 7)))
+            todo.append(index.run(sizes, args.corpora.split(","), names, args.reps or (2 if args.quick else 3)))
         if "broker" in parts:
             mosq = str(Path(args.mosq).absolute())
             todo.append(broker.run(args.bench, mosq, args.scenarios.split(","), names, args.reps or (1 if args.quick else 3),

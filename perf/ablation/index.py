@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cext.topic.bench import IndexBench, Lines, PoolBench
 
 from perf.ablation.rows import Row
-from perf.ablation.variants import VARIANTS
+from perf.ablation.variants import AGAIN, DEFAULT, VARIANTS
 from perf.lock import bench_lock
 from perf.micro import corpora
 from perf.micro.bench_index import BATCH, CLIENT_BYTES
@@ -21,6 +22,8 @@ SIZES = [1, 1_000, 10_000, 100_000, 1_000_000]
 QUICK_SIZES = [1, 1_000, 100_000]
 LOAD_S = 10.0                   # a variant that takes longer to load is left out at this size
 TURN_S = 0.02                   # a variant's turn takes about so long
+TURNS = 3                       # in each life
+CHANGES = 5_000                 # in one turn at most
 LEAST_LINES = 1_000             # in one turn: fewer would measure the call
 POOL_SIZES = [1, 10_000]
 
@@ -28,13 +31,10 @@ POOL_SIZES = [1, 10_000]
 class Subject:
     """One variant over one corpus."""
 
-    def __init__(self, options: dict[str, object], filters: Lines, traffic: dict[str, corpora.Traffic]) -> None:
+    def __init__(self, options: dict[str, Any], filters: Lines, traffic: dict[str, tuple[Lines, bytes]]) -> None:
         self.filters = filters
-        self.index = IndexBench(**options)      # type: ignore[arg-type]
-        self.times = {name: -(-LEAST_LINES // len(t)) for name, t in traffic.items()}
+        self.index = IndexBench(**options)
         self.traffic = traffic
-        self.topics: dict[str, Lines] = {}
-        self.some: dict[str, int] = {}
 
     def load(self) -> bool:
         """False: it would take too long."""
@@ -44,69 +44,86 @@ class Subject:
             self.index.add(self.filters, first, min(step, self.filters.n - first))
             if time.monotonic() - began > LOAD_S:
                 return False
-        for name, traffic in self.traffic.items():
-            self.topics[name] = lines = Lines(traffic.topics * self.times[name])
-            few = min(8, lines.n)
-            self.some[name] = max(few, min(lines.n, int(TURN_S * few / max(self.index.match(lines, 0, few)[0], 1e-9))))
         return True
 
-    def match(self, name: str, rep: int) -> float:
-        """ns; each turn begins elsewhere in the traffic."""
-        lines, some = self.topics[name], self.some[name]
-        first = rep * some % (lines.n - some + 1)
-        seconds, deliveries = self.index.match(lines, first, some)
-        promised = (self.traffic[name].deliveries * self.times[name])[first:first + some]
-        assert deliveries == sum(promised), f"{deliveries} deliveries, {sum(promised)} promised"
-        return seconds / some * 1e9
+    def match(self, kind: str) -> float:
+        """ns; passes over the traffic, of which the first warms the caches up and does not count."""
+        lines, deliveries = self.traffic[kind]
+        some = min(8, lines.n)
+        some = max(some, min(lines.n, int(TURN_S * some / max(self.index.match(lines, 0, some)[0], 1e-9))))
+        promised = sum(deliveries[:some])
+        total, passes = 0.0, -1
+        while total < TURN_S:
+            seconds, found = self.index.match(lines, 0, some)
+            assert found == promised, f"{found} deliveries, {promised} promised"
+            passes += 1
+            total += seconds if passes else 0.0
+        return total / passes / some * 1e9
 
-    def change(self, rep: int) -> tuple[float, float]:
+    def change(self, turn: int) -> tuple[float, float]:
         """ns of an insertion and of a removal, in random places; the size stays."""
         n = self.filters.n
         batch = max(1, min(BATCH, n // 10))
         insert = remove = 0.0
-        began = time.monotonic()
         done = 0
-        while done < 5 * LEAST_LINES and time.monotonic() - began < 2 * TURN_S:
-            first = (rep * 5 * LEAST_LINES + done) % (n - batch + 1)
+        while insert + remove < TURN_S and done < CHANGES:
+            first = (turn * CHANGES + done) % (n - batch + 1)
             remove += self.index.remove(self.filters, first, batch)
             insert += self.index.add(self.filters, first, batch)
             done += batch
         return insert / done * 1e9, remove / done * 1e9
 
 
-def compare(name: str, n: int, names: list[str], reps: int) -> Iterator[Row]:
+def traffic_of(corpus: corpora.Corpus) -> dict[str, tuple[Lines, bytes]]:
+    """Topics, and what each delivers; repeated where they are few, for the call would be measured."""
+    found = {}
+    for kind in corpora.TRAFFIC:
+        traffic = corpus.traffic(kind)
+        times = -(-LEAST_LINES // len(traffic))
+        found[kind] = Lines(traffic.topics * times), traffic.deliveries * times
+    return found
+
+
+def compare(name: str, n: int, names: list[str], lives: int) -> Iterator[Row]:
+    """In each life all variants are loaded anew, in another order: where things lie in memory is a matter of luck."""
     corpus = corpora.Corpus(name, n)
     filters = Lines(corpora.kept(corpus), True)
-    traffic = {kind: corpus.traffic(kind) for kind in corpora.TRAFFIC}
-    subjects: dict[str, Subject] = {}
-    for variant in VARIANTS:
-        if variant.index is None or variant.name not in names:
-            continue
-        subject = Subject(variant.index, filters, traffic)
-        if subject.load():
-            subjects[variant.name] = subject
-            yield Row("index", "bytes per filter", name, n, variant.name, 0, subject.index.stats()["bytes"] / n)
+    traffic = traffic_of(corpus)
+    chosen = [v for v in VARIANTS if v.index is not None and v.name in names]
+    for life in range(lives):
+        random.Random(life).shuffle(chosen)
+        subjects: dict[str, Subject] = {}
+        for variant in list(chosen):
+            subject = Subject(variant.index or {}, filters, traffic)
+            if subject.load():
+                subjects[variant.name] = subject
+                yield Row("index", "bytes per filter", name, n, variant.name, life, subject.index.stats()["bytes"] / n)
+            else:
+                chosen.remove(variant)
+                note = f"over {LOAD_S:.0f} s to load"
+                yield from (Row("index", measure, name, n, variant.name, life, 0, note) for measure in ("match, hot", "insert"))
+        for turn in range(TURNS):
+            for measure in [f"match, {kind}" for kind in traffic] + ["insert"]:
+                yield from take_turns(subjects, measure, name, n, life * TURNS + turn)
+
+
+def take_turns(subjects: dict[str, Subject], measure: str, place: str, n: int, rep: int) -> Iterator[Row]:
+    names = list(subjects)
+    random.Random(rep).shuffle(names)           # nobody is always first
+    for name in names:
+        if measure == "insert":
+            insert, remove = subjects[name].change(rep)
+            yield Row("index", "insert", place, n, name, rep, insert)
+            yield Row("index", "remove", place, n, name, rep, remove)
         else:
-            note = f"over {LOAD_S:.0f} s to load"
-            yield from (Row("index", measure, name, n, variant.name, 0, 0, note) for measure in ("match, hot", "match, wide", "insert"))
-    turn = list(subjects)
-    for rep in range(reps):
-        for measure in [f"match, {kind}" for kind in traffic] + ["insert"]:
-            turn = turn[1:] + turn[:1]          # nobody is always first
-            for variant_name in turn:
-                subject = subjects[variant_name]
-                if measure == "insert":
-                    insert, remove = subject.change(rep)
-                    yield Row("index", "insert", name, n, variant_name, rep, insert)
-                    yield Row("index", "remove", name, n, variant_name, rep, remove)
-                else:
-                    yield Row("index", measure, name, n, variant_name, rep, subject.match(measure.partition(", ")[2], rep))
+            yield Row("index", measure, place, n, name, rep, subjects[name].match(measure.partition(", ")[2]))
 
 
 def compare_pool(n: int, reps: int) -> Iterator[Row]:
-    subjects = {"default": 1000, "default again": 1000, "no pool": 0}
+    subjects = [(DEFAULT, 1000), (AGAIN, 1000), ("no pool", 0)]
     for rep in range(reps):
-        for variant, grow in subjects.items():
+        random.Random(rep).shuffle(subjects)
+        for variant, grow in subjects:
             pool = PoolBench(n, CLIENT_BYTES, grow)
             waves = max(3, 20_000 // n)
             come = sum(pool.connect() + pool.disconnect() for _ in range(waves))
@@ -116,14 +133,14 @@ def compare_pool(n: int, reps: int) -> Iterator[Row]:
             yield Row("index", "pool, one goes and one comes", "clients", n, variant, rep, stay / waves / n * 1e9)
 
 
-def run(sizes: list[int], places: list[str], names: list[str], reps: int) -> Iterator[Row]:
+def run(sizes: list[int], places: list[str], names: list[str], lives: int) -> Iterator[Row]:
     began = time.monotonic()
     for n in sizes:
         for place in places:
             print(f"[index {time.monotonic() - began:4.0f} s] {place} {n}", file=sys.stderr, flush=True)
             with bench_lock():
-                yield from compare(place, n, names, reps)
+                yield from compare(place, n, names, lives)
     if "no pool" in names:
         for n in POOL_SIZES:
             with bench_lock():
-                yield from compare_pool(n, reps)
+                yield from compare_pool(n, lives * TURNS)
