@@ -39,7 +39,8 @@ def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y
     for at, (title, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(rows, columns, at)
         for name, points in lines.items():
-            axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, color=f"C{names.index(name)}", label=name)
+            axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, color=f"C{names.index(name)}",
+                      label=name)
         axes.set(title=title, xscale="log", yscale="log", xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         if at == 1:
@@ -61,7 +62,8 @@ def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]
         for i, kind in enumerate(kinds):
             spots = [(row + i * width, bars[kind]) for row, bars in enumerate(panel.values()) if kind in bars]
             if spots:
-                axes.barh([y for y, _ in spots], [value for _, value in spots], width, align="edge", color=f"C{i}", label=kind)
+                axes.barh([y for y, _ in spots], [value for _, value in spots], width, align="edge", color=f"C{i}",
+                          label=kind)
         axes.set_yticks([row + 0.4 for row in range(len(panel))], list(panel), fontsize=8)
         if at:
             axes.axvline(at, color="black", linewidth=0.8)

@@ -29,7 +29,8 @@ def main() -> None:
     parser.add_argument("--reps", type=int)
     parser.add_argument("--seconds", type=float, default=2, help="of each scenario (default: %(default)s)")
     parser.add_argument("--mosq", default=".venv/bin/mosq", help="the broker (default: %(default)s)")
-    parser.add_argument("--bench", type=Path, default=Path(os.environ.get("MOSQ_BENCH", "../shared/bench")), help="the instrument")
+    parser.add_argument("--bench", type=Path, default=Path(os.environ.get("MOSQ_BENCH", "../shared/bench")),
+                        help="the folder of the instrument")
     parser.add_argument("--out", type=Path, default=Path("build/ablation.jsonl"))
     parser.add_argument("--plots", type=Path, default=Path("perf/plots"))
     parser.add_argument("--no-plots", action="store_true", help="for those without matplotlib")
@@ -46,19 +47,21 @@ def main() -> None:
     if args.report:
         found = rows.read(args.out)
     else:
-        sizes = [int(n) for n in args.sizes.split(",")] if args.sizes else index.QUICK_SIZES if args.quick else index.SIZES
+        sizes = index.QUICK_SIZES if args.quick else index.SIZES
+        if args.sizes:
+            sizes = [int(n) for n in args.sizes.split(",")]
         todo = []
         if "index" in parts:
             todo.append(index.run(sizes, args.corpora.split(","), names, args.reps or (2 if args.quick else 3)))
         if "broker" in parts:
-            mosq = str(Path(args.mosq).absolute())
-            todo.append(broker.run(args.bench, mosq, args.scenarios.split(","), names, args.reps or (1 if args.quick else 3),
-                                   1 if args.quick else args.seconds))
+            reps, seconds = (1, 1) if args.quick else (3, args.seconds)
+            todo.append(broker.run(args.bench, str(Path(args.mosq).absolute()), args.scenarios.split(","), names,
+                                   args.reps or reps, seconds))
         found = rows.write(args.out, itertools.chain(*todo))
     args.out.with_suffix(".md").write_text(report.report(found))
     if not args.no_plots:
         report.plots(found, args.plots)
-    print(args.out.with_suffix(".md").read_text())
+    print(f"tables: {args.out.with_suffix('.md')}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The ablation against the running broker: compare.py of the instrument starts it and loads it, variants take turns.
 
-The instrument lies outside of this repository (MOSQ_BENCH is its folder), so it is loaded by its path; its lock is held while all
-variants go through a scenario once.
+The instrument lies outside of this repository (MOSQ_BENCH is its folder), so it is loaded by its path; its lock is held
+while all variants go through a scenario once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 PORT = 22883
 # besides those of the instrument: what a small site does, and subscriptions at other sizes
 OWN = {
-    "one": {"args": "pairs --pubs 1 --size 62 --seconds {t} --warmup {w}", "title": "1 publisher, 1 subscriber, 1 topic"},
-    "match-1k": {"args": "match --clients 100 --nsubs 1000 --kind mix --pubs 10 --seconds {t} --warmup {w}", "relay": False,
-                 "title": "1 000 mixed subscriptions over 100 clients, then random publishes"},
+    # 1 publisher, 1 subscriber, 1 topic
+    "one": {"args": "pairs --pubs 1 --size 62 --seconds {t} --warmup {w}"},
+    # as `match` of the instrument with its 200 k
+    "match-1k": {"args": "match --clients 100 --nsubs 1000 --kind mix --pubs 10 --seconds {t} --warmup {w}"},
 }
 SCENARIOS = ["one", "pairs-q0", "fanin-q0", "match-1k", "match", "connect"]
 # where a figure of a short run says little else: bytes are exact enough from one
@@ -49,7 +50,7 @@ def instrument(folder: Path) -> ModuleType:
 def rows_of(results: list[dict[str, Any]], scenario: str, variant: str, rep: int) -> Iterator[Row]:
     for result in results:
         phase = result["phase"]
-        place = scenario if phase == scenario or scenario in OWN and phase == "pairs" else f"{scenario}: {phase}"
+        place = scenario if phase in ("flat", scenario) else f"{scenario}: {phase}"
         if phase == "error":
             yield Row("broker", MEASURES["cpu_us_per_msg"], scenario, 0, variant, rep, 0, result["notes"][:80])
             continue
@@ -69,6 +70,7 @@ def run(folder: Path, mosq: str, scenarios: list[str], names: list[str], reps: i
     for rep in range(reps):
         for scenario in scenarios:
             chosen = chosen[1:] + chosen[:1]    # nobody is always first
+            load = compare.SCENARIOS[scenario]
             with compare.bench_lock():
                 for variant in chosen:
                     if (variant.name, scenario) in LEFT_OUT:
@@ -76,8 +78,9 @@ def run(folder: Path, mosq: str, scenarios: list[str], names: list[str], reps: i
                     port = PORT + (port - PORT + 1) % 500
                     command = f"{mosq} {shlex.join(variant.broker)} -c {{conf}}"
                     broker = {"cmd": command, "conf": compare.MOSQ, "persist": compare.MOSQ_PERSIST}
-                    results = compare.run_one(variant.name, broker, scenario, compare.SCENARIOS[scenario], settings, port)
+                    results = compare.run_one(variant.name, broker, scenario, load, settings, port)
                     found = list(rows_of(results, scenario, variant.name, rep))
                     said = ", ".join(f"{row.place} {row.value:.2f} {row.note}".strip() for row in found)
-                    print(f"[broker {time.monotonic() - began:4.0f} s] #{rep} {variant.name}: {said}", file=sys.stderr, flush=True)
+                    took = f"[broker {time.monotonic() - began:4.0f} s] #{rep}"
+                    print(took, f"{variant.name}: {said}", file=sys.stderr, flush=True)
                     yield from found

@@ -8,12 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cext.topic.bench import IndexBench, Lines, PoolBench
-
 from perf.ablation.rows import Row
 from perf.ablation.variants import AGAIN, DEFAULT, VARIANTS
 from perf.lock import bench_lock
-from perf.micro import corpora
-from perf.micro.bench_index import BATCH, CLIENT_BYTES
+from perf.micro import BATCH, CLIENT_BYTES, corpora
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +99,8 @@ def compare(name: str, n: int, names: list[str], lives: int) -> Iterator[Row]:
             else:
                 chosen.remove(variant)
                 note = f"over {LOAD_S:.0f} s to load"
-                yield from (Row("index", measure, name, n, variant.name, life, 0, note) for measure in ("match, hot", "insert"))
+                yield from (Row("index", measure, name, n, variant.name, life, 0, note)
+                            for measure in ("match, hot", "match, wide", "insert", "remove"))
         for turn in range(TURNS):
             for measure in [f"match, {kind}" for kind in traffic] + ["insert"]:
                 yield from take_turns(subjects, measure, name, n, life * TURNS + turn)

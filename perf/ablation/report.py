@@ -1,4 +1,4 @@
-"""What each optimisation is worth, at which size, and where it costs: tables and plots from the rows of the ablation."""
+"""What each optimisation is worth, at which size, and where it costs: tables and plots from the ablation's rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def place_of(cell: Cell) -> str:
 
 
 def worth(found: list[Cell]) -> str:
-    """A row for each switch and measure: where it is worth most, and where it costs most. Above 1: the default is better."""
+    """A row for each switch and measure: where it is worth most, where it costs most. Above 1 the default is better."""
     limits = noise(found)
     rows = []
     for variant in ORDER:
@@ -76,7 +76,7 @@ def small(found: list[Cell]) -> str:
 
 def report(rows: list[Row]) -> str:
     found = cells(rows)
-    parts = ["Figures are ratios to the default in the same repetition (medians): above 1, the default is better by so much. "
+    parts = ["Ratios are to the default in the same repetition (medians): above 1, the default is better by so much. "
              "`default again` is the default once more: its distance from 1 is the noise.\n",
              tables.table(["without", "what that means"], [[v.name, v.what] for v in VARIANTS if v.name != DEFAULT]),
              f"### What each is worth\n\n{worth(found)}",

@@ -65,7 +65,8 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
     found = []
     for key, reps in groups.items():
         base = groups.get((*key[:4], DEFAULT), {})
-        ratios = [row.value / base[rep].value for rep, row in reps.items() if row.value and rep in base and base[rep].value]
+        ratios = [row.value / base[rep].value for rep, row in reps.items()
+                  if row.value and rep in base and base[rep].value]
         note = next((row.note for row in reps.values() if row.note), "")
         if ratios:
             value = statistics.median(row.value for row in reps.values() if row.value)

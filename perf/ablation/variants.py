@@ -1,4 +1,4 @@
-"""What is switched off in turn: how the index is made in this process, and what the broker is told on its command line."""
+"""What is switched off in turn: how the index is made in this process, what the broker is told on its command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER = 2**32 - 1
 class Variant:
     name: str
     what: str
-    index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: no matter of the index
+    index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: not of the index
     broker: tuple[str, ...] = ()
 
 

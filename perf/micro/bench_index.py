@@ -2,9 +2,9 @@
 
     python -m perf.micro.bench_index --quick -o build/index.json        # pyperf's options, and those below
 
-A benchmark is named OPERATION/CORPUS/FILTERS/MODE/TRAFFIC (corpora.TRAFFIC says what hot and wide are). Every value is seconds per
-operation; each run of matches is checked against the number of deliveries that the corpus promises. Progress goes to
-standard error.
+A benchmark is named OPERATION/CORPUS/FILTERS/MODE/TRAFFIC (corpora.TRAFFIC says what hot and wide are). Every value is
+seconds per operation; each run of matches is checked against the number of deliveries that the corpus promises.
+Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyperf
-from cext.topic.bench import IndexBench, Lines, PoolBench, RetainedBench
 
+from cext.topic.bench import IndexBench, Lines, PoolBench, RetainedBench
 from perf.lock import bench_lock
-from perf.micro import corpora
+from perf.micro import BATCH, CLIENT_BYTES, corpora
 
 if TYPE_CHECKING:
     import argparse
@@ -36,8 +36,6 @@ MODES = ["full", "letter", "hash", "tree", "scan"]
 MOST = {"scan": 10_000}
 RETAINED_MOST = 100_000
 POOL_MOST = 100_000
-CLIENT_BYTES = 512
-BATCH = 1_000                   # inserted or removed between two readings of the clock
 PASS_S = 0.2                    # a pass over the traffic that would take longer is cut short
 
 
@@ -64,7 +62,8 @@ class Case:
     def prepare(self) -> TimeFunc:
         if self.operation.startswith("pool"):
             return pool(self)
-        return {"match": match, "insert": insert, "remove": insert, "retain": retain, "fetch": fetch}[self.operation](self)
+        kinds = {"match": match, "insert": insert, "remove": insert, "retain": retain, "fetch": fetch}
+        return kinds[self.operation](self)
 
 
 def batch(n: int) -> int:
@@ -178,7 +177,8 @@ def cases(sizes: list[int], names: list[str], modes: list[str], operations: list
              for traffic in corpora.TRAFFIC]
     index += [Case(op, name, n, mode) for op in ("insert", "remove") for name in names for mode in modes for n in sizes]
     found = [case for case in index if case.n <= MOST.get(case.mode, case.n)]
-    found += [Case(op, name, n, "-") for op in ("retain", "fetch") for name in names for n in sizes if n <= RETAINED_MOST]
+    found += [Case(op, name, n, "-") for op in ("retain", "fetch") for name in names for n in sizes
+              if n <= RETAINED_MOST]
     found += [Case(op, "-", n, mode) for op in ("pool-connect", "pool-disconnect", "pool-churn") for n in sizes
               for mode in ("on", "off") if n <= POOL_MOST]
     return [case for case in found if not operations or case.operation in operations]
@@ -198,7 +198,8 @@ class Once:
 
 
 def pass_on(command: list[str], args: argparse.Namespace) -> None:
-    command += [f"--{name}={value}" for name in ("sizes", "corpora", "modes", "operations") if (value := getattr(args, name))]
+    command += [f"--{name}={value}" for name in ("sizes", "corpora", "modes", "operations")
+                if (value := getattr(args, name))]
     if args.quick:
         command.append("--quick")
 
@@ -220,7 +221,8 @@ def main() -> None:
         return text.split(",") if text else default
 
     sizes = [int(n) for n in choice(args.sizes, [str(n) for n in (QUICK_SIZES if args.quick else SIZES)])]
-    todo = cases(sizes, choice(args.corpora, list(corpora.SHAPES)), choice(args.modes, MODES), choice(args.operations, []))
+    todo = cases(sizes, choice(args.corpora, list(corpora.SHAPES)), choice(args.modes, MODES),
+                 choice(args.operations, []))
     if args.worker:
         for case in todo:
             runner.bench_time_func(str(case), Once(case), inner_loops=case.inner_loops)

@@ -1,9 +1,9 @@
 """Filters, and topics of which it is known how many filters match each.
 
-Every corpus writes the same mix in its own words: of ten filters six are exact, three have a `+` (in three positions) and one
-ends with `#`; those of `wildcard-first` have a `+` at the front besides. Topic number t is metric t % 10 of group t // 10.
-The exact filter j and the `+` filter j match topic j alone, the `#` filter j all ten topics of group j. So how many match
-a topic is known without a model, and is three at most however many filters there are.
+Every corpus writes the same mix in its own words: of ten filters six are exact, three have a `+` (in three positions)
+and one ends with `#`; those of `wildcard-first` have a `+` at the front besides. Topic number t is metric t % 10 of
+group t // 10. The exact filter j and the `+` filter j match topic j alone, the `#` filter j all ten topics of group j. So
+how many match a topic is known without a model, and is three at most however many filters there are.
 
 Filter i is the same in a corpus of any size. Filters and topics come in a random order, which is always the same.
 """
@@ -31,7 +31,7 @@ OTHERS = "бвгджзлшαβγδλπשמאبتج東京大阪한국กขकख
 
 @dataclass(frozen=True)
 class Shape:
-    """Templates: `g` is the group, `a` its hundreds and `b` the rest, `c` the metric, `l` a letter that goes with `a`."""
+    """Templates: `g` is the group, `a` its hundreds, `b` the rest, `c` the metric, `l` a letter that goes with `a`."""
 
     title: str
     topic: str
@@ -63,7 +63,7 @@ def kind_of(i: int) -> tuple[int, int]:
 
 
 def shape(title: str, topic: str, *, first: str = "", letters: str = LATIN) -> Shape:
-    """From a topic in which the words in brackets are the three that a `+` may stand for, and `|` where a `#` begins."""
+    """From a topic in which words in brackets are the three that a `+` may stand for, and `|` is where a `#` begins."""
     head, tail = topic.split("|")
     words = [word.split("]")[0] for word in topic.split("[")[1:]]
 
@@ -83,7 +83,8 @@ SHAPES = {
     "non-latin": shape("first levels and words in many scripts",
                        "%(l)s城%(a)d/[устройство]/%(b)d/|[μέτρηση]/%(c)d/[값]", letters=OTHERS),
     "deep": shape("14 levels", "plant/%(l)s/[building]/%(a)d/floor/1/hall/2/[line]/%(b)d/|[cell]/3/metric/%(c)d"),
-    "wildcard-first": shape("every filter begins with +", "%(l)ssite/%(a)d/[device]/%(b)d/|[metric]/%(c)d/[value]", first="+"),
+    "wildcard-first": shape("every filter begins with +",
+                            "%(l)ssite/%(a)d/[device]/%(b)d/|[metric]/%(c)d/[value]", first="+"),
 }
 
 

@@ -2,10 +2,10 @@
 
     python -m perf.micro.latency --quick --out build/latency.json
 
-`load` is the insertion of all filters into an empty index, `unload` their removal (tables grow and shrink there); insert,
-remove and match are measured at the full size, in random places. The machine is shared: whoever else gets the core in the
-middle of an operation shows in the maximum. So everything is done several times and the least maximum counts: a pause of our
-own would recur. How often the core was taken away is noted.
+`load` is the insertion of all filters into an empty index, `unload` their removal (tables grow and shrink there);
+insert, remove and match are measured at the full size, in random places. The machine is shared: whoever else gets the
+core in the middle of an operation shows in the maximum. So everything is done several times and the least maximum
+counts: a pause of our own would recur. How often the core was taken away is noted.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cext.topic.bench import IndexBench, Lines, PoolBench
-
 from perf.lock import bench_lock
-from perf.micro import corpora
+from perf.micro import CLIENT_BYTES, corpora
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from cext.topic.bench import Latencies
 
 QUANTILES = (0.5, 0.99, 0.9999)
-BATCH = 10_000
-CLIENT_BYTES = 512
+TIMED = 10_000                  # in one go
 
 
 def quantile(buckets: Counter[int], q: float) -> int:
@@ -76,7 +74,7 @@ def of_index(name: str, n: int, mode: str, operations: int) -> Phases:
     topics = Lines(corpus.traffic("wide").topics)
     index = IndexBench(mode)
     phases = Phases()
-    batch = min(BATCH, n // 10)
+    batch = min(TIMED, n // 10)
     phases.count("load", index.add_latencies, filters)
     for done in range(0, operations, batch):
         first = done % (n - batch + 1)
@@ -108,7 +106,8 @@ def measure(sizes: list[int], names: list[str], mode: str, operations: int, reps
                 yield {"corpus": name, "filters": n, "mode": mode, "operation": operation, "rep": rep, **phase.row()}
         for mode_of_pool in ("on", "off"):
             for operation, phase in of_pool(10_000, mode_of_pool, operations).items():
-                yield {"corpus": "-", "filters": 10_000, "mode": mode_of_pool, "operation": operation, "rep": rep, **phase.row()}
+                yield {"corpus": "-", "filters": 10_000, "mode": mode_of_pool, "operation": operation, "rep": rep,
+                       **phase.row()}
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     python -m perf.micro.report build/index.json --latency build/latency.json --out build/index.md --plots perf/plots
 
-Without --plots nothing but Python itself is needed. Ratios compare figures of one run; the absolute times are this machine's.
+Without --plots nothing but Python itself is needed. Ratios compare figures of one run; the times are this machine's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from perf import tables
 
 MATCH_RATIO_MAX = 1.5           # 1 M : 1 k filters
 SLOWEST_NS = 1_000_000
-OPERATIONS = {"load": "load, empty to full", "insert": "insert", "remove": "remove", "match": "match", "unload": "unload, full to empty",
-              "pool take": "pool take", "pool give": "pool give"}
+OPERATIONS = {"load": "load, empty to full", "insert": "insert", "remove": "remove", "match": "match",
+              "unload": "unload, full to empty", "pool take": "pool take", "pool give": "pool give"}
+TITLES = {"match": "Match", "insert": "Insert", "remove": "Remove", "retain": "Retained: store",
+          "fetch": "Retained: fetch, per topic"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def pool(found: list[Bench]) -> str:
     rows = []
     for operation, n in dict.fromkeys((operation, n) for operation, n, _ in cells):
         on, off = cells[operation, n, "on"], cells[operation, n, "off"]
-        rows.append([operation.removeprefix("pool-"), tables.size_of(n), tables.duration(on), tables.duration(off), f"{on / off:.2f}"])
+        rows.append([operation.removeprefix("pool-"), tables.size_of(n), tables.duration(on), tables.duration(off),
+                     f"{on / off:.2f}"])
     return tables.table(["operation", "clients", "pool on", "pool off", "on : off"], rows)
 
 
@@ -78,10 +81,12 @@ def slowest(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         groups.setdefault((row["operation"], row["filters"], row["corpus"], row["mode"]), []).append(row)
     lines = []
-    for (operation, n, corpus, mode), reps in sorted(groups.items(), key=lambda item: list(OPERATIONS).index(item[0][0])):
+    order = list(OPERATIONS)
+    for (operation, n, corpus, mode), reps in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         cells = [statistics.median(rep[key] for rep in reps) for key in ("p50_ns", "p99_ns", "p99.99_ns")]
         most = min(rep["max_ns"] for rep in reps)
-        lines.append([OPERATIONS[operation], corpus, mode, tables.size_of(n), *map(tables.duration, cells), tables.duration(most),
+        lines.append([OPERATIONS[operation], corpus, mode, tables.size_of(n),
+                      *map(tables.duration, cells), tables.duration(most),
                       "kept" if cells[-1] <= SLOWEST_NS else "NOT KEPT"])
     return tables.table(["operation", "corpus", "mode", "size", "p50", "p99", "p99.99", "most",
                          f"p99.99 at most {tables.duration(SLOWEST_NS)}"], lines)
@@ -92,7 +97,8 @@ def promise(found: list[Bench]) -> str:
     for traffic in dict.fromkeys(b.traffic for b in found if b.operation == "match"):
         ratios = {}
         for corpus in dict.fromkeys(b.corpus for b in found if b.operation == "match"):
-            ns = {b.n: b.ns for b in found if (b.operation, b.corpus, b.mode, b.traffic) == ("match", corpus, "full", traffic)}
+            ns = {b.n: b.ns for b in found
+                  if (b.operation, b.corpus, b.mode, b.traffic) == ("match", corpus, "full", traffic)}
             if {1_000, 1_000_000} <= ns.keys():
                 ratios[corpus] = ns[1_000_000] / ns[1_000]
         if ratios:
@@ -101,9 +107,6 @@ def promise(found: list[Bench]) -> str:
             lines.append(f"- Match at 1 M filters : at 1 k, {traffic} topics: at most {ratios[worst]:.2f} ({worst}); "
                          f"promised {MATCH_RATIO_MAX}: {kept}")
     return "\n".join(lines) + "\n" if lines else ""
-
-
-TITLES = {"match": "Match", "insert": "Insert", "remove": "Remove", "retain": "Retained: store", "fetch": "Retained: fetch, per topic"}
 
 
 def report(suite: dict[str, Any], latencies: list[dict[str, Any]]) -> str:
