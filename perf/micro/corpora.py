@@ -2,8 +2,8 @@
 
 Every corpus writes the same mix in its own words: of ten filters six are exact, three have a `+` (in three positions)
 and one ends with `#`; those of `wildcard-first` have a `+` at the front besides. Topic number t is metric t % 10 of
-group t // 10. The exact filter j and the `+` filter j match topic j alone, the `#` filter j all ten topics of group j. So
-how many match a topic is known without a model, and is three at most however many filters there are.
+group t // 10. The exact filter j and the `+` filter j match topic j alone, the `#` filter j all ten topics of group j.
+So how many match a topic is known without a model, and is three at most however many filters there are.
 
 Filter i is the same in a corpus of any size. Filters and topics come in a random order, which is always the same.
 """
