@@ -17,6 +17,9 @@ from cext.topic.index cimport (
     match_init,
 )
 from cext.topic.name cimport Filter, filter_parse
+from cext.topic.options cimport (
+    INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON, IndexOptions,
+)
 from cext.topic.retained cimport (
     Retained, RetainedCursor, retained_bytes, retained_close, retained_free, retained_new, retained_next, retained_open,
     retained_remove, retained_set,
@@ -135,6 +138,16 @@ cdef int filters_needed(Lines lines) except -1:
 
 # ---- the subscription index ----
 
+cdef IndexOptions options_of(str mode, object letters, object hash_buckets, object child_hash_threshold) except *:
+    cdef IndexOptions options
+    modes = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
+    options.mode = modes[mode]
+    options.letters = LETTERS_OF_MODE if letters is None else LETTERS_ON if letters else LETTERS_OFF
+    options.hash_buckets = hash_buckets
+    options.child_hash_threshold = child_hash_threshold
+    return options
+
+
 cdef class IndexBench:
     """Line i of any filters belongs to owner i % owners."""
     cdef Index* ix
@@ -142,17 +155,16 @@ cdef class IndexBench:
     cdef Owner* owner
     cdef uint32_t owners
 
-    def __cinit__(self, mode: str = "full", letters: int = 27, hash_buckets: int = 0, child_hash_threshold: int = 0,
-                  cache: int = 0, owners: int = 100):
+    def __cinit__(self, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
+                  child_hash_threshold: int = 0, owners: int = 100):
         cdef HashKey key
-        if mode != "full" or letters != 27 or hash_buckets or child_hash_threshold or cache:
-            raise ValueError(mode)
+        cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold)
         match_init(&self.m)
         self.owners = owners
         self.owner = <Owner*>calloc(owners, sizeof(Owner))
         if self.owner == NULL or hash_key_init(&key):
             raise MemoryError
-        self.ix = index_new(&key)
+        self.ix = index_new(&key, &options)
         if self.ix == NULL:
             raise MemoryError
 
@@ -266,11 +278,13 @@ cdef class RetainedBench:
     """Values are the lines themselves: they outlive the tree when the caller keeps them."""
     cdef Retained* r
 
-    def __cinit__(self):
+    def __cinit__(self, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
+                  child_hash_threshold: int = 0):
         cdef HashKey key
+        cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold)
         if hash_key_init(&key):
             raise MemoryError
-        self.r = retained_new(&key)
+        self.r = retained_new(&key, &options)
         if self.r == NULL:
             raise MemoryError
 

@@ -16,18 +16,21 @@ class Variant:
     what: str
     index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: not of the index
     broker: tuple[str, ...] = ()
+    most: int = NEVER           # filters: more would take minutes to say what fewer have said
 
 
 VARIANTS = [
     Variant(DEFAULT, "everything as it is shipped"),
     Variant(AGAIN, "the same once more: what differs is noise"),
-    Variant("no letters", "exact filters and first levels not told apart by first letter", {"letters": 0},
+    Variant("no letters", "exact filters and first levels not told apart by first letter", {"letters": False},
             ("--letter-index", "off")),
     Variant("no exact hash", "exact filters in the tree like the others, first level by letter", {"mode": "letter"},
             ("--index", "letter")),
     Variant("plain tree", "neither exact hash nor letters", {"mode": "tree"}, ("--index", "tree")),
     Variant("no child hash", "children of a tree's node found by scan, however many",
             {"child_hash_threshold": NEVER}, ("--child-hash-threshold", str(NEVER))),
-    Variant("scan", "no index: every filter is compared", {"mode": "scan"}, ("--index", "scan")),
+    Variant("64 k buckets", "partitions of the exact index with room from their first filter on (not switched off: set)",
+            {"hash_buckets": 65536}, ("--hash-buckets", "65536")),
+    Variant("scan", "no index: every filter is compared", {"mode": "scan"}, ("--index", "scan"), 100_000),
     Variant("no pool", "contexts of clients from the system's allocator, each by itself", None, ("--pool", "off")),
 ]
