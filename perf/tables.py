@@ -22,6 +22,11 @@ def size_of(n: int) -> str:
     return str(n)
 
 
+def digits(value: float) -> str:
+    """No more than the measurement is worth."""
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
 def duration(ns: float) -> str:
     """Three digits, in the unit that fits."""
     unit, name = next(((u, s) for u, s in ((1e6, "ms"), (1e3, "us")) if ns >= u), (1.0, "ns"))
@@ -29,7 +34,8 @@ def duration(ns: float) -> str:
     return f"{value:.{0 if value >= 100 or unit == 1 else 1 if value >= 10 else 2}f} {name}"
 
 
-def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y: str) -> None:
+def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y: str,
+               limits: tuple[float, float] | None = None) -> None:
     """One panel a title, one line a name, both axes logarithmic."""
     from matplotlib.figure import Figure
     columns = min(3, len(panels))
@@ -42,6 +48,8 @@ def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y
             axes.plot(*zip(*sorted(points), strict=True), marker="o", markersize=3, color=f"C{names.index(name)}",
                       label=name)
         axes.set(title=title, xscale="log", yscale="log", xlabel=x, ylabel=y)
+        if limits:
+            axes.set_ylim(*limits)
         axes.grid(alpha=0.3)
         if at == 1:
             axes.legend(fontsize=8)
@@ -49,7 +57,7 @@ def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y
 
 
 def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]], x: str, at: float = 0) -> None:
-    """One panel a title, one group of bars a name, one bar a kind; a line at `at`."""
+    """One panel a title, one group of bars a name, one bar a kind; they begin at `at`: ratios at 1."""
     from matplotlib.figure import Figure
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
@@ -62,12 +70,13 @@ def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]
         for i, kind in enumerate(kinds):
             spots = [(row + i * width, bars[kind]) for row, bars in enumerate(panel.values()) if kind in bars]
             if spots:
-                axes.barh([y for y, _ in spots], [value for _, value in spots], width, align="edge", color=f"C{i}",
-                          label=kind)
+                axes.barh([y for y, _ in spots], [value - at for _, value in spots], width, at, align="edge",
+                          color=f"C{i}", label=kind)
         axes.set_yticks([row + 0.4 for row in range(len(panel))], list(panel), fontsize=8)
         if at:
             axes.axvline(at, color="black", linewidth=0.8)
-        axes.set(title=title, xlabel=x, xscale="log")
+            axes.set_xscale("log")
+        axes.set(title=title, xlabel=x)
         axes.invert_yaxis()
         if spot == 1:
             axes.legend(fontsize=7)

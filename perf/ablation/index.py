@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SIZES = [1, 1_000, 10_000, 100_000, 1_000_000]
 QUICK_SIZES = [1, 1_000, 100_000]
-LOAD_S = 10.0                   # a variant that takes longer to load is left out at this size
+LOAD_S = 5.0                    # a variant that takes longer to load is left out at this size
 TURN_S = 0.02                   # a variant's turn takes about so long
 TURNS = 3                       # in each life
 CHANGES = 5_000                 # in one turn at most

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORDER = [v.name for v in VARIANTS]
+RATIO_DRAWN = 20                # where brute force goes would leave no room for the rest
 LEAST_NOISE = 1.03              # nobody is believed below that
 
 
@@ -34,8 +35,8 @@ def worth(found: list[Cell]) -> str:
             limit = max(limits.get((part, measure), 1.0), LEAST_NOISE)
             best, worst = max(own, key=lambda c: c.ratio), min(own, key=lambda c: c.ratio)
             rows.append([variant, f"{part}: {measure}",
-                         f"{best.ratio:.2f} ({place_of(best)})" if best.ratio > limit else "-",
-                         f"{worst.ratio:.2f} ({place_of(worst)})" if worst.ratio < 1 / limit else "nowhere",
+                         f"{tables.digits(best.ratio)} ({place_of(best)})" if best.ratio > limit else "-",
+                         f"{tables.digits(worst.ratio)} ({place_of(worst)})" if worst.ratio < 1 / limit else "nowhere",
                          f"{limit:.2f}"])
     return tables.table(["without", "measure", "worth most", "costs most", "noise"], rows)
 
@@ -43,7 +44,7 @@ def worth(found: list[Cell]) -> str:
 def ratio(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    return f"{cell.ratio:.2f}{'*' if cell.note else ''}" if cell.ratio else cell.note
+    return tables.digits(cell.ratio) if cell.ratio else cell.note
 
 
 def by_place(found: list[Cell], part: str, measure: str) -> str:
@@ -51,10 +52,11 @@ def by_place(found: list[Cell], part: str, measure: str) -> str:
     own = {(c.place, c.n, c.variant): c for c in found if (c.part, c.measure) == (part, measure)}
     names = [v for v in ORDER if v != DEFAULT and any(variant == v for _, _, variant in own)]
     rows = []
-    for place, n in dict.fromkeys((place, n) for place, n, _ in own):
+    places = list(dict.fromkeys(place for place, _, _ in own))
+    for place, n in sorted({(place, n) for place, n, _ in own}, key=lambda at: (places.index(at[0]), at[1])):
         base = own.get((place, n, DEFAULT))
         line = [place, *([tables.size_of(n)] if part == "index" else [])]
-        line.append(f"{base.value:,.{0 if base.value >= 100 else 2}f}" if base else "")
+        line.append(tables.digits(base.value) if base and base.value else "")
         rows.append(line + [ratio(own.get((place, n, name))) for name in names])
     heads = ["corpus", "size", "default"] if part == "index" else ["scenario", "default"]
     return tables.table([*heads, *names], rows)
@@ -87,13 +89,14 @@ def report(rows: list[Row]) -> str:
 
 
 def plots(rows: list[Row], folder: Path) -> None:
-    found = [c for c in cells(rows) if c.ratio and c.variant != DEFAULT]
+    found = sorted((c for c in cells(rows) if c.ratio and c.variant != DEFAULT), key=lambda c: ORDER.index(c.variant))
     lines: dict[str, dict[str, tables.Points]] = {}
     for c in found:
         if c.part == "index" and c.measure == "match, wide":
             lines.setdefault(c.place, {}).setdefault(c.variant, []).append((c.n, c.ratio))
     if lines:
-        tables.plot_lines(folder / "ablation-index.svg", lines, "filters", "match time : default's")
+        tables.plot_lines(folder / "ablation-index.svg", lines, "filters",
+                          f"match time : default's (up to {RATIO_DRAWN})", limits=(0.5, RATIO_DRAWN))
     bars: dict[str, dict[str, dict[str, float]]] = {}
     for c in found:
         if c.part == "broker":

@@ -29,7 +29,7 @@ VARIANTS = [
     Variant("plain tree", "neither exact hash nor letters", {"mode": "tree"}, ("--index", "tree")),
     Variant("no child hash", "children of a tree's node found by scan, however many",
             {"child_hash_threshold": NEVER}, ("--child-hash-threshold", str(NEVER))),
-    Variant("64 k buckets", "partitions of the exact index with room from their first filter on (not switched off: set)",
+    Variant("64 k buckets", "partitions of the exact index with room from the first filter on (set, not switched off)",
             {"hash_buckets": 65536}, ("--hash-buckets", "65536")),
     Variant("scan", "no index: every filter is compared", {"mode": "scan"}, ("--index", "scan"), 100_000),
     Variant("no pool", "contexts of clients from the system's allocator, each by itself", None, ("--pool", "off")),
