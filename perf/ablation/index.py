@@ -87,7 +87,7 @@ def compare(name: str, n: int, names: list[str], lives: int) -> Iterator[Row]:
     corpus = corpora.Corpus(name, n)
     filters = Lines(corpora.kept(corpus), True)
     traffic = traffic_of(corpus)
-    chosen = [v for v in VARIANTS if v.index is not None and v.name in names]
+    chosen = [v for v in VARIANTS if v.index is not None and v.name in names and n <= v.most]
     for life in range(lives):
         random.Random(life).shuffle(chosen)
         subjects: dict[str, Subject] = {}
