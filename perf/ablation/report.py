@@ -20,6 +20,15 @@ def place_of(cell: Cell) -> str:
     return f"{cell.place}, {tables.size_of(cell.n)}" if cell.n else cell.place
 
 
+def gains(cell: Cell, limit: float) -> bool:
+    """Beyond noise, and every repetition says so."""
+    return cell.ratio > limit and cell.least > 1
+
+
+def costs(cell: Cell, limit: float) -> bool:
+    return 0 < cell.ratio < 1 / limit and cell.most < 1
+
+
 def worth(found: list[Cell]) -> str:
     """A row for each switch and measure: where it is worth most, where it costs most. Above 1 the default is better."""
     limits = noise(found)
@@ -33,10 +42,11 @@ def worth(found: list[Cell]) -> str:
             if not own:
                 continue
             limit = max(limits.get((part, measure), 1.0), LEAST_NOISE)
-            best, worst = max(own, key=lambda c: c.ratio), min(own, key=lambda c: c.ratio)
+            best = max((c for c in own if gains(c, limit)), key=lambda c: c.ratio, default=None)
+            worst = min((c for c in own if costs(c, limit)), key=lambda c: c.ratio, default=None)
             rows.append([variant, f"{part}: {measure}",
-                         f"{tables.digits(best.ratio)} ({place_of(best)})" if best.ratio > limit else "-",
-                         f"{tables.digits(worst.ratio)} ({place_of(worst)})" if worst.ratio < 1 / limit else "nowhere",
+                         f"{tables.digits(best.ratio)} ({place_of(best)})" if best else "-",
+                         f"{tables.digits(worst.ratio)} ({place_of(worst)})" if worst else "nowhere",
                          f"{limit:.2f}"])
     return tables.table(["without", "measure", "worth most", "costs most", "noise"], rows)
 
@@ -44,7 +54,9 @@ def worth(found: list[Cell]) -> str:
 def ratio(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    return tables.digits(cell.ratio) if cell.ratio else cell.note
+    if not cell.ratio:
+        return cell.note
+    return tables.digits(cell.ratio) + (f" ({cell.note})" if cell.note else "")     # such as messages lost
 
 
 def by_place(found: list[Cell], part: str, measure: str) -> str:
@@ -69,7 +81,7 @@ def small(found: list[Cell]) -> str:
     for c in found:
         if c.variant not in (DEFAULT, AGAIN) and c.ratio and (c.n == 1 or c.place == "one"):
             limit = max(limits.get((c.part, c.measure), 1.0), LEAST_NOISE)
-            if c.ratio < 1 / limit:
+            if costs(c, limit):
                 rows.append([c.variant, f"{c.part}: {c.measure}", c.place, f"{c.ratio:.2f}", f"{limit:.2f}"])
     if not rows:
         return "None of the switches makes a small load faster when it is off, beyond noise.\n"
