@@ -1,8 +1,8 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz bench clean
+.PHONY: help run build test quick lint switches asan fuzz bench bench-index ablation clean
 
 help:   ## this list
-	@grep -E '^[a-z]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 10
+	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
 
 run:    ## set everything up and start the broker on port 1883 with conf/mosquitto.conf
 	@dev/run
@@ -30,6 +30,12 @@ fuzz:   ## run every fuzz target for SECONDS (30) seconds
 
 bench:  ## measure against the relay floor (see perf/)
 	@dev/bench
+
+bench-index: ## measure the subscription index, the retained tree and the pool by themselves (QUICK=1: in two minutes)
+	@dev/bench-index $(if $(QUICK),--quick)
+
+ablation: ## the same load with each optimisation switched off in turn (QUICK=1: in minutes)
+	@dev/ablation $(if $(QUICK),--quick)
 
 clean:  ## remove everything that was built
 	@dev/clean

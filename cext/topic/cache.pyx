@@ -1,5 +1,5 @@
-# The match cache: topics repeat, and what they match changes seldom. One entry per topic, in a table that forgets: a topic that
-# falls on the place of another takes it.
+# The match cache: topics repeat, and what they match changes seldom. One entry per topic, in a table that forgets: each topic has
+# two places, and takes that of another when both are in use.
 # It does not know filters or lists: what was found is kept as pointers, and the index says when they may have changed.
 # Invariant: an entry is used only while no filter that could match its topic has come, gone, or got its first or lost its last
 # subscriber since it was filled: exact filters put out their own topic's entry, others count up the changes of their first letter.
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef int cache_init(MatchCache* c, uint32_t entries) noexcept nogil:
-    cdef uint32_t size = 1
+    cdef uint32_t size = 2
     memset(c, 0, sizeof(MatchCache))
     if entries == 0:
         return 0
@@ -50,9 +50,24 @@ cdef inline uint64_t version_of(const MatchCache* c, const uint8_t* topic, uint3
     return c.everywhere + c.changes[letter_of(topic, n)]
 
 
+cdef inline CacheEntry* first_place(MatchCache* c, uint64_t hash) noexcept nogil:
+    return &c.entries[hash & c.mask & ~<uint64_t>1]
+
+
+cdef inline bint holds(const CacheEntry* e, const uint8_t* topic, uint32_t n, uint64_t hash, uint64_t version) noexcept nogil:
+    return e.hash == hash and e.n == n and memcmp(e.text, topic, n) == 0 and e.version == version
+
+
 cdef CacheEntry* cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64_t hash, bint* hit) noexcept nogil:
-    cdef CacheEntry* e = &c.entries[hash & c.mask]
-    hit[0] = (e.hash == hash and e.n == n and memcmp(e.text, topic, n) == 0 and e.version == version_of(c, topic, n))
+    cdef CacheEntry* e = first_place(c, hash)
+    cdef uint64_t version = version_of(c, topic, n)
+    hit[0] = True
+    if not holds(e, topic, n, hash, version):
+        e += 1
+        if not holds(e, topic, n, hash, version):
+            hit[0] = False
+            if e.n and e.hash != hash and (e[-1].n == 0 or c.looked & 1):
+                e -= 1
     c.looked += 1
     c.hit += hit[0]
     if c.looked == WINDOW:
@@ -72,8 +87,14 @@ cdef void cache_fill(MatchCache* c, CacheEntry* e, const uint8_t* topic, uint32_
 
 
 cdef void cache_forget(MatchCache* c, uint32_t hash) noexcept nogil:
-    if c.entries != NULL:
-        c.entries[hash & c.mask].n = 0
+    cdef CacheEntry* e
+    if c.entries == NULL:
+        return
+    e = first_place(c, hash)
+    if <uint32_t>e[0].hash == hash:
+        e[0].n = 0
+    if <uint32_t>e[1].hash == hash:
+        e[1].n = 0
 
 
 cdef void cache_stale(MatchCache* c, const uint8_t* filter, uint32_t n) noexcept nogil:

@@ -433,7 +433,7 @@ def test_freed_with_everything_in_it() -> None:
 
 
 def test_the_cache_is_hit_and_forgets() -> None:
-    index = IndexFace(match_cache=256)
+    index = IndexFace(match_cache=4096)
     for i in range(50):
         index.add(1, f"site/{i}/+".encode())
     for _ in range(10):
