@@ -59,15 +59,15 @@ cdef inline bint holds(const CacheEntry* e, const uint8_t* topic, uint32_t n, ui
 
 
 cdef CacheEntry* cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64_t hash, bint* hit) noexcept nogil:
-    cdef CacheEntry* e = first_place(c, hash)
+    cdef CacheEntry* one = first_place(c, hash)
+    cdef CacheEntry* other = one + 1
     cdef uint64_t version = version_of(c, topic, n)
     hit[0] = True
-    if not holds(e, topic, n, hash, version):
-        e += 1
-        if not holds(e, topic, n, hash, version):
-            hit[0] = False
-            if e.n and e.hash != hash and (e[-1].n == 0 or c.looked & 1):
-                e -= 1
+    if not holds(one, topic, n, hash, version):
+        hit[0] = holds(other, topic, n, hash, version)
+        # its own stale entry or an empty place, else either in turn
+        if hit[0] or (one.hash != hash and one.n != 0 and (other.hash == hash or other.n == 0 or c.looked & 1)):
+            one = other
     c.looked += 1
     c.hit += hit[0]
     if c.looked == WINDOW:
@@ -76,7 +76,7 @@ cdef CacheEntry* cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uin
         if c.hit < HITS_WANTED:
             c.resting = REST
         c.looked = c.hit = 0
-    return e
+    return one
 
 
 cdef void cache_fill(MatchCache* c, CacheEntry* e, const uint8_t* topic, uint32_t n, uint64_t hash) noexcept nogil:
