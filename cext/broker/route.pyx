@@ -16,7 +16,7 @@ from cext.broker.deliver cimport deliver, publication_fini, publication_of, publ
 from cext.broker.jobs cimport job_add, job_new
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry, list_pin, list_unpin
+from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry, list_pin, list_unpin, match_total
 
 cdef enum:
     GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
@@ -27,14 +27,16 @@ cdef enum:
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t i, matched
+    cdef uint64_t total
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
         return 0
-    matched = <uint32_t>(m.total if m.total < 0x7FFFFFFF else 0x7FFFFFFF) + m.n_groups
+    total = match_total(m)
+    matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF) + m.n_groups
     for i in range(m.n_groups):
         deliver_shared(b, p, m.groups[i])
     if m.n_lists == 0:
         return matched
-    if m.total * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, owner):
+    if total * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, owner):
         return matched
     for i in range(m.n_lists):
         deliver_list(b, p, m.lists, m.n_lists, i, 0, m.lists[i].n)

@@ -215,7 +215,7 @@ cdef class IndexBench:
             t = now_ns()
             for i in range(start, end):
                 failed |= index_match(self.ix, lines.views[i].p, lines.views[i].n, &self.m)
-                deliveries += self.m.total
+                deliveries += self.m.n_lists
             t = now_ns() - t
         if failed:
             raise MemoryError

@@ -10,7 +10,7 @@ from cext.topic.check cimport check_index, check_retained
 from cext.topic.index cimport (
     INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED,
     Entry, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
-    index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init,
+    index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init, match_total,
     subscription_read,
 )
 from cext.topic.name cimport Filter, filter_covers, filter_matches, filter_parse, name_check
@@ -188,7 +188,7 @@ cdef class IndexFace:
         m = &self.match_
         plain = [entries_of(m.lists[i]) for i in range(m.n_lists)]
         groups = [(m.groups[i].name.p[:m.groups[i].name.n], entries_of(&m.groups[i].members)) for i in range(m.n_groups)]
-        return plain, groups, m.total
+        return plain, groups, match_total(m)
 
     def pin(self, topic: bytes) -> list[int]:
         """Pins every list that the topic reaches, groups' too, and returns their handles."""

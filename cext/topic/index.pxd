@@ -67,7 +67,15 @@ ctypedef struct Match:          # reused for every match: arrays grow to the hig
     Group** groups              # shared groups with a member, of every matching filter
     uint32_t n_groups
     uint32_t cap_groups
-    uint64_t total              # sum of lists[i].live
+
+
+# Subscribers in the lists. Not part of the match: it looks at each list, which whoever delivers does anyway.
+cdef inline uint64_t match_total(const Match* m) noexcept nogil:
+    cdef uint64_t total = 0
+    cdef uint32_t i
+    for i in range(m.n_lists):
+        total += m.lists[i].live
+    return total
 
 cdef void match_init(Match* m) noexcept nogil
 cdef void match_fini(Match* m) noexcept nogil

@@ -20,7 +20,7 @@ from cext.topic.cache cimport (
     CACHED_LISTS_MAX, CacheEntry, cache_awake, cache_bytes, cache_fill, cache_fini, cache_init, cache_look,
 )
 from cext.topic.leaf cimport (
-    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_settle, root_of,
+    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_emptied, list_settle, root_of,
     tree_free,
 )
 from cext.topic.level cimport level_find, level_tree_init
@@ -84,19 +84,14 @@ cdef int match_grow(void** array, uint32_t* cap) noexcept nogil:
 
 
 cdef inline int match_list(Match* m, List* l) noexcept nogil:
-    if l.live == 0:
-        return 0
     if m.n_lists == m.cap_lists and match_grow(<void**>&m.lists, &m.cap_lists) != 0:
         return -1
     m.lists[m.n_lists] = l
     m.n_lists += 1
-    m.total += l.live
     return 0
 
 
 cdef inline int match_group(Match* m, Group* group) noexcept nogil:
-    if group.members.live == 0:
-        return 0
     if m.n_groups == m.cap_groups and match_grow(<void**>&m.groups, &m.cap_groups) != 0:
         return -1
     m.groups[m.n_groups] = group
@@ -106,10 +101,10 @@ cdef inline int match_group(Match* m, Group* group) noexcept nogil:
 
 cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
     cdef Group* group = leaf.groups
-    if match_list(m, &leaf.plain) != 0:
+    if leaf.plain.live and match_list(m, &leaf.plain) != 0:
         return -1
     while group != NULL:
-        if match_group(m, group) != 0:
+        if group.members.live and match_group(m, group) != 0:
             return -1
         group = group.next
     return 0
@@ -230,7 +225,6 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
     cdef View whole
     m.n_lists = 0
     m.n_groups = 0
-    m.total = 0
     if n == 0:
         return 0
     root = root_of(ix, topic)
@@ -295,6 +289,8 @@ cdef void drop(Index* ix, Subscription* sub) noexcept nogil:
     else:
         ix.stats.subscriptions -= 1
     list_drop(ix, sub)
+    if l.live == 0:
+        list_emptied(ix, l)
     list_settle(ix, l)
 
 

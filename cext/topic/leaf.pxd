@@ -42,6 +42,8 @@ cdef void leaf_changed(Index* ix, Leaf* leaf, View text) noexcept nogil
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil        # writes the filter; its length
 cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil
 cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil     # only where group_find said NULL. NULL: no memory
+# The match cache is told that a list lost its last subscriber; a pin may keep the list itself.
+cdef void list_emptied(Index* ix, List* l) noexcept nogil
 cdef void list_settle(Index* ix, List* l) noexcept nogil                # frees the home of the list if nothing needs it
 # For the index's end: everything at a leaf, everything below a root's top.
 cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil

@@ -202,7 +202,6 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
     if leaf.plain.live or leaf.plain.pins or leaf.groups != NULL:
         return
     root = leaf_root(ix, leaf)
-    leaf_changed(ix, leaf, first_level(leaf))
     if leaf.node == NULL:
         table_drop(exact_table(ix, root, leaf_text(leaf), leaf.link.n), &ix.account, &leaf.link)
     else:
@@ -290,6 +289,11 @@ cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil:
     return &shared.group
 
 
+cdef void list_emptied(Index* ix, List* l) noexcept nogil:
+    cdef Leaf* leaf = <Leaf*>group_of(l).group.home if l.flags & LIST_OF_GROUP else leaf_of(l)
+    leaf_changed(ix, leaf, first_level(leaf))
+
+
 cdef void list_settle(Index* ix, List* l) noexcept nogil:
     # Frees the home of a list that has become empty, if nothing else needs it.
     cdef SharedGroup* shared
@@ -301,7 +305,6 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
         return
     shared = group_of(l)
     leaf = <Leaf*>shared.group.home
-    leaf_changed(ix, leaf, first_level(leaf))
     if shared.prev != NULL:
         shared.prev.next = shared.group.next
     else:
