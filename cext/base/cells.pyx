@@ -4,8 +4,9 @@
 #
 # The head of a cell's page, and the chunk's in its first page, are found by masking the cell's address: objects carry no
 # header. malloc takes 8 bytes more per object, and keeps what is freed in the middle of its heap.
-# Invariants: a page has cells of one class and is in `open` of it exactly while it has a free one; while there is more than one
-# chunk, a page without cells in use goes back to its chunk, and a chunk without pages in use to the system.
+# Invariants: a page has cells of one class and is in `open` of it exactly while it has a free one; a page without cells in use goes
+# back to its chunk, and its memory to the system, unless it is its class's only open one in the only chunk; a chunk without pages
+# in use goes back to the system.
 # Cost: O(1) for take and give; at most one partly used page per class while things only come. From HUGE_FROM_BYTES on chunks
 # are huge pages: a walk through a large tree else misses the TLB at every node.
 # Under the address sanitizer every object is malloc's, so that it sees each of them.
@@ -33,7 +34,7 @@ cdef extern from *:
     void* mmap(void* at, size_t n, int protection, int flags, int fd, long offset) nogil
     int munmap(void* at, size_t n) nogil
     int madvise(void* at, size_t n, int advice) nogil
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE, MADV_NOHUGEPAGE
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE
     void* MAP_FAILED
     int __builtin_ctzll(unsigned long long x) nogil
 
@@ -61,6 +62,7 @@ cdef struct CellChunk:
     CellChunk* next             # in Cells.chunks
     CellChunk* prev
     uint64_t idle               # bit i: page i is free
+    uint64_t huge               # a huge page: giving back a part of it would break it up
 
 cdef enum:
     HEAD_BYTES = 64             # room for either head, so that cells are aligned
@@ -131,8 +133,9 @@ cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
     if start != p:
         munmap(p, start - p)
     munmap(start + CHUNK_BYTES, p + CHUNK_BYTES - start)
-    madvise(start, CHUNK_BYTES, MADV_HUGEPAGE if c.mapped_bytes >= HUGE_FROM_BYTES else MADV_NOHUGEPAGE)
     chunk = <CellChunk*>start
+    chunk.huge = c.mapped_bytes >= HUGE_FROM_BYTES
+    madvise(chunk, CHUNK_BYTES, MADV_HUGEPAGE if chunk.huge else MADV_NOHUGEPAGE)
     chunk.idle = ~<uint64_t>0
     c.mapped_bytes += CHUNK_BYTES
     chunk_link(c, chunk)
@@ -185,6 +188,8 @@ cdef void page_empty(Cells* c, CellPage* page) noexcept nogil:
     chunk.idle |= <uint64_t>1 << page_number(page)
     if chunk.idle == ~<uint64_t>0:
         chunk_empty(c, chunk)
+    elif not chunk.huge and page_number(page) != 0:     # the first page has the chunk's head
+        madvise(page, PAGE_BYTES, MADV_DONTNEED)
 
 
 # ---- cells ----
@@ -260,7 +265,7 @@ cdef void cells_give(Cells* c, void* p, size_t n) noexcept nogil:
             first.prev = page
         c.open[page.klass] = page
     page.used -= 1
-    if page.used == 0 and c.mapped_bytes > CHUNK_BYTES:
+    if page.used == 0 and (c.mapped_bytes > CHUNK_BYTES or page.next != NULL or page.prev != NULL):
         page_empty(c, page)
 
 

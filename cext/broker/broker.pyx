@@ -249,7 +249,7 @@ cdef void sessions_clear(Broker* b) noexcept nogil:
             message_unref(&b.messages, &b.reactor.buffers, s.will)
         while index_remove_some(b.index, &s.owner, 1000):
             pass
-        session_free(s)
+        session_free(&b.sessions, s)
         s = following
 
 

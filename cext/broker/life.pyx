@@ -264,4 +264,4 @@ cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
 
 cdef void session_release(Broker* b, Session* s) noexcept nogil:
     if s.flags & SESSION_ENDED and s.jobs == 0 and s.owner.head == NULL:
-        session_free(s)
+        session_free(&b.sessions, s)

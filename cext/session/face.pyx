@@ -151,7 +151,7 @@ cdef class SessionsFace:
     def remove(self, bytes client_id):
         cdef Session* s = sessions_find(&self.table, view_of(client_id))
         sessions_remove(&self.table, s)
-        session_free(s)
+        session_free(&self.table, s)
 
     def walk(self):
         cdef uint64_t at = 0

@@ -1,5 +1,6 @@
 # A session: what outlives a connection [v5 4.1]. And the table of sessions by client id.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.cells cimport Cells
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
@@ -35,6 +36,7 @@ ctypedef struct Session:
     uint8_t client_id[1]        # id_len bytes, then a zero
 
 ctypedef struct Sessions:
+    Cells cells
     Session** buckets           # two tables while growing: bounded work per operation
     uint32_t mask
     Session** old
@@ -47,7 +49,7 @@ cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil
 cdef void sessions_fini(Sessions* t) noexcept nogil             # the sessions themselves must have been freed
 cdef Session* sessions_find(Sessions* t, View client_id) noexcept nogil
 cdef Session* session_new(Sessions* t, View client_id) noexcept nogil          # not yet in the table; NULL: no memory
-cdef void session_free(Session* s) noexcept nogil               # the memory only
+cdef void session_free(Sessions* t, Session* s) noexcept nogil  # the memory only
 cdef int sessions_add(Sessions* t, Session* s) noexcept nogil
 cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil
 # Walk that visits each session once while the table does not change

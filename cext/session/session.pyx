@@ -1,13 +1,14 @@
 """Sessions and their table. Knows client ids and what a session holds; not packets, not sockets, not who routes to it.
 
 The table is a chained hash with a keyed hash; it doubles incrementally: every add or find moves a few buckets of the old table, so
-that no operation pauses for the whole. One allocation per session, the client id at its end.
+that no operation pauses for the whole. One cell per session, the client id at its end.
 """
 
 from libc.stdint cimport uint16_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from cext.base.cells cimport cells_fini, cells_give, cells_take_zeroed
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.session.queue cimport inbox_fini, queue_fini
@@ -29,6 +30,7 @@ cdef void sessions_fini(Sessions* t) noexcept nogil:
     free(t.buckets)
     free(t.old)
     t.buckets = t.old = NULL
+    cells_fini(&t.cells)
 
 
 cdef void move_some(Sessions* t) noexcept nogil:
@@ -83,7 +85,7 @@ cdef Session* sessions_find(Sessions* t, View id) noexcept nogil:
 
 
 cdef Session* session_new(Sessions* t, View id) noexcept nogil:
-    cdef Session* s = <Session*>calloc(1, sizeof(Session) + id.n)
+    cdef Session* s = <Session*>cells_take_zeroed(&t.cells, sizeof(Session) + id.n)
     if s == NULL:
         return NULL
     s.hash = hash_bytes(t.key, id.p, id.n)
@@ -92,11 +94,11 @@ cdef Session* session_new(Sessions* t, View id) noexcept nogil:
     return s
 
 
-cdef void session_free(Session* s) noexcept nogil:
+cdef void session_free(Sessions* t, Session* s) noexcept nogil:
     queue_fini(&s.queue)
     inbox_fini(&s.inbox)
     free(s.username)
-    free(s)
+    cells_give(&t.cells, s, sizeof(Session) + s.id_len)
 
 
 cdef int sessions_add(Sessions* t, Session* s) noexcept nogil:

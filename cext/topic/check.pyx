@@ -368,3 +368,31 @@ cdef const char* check_retained(Retained* r, uint64_t cursor_bytes, uint64_t cur
     if tally.bytes + cursor_bytes != r.account.cells.used_bytes:
         return "retained: bytes"
     return NULL
+
+
+# ---- how well keys are spread ----
+
+cdef uint32_t longest_chain(Table* t) noexcept nogil:
+    cdef uint32_t longest = 0
+    cdef uint32_t n
+    cdef uint64_t b
+    cdef Link* link
+    for b in range(table_buckets(t)):
+        n = 0
+        link = table_slot(t, <uint32_t>b)[0]
+        while link != NULL:
+            n += 1
+            link = link.next
+        if n > longest:
+            longest = n
+    return longest
+
+
+cdef uint32_t index_longest_chain(Index* ix) noexcept nogil:
+    cdef uint32_t longest = 0
+    cdef int i, letter
+    for i in range(2):
+        longest = max(longest, longest_chain(&ix.roots[i].tree.crowd))
+        for letter in range(LETTERS):
+            longest = max(longest, longest_chain(&ix.roots[i].exact[letter]))
+    return max(longest, longest_chain(&ix.pairs))

@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from cext.base.hash cimport HashKey, hash_bytes, hash_key_init
 from cext.base.view cimport View
-from cext.topic.check cimport check_index, check_retained
+from cext.topic.check cimport check_index, check_retained, index_longest_chain
 from cext.topic.index cimport (
     INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED,
     Entry, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
@@ -232,6 +232,9 @@ cdef class IndexFace:
     def fuse(self, n: int) -> None:
         """0: allocations work; else the n-th from now on and all after it fail."""
         self.ix.account.fuse = n
+
+    def longest_chain(self) -> int:
+        return index_longest_chain(self.ix)
 
     def check(self) -> None:
         wrong = check_index(self.ix)

@@ -463,3 +463,23 @@ def test_the_cache_rests_where_topics_do_not_repeat() -> None:
     stats = index.stats()
     assert stats["cache_hits"] + stats["cache_misses"] == 4096
     assert index.match(b"a/" + b"x" * 200)[2] == 1  # longer than what is remembered
+
+
+@pytest.mark.parametrize("shape", ["{}", "site/{}/+", "{}/+", "+/{}"])
+def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
+    """`Aa` and `BB` are the same to the hash h * 31 + c of many a library, and so is every row of such pairs: a million filters that
+    would lie in one bucket there. Counted, not timed: what an operation costs is the length of its chain."""
+    pairs = 20 if shape == "{}" else 15
+    hashes = set()
+    index = IndexFace(*face.random_key())
+    for number in range(1 << pairs):
+        text = b"".join(b"BB" if number >> i & 1 else b"Aa" for i in range(pairs))
+        if number % 1000 == 0:
+            value = 0
+            for byte in text:
+                value = (value * 31 + byte) & 0xFFFFFFFF
+            hashes.add(value)
+        index.add(1 + number % 100, shape.encode().replace(b"{}", text))
+    assert len(hashes) == 1
+    assert index.stats()["subscriptions"] == 1 << pairs
+    assert index.longest_chain() <= 16
