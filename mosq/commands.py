@@ -62,7 +62,7 @@ def tuning_flags(command: "Command") -> "Command":
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
-def mosq(context: click.Context, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
+def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
          verbose: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:

@@ -174,16 +174,16 @@ OPTIONS: tuple[Option, ...] = (
     _int("turn_budget", 200_000, G, "work done for one client before others get their turn", 1000, INT32_MAX,
          unit="deliveries; the first to a connection counts 50", own=True),
     # -- of mosq's own: the index and the pool of clients, see docs/index.md. Also flags of the command line: TUNING
-    Option("index", "enum", "full", G, "how filters are found: full, by hash and in a tree; the others leave parts out, "
-           "for comparison", choices=("full", "letter", "hash", "tree", "scan"), own=True),
-    Option("letter_index", "enum", "", G, "27: one part for each first letter; off: one for all; default: as index says",
-           choices=("27", "off"), own=True),
+    Option("index", "enum", "full", G, "how filters are found: full, by hash and in a tree; the others leave parts "
+           "out, for comparison", choices=("full", "letter", "hash", "tree", "scan"), own=True),
+    Option("letter_index", "enum", "", G, "27: one part for each first letter; off: one for all; default: as index "
+           "says", choices=("27", "off"), own=True),
     _int("hash_buckets", 0, G, "buckets that each hash table has from the start: memory for fewer moves; 0: as many as "
          "it needs", 0, 1 << 24, own=True),
     Option("child_hash_threshold", "count", 9, G, "a level with so many names finds them by hash; fewer are compared, "
            "which takes less memory; off: always compared", 1, UINT32_MAX, own=True),
-    Option("match_cache", "count", 4096, G, "topics whose subscribers are remembered, with index full; 192 bytes each; off: none", 1,
-           1 << 20, own=True),
+    Option("match_cache", "count", 4096, G, "topics whose subscribers are remembered, with index full; 192 bytes "
+           "each; off: none", 1, 1 << 20, own=True),
     Option("pool", "enum", "on", G, "keep the memory of clients that left for those that come; off: the system's "
            "allocator for each", choices=("on", "off"), own=True),
     _int("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True),
