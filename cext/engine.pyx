@@ -18,9 +18,12 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, acl_new
-from cext.broker.broker cimport Broker, Door, broker_fini, broker_init, broker_run
+from cext.broker.broker cimport Broker, Door, ShareRule, broker_fini, broker_init, broker_run
 from cext.broker.log cimport LogRecord, log_swap
 from cext.broker.mailbox cimport ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_STATS, ASK_STOP, Ask, mailbox_ask, mailbox_open
+from cext.broker.share cimport (
+    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY,
+)
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.session.session cimport EXPIRY_NEVER
 from cext.topic.options cimport (
@@ -43,8 +46,10 @@ STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired",
          "publish_dropped", "bytes_in", "bytes_out", "unsent_bytes", "store_messages", "store_bytes",
          "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
          "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
-         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS))
+         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work")
 ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
+SHARE_STRATEGIES = {"round_robin": SHARE_ROUND_ROBIN, "random": SHARE_RANDOM, "sticky": SHARE_STICKY,
+                    "least_inflight": SHARE_LEAST_INFLIGHT, "hash_topic": SHARE_HASH_TOPIC, "hash_client": SHARE_HASH_CLIENT}
 BACKLOG = 1024
 SO_BINDTODEVICE = 25
 
@@ -95,6 +100,7 @@ cdef class Engine:
         if self.made:
             broker_fini(&self.b)
         free(self.b.doors)
+        free(self.b.settings.share_rules)
         free(self.listeners)
         if self.event >= 0:
             os.close(self.event)
@@ -143,6 +149,29 @@ cdef class Engine:
         t.clientid_prefixes = view_keep(self.keep, s.get("clientid_prefixes") or "")
         t.version = view_keep(self.keep, s.get("version") or "mosq")
         self.nodelay = bool(int(s.get("set_tcp_nodelay", 1)))
+        self._sharing(s.get("shared_strategy") or "")
+
+    def _sharing(self, text):
+        """`text`: lines `STRATEGY` or `STRATEGY GROUP`; the last for a group counts."""
+        cdef uint32_t i
+        cdef ShareRule* rules
+        codes = {}
+        for line in text.split("\n") if text else ():
+            strategy, _, group = line.partition(" ")
+            if strategy not in SHARE_STRATEGIES:
+                raise ValueError(f"shared_strategy is {strategy!r}; it must be one of {', '.join(SHARE_STRATEGIES)}")
+            codes[group.encode()] = SHARE_STRATEGIES[strategy]
+        self.b.settings.share_strategy = codes.pop(b"", SHARE_ROUND_ROBIN)
+        if not codes:
+            return
+        rules = <ShareRule*>calloc(len(codes), sizeof(ShareRule))
+        if rules == NULL:
+            raise MemoryError
+        self.b.settings.share_rules = rules
+        self.b.settings.n_share_rules = <uint32_t>len(codes)
+        for i, group in enumerate(sorted(codes, key=lambda name: (len(name), name))):     # looked up by halving
+            rules[i].group = view_keep(self.keep, group)
+            rules[i].strategy = codes[group]
 
     def _tuning(self, s, number):
         def choice(name, default, choices):

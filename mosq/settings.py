@@ -45,6 +45,7 @@ def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
 def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
+    settings["shared_strategy"] = "\n".join(config.shared_strategy)
     settings["log_mask"] = mask
     # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
     settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {__version__})"

@@ -26,6 +26,8 @@ cdef enum:
     WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends
     LINGER_MS = 2000                    # for the peer to read our last words
     SUB_IDS_MAX = 64                    # identifiers on one merged copy
+    MERGE_KEEP = 1024                   # places of the scratch for merged copies that is kept
+    MERGE_BYTES_MAX = 64 * 1024 * 1024  # of all sliced fan-outs that merge; above, one more waits
 
 cdef enum:
     # why a delivery or a message was dropped: index into Stats.drops; names in stats.pyx
@@ -51,6 +53,10 @@ cdef enum:
     REFUSED_DESCRIPTORS = 3
     REFUSED_MEMORY = 4
     REFUSED_REASONS = 5
+
+ctypedef struct ShareRule:
+    View group
+    uint8_t strategy
 
 ctypedef struct Settings:
     uint32_t max_inflight_messages      # 1..65535
@@ -79,6 +85,9 @@ ctypedef struct Settings:
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
     uint8_t receive_maximum_disconnect
+    uint8_t share_strategy              # of share.pxd; 0: the default
+    uint32_t n_share_rules
+    ShareRule* share_rules              # by length, then bytes of the group's name
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
     uint32_t pool_idle_max
@@ -176,6 +185,7 @@ ctypedef struct Publication:
     uint8_t qos
     uint8_t retain
     uint8_t shaped                      # small enough for shapes
+    uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # the frame as it came, when it may be passed on as it is
     uint32_t frame_pid_at
     uint8_t frame_version
@@ -187,6 +197,27 @@ cdef enum:
     JOB_FANOUT = 1
     JOB_REPLAY = 2
     JOB_DROP = 3
+
+ctypedef struct MergePlace:
+    void* who                           # of a session's first place; NULL: a further one
+    uint32_t list
+    uint32_t position
+    uint32_t next                       # place of the same session
+    uint32_t last                       # of a first place
+
+ctypedef struct Merge:                  # who is in the lists of a match, and where; see merge.pyx
+    MergePlace* places
+    uint32_t* slots                     # of first places, plus 1; 0: free. At most half full
+    uint32_t n
+    uint32_t cap
+    uint32_t mask
+    uint32_t slots_cap
+
+cdef enum:
+    MERGE_NOT = 0
+    MERGE_WANTED = 1
+    MERGE_GATHERS = 2
+    MERGE_DELIVERS = 3
 
 ctypedef struct Job:
     Job* next
@@ -205,6 +236,9 @@ ctypedef struct Job:
     uint32_t n_lists
     uint32_t list
     uint32_t position
+    uint8_t merging                     # fan-out: MERGE_...
+    uint32_t merge_n                    # entries to be gathered, at most
+    Merge merge
     RetainedCursor cursor
     uint8_t* todo                       # replay: filters still to come, see retain.pyx
     uint32_t todo_at
@@ -256,6 +290,10 @@ ctypedef struct Broker:
     Client* doomed
     uint64_t work                       # appends so far, sends weighed in
     uint8_t* shape_bytes
+    Merge merge                         # of fan-outs that are done at once
+    uint64_t merging_bytes              # held by those in slices
+    uint64_t groups_met                 # the last id given to a shared group
+    uint64_t dice                       # state of the random strategy
     uint8_t* scratch                    # grows to what one packet needs, shrinks when idle
     uint32_t scratch_cap
     int64_t descriptors_warned_s

@@ -24,6 +24,7 @@ from cext.broker.life cimport (
 )
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
+from cext.broker.merge cimport merge_end
 from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
@@ -263,6 +264,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
         b.jobs = j.next
         s = j.session
         if s != NULL and s.flags & SESSION_ENDED:
+            session_clear(b, s, -1)
             while index_remove_some(b.index, &s.owner, 1000):
                 pass
         job_end(b, j)
@@ -281,6 +283,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     log_fini(&b.log)
     free(b.shape_bytes)
     free(b.scratch)
+    merge_end(&b.merge)
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL:

@@ -13,6 +13,15 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
 # The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
 
+cdef enum:
+    NO_LOCAL = 1 << 2                   # in a subscription's options [v5 3.8.3.1]
+    RETAIN_AS_PUBLISHED = 1 << 3
+
+cdef inline uint8_t qos_for(const Broker* b, const Publication* p, uint8_t options) noexcept nogil:
+    if b.settings.upgrade_outgoing_qos or options & 3 < p.qos:
+        return options & 3
+    return p.qos
+
 # Owes p to the session under a subscription's options [v5 3.3.4]: sent now, queued, or dropped with a counted reason.
 # retain is the flag of the outgoing PUBLISH.
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil

@@ -29,9 +29,9 @@ from cext.net.reactor cimport (
 )
 from cext.session.message cimport Message, message_bytes, message_new, message_new_big, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session
+from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session, session_sub_id
 from cext.topic.index cimport index_bytes
 from cext.topic.retained cimport retained_bytes
 
@@ -68,7 +68,7 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
     if not b.settings.memory_limit:
         return 0
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained)
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
             > b.settings.memory_limit + reserve)
 
 
@@ -89,6 +89,8 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
     m.qos = p.qos
     m.retain = p.retain
     m.expires_ms = p.expires_ms
+    if p.source != NULL:
+        m.source_hash = p.source.hash
     p.message = m
     # what follows must not point into the read buffer any more when it is kept
     p.topic = m.topic
@@ -436,6 +438,9 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if m == NULL:
         drop(b, s, DROP_MEMORY)
         return
+    if p.share:
+        qos |= DELIVERY_SHARED
+        one = p.share - 1
     if queue_push(&s.queue, m, qos, retain, one) == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
         drop(b, s, DROP_MEMORY)
@@ -491,8 +496,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef Publication own
     cdef int wrote
     cdef int dup = d.state == D_SENT
-    cdef uint32_t n_sub_ids = 1 if d.sub_id else 0
-    cdef uint32_t sub_id = d.sub_id
+    cdef uint32_t sub_id = session_sub_id(s, d)
+    cdef uint32_t n_sub_ids = 1 if sub_id else 0
     if not dup and expired(b, m.expires_ms):
         q.next += 1
         q.waiting_bytes -= message_bytes(m)

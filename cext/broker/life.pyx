@@ -1,7 +1,8 @@
 """The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
 
     client:   C_NEW --CONNECT--> C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
-    session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --subscriptions removed in slices--> freed
+    session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --> freed
+              in slices meanwhile: what came through shared groups goes to other members, then its subscriptions are removed
 
 Invariant: a session has at most one client; whoever ends one goes through client_end and session_end, so that the will, the counters
 and the timers are dealt with in one place.
@@ -26,6 +27,7 @@ from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
+from cext.broker.share cimport share_hand_over
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
 from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, conn_close, conn_finish
 from cext.session.message cimport Message, message_unref
@@ -243,23 +245,29 @@ cdef void session_end(Broker* b, Session* s) noexcept nogil:
     session_will(b, s)
     s.jobs -= 1
     s.flags |= SESSION_ENDED
-    session_clear(b, s, DROP_SESSION_ENDED)
     jobs_unblock(b, s)           # a replay sees that its session has ended
-    if index_remove_some(b.index, &s.owner, DROP_SLICE) == DROP_SLICE and s.owner.head != NULL:
+    if not wind_up(b, s):
         j = job_new(b, JOB_DROP, NULL)
         if j != NULL:
             j.session = s
             s.jobs += 1
             job_add(b, j)
             return
-        while index_remove_some(b.index, &s.owner, DROP_SLICE):
+        while not wind_up(b, s):
             pass                 # no memory for a job: all at once
     session_release(b, s)
 
 
+cdef bint wind_up(Broker* b, Session* s) noexcept nogil:
+    """A slice of what an ended session leaves to do; 1: all is done. At a shutdown nobody is left to hand over to."""
+    if s.n_shares and not b.stopping and not share_hand_over(b, s, b.work + b.settings.turn_budget):
+        return 0
+    session_clear(b, s, DROP_SESSION_ENDED)
+    return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
+
+
 cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
-    index_remove_some(b.index, &j.session.owner, DROP_SLICE)
-    return j.session.owner.head == NULL
+    return wind_up(b, j.session)
 
 
 cdef void session_release(Broker* b, Session* s) noexcept nogil:

@@ -189,6 +189,7 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     n += DROP_REASONS
     for i in range(REFUSED_REASONS):
         v[n + i] = b.stats.refused[i]
+    v[n + REFUSED_REASONS] = b.work
 
 
 cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:

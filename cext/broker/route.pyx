@@ -2,26 +2,38 @@
 delivery is kept.
 
     index_match -> per list: per entry: deliver          (small: at once)
+                -> merge: one copy per session           (overlapping subscriptions, where the settings ask for it)
                 -> JOB_FANOUT: pinned lists, a position  (more than a turn's budget: in slices, the publisher waits)
                 -> per shared group: one member
 
 Cost: one hash and one look-up for the match, then what each delivery costs.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from cext.broker.broker cimport Broker, Client, JOB_FANOUT, Job, Publication, SUB_IDS_MAX, WORK_SEND
-from cext.broker.deliver cimport deliver, publication_fini, publication_of, publication_store
+from cext.broker.broker cimport (
+    Broker, Client, JOB_FANOUT, Job, MERGE_BYTES_MAX, MERGE_DELIVERS, MERGE_GATHERS, MERGE_KEEP, MERGE_NOT, MERGE_WANTED, Publication,
+    WORK_SEND,
+)
+from cext.broker.deliver cimport (
+    NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, publication_fini, publication_of, publication_store, qos_for,
+)
 from cext.broker.jobs cimport job_add, job_new
+from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
+from cext.broker.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry, list_pin, list_unpin, match_total
+from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_unpin, match_total
 
 cdef enum:
     GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
-    NO_LOCAL = 1 << 2            # [v5 3.8.3.1]
-    RETAIN_AS_PUBLISHED = 1 << 3
+    RUN = 64                     # entries of a slice between two looks at the work done
+
+
+cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
+    """One list alone holds nobody twice."""
+    return m.n_lists > 1 and not b.settings.allow_duplicate_messages and total < UINT32_MAX
 
 
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
@@ -33,101 +45,48 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     total = match_total(m)
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF) + m.n_groups
     for i in range(m.n_groups):
-        deliver_shared(b, p, m.groups[i])
+        share_deliver(b, p, m.groups[i])
     if m.n_lists == 0:
         return matched
-    if total * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, owner):
+    if total * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, total, owner):
+        return matched
+    if is_merged(b, m, total) and deliver_merged(b, p, m, total):
         return matched
     for i in range(m.n_lists):
-        deliver_list(b, p, m.lists, m.n_lists, i, 0, m.lists[i].n)
+        deliver_list(b, p, m.lists[i], 0, m.lists[i].n)
     return matched
 
 
-cdef inline uint8_t lower(uint8_t a, uint8_t b) noexcept nogil:
-    return a if a < b else b
-
-
-cdef inline uint8_t qos_for(Broker* b, Publication* p, uint8_t options) noexcept nogil:
-    return options & 3 if b.settings.upgrade_outgoing_qos else lower(options & 3, p.qos)
-
-
-cdef void deliver_list(Broker* b, Publication* p, List** lists, uint32_t n_lists, uint32_t at, uint32_t start,
-                       uint32_t end) noexcept nogil:
-    cdef List* l = lists[at]
+cdef void deliver_list(Broker* b, Publication* p, List* l, uint32_t start, uint32_t end) noexcept nogil:
     cdef Entry* e
     cdef Session* s
     cdef uint32_t i
-    cdef bint merge = n_lists > 1 and not b.settings.allow_duplicate_messages
     for i in range(start, end):
         e = list_entry(l, i)
         s = <Session*>e.who
         if s == NULL or s.flags & SESSION_ENDED:
             continue
-        if merge:
-            deliver_merged(b, p, lists, n_lists, at, e)
-        elif not (e.options & NO_LOCAL and s == p.source):
+        if not (e.options & NO_LOCAL and s == p.source):
             deliver(b, s, p, qos_for(b, p, e.options), p.retain if e.options & RETAIN_AS_PUBLISHED else 0,
                     &e.sub_id, 1 if e.sub_id else 0)
 
 
-cdef void deliver_merged(Broker* b, Publication* p, List** lists, uint32_t n_lists, uint32_t at, Entry* e) noexcept nogil:
-    """One copy for overlapping subscriptions [v5 3.3.4-2, 3.3.4-3]: the highest QoS, all identifiers. It goes out when the first of the
-    session's lists is visited, so no state is kept between lists and a sliced fan-out needs none."""
-    cdef uint32_t ids[SUB_IDS_MAX]
-    cdef uint32_t n = 0, i
-    cdef uint8_t qos = 0, retain = 0
-    cdef bint any_local = 0
-    cdef Session* s = <Session*>e.who
-    cdef Entry* other
-    for i in range(n_lists):
-        other = e if i == at else entry_of(b.index, lists[i], &s.owner)
-        if other == NULL or (other.options & NO_LOCAL and s == p.source):
-            continue
-        if i < at:
-            return               # sent from there
-        any_local = 1
-        if qos_for(b, p, other.options) > qos:
-            qos = qos_for(b, p, other.options)
-        if other.options & RETAIN_AS_PUBLISHED:
-            retain = p.retain
-        if other.sub_id and n < SUB_IDS_MAX:
-            ids[n] = other.sub_id
-            n += 1
-    if any_local:
-        deliver(b, s, p, qos, retain, ids, n)
-
-
-cdef void deliver_shared(Broker* b, Publication* p, Group* g) noexcept nogil:
-    """[v5 4.8.2] One member gets it: the next in turn that is online, else the next in turn, whose session keeps it."""
-    cdef uint32_t n = g.members.n, i, at
-    cdef Entry* e
-    cdef Entry* chosen = NULL
-    cdef uint32_t chosen_at = 0
-    cdef Session* s
-    for i in range(n):
-        at = (g.cursor % n + i) % n
-        b.work += i & 1          # members that are passed over cost, too
-        e = list_entry(&g.members, at)
-        s = <Session*>e.who
-        if s == NULL or s.flags & SESSION_ENDED:
-            continue
-        if chosen == NULL:
-            chosen = e
-            chosen_at = at
-        if s.client != NULL:
-            chosen = e
-            chosen_at = at
-            break
-    if chosen == NULL:
-        return
-    g.cursor = chosen_at + 1
-    deliver(b, <Session*>chosen.who, p, qos_for(b, p, chosen.options), p.retain if chosen.options & RETAIN_AS_PUBLISHED else 0,
-            &chosen.sub_id, 1 if chosen.sub_id else 0)
+cdef bint deliver_merged(Broker* b, Publication* p, Match* m, uint64_t total) noexcept nogil:
+    """0: no memory for it; then everybody gets each of his copies, rather than none."""
+    cdef uint32_t i
+    if merge_begin(&b.merge, <uint32_t>total) != 0:
+        return 0
+    for i in range(m.n_lists):
+        merge_gather(b, &b.merge, m.lists, i, 0, m.lists[i].n)
+    merge_deliver(b, p, &b.merge, m.lists, 0, UINT64_MAX)
+    if b.merge.cap > MERGE_KEEP:
+        merge_end(&b.merge)
+    return 1
 
 
 # ---------------------------------------------------------------- in slices
 
-cdef bint fanout_begin(Broker* b, Publication* p, Match* m, Client* owner) noexcept nogil:
+cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Client* owner) noexcept nogil:
     """0: no memory for it; then it is done at once, late for others rather than lost."""
     cdef Job* j
     cdef uint32_t i
@@ -149,6 +108,9 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, Client* owner) noexc
         j.lists[i] = m.lists[i]
         j.ends[i] = m.lists[i].n
         list_pin(m.lists[i])
+    if is_merged(b, m, total):
+        j.merging = MERGE_WANTED
+        j.merge_n = <uint32_t>total
     j.message = message_ref(p.message)
     j.session = p.source
     if j.session != NULL:
@@ -160,25 +122,56 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, Client* owner) noexc
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     cdef Publication p
     cdef uint64_t limit = b.work + b.settings.turn_budget
-    cdef uint32_t end
+    if j.merging == MERGE_WANTED and not merging_begin(b, j):
+        return 0
     publication_of(&p, j.message)
     p.source = j.session
+    if j.merging != MERGE_DELIVERS:
+        walk(b, &p, j, limit)
+        if j.list == j.n_lists and j.merging == MERGE_GATHERS:
+            j.merging = MERGE_DELIVERS
+            j.position = 0
+    if j.merging == MERGE_DELIVERS:
+        j.position = merge_deliver(b, &p, &j.merge, j.lists, j.position, limit)
+    publication_fini(b, &p)
+    return j.list == j.n_lists and (j.merging != MERGE_DELIVERS or j.position == j.merge.n)
+
+
+cdef void walk(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:
+    """Over the lists: to deliver, or to gather who is there."""
+    cdef uint32_t end
     while j.list < j.n_lists and b.work < limit:
         end = j.ends[j.list]
-        if end - j.position > 64:
-            end = j.position + 64
-        deliver_list(b, &p, j.lists, j.n_lists, j.list, j.position, end)
-        b.work += 1 + (end - j.position) // 8     # entries that led to no write cost, too
+        if end - j.position > RUN:
+            end = j.position + RUN
+        if j.merging == MERGE_GATHERS:
+            merge_gather(b, &j.merge, j.lists, j.list, j.position, end)
+        else:
+            deliver_list(b, p, j.lists[j.list], j.position, end)
+            b.work += 1 + (end - j.position) // 8     # entries that led to no write cost, too
         j.position = end
         if j.position >= j.ends[j.list]:
             j.list += 1
             j.position = 0
-    publication_fini(b, &p)
-    return j.list == j.n_lists
+
+
+cdef bint merging_begin(Broker* b, Job* j) noexcept nogil:
+    """0: others hold so much for this that it waits for one of them to end."""
+    if b.merging_bytes > MERGE_BYTES_MAX:
+        return 0
+    if merge_begin(&j.merge, j.merge_n) != 0:
+        j.merging = MERGE_NOT    # everybody gets each of his copies, rather than none
+        return 1
+    j.merging = MERGE_GATHERS
+    b.merging_bytes += merge_bytes(j.merge_n)
+    return 1
 
 
 cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
     cdef uint32_t i
+    if j.merging == MERGE_GATHERS or j.merging == MERGE_DELIVERS:
+        b.merging_bytes -= merge_bytes(j.merge_n)
+        merge_end(&j.merge)
     for i in range(j.n_lists):
         list_unpin(b.index, j.lists[i])
     free(j.lists)

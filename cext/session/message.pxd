@@ -11,7 +11,7 @@ ctypedef struct Message:
     uint8_t big                 # the payload lies in a buffer of Buffers (a large frame that was taken over), else it follows
     uint8_t reserved
     uint64_t expires_ms         # monotonic; 0: never
-    uint64_t source_hash        # of a retained one: its publisher's client id, for No Local; else 0
+    uint64_t source_hash        # of its publisher's client id; 0: the broker's own
     View topic
     View props                  # encoded, forwardable (v5); empty else
     View payload

@@ -11,13 +11,14 @@ cdef enum:
 
 ctypedef struct Delivery:       # 16 bytes
     Message* message            # NULL once D_RELEASED or D_DONE
-    uint32_t sub_id             # 0: none
+    uint32_t sub_id             # 0: none; with DELIVERY_SHARED: an index into the session's table of shares
     uint16_t pid                # of a QoS 0 delivery: that of the one before it
-    uint8_t qos                 # with DELIVERY_RETAIN
+    uint8_t qos                 # with DELIVERY_RETAIN, DELIVERY_SHARED
     uint8_t state
 
 cdef enum:
     DELIVERY_RETAIN = 0x80      # in Delivery.qos
+    DELIVERY_SHARED = 0x40      # QoS 1 and 2: it came through a shared group
 
 ctypedef struct Queue:
     Delivery* ring              # capacity mask + 1; NULL while nothing was ever owed
@@ -38,7 +39,7 @@ cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
 cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
     return q.tail - q.next
 
-# Appends; the message's reference is taken over. NULL: no memory (the reference stays the caller's).
+# Appends; the message's reference is taken over. qos may carry DELIVERY_SHARED when it is not 0. NULL: no memory (the reference stays the caller's).
 cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
 # The delivery in [floor, next) with this packet id in one of the states D_SENT, D_RELEASED; NULL: none.
 cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil

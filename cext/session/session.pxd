@@ -5,7 +5,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.session.message cimport Message
-from cext.session.queue cimport Inbox, Queue
+from cext.session.queue cimport Delivery, DELIVERY_SHARED, Inbox, Queue
 from cext.topic.index cimport Owner
 
 cdef enum:
@@ -15,6 +15,13 @@ cdef enum:
     SESSION_ENDED = 1           # no longer in the table; its subscriptions are being removed in slices
     SESSION_DROPPING = 2        # in a drop episode: "Outgoing messages are being dropped" was logged
     SESSION_TRUSTED = 4         # of the embedding process: no ACL
+
+cdef enum:
+    SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery
+
+ctypedef struct Share:          # what a delivery that came through a shared group refers to
+    uint64_t group              # Group.id
+    uint32_t sub_id             # 0: none
 
 ctypedef struct Session:
     Session* hash_next
@@ -31,6 +38,9 @@ ctypedef struct Session:
     uint32_t flags
     uint32_t jobs               # jobs that point here: it is freed when they are done
     uint16_t id_len
+    uint16_t n_shares
+    uint16_t shares_cap
+    Share* shares               # one per (group, identifier) that something in the queue came through
     void* replay                # the broker's job that sends retained messages here; NULL: none
     char* username              # owned; the ACL asks for it also while the client is offline
     uint8_t client_id[1]        # id_len bytes, then a zero
@@ -52,6 +62,13 @@ cdef Session* session_new(Sessions* t, View client_id) noexcept nogil          #
 cdef void session_free(Sessions* t, Session* s) noexcept nogil  # the memory only
 cdef int sessions_add(Sessions* t, Session* s) noexcept nogil
 cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil
+# The place of (group, sub_id) among the session's shares, plus 1; `known`: what this returned for that group before, or any other
+# value. 0: there is no room, or no memory. Places are good while the queue holds anything.
+cdef uint16_t session_share(Session* s, uint64_t group, uint32_t sub_id, uint16_t known) noexcept nogil
+
+cdef inline uint32_t session_sub_id(const Session* s, const Delivery* d) noexcept nogil:
+    return s.shares[d.sub_id].sub_id if d.qos & DELIVERY_SHARED else d.sub_id
+
 # Walk that visits each session once while the table does not change
 cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil
 cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil

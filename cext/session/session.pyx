@@ -4,8 +4,8 @@ The table is a chained hash with a keyed hash; it doubles incrementally: every a
 that no operation pauses for the whole. One cell per session, the client id at its end.
 """
 
-from libc.stdint cimport uint16_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.cells cimport cells_fini, cells_give, cells_take_zeroed
@@ -16,6 +16,8 @@ from cext.session.queue cimport inbox_fini, queue_fini
 cdef enum:
     BUCKETS_MIN = 1024
     MOVE_PER_STEP = 4
+    SHARES_MIN = 4
+    SHARES_KEEP = 64             # a larger table of shares is given back when the queue is empty
 
 
 cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil:
@@ -97,8 +99,43 @@ cdef Session* session_new(Sessions* t, View id) noexcept nogil:
 cdef void session_free(Sessions* t, Session* s) noexcept nogil:
     queue_fini(&s.queue)
     inbox_fini(&s.inbox)
+    free(s.shares)
     free(s.username)
     cells_give(&t.cells, s, sizeof(Session) + s.id_len)
+
+
+# ---------------------------------------------------------------- shares
+
+cdef int shares_grow(Session* s) noexcept nogil:
+    cdef uint32_t cap = 2 * <uint32_t>s.shares_cap if s.shares_cap else SHARES_MIN
+    cdef Share* shares
+    if cap > SHARES_MAX:
+        cap = SHARES_MAX
+    shares = <Share*>realloc(s.shares, cap * sizeof(Share))
+    if shares == NULL:
+        return -1
+    s.shares = shares
+    s.shares_cap = <uint16_t>cap
+    return 0
+
+
+cdef uint16_t session_share(Session* s, uint64_t group, uint32_t sub_id, uint16_t known) noexcept nogil:
+    cdef Share* share
+    if 0 < known <= s.n_shares and s.shares[known - 1].group == group and s.shares[known - 1].sub_id == sub_id:
+        return known
+    if s.queue.pending == 0:     # nothing refers to any of them
+        s.n_shares = 0
+        if s.shares_cap > SHARES_KEEP:
+            free(s.shares)
+            s.shares = NULL
+            s.shares_cap = 0
+    if s.n_shares == SHARES_MAX or (s.n_shares == s.shares_cap and shares_grow(s) != 0):
+        return 0
+    share = &s.shares[s.n_shares]
+    share.group = group
+    share.sub_id = sub_id
+    s.n_shares += 1
+    return s.n_shares
 
 
 cdef int sessions_add(Sessions* t, Session* s) noexcept nogil:

@@ -23,7 +23,7 @@ ctypedef struct Entry:          # 16 bytes, what a fan-out walks over
     uint32_t sub_id             # 0: none
     uint8_t options             # v5 option byte: qos | no local << 2 | retain as published << 3 | retain handling << 4
     uint8_t reserved
-    uint16_t reserved2
+    uint16_t share              # of a group's member: a note of the broker's for its session, 0 at first; see share.pyx
 
 cdef enum:
     BLOCK_ENTRIES = 1024        # of a list that needs more than one block
@@ -54,8 +54,10 @@ cdef inline uint32_t list_run(const List* l, uint32_t i, uint32_t end) noexcept 
 
 cdef struct Group:              # a shared subscription: one (group name, filter)
     List members
-    uint32_t cursor             # round robin: next position to try (route picks; any value is valid, take it modulo n)
-    uint8_t strategy
+    uint32_t cursor             # where to look first (share.pyx picks; any value is valid, take it modulo n)
+    uint8_t strategy            # of share.pxd; 0: not asked for yet
+    uint64_t id                 # unique in the life of the broker, given with the strategy: a group may end and come again
+    void* chosen                # sticky: who, to be compared only
     View name                   # group name, for logs
     Group* next                 # next group on the same filter
     void* home                  # the filter node

@@ -228,7 +228,7 @@ cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t
     entry.sub_id = sub_id
     entry.options = options
     entry.reserved = 0
-    entry.reserved2 = 0
+    entry.share = 0
     list_sub(l, l.n)[0] = sub
     l.n += 1
     l.live += 1

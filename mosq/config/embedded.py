@@ -22,7 +22,7 @@ LOCALHOST = "127.0.0.1"
 FREE_PORT = 0
 TEXT_NAME = "<config>"              # in place of the file's name in errors
 OF_LISTENERS = (LISTENER, LISTENER_OR_DEFAULT, SECURITY)
-REPEATED = ("listener", "log_dest")  # a list is several lines
+REPEATED = ("listener", "log_dest", "shared_strategy")  # a list is several lines
 
 
 def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:
@@ -79,7 +79,7 @@ def _override(reader: Reader, keyword: str, value: "OptionValue") -> None:
         config.listeners[0].host = str(value)
         config.local_only = config.local_only and value in (LOCALHOST, "localhost", "::1")
     else:
-        if option is not None and option.name in ("log_type", "log_dest"):
+        if option is not None and option.name in ("log_type", "log_dest", "shared_strategy"):
             setattr(config, option.name, ())        # they add up within one source
         for line in _lines(option, keyword, value):
             of_listeners = option is not None and option.name != "listener" and option.scope in OF_LISTENERS

@@ -100,6 +100,7 @@ class Config:
     pool: str                           # "on" or "off"
     pool_grow: int
     pool_idle_max: int
+    shared_strategy: tuple[str, ...]    # `STRATEGY` or `STRATEGY GROUP` each; the last for a group counts
     log_dest: tuple[str, ...]           # (): stderr
     log_type: tuple[str, ...]           # (): error, warning, notice, information
     log_timestamp: bool

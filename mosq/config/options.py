@@ -27,6 +27,9 @@ PACKET_MAX = 268_435_455            # [v5 2.1.4] the largest remaining length
 LOG_TYPES = {"error": 1, "warning": 2, "notice": 4, "information": 8, "debug": 16, "subscribe": 32, "unsubscribe": 64,
              "internal": 128, "websockets": 256}
 LOG_ALL = 511
+# the first is the default
+SHARED_STRATEGIES = ("round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client")
+SHARED_LINES_MAX = 1000
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -189,6 +192,8 @@ OPTIONS: tuple[Option, ...] = (
     _int("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True),
     _int("pool_idle_max", 10_000, G, "clients' memory kept idle at most; above it goes back to the system", 0, 1 << 24,
          own=True),
+    Option("shared_strategy", "words", (), G, "how shared groups choose the member for a message; with a group's name: "
+           "for groups of that name; may repeat, up to 1000 lines", choices=SHARED_STRATEGIES, own=True),
     # -- log
     Option("log_dest", "words", (), G, "where the log goes; may repeat",
            choices=("none", "stdout", "stderr", "syslog", "topic", "dlt",

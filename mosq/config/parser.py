@@ -16,6 +16,8 @@ from mosq.config.options import (
     LISTENER_OR_DEFAULT,
     LOG_TYPES,
     SECURITY,
+    SHARED_LINES_MAX,
+    SHARED_STRATEGIES,
     Option,
     find_option,
 )
@@ -164,6 +166,8 @@ class Reader:
                                  "expected it on the first line.")
         elif option.name == "log_type":
             value = config.log_type + _log_types(keyword, value)
+        elif option.name == "shared_strategy":
+            value = _shared_strategies(config.shared_strategy, keyword, value)
         elif option.name == "log_dest":
             value = config.log_dest + self._log_dests(keyword, value, origin)
         elif option.scope == SECURITY and config.per_listener_settings:
@@ -275,6 +279,21 @@ def _log_types(keyword: str, value: Value) -> tuple[str, ...]:
         if word not in LOG_TYPES and word not in ("all", "none"):
             raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {BY_KEYWORD['log_type'].expected()}.")
     return value
+
+
+def _shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    strategy, *group = value
+    shown = " ".join(value)[:80]
+    if strategy not in SHARED_STRATEGIES:
+        raise ValueError(f"Invalid '{keyword}' value ({shown}); expected one of {', '.join(SHARED_STRATEGIES)}, and "
+                         f"perhaps the name of a group after it.")
+    if len(group) > 1 or any(c in name for name in group for c in "/+#"):
+        raise ValueError(f"Invalid '{keyword}' value ({shown}); expected after {strategy} nothing, or one name of a "
+                         "group: no blanks, no / + #.")
+    if len(before) == SHARED_LINES_MAX:
+        raise ValueError(f"Too many '{keyword}' lines; expected at most {SHARED_LINES_MAX}.")
+    return (*before, " ".join(value))
 
 
 def _versions(keyword: str, value: Value, option: Option) -> tuple[str, ...]:

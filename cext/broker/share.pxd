@@ -1,0 +1,22 @@
+# Shared subscriptions [v5 4.8.2]: which member of a group gets a message, and who gets what a member leaves behind.
+from libc.stdint cimport uint32_t, uint64_t
+from cext.session.session cimport Session
+from cext.topic.index cimport Group
+from cext.broker.broker cimport Broker, Publication
+
+cdef enum:
+    # how a group chooses; 0: not asked for yet
+    SHARE_ROUND_ROBIN = 1
+    SHARE_RANDOM = 2
+    SHARE_STICKY = 3            # one member for all, until it is offline
+    SHARE_LEAST_INFLIGHT = 4    # fewest deliveries not acknowledged, waiting ones included; then unsent bytes; then in turn
+    SHARE_HASH_TOPIC = 5
+    SHARE_HASH_CLIENT = 6       # of who published it; by topic where that is the broker itself
+
+    SHARE_LOOK_MAX = 1024       # members of a group that are looked at for one message
+
+# One member gets it, whose session keeps it when nobody is online. 0: there is none.
+cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil
+# What an ended session's queue holds of shared groups goes to other members of theirs, the rest is dropped. Until b.work reaches
+# `limit`; 1: the queue is empty. Its own subscriptions may still be there.
+cdef bint share_hand_over(Broker* b, Session* s, uint64_t limit) noexcept nogil
