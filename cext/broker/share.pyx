@@ -7,8 +7,8 @@ strategies and the order of members; not topics, nor how a delivery is kept.
 Members that are offline are passed over while any is online. Invariants: QoS 2 that was sent once never goes to another client
 [v5 4.8.2-5]; what a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing.
 Cost: at most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are therefore
-seen in parts: if nobody is online among the members looked at, one of these keeps the message though others further on may be
-online, and the next message looks further; "fewest" means fewest of the part.
+seen in parts: "fewest" means fewest of a part. If nobody of it is online, the member who was seen online last gets the message; if he
+is gone, too, one of the part keeps it though others further on may be online, and the next message looks further.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -100,12 +100,8 @@ cdef inline bint is_online(const List* l, uint32_t at) noexcept nogil:
 
 
 cdef uint32_t round_robin(Broker* b, Group* g) noexcept nogil:
-    cdef List* l = &g.members
-    cdef uint32_t start = g.cursor % l.n
-    cdef uint32_t at = first_from(b, l, start)
-    if l.n > SHARE_LOOK_MAX and not is_online(l, at):
-        g.cursor = start + SHARE_LOOK_MAX        # the next message looks at others
-    elif at != NOBODY:
+    cdef uint32_t at = first_from(b, &g.members, g.cursor % g.members.n)
+    if at != NOBODY:
         g.cursor = at + 1
     return at
 
@@ -231,10 +227,25 @@ cdef uint64_t key_of(Broker* b, Publication* p, uint8_t strategy) noexcept nogil
 # ---------------------------------------------------------------- one message
 
 cdef uint32_t choose(Broker* b, Publication* p, Group* g) noexcept nogil:
+    cdef uint32_t start, at
     if g.members.n == 0:
         return NOBODY
     if g.strategy == 0:
         meet(b, g)
+    if g.members.n <= SHARE_LOOK_MAX:
+        return by_strategy(b, p, g)
+    start = g.cursor % g.members.n
+    at = by_strategy(b, p, g)
+    if is_online(&g.members, at):
+        g.seen = at
+    elif is_online(&g.members, g.seen % g.members.n):
+        at = g.seen % g.members.n
+    else:
+        g.cursor = start + SHARE_LOOK_MAX
+    return at
+
+
+cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
     if g.strategy == SHARE_RANDOM:
         return at_random(b, &g.members)
     if g.strategy == SHARE_STICKY:

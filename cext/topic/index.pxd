@@ -58,6 +58,7 @@ cdef struct Group:              # a shared subscription: one (group name, filter
     uint8_t strategy            # of share.pxd; 0: not asked for yet
     uint64_t id                 # unique in the life of the broker, given with the strategy: a group may end and come again
     void* chosen                # sticky: who, to be compared only
+    uint32_t seen               # of a large group: where somebody was online
     View name                   # group name, for logs
     Group* next                 # next group on the same filter
     void* home                  # the filter node
