@@ -27,7 +27,7 @@ cdef enum:
     LINGER_MS = 2000                    # for the peer to read our last words
     SUB_IDS_MAX = 64                    # identifiers on one merged copy
     MERGE_KEEP = 1024                   # places of the scratch for merged copies that is kept
-    MERGE_BYTES_MAX = 64 * 1024 * 1024  # of all sliced fan-outs that merge; above, one more waits
+    MERGE_BYTES_MAX = 8 * 1024 * 1024   # of all sliced fan-outs that merge; above, one more waits
 
 cdef enum:
     # why a delivery or a message was dropped: index into Stats.drops; names in stats.pyx

@@ -11,7 +11,7 @@ seen in parts: "fewest" means fewest of a part. If nobody of it is online, the m
 is gone, too, one of the part keeps it though others further on may be online, and the next message looks further.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from cext.base.hash cimport hash_bytes
@@ -139,9 +139,11 @@ cdef uint32_t sticky(Broker* b, Group* g) noexcept nogil:
     cdef uint32_t at = g.cursor % l.n
     cdef uint32_t other = NOBODY         # online
     cdef uint32_t away = NOBODY
-    cdef uint32_t i = 0
+    cdef uint32_t looked = 0
+    cdef int _
     cdef Session* s
-    for i in range(looks(l)):
+    for _ in range(looks(l)):
+        looked += 1
         s = member(l, at)
         if s != NULL and s == g.chosen and s.client != NULL:
             break
@@ -154,7 +156,7 @@ cdef uint32_t sticky(Broker* b, Group* g) noexcept nogil:
         at = after(l, at)
     else:
         at = away if other == NOBODY else other
-    b.work += i // 8
+    b.work += looked // 8
     if at != NOBODY:
         g.cursor = at
         g.chosen = list_entry(l, at).who
@@ -173,10 +175,12 @@ cdef uint32_t least_inflight(Broker* b, Group* g) noexcept nogil:
     cdef List* l = &g.members
     cdef uint32_t at = g.cursor % l.n
     cdef uint32_t chosen = NOBODY
-    cdef uint32_t i = 0
+    cdef uint32_t looked = 0
+    cdef int _
     cdef Session* least = NULL
     cdef Session* s
-    for i in range(looks(l)):
+    for _ in range(looks(l)):
+        looked += 1
         s = member(l, at)
         if s != NULL and (least == NULL or is_less_busy(s, least)):
             least = s
@@ -184,7 +188,7 @@ cdef uint32_t least_inflight(Broker* b, Group* g) noexcept nogil:
             if s.client != NULL and s.queue.pending == 0 and (<Client*>s.client).conn.out_bytes == 0:
                 break            # nobody has less
         at = after(l, at)
-    b.work += i // 8
+    b.work += looked // 8
     if chosen != NOBODY:
         g.cursor = chosen + 1
     return chosen
@@ -199,10 +203,10 @@ cdef uint32_t by_hash(Broker* b, const List* l, uint64_t key) noexcept nogil:
     cdef uint64_t weight
     cdef uint64_t highest = 0
     cdef bint online = 0
-    cdef uint32_t i
+    cdef int _
     cdef Session* s
     key = stir(key)
-    for i in range(looks(l)):
+    for _ in range(looks(l)):
         s = member(l, at)
         if s != NULL and (s.client != NULL or not online):
             weight = stir(key ^ s.hash)

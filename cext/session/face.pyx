@@ -12,7 +12,7 @@ from cext.session.queue cimport (
     queue_done, queue_find, queue_fini, queue_push, queue_rewind,
 )
 from cext.session.session cimport (
-    Session, Sessions, session_free, session_new, sessions_add, sessions_find, sessions_fini, sessions_first, sessions_init,
+    Session, Sessions, session_free, session_new, session_share, sessions_add, sessions_find, sessions_fini, sessions_first, sessions_init,
     sessions_next, sessions_remove,
 )
 
@@ -127,6 +127,37 @@ cdef class InboxFace:
 
     def count(self):
         return self.inbox.n
+
+
+cdef class SharesFace:
+    """The shares of one session."""
+    cdef Sessions table
+    cdef HashKey key
+    cdef Session* s
+
+    def __cinit__(self):
+        hash_key_init(&self.key)
+        sessions_init(&self.table, &self.key)
+        self.s = session_new(&self.table, view_of(b"s"))
+
+    def __dealloc__(self):
+        session_free(self.s)
+        sessions_fini(&self.table)
+
+    def share(self, uint64_t group, uint32_t sub_id, uint16_t known=0):
+        return session_share(self.s, group, sub_id, known)
+
+    def owe(self, uint32_t n):
+        """So many deliveries are not done."""
+        self.s.queue.pending = n
+
+    def read(self, uint32_t place):
+        assert 0 < place <= self.s.n_shares
+        return self.s.shares[place - 1].group, self.s.shares[place - 1].sub_id
+
+    def counts(self):
+        """-> (in use, room)"""
+        return self.s.n_shares, self.s.shares_cap
 
 
 cdef class SessionsFace:

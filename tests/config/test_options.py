@@ -17,6 +17,7 @@ from mosq.config.options import (
     Option,
     find_option,
 )
+from mosq.settings import engine_settings
 
 # every keyword of Mosquitto 2.1, from its manual
 KEYWORDS = """
@@ -238,3 +239,18 @@ def test_a_count_may_be_off(read):
         if option.kind == "count":
             assert value_of(read(f"{option.name} off"), option) == 0
             assert value_of(read(f"{option.name} {option.low}"), option) == option.low
+
+
+def test_shared_strategies_add_up(read, refuse):
+    config = read("shared_strategy sticky", "shared_strategy hash_topic g  # ours", "shared_strategy random g")
+    assert config.shared_strategy == ("sticky", "hash_topic g", "random g")
+    assert engine_settings(config, 0)["shared_strategy"] == "sticky\nhash_topic g\nrandom g"
+    assert "expected one of round_robin, random, sticky, least_inflight, hash_topic, hash_client" in refuse("shared_strategy best")
+    for line in ("random a b", "random a/b", "random +", "random a#b"):
+        assert "expected after random nothing, or one name of a group" in refuse(f"shared_strategy {line}")
+
+
+def test_shared_strategies_are_bounded(read, refuse):
+    lines = [f"shared_strategy random g{n}" for n in range(1000)]
+    assert len(read(*lines).shared_strategy) == 1000
+    assert "expected at most 1000" in refuse(*lines, "shared_strategy sticky h")

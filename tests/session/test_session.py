@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cext.session.face import InboxFace, QueueFace, SessionsFace, big_message
+from cext.session.face import InboxFace, QueueFace, SessionsFace, SharesFace, big_message
 
 WINDOW = 5
 
@@ -144,3 +144,40 @@ def test_big_message_keeps_its_buffer() -> None:
     assert back == payload
     assert during >= len(payload)
     assert after == 0
+
+
+SHARES_MAX = 65535
+
+
+def test_shares_are_found_again_by_what_was_known() -> None:
+    shares = SharesFace()
+    shares.owe(1)
+    place = shares.share(7, 1)
+    assert shares.share(7, 1, place) == place
+    other = shares.share(8, 1, place)  # of another group
+    assert other != place
+    assert shares.share(7, 2, place) not in (place, other)  # an identifier of its own: what waits keeps the old one
+    assert shares.read(place) == (7, 1)
+    assert shares.share(8, 1, 60_000) not in (0, place)  # whatever is "known" does no harm
+
+
+def test_shares_begin_anew_when_the_queue_is_empty() -> None:
+    shares = SharesFace()
+    shares.owe(1)
+    for group in range(1, 1000):
+        shares.share(group, 0)
+    assert shares.counts()[0] == 999
+    shares.owe(0)
+    assert shares.share(5000, 0, 17) == 1
+    assert shares.counts() == (1, 4)
+    assert shares.read(1) == (5000, 0)
+
+
+def test_shares_are_bounded() -> None:
+    shares = SharesFace()
+    shares.owe(1)
+    places = [shares.share(group, 0) for group in range(1, SHARES_MAX + 1)]
+    assert places == list(range(1, SHARES_MAX + 1))
+    assert shares.share(SHARES_MAX + 1, 0) == 0
+    assert shares.share(1, 0, 1) == 1  # who is there stays
+    assert shares.counts() == (SHARES_MAX, SHARES_MAX)
