@@ -141,7 +141,7 @@ cdef class SharesFace:
         self.s = session_new(&self.table, view_of(b"s"))
 
     def __dealloc__(self):
-        session_free(self.s)
+        session_free(&self.table, self.s)
         sessions_fini(&self.table)
 
     def share(self, uint64_t group, uint32_t sub_id, uint16_t known=0):

@@ -50,10 +50,10 @@ class Peer:
 
 
 class Driver:
-    def __init__(self, port: int, levels: tuple[int, ...]) -> None:
+    def __init__(self, port: int, levels: tuple[int, ...], merged: bool = False) -> None:
         self.port = port
         self.prefix = f"m{next(_runs)}"
-        self.model = Model()
+        self.model = Model(merged)
         self.payloads = count(1)
         self.peers = [Peer(f"{self.prefix}c{n}", level) for n, level in enumerate(levels)]
         self.witness = Wire(port, 4)

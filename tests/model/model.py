@@ -47,6 +47,7 @@ class Session:
 
 @dataclass
 class Model:
+    merged: bool = False  # one copy for overlapping subscriptions
     sessions: dict[str, Session] = field(default_factory=dict)
     retained: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     routed: list[bytes] = field(default_factory=list)
@@ -78,9 +79,9 @@ class Model:
             if payload:
                 self.retained[topic] = (payload, qos)
         for session in self.sessions.values():
-            for pattern, granted in session.subscriptions.items():
-                level = min(qos, granted)
-                if matches(pattern, topic) and (level or session.online):
+            levels = [min(qos, granted) for pattern, granted in session.subscriptions.items() if matches(pattern, topic)]
+            for level in [max(levels)] if self.merged and levels else levels:
+                if level or session.online:
                     session.owed.append(Owed(payload, topic, level, False))
 
     def subscribe(self, client: str, pattern: str, qos: int) -> None:

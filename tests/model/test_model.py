@@ -28,14 +28,29 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
 START: list[Action] = [("connect", who, True, 0) for who in range(3)] + [("subscribe", who, 2, 2 - who) for who in range(3)]
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with Broker("sys_interval 0\nallow_duplicate_messages true\nmax_inflight_messages 1000\n") as broker:
+def running(duplicates: str) -> Iterator[int]:
+    with Broker(f"sys_interval 0\nallow_duplicate_messages {duplicates}\nmax_inflight_messages 1000\n") as broker:
         yield broker.port
         assert broker.alive(), broker.log()[-2000:]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    yield from running("true")
+
+
+@pytest.fixture(scope="module")
+def merging() -> Iterator[int]:
+    yield from running("false")
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_deliveries(port: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(port, levels).play(START + actions)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
+def test_merged_deliveries(merging: int, levels: tuple[int, ...], actions: list[Action]) -> None:
+    Driver(merging, levels, merged=True).play(START + actions)
