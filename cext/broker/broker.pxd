@@ -19,7 +19,7 @@ cdef enum:
     LEND_MIN_BYTES = 4096               # payloads from here on are lent to the socket, smaller ones copied
     SHAPES_BYTES = 64 * 1024            # encodings of one publication that are kept for its fan-out
     REPLAY_NODES = 1000                 # retained nodes visited per slice
-    DROP_SLICE = 1000                   # subscriptions of an ended session removed per slice
+    DROP_SLICE = 1000                   # subscriptions of an ended session removed per slice, or work of handing its deliveries over
     TIMERS_PER_TURN = 2000
     REPLAY_WAITING_MAX = 100            # a retained replay waits while so many deliveries wait
     REPLAY_BYTES_MAX = 1024 * 1024      # of filters whose retained messages a session still waits for

@@ -260,7 +260,7 @@ cdef void session_end(Broker* b, Session* s) noexcept nogil:
 
 cdef bint wind_up(Broker* b, Session* s) noexcept nogil:
     """A slice of what an ended session leaves to do; 1: all is done. At a shutdown nobody is left to hand over to."""
-    if s.n_shares and not b.stopping and not share_hand_over(b, s, b.work + b.settings.turn_budget):
+    if s.n_shares and not b.stopping and not share_hand_over(b, s, DROP_SLICE):
         return 0
     session_clear(b, s, DROP_SESSION_ENDED)
     return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL

@@ -1,5 +1,5 @@
 # Shared subscriptions [v5 4.8.2]: which member of a group gets a message, and who gets what a member leaves behind.
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from cext.session.session cimport Session
 from cext.topic.index cimport Group
 from cext.broker.broker cimport Broker, Publication
@@ -17,6 +17,6 @@ cdef enum:
 
 # One member gets it, whose session keeps it when nobody is online. 0: there is none.
 cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil
-# What an ended session's queue holds of shared groups goes to other members of theirs, the rest is dropped. Until b.work reaches
-# `limit`; 1: the queue is empty. Its own subscriptions may still be there.
-cdef bint share_hand_over(Broker* b, Session* s, uint64_t limit) noexcept nogil
+# What an ended session's queue holds of shared groups goes to other members of theirs, the rest is dropped: as much as `budget` units
+# of work allow. 1: the queue is empty. Its own subscriptions may still be there.
+cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil

@@ -284,6 +284,7 @@ cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
 cdef struct Heirs:               # the groups that the last message handed over matches
     Message* message             # a reference; NULL: none yet
     uint32_t at                  # where the last one was found
+    uint64_t begun               # work done when the first was found: a slice that only looked would not get on
 
 
 cdef Group* group_by_id(Broker* b, Heirs* h, Message* m, uint64_t id) noexcept nogil:
@@ -297,6 +298,8 @@ cdef Group* group_by_id(Broker* b, Heirs* h, Message* m, uint64_t id) noexcept n
             match.n_groups = 0
         b.work += 1 + (match.n_lists + match.n_groups) // 8
         h.at = 0
+        if h.message == NULL:
+            h.begun = b.work
     if h.message != m:
         if h.message != NULL:
             message_unref(&b.messages, &b.reactor.buffers, h.message)
@@ -335,13 +338,14 @@ cdef bint hand_over(Broker* b, Session* s, Delivery* d, Heirs* h) noexcept nogil
     return found
 
 
-cdef bint share_hand_over(Broker* b, Session* s, uint64_t limit) noexcept nogil:
+cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Delivery* d
     cdef Heirs h
     h.message = NULL
     h.at = 0
-    while q.floor != q.tail and b.work < limit:
+    h.begun = b.work
+    while q.floor != q.tail and b.work < h.begun + budget:
         b.work += 1
         d = queue_at(q, q.floor)
         q.floor += 1

@@ -21,7 +21,7 @@ from tests.harness.properties import P, Props
 
 IDS = [f"c{n}" for n in range(12)]
 TOPICS = ["a", "a/b", "a/b/c", "b", "b//c", "$x/y", "deep/" * 30 + "x", "große/straße"]
-FILTERS = ["#", "a/#", "a/+", "+/b", "+/+/c", "a/b", "b//c", "$share/g/a/#", "$share/g/a/b", "$SYS/#", "deep/#", "$x/+"]
+FILTERS = ["#", "a/#", "a/+", "+/b", "+/+/c", "a/b", "b//c", "$share/g/a/#", "$share/g/a/b", "$share/h/#", "$SYS/#", "deep/#", "$x/+"]
 TIGHT = """listener {port} 127.0.0.1
 allow_anonymous true
 max_inflight_messages 3
@@ -31,13 +31,16 @@ max_output_bytes 65536
 max_topic_alias 3
 turn_budget 1000
 queue_qos0_messages true
+shared_strategy least_inflight
+shared_strategy random h
 sys_interval 1
 """
 CONFIGS = [
     "sys_interval 1\n",
     TIGHT,
-    "allow_duplicate_messages false\nmax_inflight_messages 0\nmax_queued_messages 0\nupgrade_outgoing_qos true\n",
-    "memory_limit 3000000\nmax_queued_bytes 2000\nretain_available false\nglobal_max_clients 8\n",
+    "allow_duplicate_messages false\nmax_inflight_messages 0\nmax_queued_messages 0\nupgrade_outgoing_qos true\n"
+    "turn_budget 1000\nshared_strategy sticky\n",
+    "memory_limit 3000000\nmax_queued_bytes 2000\nretain_available false\nglobal_max_clients 8\nshared_strategy hash_client\n",
 ]
 
 
