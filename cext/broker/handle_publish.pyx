@@ -211,7 +211,8 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
 cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
     if name_check(p.topic.p, p.topic.n) != 0:
         return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
-    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max:
+    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max \
+            and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
     if p.qos > c.door.max_qos:
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]

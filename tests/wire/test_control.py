@@ -85,6 +85,7 @@ CONTROL = [
           *[s for topic in ("$CONTROL/mosq/index/v2", "$CONTROL/mosq/index", ANSWER, "$CONTROL/dynamic-security/v1", "$CONTROL/MOSQ/index/v1", "$CONTROL/~")
             for s in (A.sends(Publish(topic, b"t", 1, 8)), *v5(A.gets(Puback(8, 0x87))), *v3(A.gets(Puback(8))), A.sends(Publish(topic, b"t")))],
           A.quiet(), B.quiet()]),
+    Case("more-levels-than-topics-may-have", "[max_topic_levels]", ALL, "levels-3", [A.connects(), asks("~/2/3/4", 1), answered(), A.gets(Puback(7))]),
     # -- who may ask
     Case("acl-without-a-rule", "[acl_file]", ALL, "control-acl", [A.connects(), *refused(0x87)]),
     Case("acl-with-a-rule", "[acl_file]", ALL, "control-acl",
