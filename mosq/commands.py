@@ -27,7 +27,7 @@ Examples:
   mosq -c mosq.conf --test-config   only check the file
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
-  mosq index explain site/7/temp                  ask a running broker which filters a topic matches
+  mosq index explain site/7/temp                  which filters does a topic match, and how?
 
 \b
 Exit status:
@@ -86,7 +86,7 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
          verbose: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
-        if config_file is not None or ports or background or quiet or verbose or test_config or {*tuning.values()} > {None}:
+        if any(value not in (None, (), False) for value in context.params.values()):
             raise click.UsageError(f"Options before `{context.invoked_subcommand}` are for starting a broker; expected "
                                    "them after the command.")
         return EXIT_OK

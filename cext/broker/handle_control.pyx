@@ -28,6 +28,7 @@ from cext.codec.reason cimport (
 from cext.codec.utf8 cimport utf8_check
 from cext.net.reactor cimport Address, conn_flush
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, EXPLAIN_BYTES_MIN, index_explain
+from cext.topic.index cimport Group
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -114,11 +115,26 @@ cdef uint8_t control_answer(Broker* b, Client* c, const Publish* p) noexcept nog
     return rc
 
 
+cdef const char* strategy_name(void* _broker, const Group* g) noexcept nogil:
+    # By the numbers of share.pxd; 0, the default, is what a group has until its first message.
+    if g.strategy == 2:
+        return "random"
+    if g.strategy == 3:
+        return "sticky"
+    if g.strategy == 4:
+        return "least inflight"
+    if g.strategy == 5:
+        return "hash of topic"
+    if g.strategy == 6:
+        return "hash of client"
+    return "round robin"
+
+
 cdef uint8_t answer(Broker* b, Client* c, const Publish* p, PublishHead* h, uint8_t* text, uint32_t room) noexcept nogil:
     cdef uint64_t work
     cdef uint32_t remaining, size
     cdef uint8_t* out
-    h.payload_len = index_explain(b.index, p.payload.p, p.payload.n, text, room, &work)
+    h.payload_len = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, b, &work)
     b.work += work + WORK_SEND
     size = publish_head_size(h, &remaining)
     if c.conn.out_bytes == 0:

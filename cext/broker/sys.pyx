@@ -19,7 +19,7 @@ from cext.topic.index cimport IndexStats, index_stats
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    VALUES = 37
+    VALUES = 39
     TOPIC_MAX = 96
     TEXT_MAX = 64
     LOADS = 9
@@ -32,7 +32,7 @@ ctypedef struct Value:
     bint hundredths
 
 ctypedef struct Sys:
-    Value values[37]             # VALUES
+    Value values[39]             # VALUES
     uint64_t last_s
     uint64_t uptime_sent
 
@@ -157,6 +157,8 @@ cdef void collect_index(Broker* b, Sys* y, const IndexStats* index) noexcept nog
     set_value(y, 34, "index/bytes", index.bytes)
     set_value(y, 35, "index/pool/in_use", b.clients.used)
     set_value(y, 36, "index/pool/idle", b.clients.idle)
+    set_value(y, 37, "index/cache/hits", index.cache_hits)
+    set_value(y, 38, "index/cache/misses", index.cache_misses)
 
 
 cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:

@@ -1,5 +1,5 @@
 # The walk of index_match once more, with everything counted and every matching filter told as JSON.
-# It does not know who asks, nor what a subscriber is. It reads the layout of the index and changes nothing; a cache in front of
+# It does not know who asks, what a subscriber is, nor how a group chooses among its members. It reads the layout of the index and changes nothing; a cache in front of
 # the index is not asked, so the answer is about the walk itself.
 # Invariant: what it reports is what index_match finds (tests/topic/test_topic_explain.py holds them against each other). The
 # answer is whole JSON whatever the room: a filter that does not fit is left out with all after it, "truncated" says so, and the
@@ -38,6 +38,8 @@ cdef struct Way:                # how one node was reached from the top
 
 cdef struct Answer:
     Index* ix
+    strategy_fn strategy
+    void* ctx                   # strategy's
     View topic
     uint8_t* out
     uint32_t at
@@ -115,20 +117,6 @@ cdef const char* mode_name(Index* ix) noexcept nogil:
     return "letter" if ix.by_letter else "tree"
 
 
-cdef const char* strategy_name(uint8_t strategy) noexcept nogil:
-    if strategy == 1:
-        return "random"
-    if strategy == 2:
-        return "sticky"
-    if strategy == 3:
-        return "least inflight"
-    if strategy == 4:
-        return "hash of topic"
-    if strategy == 5:
-        return "hash of client"
-    return "round robin"
-
-
 # ---- one filter ----
 
 cdef void put_subscribers(Answer* a, Leaf* leaf) noexcept nogil:
@@ -141,7 +129,7 @@ cdef void put_subscribers(Answer* a, Leaf* leaf) noexcept nogil:
             put(a, "{\"name\":\"" if first else ",{\"name\":\"")
             put_escaped(a, group.name.p, group.name.n)
             put(a, "\",\"strategy\":\"")
-            put(a, strategy_name(group.strategy))
+            put(a, a.strategy(a.ctx, group))
             put_number(a, "\",\"members\":", group.members.live)
             put(a, "}")
             first = False
@@ -405,13 +393,16 @@ cdef void put_tail(Answer* a) noexcept nogil:
     put(a, "}}")
 
 
-cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n, uint8_t* out, uint32_t cap, uint64_t* work) noexcept nogil:
+cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n, uint8_t* out, uint32_t cap, strategy_fn strategy, void* ctx,
+                            uint64_t* work) noexcept nogil:
     cdef Answer a
     work[0] = 0
     if cap < EXPLAIN_BYTES_MIN:
         return 0
     memset(&a, 0, sizeof(Answer))
     a.ix = ix
+    a.strategy = strategy
+    a.ctx = ctx
     a.topic.p = topic
     a.topic.n = n
     a.out = out

@@ -11,7 +11,7 @@ from cext.topic.check cimport check_index, check_retained, index_longest_chain
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, index_explain, index_load_hundredths
 from cext.topic.index cimport (
     INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED,
-    Entry, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
+    Entry, Group, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
     index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init, match_total,
     subscription_read,
 )
@@ -106,6 +106,10 @@ cdef list entries_of(const List* l):
     return out
 
 
+cdef const char* some_strategy(void* _ctx, const Group* _g) noexcept nogil:
+    return "in turn"
+
+
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 
 
@@ -197,7 +201,7 @@ cdef class IndexFace:
         cdef View v = block_of(topic)
         cdef uint8_t* out = <uint8_t*>malloc(cap or 1)      # exactly, for the sanitizer
         cdef uint64_t work
-        n = index_explain(self.ix, v.p, v.n, out, cap, &work)
+        n = index_explain(self.ix, v.p, v.n, out, cap, some_strategy, NULL, &work)
         try:
             assert n <= cap
             return out[:n]

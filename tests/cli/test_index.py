@@ -97,7 +97,7 @@ def test_help(arguments, mosq):
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["index"], "Missing command"), (["index", "what"], "No such command"), (["-p", "1884", "index", "explain", "t"], "Options before `index`"),
-    (["-v", "index", "explain", "t"], "Options before `index`"),
+    (["-v", "index", "explain", "t"], "Options before `index`"), (["--match-cache", "off", "index", "explain", "t"], "Options before `index`"),
 ])
 def test_mistakes_before_it(arguments, said, mosq):
     done = mosq(*arguments)

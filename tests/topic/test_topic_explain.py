@@ -98,7 +98,7 @@ def test_nasty_text(nasty: str) -> None:
     told = explain(index, topic)
     assert told["topic"] == topic.decode()
     assert [f["filter"] for f in told["filters"]] == [topic.decode(), "#", f"a{nasty}/+"]
-    assert told["filters"][1]["groups"] == [{"name": nasty, "strategy": "round robin", "members": 1}]
+    assert told["filters"][1]["groups"] == [{"name": nasty, "strategy": "in turn", "members": 1}]
 
 
 def test_the_ways() -> None:

@@ -93,7 +93,8 @@ NUMBER = [
     "publish/messages/sent", "publish/messages/dropped", "publish/bytes/received", "publish/bytes/sent", "bytes/received", "bytes/sent",
     "subscriptions/count", "shared_subscriptions/count", "retained messages/count",
 ]  # fmt: skip
-OURS = [f"index/{what}" for what in ("filters", "exact", "nodes", "depth", "subscriptions", "shared", "buckets", "bytes", "pool/in_use", "pool/idle")]
+OURS = [f"index/{what}" for what in ("filters", "exact", "nodes", "depth", "subscriptions", "shared", "buckets", "bytes", "pool/in_use", "pool/idle", "cache/hits",
+                                     "cache/misses")]
 SINCE_2_1 = ["packet/out/count", "packet/out/bytes", "connections/socket/count"]
 LOADS = [f"load/{what}/{n}min" for what in ("messages/received", "messages/sent", "publish/received", "publish/sent", "publish/dropped",
                                             "bytes/received", "bytes/sent", "sockets", "connections") for n in (1, 5, 15)]  # fmt: skip
