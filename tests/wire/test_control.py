@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import pytest
 
 import mosq
 from cext.broker.face import is_local
+from mosq.config.options import TUNING
+from tests.harness.broker import ROOT
 from tests.harness.packets import Connack, Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Received, Subscribe
 from tests.harness.properties import P, Props
 from tests.harness.scene import Actor, Step, v3, v5
@@ -22,6 +25,7 @@ from tests.wire.case import ALL, V5, V34, Case, Play, Stage, plays
 
 A, B, C = Actor("a"), Actor("b"), Actor("c")
 ASK, ANSWER = "$CONTROL/mosq/index/v1", "$CONTROL/mosq/index/v1/response"
+DOCS = (ROOT / "docs" / "index.md").read_text()
 
 
 def answered(*filters: str, truncated: bool = False, props: Props = (), most: int = 70_000) -> Step:
@@ -187,4 +191,9 @@ def test_the_gauges() -> None:
         many.send(Connect("many"), Subscribe(1, (("t/+", 0),)), *[Publish("t/1", b"x")] * 50)
         awaits(wire, seen, {"cache/hits": "49", "cache/misses": "1"})
         many.close()
-        wire.close()
+    assert set(seen) == set(re.findall(r"`([a-z_/]+)`", DOCS.partition("## Gauges")[2].partition("\n## ")[0].partition("|---|")[2]))
+
+
+def test_every_switch_is_explained() -> None:
+    flags = {f"--{name.replace('_', '-')}" for name in TUNING}
+    assert flags == set(re.findall(r"^\| `(--[a-z-]+)", DOCS, re.MULTILINE))
