@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,23 +175,21 @@ def awaits(wire: Wire, seen: dict[str, str], want: dict[str, str], also: Callabl
 
 def test_the_gauges() -> None:
     seen: dict[str, str] = {}
-    with mosq.Broker(sys_interval=1) as broker:
-        wire = Wire(broker.port, 4)
+    with mosq.Broker(sys_interval=1) as broker, closing(Wire(broker.port, 4)) as wire:
         wire.send(Connect("watch"), Subscribe(1, (("$SYS/broker/index/#", 0),)))
         alone = {"filters": "1", "exact": "0", "nodes": "3", "subscriptions": "1", "shared": "0", "pool/in_use": "1", "load": "0.00"}
         awaits(wire, seen, {**alone, "depth": "3"}, lambda now: now["pool/idle"] != "0")
         idle = int(seen["pool/idle"])
-        other = Wire(broker.port, 4)
-        other.send(Connect("other"), Subscribe(1, tuple((f"{c}/{n}", 0) for c in "abcd" for n in range(40)) + (("$share/g/x/+/y/z", 0), ("x/+/y/z", 0))))
-        want = {"filters": "162", "exact": "160", "nodes": "7", "depth": "4", "subscriptions": "162", "shared": "1", "pool/in_use": "2"}
-        awaits(wire, seen, want, lambda now: now["load"] != "0.00" and int(now["bytes"]) > 160 * 100 and int(now["pool/idle"]) == idle - 1)
-        assert float(seen["load"]) == (160 + 1) * 100 // int(seen["buckets"]) / 100      # the filters and the group
-        other.close()
+        with closing(Wire(broker.port, 4)) as other:
+            filters = [f"{c}/{n}" for c in "abcd" for n in range(40)] + ["$share/g/x/+/y/z", "x/+/y/z"]
+            other.send(Connect("other"), Subscribe(1, tuple((filter_, 0) for filter_ in filters)))
+            want = {"filters": "162", "exact": "160", "nodes": "7", "depth": "4", "subscriptions": "162", "shared": "1", "pool/in_use": "2"}
+            awaits(wire, seen, want, lambda now: now["load"] != "0.00" and int(now["bytes"]) > 160 * 100 and int(now["pool/idle"]) == idle - 1)
+            assert float(seen["load"]) == (160 + 1) * 100 // int(seen["buckets"]) / 100      # the filters and the group
         awaits(wire, seen, alone, lambda now: int(now["pool/idle"]) == idle)
-        many = Wire(broker.port, 4)
-        many.send(Connect("many"), Subscribe(1, (("t/+", 0),)), *[Publish("t/1", b"x")] * 50)
-        awaits(wire, seen, {"cache/hits": "49", "cache/misses": "1"})
-        many.close()
+        with closing(Wire(broker.port, 4)) as many:
+            many.send(Connect("many"), Subscribe(1, (("t/+", 0),)), *[Publish("t/1", b"x")] * 50)
+            awaits(wire, seen, {"cache/hits": "49", "cache/misses": "1"})
     assert set(seen) == set(re.findall(r"`([a-z_/]+)`", DOCS.partition("## Gauges")[2].partition("\n## ")[0].partition("|---|")[2]))
 
 
