@@ -1,5 +1,5 @@
-"""The whole command line of `mosq`, by `click`: options, help, mistakes. Further commands (`mosq passwd`, `mosq ctl`)
-become subcommands of the same group; without one, the broker runs.
+"""The whole command line of `mosq`, by `click`: options, help, mistakes. Further commands (`mosq index`; `mosq passwd`,
+`mosq ctl`) are subcommands of the same group; without one, the broker runs.
 """
 
 import click
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Command = Callable[..., Any]
 
 EXIT_OK = 0
+EXIT_FAILED = 1
 
 EPILOG = """\b
 Examples:
@@ -26,12 +27,31 @@ Examples:
   mosq -c mosq.conf --test-config   only check the file
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
+  mosq index explain site/7/temp                  which filters does a topic match, and how?
 
 \b
 Exit status:
   0  stopped by SIGTERM or SIGINT
   1  cannot start, such as a port in use
   3  a mistake in the configuration or the command line
+"""
+
+
+EXPLAIN_EPILOG = """\b
+Examples:
+  mosq index explain site/7/temp
+  mosq index explain -h broker.example -p 1884 -u ann -P secret site/7/temp
+  mosq index explain --json site/7/temp | jq '.filters[].filter'
+
+\b
+The columns and the cost line are explained in docs/index.md. Who may ask: with an acl_file,
+whoever it lets write to $CONTROL/mosq/index/v1; without one, anybody on the broker's machine.
+
+\b
+Exit status:
+  0  the broker has answered, also when nothing matches
+  1  no answer: no broker there, not allowed, not a mosq broker
+  3  a mistake in the command line
 """
 
 
@@ -66,6 +86,9 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
          verbose: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
+        if any(value not in (None, (), False) for value in context.params.values()):
+            raise click.UsageError(f"Options before `{context.invoked_subcommand}` are for starting a broker; expected "
+                                   "them after the command.")
         return EXIT_OK
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
@@ -93,11 +116,46 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     return EXIT_OK
 
 
+@mosq.group(no_args_is_help=False)
+def index() -> None:
+    """Look into the subscription index of a running broker."""
+
+
+@index.command(epilog=EXPLAIN_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.argument("topic")
+@click.option("-h", "--host", default="localhost", show_default=True, metavar="HOST", help="Where the broker is.")
+@click.option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
+              help="The port it listens on.")
+@click.option("-u", "--username", metavar="USER", help="Whom to ask as.")
+@click.option("-P", "--password", metavar="PASSWORD", help="The user's password.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as it comes, one line of JSON.")
+def explain(topic: str, host: str, port: int, username: str | None, password: str | None, as_json: bool) -> int:
+    """Ask which filters TOPIC matches, how they are found, at what cost."""
+    import json
+
+    from mosq.index import NoAnswerError, ask, report
+
+    try:
+        answer = ask(host, port, topic, username, password)
+        click.echo(json.dumps(answer, ensure_ascii=False) if as_json else report(answer))
+    except NoAnswerError as error:
+        click.echo(f"Error: {error}", err=True)
+        return EXIT_FAILED
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="TOPIC") from None
+    return EXIT_OK
+
+
 def main(arguments: list[str]) -> int:
     """Returns the exit status."""
     try:
         status = mosq.main(arguments, prog_name="mosq", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}\nTry 'mosq -h' for help.", err=True)
+        click.echo(f"Error: {error.format_message()}\nTry '{_help_of(error)}' for help.", err=True)
         return EXIT_CONFIG
     return status if isinstance(status, int) else EXIT_OK
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return "mosq -h" if context is None or context.parent is None else f"{context.command_path} --help"

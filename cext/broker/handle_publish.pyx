@@ -20,6 +20,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_ack, client_id_of, log_line, username_of
 from cext.broker.deliver cimport memory_short, publication_fini, publication_init, publication_of, publication_store
+from cext.broker.handle_control cimport control_answer, control_topic
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -57,6 +58,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
+    if p.qos < 2 and control_topic(c, p.topic):
+        control(b, c, &p)
+        return 0
     publication_init(&out)
     verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
@@ -72,6 +76,13 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
     return rc
+
+
+cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    cdef uint8_t verdict = control_answer(b, c, p)
+    log_received(b, c, p, "Denied" if verdict == RC_NOT_AUTHORIZED else "Received")
+    if p.qos:
+        client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -200,7 +211,8 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
 cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
     if name_check(p.topic.p, p.topic.n) != 0:
         return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
-    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max:
+    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max \
+            and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
     if p.qos > c.door.max_qos:
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
@@ -283,7 +295,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
-    if c.flags & CF_TRUSTED:
+    if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
         return RC_SUCCESS
     if topic_reserved(out.topic):
         b.stats.drops[DROP_ACL_WRITE] += 1

@@ -14,23 +14,25 @@ from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
 from cext.broker.deliver cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
+from cext.topic.explain cimport index_load_hundredths
 from cext.topic.index cimport IndexStats, index_stats
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    VALUES = 26
+    VALUES = 39
     TOPIC_MAX = 96
     TEXT_MAX = 64
     LOADS = 9
 
 ctypedef struct Value:
     const char* topic            # under $SYS/broker/
-    uint64_t now
+    uint64_t now                 # in hundredths, when that is what it is
     uint64_t sent
     bint was_sent
+    bint hundredths
 
 ctypedef struct Sys:
-    Value values[26]             # VALUES
+    Value values[39]             # VALUES
     uint64_t last_s
     uint64_t uptime_sent
 
@@ -138,6 +140,31 @@ cdef void collect(Broker* b, Sys* y) noexcept nogil:
     set_value(y, 23, "retained messages/count", retained_count(b.retained))
     set_value(y, 24, "packet/out/count", packets_waiting(b))
     set_value(y, 25, "heap/current", b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes)
+    collect_index(b, y, &index)
+
+
+cdef void collect_index(Broker* b, Sys* y, const IndexStats* index) noexcept nogil:
+    """What docs/index.md explains."""
+    set_value(y, 26, "index/filters", index.filters)
+    set_value(y, 27, "index/exact", index.exact)
+    set_value(y, 28, "index/nodes", index.nodes)
+    set_value(y, 29, "index/depth", index.depth)
+    set_value(y, 30, "index/subscriptions", index.subscriptions)
+    set_value(y, 31, "index/shared", index.shared)
+    set_value(y, 32, "index/buckets", index.buckets)
+    set_value(y, 33, "index/load", index_load_hundredths(b.index))
+    y.values[33].hundredths = 1
+    set_value(y, 34, "index/bytes", index.bytes)
+    set_value(y, 35, "index/pool/in_use", b.clients.used)
+    set_value(y, 36, "index/pool/idle", b.clients.idle)
+    set_value(y, 37, "index/cache/hits", index.cache_hits)
+    set_value(y, 38, "index/cache/misses", index.cache_misses)
+
+
+cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:
+    if v.hundredths:
+        return snprintf(text, cap, "%llu.%02llu", <unsigned long long>(v.now // 100), <unsigned long long>(v.now % 100))
+    return snprintf(text, cap, "%llu", <unsigned long long>v.now)
 
 
 cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
@@ -153,7 +180,7 @@ cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
             continue
         v.sent = v.now
         v.was_sent = 1
-        publish(b, v.topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v.now))
+        publish(b, v.topic, text, value_text(v, text, sizeof(text)))
     loads(b, elapsed_s)
 
 

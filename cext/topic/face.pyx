@@ -1,15 +1,17 @@
 # The face of the topic room for tests: thin doors onto the nogil functions, and nothing of its own.
 # Every byte string is passed as a block of exactly its size, so that a read past its end is seen by the sanitizer.
 # An owner, a subscriber and a retained value are numbers here.
+cimport cython
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 from cext.base.hash cimport HashKey, hash_bytes, hash_key_init
 from cext.base.view cimport View
 from cext.topic.check cimport check_index, check_retained, index_longest_chain
+from cext.topic.explain cimport EXPLAIN_BYTES_MAX, index_explain, index_load_hundredths
 from cext.topic.index cimport (
     INDEX_ADDED, INDEX_NOT_FOUND, INDEX_REMOVED, INDEX_REPLACED,
-    Entry, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
+    Entry, Group, Index, List, Match, Owner, Subscription, index_add, index_free, index_match, index_new, index_remove,
     index_remove_some, index_stats, IndexStats, list_entry, list_pin, list_tidy, list_unpin, match_fini, match_init, match_total,
     subscription_read,
 )
@@ -104,6 +106,10 @@ cdef list entries_of(const List* l):
     return out
 
 
+cdef const char* some_strategy(void* _ctx, const Group* _g) noexcept nogil:
+    return "in turn"
+
+
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 
 
@@ -118,6 +124,7 @@ cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold, 
     return o
 
 
+@cython.no_gc                   # it holds numbers: no cycle goes through it, and the collector must not take `owners` first
 cdef class IndexFace:
     """Owners are numbers above 0; a subscriber (`who`) is its owner's number."""
     cdef Index* ix
@@ -189,6 +196,21 @@ cdef class IndexFace:
         plain = [entries_of(m.lists[i]) for i in range(m.n_lists)]
         groups = [(m.groups[i].name.p[:m.groups[i].name.n], entries_of(&m.groups[i].members)) for i in range(m.n_groups)]
         return plain, groups, match_total(m)
+
+    def explain(self, topic: bytes, cap: int = EXPLAIN_BYTES_MAX) -> bytes:
+        cdef View v = block_of(topic)
+        cdef uint8_t* out = <uint8_t*>malloc(cap or 1)      # exactly, for the sanitizer
+        cdef uint64_t work
+        n = index_explain(self.ix, v.p, v.n, out, cap, some_strategy, NULL, &work)
+        try:
+            assert n <= cap
+            return out[:n]
+        finally:
+            free(out)
+            free(<void*>v.p)
+
+    def load_hundredths(self) -> int:
+        return index_load_hundredths(self.ix)
 
     def pin(self, topic: bytes) -> list[int]:
         """Pins every list that the topic reaches, groups' too, and returns their handles."""

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.topic.memory cimport Account, give
 from cext.topic.options cimport LETTERS, IndexOptions, letter_of
-from cext.topic.table cimport Link, Table
+from cext.topic.table cimport Link, Table, spread
 
 cdef struct LevelNode:          # first member of the trees' own nodes
     Link link                   # in LevelTree.crowd while the parent is crowded; .n: bytes of this level's text
@@ -35,6 +35,12 @@ cdef inline LevelNode* level_head(LevelTree* t, LevelNode* parent, const uint8_t
     if not parent.top:
         return parent
     return &t.letters[letter_of(text, n)] if t.by_letter else &t.letters[0]
+
+
+# Where a child with a text of that hash is in LevelTree.crowd.
+cdef inline uint32_t crowd_hash(LevelNode* parent, uint64_t hash) noexcept nogil:
+    # The text's hash is keyed, so nobody can aim at a chain below one parent, nor, not knowing addresses, across parents.
+    return spread(hash ^ <uint64_t>parent)
 
 
 cdef inline size_t level_bytes(LevelNode* node) noexcept nogil:

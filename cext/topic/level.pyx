@@ -8,7 +8,7 @@ from libc.string cimport memcmp, memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.topic.memory cimport Account, take
 from cext.topic.options cimport CHILD_HASH_THRESHOLD, LETTERS, NEVER_HASHED, IndexOptions, by_letter
-from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop, table_init
+from cext.topic.table cimport Link, table_add, table_chain, table_drop, table_init
 
 
 cdef void level_tree_init(LevelTree* t, LevelNode* top, const HashKey* key, const IndexOptions* options) noexcept nogil:
@@ -19,11 +19,6 @@ cdef void level_tree_init(LevelTree* t, LevelNode* top, const HashKey* key, cons
     t.crowded_from = options.child_hash_threshold if options.child_hash_threshold else CHILD_HASH_THRESHOLD
     t.crowded_until = t.crowded_from // 2
     top.top = 1
-
-
-cdef inline uint32_t crowd_hash(LevelNode* parent, uint64_t hash) noexcept nogil:
-    # The text's hash is keyed, so nobody can aim at a chain below one parent, nor, not knowing addresses, across parents.
-    return spread(hash ^ <uint64_t>parent)
 
 
 cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash) noexcept nogil:

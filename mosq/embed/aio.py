@@ -178,6 +178,10 @@ class AsyncBroker:
         """See Broker.stats."""
         return await asyncio.to_thread(self._broker.stats)
 
+    async def explain(self, topic: str, *, timeout: float | None = ANSWER_TIMEOUT_S) -> "dict[str, Any]":
+        """See Broker.explain."""
+        return await asyncio.to_thread(self._broker.explain, topic, timeout=timeout)
+
     async def stop(self) -> None:
         """See Broker.stop. Without a thread: it must end the broker even while this task is being cancelled."""
         self._broker.stop()

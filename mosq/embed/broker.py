@@ -125,9 +125,7 @@ class Broker:
         message = Message(topic, octets(payload), qos, retain, properties)
         give_up = deadline(timeout)
         with self._publishing:
-            link = self._link
-            if link is None or not link.alive():
-                self._link = link = self._open(RECEIVE_MAXIMUM, give_up)
+            link = self._own_link(give_up)
             drive(link.publish(message), link, give_up)
 
     def subscribe(self, filter: str, *filters: str, qos: int = 0, retain_as_published: bool = False,
@@ -146,6 +144,12 @@ class Broker:
             link.close()
             raise
         return Subscription(link)
+
+    def _own_link(self, give_up: float | None) -> Link:
+        """What everybody publishes over; the caller holds the lock."""
+        if self._link is None or not self._link.alive():
+            self._link = self._open(RECEIVE_MAXIMUM, give_up)
+        return self._link
 
     def _open(self, receive_maximum: int, give_up: float | None) -> Link:
         link = self.new_link(receive_maximum)
@@ -171,6 +175,17 @@ class Broker:
         """Counters and gauges by name. As in `$SYS`, the links of this program count as clients."""
         found: dict[str, int] = self._ask("stats")
         return found
+
+    def explain(self, topic: str, *, timeout: float | None = ANSWER_TIMEOUT_S) -> "dict[str, Any]":
+        """Which filters a topic matches, by which way through the index, and what the look-up costs: docs/index.md says
+        what is in it. Raises ValueError for a topic that is none, BrokerStopped, TimeoutError after `timeout`
+        seconds."""
+        from mosq.index import explain  # json takes its time to load
+
+        give_up = deadline(timeout)
+        with self._publishing:
+            link = self._own_link(give_up)
+            return drive(explain(link, topic), link, give_up)
 
     # ------------------------------------------------------------ inside
 

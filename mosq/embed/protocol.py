@@ -21,13 +21,15 @@ PACKET_ID = 1           # one publish or subscribe is under way at a time
 class Protocol:
     """The state of one connection."""
 
-    def __init__(self, client_id: str, receive_maximum: int) -> None:
-        self.out = bytearray(wire.connect(client_id, receive_maximum))
+    def __init__(self, client_id: str, receive_maximum: int, username: str | None = None,
+                 password: str | None = None) -> None:
+        self.out = bytearray(wire.connect(client_id, receive_maximum, username, password))
         self.connected: int | None = None       # the reason code of CONNACK
         self.answer: list[int] | None = None    # the reason codes for what was sent last; None: not yet
         self.ended: int | None = None           # the reason code of DISCONNECT
         self.packet_max = wire.VARINT_MAX + 5
         self.retain_available = True
+        self.max_qos = 2
         self._messages: deque[tuple[Message, int]] = deque()
         self._in = bytearray()
 
@@ -101,6 +103,7 @@ class Protocol:
         found = cursor.properties()
         self.packet_max = found.get(wire.MAXIMUM_PACKET_SIZE, self.packet_max)
         self.retain_available = bool(found.get(wire.RETAIN_AVAILABLE, 1))
+        self.max_qos = found.get(wire.MAXIMUM_QOS, 2)
 
     def _acknowledged(self, kind: int, cursor: wire.Cursor) -> None:
         pid = cursor.u16()

@@ -20,12 +20,12 @@ UINT32_MAX = 2**32 - 1
 VARINT_MAX = 268_435_455        # [v5 1.5.5]
 
 PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA = 1, 2, 3, 8, 9
-RECEIVE_MAXIMUM, RETAIN_AVAILABLE, USER_PROPERTY, MAXIMUM_PACKET_SIZE = 33, 37, 38, 39
+RECEIVE_MAXIMUM, MAXIMUM_QOS, RETAIN_AVAILABLE, USER_PROPERTY, MAXIMUM_PACKET_SIZE = 33, 36, 37, 38, 39
 
 # [v5 2.2.2.2] property -> type, of those that a broker sends
 _KINDS = {PAYLOAD_FORMAT: "byte", MESSAGE_EXPIRY: "u32", CONTENT_TYPE: "text", RESPONSE_TOPIC: "text",
           CORRELATION_DATA: "binary", 11: "varint", 17: "u32", 18: "text", 19: "u16", 21: "text", 22: "binary",
-          26: "text", 28: "text", 31: "text", RECEIVE_MAXIMUM: "u16", 34: "u16", 35: "u16", 36: "byte",
+          26: "text", 28: "text", 31: "text", RECEIVE_MAXIMUM: "u16", 34: "u16", 35: "u16", MAXIMUM_QOS: "byte",
           RETAIN_AVAILABLE: "byte", USER_PROPERTY: "pair", MAXIMUM_PACKET_SIZE: "u32", 40: "byte", 41: "byte",
           42: "byte"}
 _U16, _U32 = Struct("!H"), Struct("!I")
@@ -68,11 +68,13 @@ def text(value: str, what: str) -> bytes:
     return binary(value.encode(), what)
 
 
-def connect(client_id: str, receive_maximum: int) -> bytes:
+def connect(client_id: str, receive_maximum: int, username: str | None = None, password: str | None = None) -> bytes:
     """Clean start, no keep alive, no will: the session ends with the socket."""
     properties = bytes((RECEIVE_MAXIMUM,)) + _U16.pack(receive_maximum)
-    return frame(CONNECT << 4, text("MQTT", "protocol"), b"\x05\x02\0\0", varint(len(properties)), properties,
-                 text(client_id, "client id"))
+    flags = 0x02 | (username is not None) << 7 | (password is not None) << 6
+    return frame(CONNECT << 4, text("MQTT", "protocol"), bytes((5, flags, 0, 0)), varint(len(properties)), properties,
+                 text(client_id, "client id"), b"" if username is None else text(username, "the username"),
+                 b"" if password is None else binary(password.encode(), "the password"))
 
 
 def properties_block(properties: Properties) -> bytes:

@@ -148,3 +148,11 @@ async def main_once():
     async with mosq.Broker() as broker, broker.subscribe("t") as messages:
         await broker.publish("t", b"1")
         assert (await messages.get(5)).payload == b"1"
+
+
+def test_explain():
+    async def scenario(broker):
+        async with broker.subscribe("a/+"):
+            assert [f["filter"] for f in (await broker.explain("a/b"))["filters"]] == ["a/+"]
+
+    run(scenario)

@@ -346,3 +346,34 @@ def test_start_time(capsys, mosq_broker_factory):
     with capsys.disabled():
         print(f"\n    start of a broker: median {sorted(took_ms)[10]:.2f} ms, first {took_ms[0]:.2f}, worst {max(took_ms):.2f}")
     assert sorted(took_ms)[10] < 2000
+
+
+def test_explain(mosq_broker):
+    with mosq_broker.subscribe("a/+", "$share/g/a/#"):
+        told = mosq_broker.explain("a/b")
+        assert sorted(f["filter"] for f in told["filters"]) == ["a/#", "a/+"]
+        assert told["totals"] == {"filters": 2, "lists": 1, "subscribers": 1, "groups": 1}
+        mosq_broker.publish("a/b", qos=1)                   # over the same link, before and after
+        assert mosq_broker.explain("b")["filters"] == []
+
+
+@pytest.mark.parametrize("topic", ["", "a/#", "a\0b", "a\x01", "/" * 200, "x" * 65536])
+def test_explain_of_what_is_no_topic(topic, mosq_broker):
+    with pytest.raises(ValueError):
+        mosq_broker.explain(topic)
+    assert mosq_broker.explain("a")["totals"]["filters"] == 0
+
+
+def test_explain_of_a_broker_that_does_not_run():
+    broker = mosq.Broker()
+    with pytest.raises(mosq.BrokerStopped):
+        broker.explain("a")
+    with broker:
+        broker.explain("a")
+    with pytest.raises(mosq.BrokerStopped):
+        broker.explain("a")
+
+
+@pytest.mark.mosq("acl_file /dev/null\n", max_qos=0)
+def test_explain_asks_no_acl(mosq_broker):
+    assert mosq_broker.explain("a")["filters"] == []

@@ -36,6 +36,8 @@ FLAVOURS: dict[str, str] = {
     "receive-maximum": "receive_maximum_policy disconnect\nmax_inflight_messages 2\n",
     "acl": "acl_file {dir}/acl\n",
     "acl-refuse": "acl_file {dir}/acl\nacl_refuse_subscribe true\n",
+    "control-acl": "acl_file {dir}/acl\n",
+    "control-mount": _LISTENER + "mount_point below/\n",
     "one-client": "sys_interval 0\n# a process of its own\n",
     "client-expiry": "persistent_client_expiration 1s\n",
 }
@@ -53,4 +55,14 @@ topic ann/#
 pattern readwrite own/%c/#
 pattern write from/%u
 """
-FILES: dict[str, dict[str, str]] = {"acl": {"acl": _ACL}, "acl-refuse": {"acl": _ACL}}
+_CONTROL_ACL = """\
+topic readwrite #
+
+user ann
+topic write $CONTROL/mosq/index/v1
+
+user bob
+topic readwrite $CONTROL/#
+topic deny $CONTROL/mosq/index/v1
+"""
+FILES: dict[str, dict[str, str]] = {"acl": {"acl": _ACL}, "acl-refuse": {"acl": _ACL}, "control-acl": {"acl": _CONTROL_ACL}}

@@ -93,6 +93,8 @@ NUMBER = [
     "publish/messages/sent", "publish/messages/dropped", "publish/bytes/received", "publish/bytes/sent", "bytes/received", "bytes/sent",
     "subscriptions/count", "shared_subscriptions/count", "retained messages/count",
 ]  # fmt: skip
+OURS = [f"index/{what}" for what in ("filters", "exact", "nodes", "depth", "subscriptions", "shared", "buckets", "bytes", "pool/in_use", "pool/idle", "cache/hits",
+                                     "cache/misses")]
 SINCE_2_1 = ["packet/out/count", "packet/out/bytes", "connections/socket/count"]
 LOADS = [f"load/{what}/{n}min" for what in ("messages/received", "messages/sent", "publish/received", "publish/sent", "publish/dropped",
                                             "bytes/received", "bytes/sent", "sockets", "connections") for n in (1, 5, 15)]  # fmt: skip
@@ -106,6 +108,9 @@ SYS = [
     *[Case(topic.replace("/", "-") + "-is-there", "[$SYS]", (4,), "sys",
            [A.connects(), A.subscribes(f"$SYS/broker/{topic}"), A.awaits_retained(f"$SYS/broker/{topic}", rb"\d+")], timed=True, differs="new in 2.1")
       for topic in SINCE_2_1],
+    *[Case(topic.replace("/", "-") + "-is-there", "[$SYS]", (4,), "sys",
+           [A.connects(), A.subscribes(f"$SYS/broker/{topic}"), A.awaits_retained(f"$SYS/broker/{topic}", rb"\d+\.\d\d" if topic == "index/load" else rb"\d+")],
+           timed=True, differs="ours: docs/index.md") for topic in (*OURS, "index/load")],
     *[Case(topic.replace("/", "-") + "-is-there", "[$SYS]", (4,), "sys",
            [A.connects(), A.subscribes(f"$SYS/broker/{topic}"), A.awaits_retained(f"$SYS/broker/{topic}", rb"\d+\.\d\d")], timed=True)
       for topic in LOADS],

@@ -1,0 +1,207 @@
+"""`mosq index explain` against real brokers, and against listeners that are none."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import mosq
+from mosq import commands
+from mosq.embed import wire
+from mosq.index import ANSWER, TIMEOUT_S, NoAnswerError, report, shown
+from tests.harness.broker import ROOT, Broker, free_port
+
+FILTERS = ["site/7/temp", "site/+/temp", "$share/workers/site/#", "日本/+"]
+
+
+def explain(*arguments: object, port: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "mosq", "index", "explain", "-p", str(port), *map(str, arguments)], cwd=ROOT, capture_output=True,
+                          text=True, timeout=20, check=False, env={"PYTHONUTF8": "1", "PATH": "/bin"})
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with mosq.Broker() as broker, broker.subscribe(*FILTERS):
+        yield broker
+
+
+def test_a_table_and_the_cost(broker):
+    done = explain("site/7/temp", port=broker.port)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"$ mosq index explain site/7/temp\n{done.stdout}" in (ROOT / "docs" / "index.md").read_text()
+
+
+def test_json(broker):
+    done = explain("--json", "日本/x", port=broker.port)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert told == broker.explain("日本/x")
+    assert [f["filter"] for f in told["filters"]] == ["日本/+"]
+    assert done.stdout.count("\n") == 1
+
+
+def test_nothing_matches(broker):
+    done = explain("nobody", port=broker.port)
+    assert done.returncode == 0
+    assert done.stdout.startswith("0 filters: 0 subscribers in 0 lists, 0 shared groups\nCost (index full): 0 hashes of 0 bytes, ")
+
+
+def test_more_than_an_answer_holds():
+    with mosq.Broker() as broker, broker.subscribe(*[f"t/{'+/' * n}#" for n in range(199)]):
+        told = broker.explain("t/" + "x/" * 198)
+        assert told["truncated"] and told["totals"]["filters"] == 199
+        left_out = 199 - len(told["filters"])
+        assert f"... and {left_out} filters more that did not fit into the answer" in report(told)
+
+
+@pytest.mark.parametrize("topic", ["a/#", "+", "", "a\nb", "/" * 200, "x" * 65536])
+def test_no_topic(topic, broker):
+    done = explain("--", topic, port=broker.port)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Invalid value for TOPIC: topic" in done.stderr
+    assert "Try 'mosq index explain --help' for help." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ([], "Missing argument 'TOPIC'"), (["a", "b"], "unexpected extra argument"), (["a", "--foo"], "No such option"), (["a", "-p", "x"], "not a valid integer"),
+])
+def test_mistakes(arguments, said, broker):
+    done = explain(*arguments, port=broker.port)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["index", "-h"], ["index", "--help"], ["index", "explain", "--help"]])
+def test_help(arguments, mosq):
+    done = mosq(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    if "explain" in arguments:
+        for word in ("Examples:", "Exit status:", "-h, --host", "-p, --port", "-u,", "-P,", "--json", "docs/index.md"):
+            assert word in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["index"], "Missing command"), (["index", "what"], "No such command"), (["-p", "1884", "index", "explain", "t"], "Options before `index`"),
+    (["-v", "index", "explain", "t"], "Options before `index`"), (["--match-cache", "off", "index", "explain", "t"], "Options before `index`"),
+])
+def test_mistakes_before_it(arguments, said, mosq):
+    done = mosq(*arguments)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+
+
+def test_no_broker_there():
+    done = explain("t", port=free_port())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no broker at localhost port" in done.stderr
+    assert "-h HOST and -p PORT" in done.stderr
+
+
+def test_by_a_user_the_acl_knows():
+    rules = {"acl": "topic readwrite #\nuser ann\ntopic write $CONTROL/mosq/index/v1\n"}
+    with Broker("acl_file {dir}/acl\n", rules) as broker:
+        done = explain("t", port=broker.port)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "does not let you ask" in done.stderr
+        assert "`topic write $CONTROL/mosq/index/v1`" in done.stderr
+        assert explain("t", "-u", "ann", "-P", "secret", port=broker.port).returncode == 0
+
+
+def test_not_let_in():
+    with Broker("listener {port} 127.0.0.1\n") as broker:
+        done = explain("t", port=broker.port)
+    assert done.returncode == 1
+    assert "did not let us in" in done.stderr
+    assert "-u USER" in done.stderr
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_where_only_a_lower_qos_is_allowed(qos):
+    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nmax_qos {qos}\n") as broker:
+        assert explain("t", port=broker.port).returncode == 0
+
+
+def test_the_host_by_name_and_by_number(broker):
+    assert explain("t", "-h", "127.0.0.1", port=broker.port).returncode == 0
+    assert explain("t", "--host", "localhost", port=broker.port).returncode == 0
+
+
+# ---------------------------------------------------------------- what is no mosq broker
+
+CONNACK, PUBACK, BYE = b"\x20\x03\x00\x00\x00", b"\x40\x02\x00\x01", b"\xe0\x02\x8e\x00"
+
+
+@contextlib.contextmanager
+def impostor(*answers):
+    """Listens once; sends answers[i] after the i-th read. A callable gets what was read."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            with contextlib.suppress(OSError), server.accept()[0] as sock:
+                for answer in answers:
+                    got = sock.recv(65536)
+                    sock.sendall(answer(got) if callable(answer) else answer)
+                while answers and answers[-1] != BYE and sock.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(10)
+
+
+def replies(payload):
+    """The answer of a broker that has copied the correlation data."""
+    def make(question):
+        at = question.index(b"\x09\x00\x08")
+        correlation = question[at:at + 11]
+        return wire.frame(0x30, wire.text(ANSWER, "topic"), wire.varint(len(correlation)), correlation, payload) + PUBACK
+    return make
+
+
+@pytest.mark.parametrize(("answers", "said"), [
+    ((), "does not speak MQTT 5"),
+    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "does not speak MQTT 5"),
+    ((b"\x20\x02\x00\x01",), "did not let us in"),
+    ((CONNACK, b"\x40\x03\x00\x01\x87"), "does not let you ask"),
+    ((CONNACK, b"\x40\x03\x00\x01\x97"), "refused"),
+    ((CONNACK, BYE), "ended the conversation"),
+    ((CONNACK, b"\xff\xff\xff\xff\xff\xff"), "ended the conversation"),
+    ((CONNACK, replies(b"{")), "not JSON"),
+    ((CONNACK, replies(b"\xff\xfe\xfd")), "not JSON"),
+    ((CONNACK, replies(b"[" * 100_000)), "not JSON"),
+    ((CONNACK, replies(b"[]")), "not what this command expects"),
+    ((CONNACK, replies(b'{"totals": {}}')), "not what this command expects"),
+], ids=range(12))
+def test_what_is_no_mosq_broker(answers, said, capsys):
+    with impostor(*answers) as port:
+        assert commands.main(["index", "explain", "-h", "127.0.0.1", "-p", str(port), "t"]) == 1
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert said in seen.err
+    assert str(port) in seen.err or "same version" in seen.err
+
+
+@pytest.mark.parametrize("answers", [(CONNACK, PUBACK), (b"",)], ids=["takes it for a message", "says nothing"])
+def test_no_answer_in_time(answers, capsys):
+    began = time.monotonic()
+    with impostor(*answers) as port:
+        assert commands.main(["index", "explain", "-h", "127.0.0.1", "-p", str(port), "t"]) == 1
+    assert TIMEOUT_S <= time.monotonic() - began < TIMEOUT_S + 2
+    assert "mosq broker" in capsys.readouterr().err
+
+
+def test_an_answer_does_not_steer_the_terminal(broker):
+    told = broker.explain("site/7/temp")
+    told["filters"][0]["filter"] = "\x1b[2J\u202e"
+    assert "\\x1b[2J\\u202e" in report(told)
+    assert shown("日本 é") == "日本 é"
+    told["filters"][0]["subscribers"] = "many"
+    with pytest.raises(NoAnswerError):
+        report(told)
