@@ -18,6 +18,9 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_id_of, client_room, client_wrote, username_of
 from cext.broker.deliver cimport memory_short
+from cext.broker.share cimport (
+    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, share_strategy,
+)
 from cext.codec.decode cimport Publish
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport V5
@@ -115,19 +118,20 @@ cdef uint8_t control_answer(Broker* b, Client* c, const Publish* p) noexcept nog
     return rc
 
 
-cdef const char* strategy_name(void* _broker, const Group* g) noexcept nogil:
-    # By the numbers of share.pxd; 0, the default, is what a group has until its first message.
-    if g.strategy == 2:
+cdef const char* strategy_name(void* broker, const Group* g) noexcept nogil:
+    """As the option shared_strategy says it."""
+    cdef uint8_t strategy = share_strategy(<Broker*>broker, g)
+    if strategy == SHARE_RANDOM:
         return "random"
-    if g.strategy == 3:
+    if strategy == SHARE_STICKY:
         return "sticky"
-    if g.strategy == 4:
-        return "least inflight"
-    if g.strategy == 5:
-        return "hash of topic"
-    if g.strategy == 6:
-        return "hash of client"
-    return "round robin"
+    if strategy == SHARE_LEAST_INFLIGHT:
+        return "least_inflight"
+    if strategy == SHARE_HASH_TOPIC:
+        return "hash_topic"
+    if strategy == SHARE_HASH_CLIENT:
+        return "hash_client"
+    return "round_robin"
 
 
 cdef uint8_t answer(Broker* b, Client* c, const Publish* p, PublishHead* h, uint8_t* text, uint32_t room) noexcept nogil:

@@ -54,6 +54,10 @@ cdef uint8_t strategy_of(Broker* b, View group) noexcept nogil:
     return b.settings.share_strategy if b.settings.share_strategy else SHARE_ROUND_ROBIN
 
 
+cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil:
+    return g.strategy if g.strategy else strategy_of(b, g.name)
+
+
 cdef void meet(Broker* b, Group* g) noexcept nogil:
     b.groups_met += 1
     g.id = b.groups_met

@@ -163,6 +163,19 @@ def test_who_does_not_read_gets_no_more_than_so_much() -> None:
         quiet.close()
 
 
+STRATEGIES = ["round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_strategy_of_a_group(strategy: str) -> None:
+    """Also before its first message, and of a group with a strategy of its own."""
+    with mosq.Broker(shared_strategy=[strategy, "sticky own"]) as broker, broker.subscribe("$share/g/a/#", "$share/own/a/#"):
+        for _ in range(2):
+            [found] = broker.explain("a/b")["filters"]
+            assert {g["name"]: g["strategy"] for g in found["groups"]} == {"g": strategy, "own": "sticky"}
+            broker.publish("a/b", qos=1)
+
+
 def awaits(wire: Wire, seen: dict[str, str], want: dict[str, str], also: Callable[[dict[str, str]], bool] = bool) -> None:
     """Takes gauges into `seen`, where only what changes is published, until they are as wanted."""
     deadline = time.monotonic() + TIMEOUT_S
