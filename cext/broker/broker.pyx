@@ -12,7 +12,7 @@ from libc.stdlib cimport free, malloc
 from cext.base.hash cimport hash_key_init
 from cext.base.cells cimport cells_fini
 from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
-from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_timeout_ms
+from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.acl cimport acl_free
 from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
@@ -246,6 +246,7 @@ cdef void sessions_clear(Broker* b) noexcept nogil:
             replay_end(b, j)
             job_free(b, j)
         session_clear(b, s, -1)
+        wheel_remove(&b.wheel, &s.timer)            # its neighbours there outlive it
         if s.will != NULL:
             message_unref(&b.messages, &b.reactor.buffers, s.will)
         while index_remove_some(b.index, &s.owner, 1000):

@@ -24,7 +24,7 @@ from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_en
 from cext.broker.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_unpin, match_total
+from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_total
 
 cdef enum:
     GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
@@ -134,7 +134,16 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_DELIVERS:
         j.position = merge_deliver(b, &p, &j.merge, j.lists, j.position, limit)
     publication_fini(b, &p)
-    return j.list == j.n_lists and (j.merging != MERGE_DELIVERS or j.position == j.merge.n)
+    return j.list == j.n_lists and (j.merging != MERGE_DELIVERS or j.position == j.merge.n) and gaps_closed(b, j)
+
+
+cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
+    """Of who left a list while it was pinned here: in slices, too."""
+    cdef uint32_t i
+    for i in range(j.n_lists):
+        if list_tidy(b.index, j.lists[i]):
+            return 0
+    return 1
 
 
 cdef void walk(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:

@@ -213,8 +213,10 @@ cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noe
     cache_fill(&ix.cache, e, topic, n, hash)
     e.n_lists = <uint8_t>m.n_lists
     e.n_groups = <uint8_t>m.n_groups
-    memcpy(e.found, m.lists, m.n_lists * sizeof(void*))
-    memcpy(e.found + m.n_lists, m.groups, m.n_groups * sizeof(void*))
+    for i in range(m.n_lists):
+        e.found[i] = m.lists[i]
+    for i in range(m.n_groups):
+        e.found[m.n_lists + i] = m.groups[i]
     return 0
 
 
