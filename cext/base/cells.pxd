@@ -10,8 +10,10 @@ cdef struct CellChunk
 cdef struct CellPage
 
 ctypedef struct Cells:
-    CellPage* open[CELL_CLASSES]    # pages of each class that have a free cell
+    CellPage* open[CELL_CLASSES]    # pages of each class that have a used and a free cell
+    CellPage* spare[CELL_CLASSES]   # one without a used cell: what comes and goes at the edge of a page costs no system call
     CellChunk* chunks               # with a free page
+    CellChunk* empty                # one of them without a used page: likewise
     uint64_t used_bytes             # of cells and of larger objects, as rounded
     uint64_t mapped_bytes           # of chunks
 

@@ -4,9 +4,9 @@
 #
 # The head of a cell's page, and the chunk's in its first page, are found by masking the cell's address: objects carry no
 # header. malloc takes 8 bytes more per object, and keeps what is freed in the middle of its heap.
-# Invariants: a page has cells of one class and is in `open` of it exactly while it has a free one; a page without cells in use goes
-# back to its chunk, and its memory to the system, unless it is its class's only open one in the only chunk; a chunk without pages
-# in use goes back to the system.
+# Invariants: a page has cells of one class and is in `open` of it exactly while it has used and free ones. A page without used cells
+# is its class's spare one, or it goes back to its chunk and its memory to the system; of a huge page that happens once half of it is
+# free, for it breaks it up. A chunk without used pages is the one that is kept, or goes back. A chunk's first page stays with it.
 # Cost: O(1) for take and give; at most one partly used page per class while things only come. From HUGE_FROM_BYTES on chunks
 # are huge pages: a walk through a large tree else misses the TLB at every node.
 # Under the address sanitizer every object is malloc's, so that it sees each of them.
@@ -37,6 +37,7 @@ cdef extern from *:
     int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_DONTNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE
     void* MAP_FAILED
     int __builtin_ctzll(unsigned long long x) nogil
+    int __builtin_popcountll(unsigned long long x) nogil
 
 cdef enum:
     CHUNK_BYTES = 1 << 21       # a huge page
@@ -134,8 +135,9 @@ cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
         munmap(p, start - p)
     munmap(start + CHUNK_BYTES, p + CHUNK_BYTES - start)
     chunk = <CellChunk*>start
+    # before it is touched, or it has small pages already
+    madvise(chunk, CHUNK_BYTES, MADV_HUGEPAGE if c.mapped_bytes >= HUGE_FROM_BYTES else MADV_NOHUGEPAGE)
     chunk.huge = c.mapped_bytes >= HUGE_FROM_BYTES
-    madvise(chunk, CHUNK_BYTES, MADV_HUGEPAGE if chunk.huge else MADV_NOHUGEPAGE)
     chunk.idle = ~<uint64_t>0
     c.mapped_bytes += CHUNK_BYTES
     chunk_link(c, chunk)
@@ -143,12 +145,34 @@ cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
 
 
 cdef void chunk_empty(Cells* c, CellChunk* chunk) noexcept nogil:
+    # No page of it is in use.
+    if c.empty == NULL:
+        c.empty = chunk
+        return
     chunk_unlink(c, chunk)
     munmap(chunk, CHUNK_BYTES)
     c.mapped_bytes -= CHUNK_BYTES
 
 
+cdef void chunk_release(CellChunk* chunk, uint64_t pages) noexcept nogil:
+    # The memory of these free pages; that of the first one has the chunk's head.
+    cdef uint32_t i
+    pages &= ~<uint64_t>1
+    while pages:
+        i = __builtin_ctzll(pages)
+        pages &= pages - 1
+        madvise(<uint8_t*>chunk + <size_t>i * PAGE_BYTES, PAGE_BYTES, MADV_DONTNEED)
+
+
 # ---- pages ----
+
+cdef void page_open(Cells* c, CellPage* page) noexcept nogil:
+    page.prev = NULL
+    page.next = c.open[page.klass]
+    if page.next != NULL:
+        page.next.prev = page
+    c.open[page.klass] = page
+
 
 cdef CellPage* page_new(Cells* c, uint32_t klass) noexcept nogil:
     cdef CellChunk* chunk = c.chunks if c.chunks != NULL else chunk_new(c)
@@ -158,15 +182,15 @@ cdef CellPage* page_new(Cells* c, uint32_t klass) noexcept nogil:
         return NULL
     i = __builtin_ctzll(chunk.idle)
     chunk.idle &= chunk.idle - 1
+    if chunk == c.empty:
+        c.empty = NULL
     if chunk.idle == 0:
         chunk_unlink(c, chunk)
     page = <CellPage*>page_start(chunk, i)
-    page.prev = page.next = NULL
     page.free = NULL
     page.used = page.fresh = 0
     page.klass = <uint16_t>klass
     page.cells = <uint16_t>((PAGE_BYTES - (2 if i == 0 else 1) * HEAD_BYTES) // ((klass + 1) * CELL_STEP))
-    c.open[klass] = page
     return page
 
 
@@ -180,16 +204,20 @@ cdef void page_close(Cells* c, CellPage* page) noexcept nogil:
         page.next.prev = page.prev
 
 
-cdef void page_empty(Cells* c, CellPage* page) noexcept nogil:
+cdef void page_return(Cells* c, CellPage* page) noexcept nogil:
+    # It is in no list any more.
     cdef CellChunk* chunk = chunk_of(page)
-    page_close(c, page)
+    cdef uint64_t bit = <uint64_t>1 << page_number(page)
     if chunk.idle == 0:
         chunk_link(c, chunk)
-    chunk.idle |= <uint64_t>1 << page_number(page)
+    chunk.idle |= bit
+    if not chunk.huge:
+        chunk_release(chunk, bit)
+    elif __builtin_popcountll(chunk.idle) >= PAGES // 2:
+        chunk.huge = 0
+        chunk_release(chunk, chunk.idle)
     if chunk.idle == ~<uint64_t>0:
         chunk_empty(c, chunk)
-    elif not chunk.huge and page_number(page) != 0:     # the first page has the chunk's head
-        madvise(page, PAGE_BYTES, MADV_DONTNEED)
 
 
 # ---- cells ----
@@ -231,9 +259,13 @@ cdef void* cells_take(Cells* c, size_t n) noexcept nogil:
     klass = class_of(n)
     page = c.open[klass]
     if page == NULL:
-        page = page_new(c, klass)
+        page = c.spare[klass]
+        c.spare[klass] = NULL
         if page == NULL:
-            return NULL
+            page = page_new(c, klass)
+            if page == NULL:
+                return NULL
+        page_open(c, page)
     if page.free != NULL:
         p = page.free
         page.free = page.free.next
@@ -249,7 +281,6 @@ cdef void* cells_take(Cells* c, size_t n) noexcept nogil:
 
 cdef void cells_give(Cells* c, void* p, size_t n) noexcept nogil:
     cdef CellPage* page
-    cdef CellPage* first
     if n > CELL_MAX or PLAIN:
         large_give(c, p, n)
         return
@@ -258,33 +289,21 @@ cdef void cells_give(Cells* c, void* p, size_t n) noexcept nogil:
     (<FreeCell*>p).next = page.free
     page.free = <FreeCell*>p
     if page.used == page.cells:
-        first = c.open[page.klass]
-        page.prev = NULL
-        page.next = first
-        if first != NULL:
-            first.prev = page
-        c.open[page.klass] = page
+        page_open(c, page)
     page.used -= 1
-    if page.used == 0 and (c.mapped_bytes > CHUNK_BYTES or page.next != NULL or page.prev != NULL):
-        page_empty(c, page)
+    if page.used == 0:
+        page_close(c, page)
+        if c.spare[page.klass] != NULL:     # the later one stays, so that what drains drains
+            page_return(c, c.spare[page.klass])
+        c.spare[page.klass] = page
 
 
 cdef void cells_fini(Cells* c) noexcept nogil:
-    # Of the last chunk pages without cells are still open. With a cell in use a chunk stays: a leak rather than a danger.
-    cdef CellPage* page
-    cdef CellPage* following
-    cdef CellChunk* chunk
+    # With a cell in use a chunk stays: a leak rather than a danger.
     cdef int klass
     for klass in range(CELL_CLASSES):
-        page = c.open[klass]
-        while page != NULL:
-            following = page.next
-            if page.used == 0:
-                chunk = chunk_of(page)
-                if chunk.idle == 0:
-                    chunk_link(c, chunk)
-                chunk.idle |= <uint64_t>1 << page_number(page)
-                if chunk.idle == ~<uint64_t>0:
-                    chunk_empty(c, chunk)
-            page = following
+        if c.spare[klass] != NULL:
+            page_return(c, c.spare[klass])
+    if c.empty != NULL:
+        munmap(c.empty, CHUNK_BYTES)
     memset(c, 0, sizeof(Cells))

@@ -20,8 +20,9 @@ ctypedef struct Slab:
     uint32_t vacant             # the first place without a block, + 1; 0: none
     uint32_t used
     uint32_t idle
-    SlabBlock* open_first       # blocks with an idle object: those in use first, empty ones last
+    SlabBlock* open_first       # blocks with an idle object: those in use first, empty ones without their pages last
     SlabBlock* open_last
+    SlabBlock* warm             # an empty block, in no list; NULL: none
 
 # block_items 1 and idle_max 0: no pool, every object is malloc's.
 cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max) noexcept nogil

@@ -4,13 +4,12 @@
 #   blocks[1] -> vacant (its block was returned)
 #
 # Blocks with an idle item are in one list, those in use before the empty ones, and items are taken from the first: so that what is
-# in use gathers in few blocks, and the others drain. A block that has become empty is kept while the idle items are at most
-# idle_max, else it goes back to the system at once. Of those that are kept one stays warm; the others give their pages back and
-# keep their addresses.
+# in use gathers in few blocks, and the others drain. One block that has become empty is kept as it is, so that who comes and goes at a
+# block's edge costs nothing; a further one is kept while the idle items are at most idle_max, without its pages, else it goes back.
 # Invariants: used + idle is the number of items in all blocks; an index of a returned block, or of an item that was given back, is
 # never taken for another's: generations only rise, also over the return of a block (Slab.generations).
-# Cost: take and give O(1), whatever comes and goes; a block's memory is touched as far as its items were used.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+# Cost: take and give O(1), whatever comes and goes; a block's memory is touched as far as its items were used, POPULATE_BYTES ahead.
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
@@ -18,12 +17,13 @@ cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* at, size_t n, int protection, int flags, int fd, long offset)
     int munmap(void* at, size_t n)
     int madvise(void* at, size_t n, int advice)
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MAP_POPULATE, MADV_DONTNEED
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_DONTNEED
     void* MAP_FAILED
 
 cdef enum:
     MAP_FROM_BYTES = 1 << 17    # a block of this size is mapped: malloc would keep it, or parts of it, when it is freed
     SYSTEM_PAGE_BYTES = 4096
+    POPULATE_BYTES = 1 << 16
     MADV_POPULATE_WRITE = 23    # Linux 5.14; older ones refuse it, and no harm is done
     HEAD_BYTES = 48             # a SlabBlock, rounded up so that items are aligned
 
@@ -35,7 +35,7 @@ cdef struct SlabBlock:
     uint32_t used
     uint32_t fresh              # items from here on were never used
     uint32_t generations        # the highest of its items
-    uint32_t cold               # its pages are the system's
+    uint32_t populated          # bytes from the block's start whose pages are there
 
 
 cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max) noexcept nogil:
@@ -64,8 +64,7 @@ cdef SlabBlock* block_alloc(Slab* s) noexcept nogil:
     cdef void* p
     if block_bytes(s) < MAP_FROM_BYTES:
         return <SlabBlock*>calloc(1, block_bytes(s))
-    # A first block is used as far as there are clients; from the second on, one call for all pages is cheaper than a fault for each.
-    p = mmap(NULL, block_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (MAP_POPULATE if s.used else 0), -1, 0)
+    p = mmap(NULL, block_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     return <SlabBlock*>p if p != MAP_FAILED else NULL
 
 
@@ -133,15 +132,20 @@ cdef SlabBlock* block_new(Slab* s) noexcept nogil:
         s.n_blocks += 1
     s.blocks[block.number] = block
     block.generations = s.generations
+    block.populated = SYSTEM_PAGE_BYTES
     s.idle += s.block_items
     open_link(s, block, True)
     return block
 
 
-cdef void block_return(Slab* s, SlabBlock* block) noexcept nogil:
-    if block.generations > s.generations:
+cdef inline void raise_generations(Slab* s, SlabBlock* block) noexcept nogil:
+    # They wrap: what counts is the distance.
+    if <int32_t>(block.generations - s.generations) > 0:
         s.generations = block.generations
-    open_unlink(s, block)
+
+
+cdef void block_return(Slab* s, SlabBlock* block) noexcept nogil:
+    raise_generations(s, block)
     s.idle -= s.block_items
     s.blocks[block.number] = <SlabBlock*>((<uintptr_t>s.vacant << 1) | 1)
     s.vacant = block.number + 1
@@ -150,25 +154,43 @@ cdef void block_return(Slab* s, SlabBlock* block) noexcept nogil:
 
 cdef void block_chill(Slab* s, SlabBlock* block) noexcept nogil:
     # Its items are as if never used; the pages after the first are the system's until then.
-    if block.generations > s.generations:
-        s.generations = block.generations
+    raise_generations(s, block)
     block.free = NULL
     block.fresh = 0
-    block.cold = 1
+    block.populated = SYSTEM_PAGE_BYTES
     memset(<uint8_t*>block + HEAD_BYTES, 0, SYSTEM_PAGE_BYTES - HEAD_BYTES)
     madvise(<uint8_t*>block + SYSTEM_PAGE_BYTES, block_bytes(s) - SYSTEM_PAGE_BYTES, MADV_DONTNEED)
 
 
 cdef void block_empty(Slab* s, SlabBlock* block) noexcept nogil:
-    cdef bint others = s.open_last != block and s.open_last.used == 0
-    if s.idle > s.idle_max:
+    open_unlink(s, block)
+    if s.warm == NULL and s.block_items > 1:
+        s.warm = block
+    elif s.idle > s.idle_max:
         block_return(s, block)
-        return
-    if others and block_bytes(s) >= MAP_FROM_BYTES:
-        block_chill(s, block)
-    if block != s.open_last:
-        open_unlink(s, block)
+    else:
+        if block_bytes(s) >= MAP_FROM_BYTES:
+            block_chill(s, block)
         open_link(s, block, False)
+
+
+cdef SlabBlock* block_for_one(Slab* s) noexcept nogil:
+    # The first in use with an idle item, else the warm one, else one without its pages, else a new one.
+    cdef SlabBlock* block = s.open_first
+    if block != NULL and block.used:
+        return block
+    if s.warm != NULL:
+        block = s.warm
+        s.warm = NULL
+        open_link(s, block, True)
+    return block if block != NULL else block_new(s)
+
+
+cdef inline void populate(Slab* s, SlabBlock* block, uint8_t* end) noexcept nogil:
+    # One call for some pages is cheaper than a fault for each.
+    if block_bytes(s) >= MAP_FROM_BYTES and end > <uint8_t*>block + block.populated:
+        madvise(<uint8_t*>block + block.populated, POPULATE_BYTES, MADV_POPULATE_WRITE)    # beyond the block: refused, no harm
+        block.populated += POPULATE_BYTES
 
 
 # ---- items ----
@@ -178,15 +200,10 @@ cdef inline SlabItem* item_at(const Slab* s, SlabBlock* block, uint32_t i) noexc
 
 
 cdef void* slab_take(Slab* s) noexcept nogil:
-    cdef SlabBlock* block = s.open_first
+    cdef SlabBlock* block = block_for_one(s)
     cdef SlabItem* item
     if block == NULL:
-        block = block_new(s)
-        if block == NULL:
-            return NULL
-    if block.cold:
-        block.cold = 0
-        madvise(<uint8_t*>block + SYSTEM_PAGE_BYTES, block_bytes(s) - SYSTEM_PAGE_BYTES, MADV_POPULATE_WRITE)    # or page by page
+        return NULL
     item = block.free
     if item != NULL:
         block.free = item.next_free
@@ -194,6 +211,7 @@ cdef void* slab_take(Slab* s) noexcept nogil:
         memset(item + 1, 0, s.item_bytes - sizeof(SlabItem))
     else:
         item = item_at(s, block, block.fresh)
+        populate(s, block, <uint8_t*>item + s.item_bytes)
         item.index = block.number * s.block_items + block.fresh
         item.generation = s.generations
         block.fresh += 1
@@ -210,7 +228,7 @@ cdef void slab_give(Slab* s, void* p) noexcept nogil:
     cdef SlabItem* item = <SlabItem*>p
     cdef SlabBlock* block = s.blocks[item.index // s.block_items]
     item.generation += 1
-    if item.generation > block.generations:
+    if <int32_t>(item.generation - block.generations) > 0:
         block.generations = item.generation
     item.next_free = block.free
     block.free = item

@@ -80,6 +80,9 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     item.expires_ms = p.expires_ms
     if keep_source:
         item.source = source_names(p.source)
+        if item.source == NULL:         # nobody could tell whether it may still be sent
+            value_free(b, <void*>(<size_t>item | 1))
+            return NULL
     return <void*>(<size_t>item | 1)
 
 

@@ -24,7 +24,7 @@ from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_en
 from cext.broker.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
-from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_total
+from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_places, match_total
 
 cdef enum:
     GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
@@ -48,7 +48,7 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
         share_deliver(b, p, m.groups[i])
     if m.n_lists == 0:
         return matched
-    if total * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, total, owner):
+    if match_places(m) * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, total, owner):
         return matched
     if is_merged(b, m, total) and deliver_merged(b, p, m, total):
         return matched
@@ -141,7 +141,9 @@ cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
     """Of who left a list while it was pinned here: in slices, too."""
     cdef uint32_t i
     for i in range(j.n_lists):
+        b.work += 1
         if list_tidy(b.index, j.lists[i]):
+            b.work += 32
             return 0
     return 1
 

@@ -6,7 +6,7 @@ cdef enum:
     CACHED_TOPIC_MAX = 120      # bytes; longer topics are not remembered
     CACHED_LISTS_MAX = 6        # lists and groups together
 
-cdef struct CacheEntry:         # 192 bytes: three cache lines, of which a hit on a usual topic reads two
+cdef struct CacheEntry:         # 192 bytes; a hit on a usual topic reads two or three cache lines
     uint64_t hash               # of the topic
     uint64_t version            # of what may match it, then
     uint16_t n                  # bytes of the topic; 0: nothing is here

@@ -3,7 +3,7 @@
 # It does not know filters or lists: what was found is kept as pointers, and the index says when they may have changed.
 # Invariant: an entry is used only while no filter that could match its topic has come, gone, or got its first or lost its last
 # subscriber since it was filled: exact filters put out their own topic's entry, others count up the changes of their first letter.
-# Cost: a keyed hash of the topic and two cache lines; where fewer than one in eight look-ups of a window hit, it rests.
+# Cost: a keyed hash of the topic and two or three cache lines; where fewer than one in eight look-ups of a window hit, it rests.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset

@@ -72,6 +72,15 @@ ctypedef struct Match:          # reused for every match: arrays grow to the hig
     uint32_t cap_groups
 
 
+# Places in the lists, gaps included: what a walk over them takes.
+cdef inline uint64_t match_places(const Match* m) noexcept nogil:
+    cdef uint64_t places = 0
+    cdef uint32_t i
+    for i in range(m.n_lists):
+        places += m.lists[i].n
+    return places
+
+
 # Subscribers in the lists. Not part of the match: it looks at each list, which whoever delivers does anyway.
 cdef inline uint64_t match_total(const Match* m) noexcept nogil:
     cdef uint64_t total = 0

@@ -207,7 +207,6 @@ cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noe
             return -1
     if match_tree(root, topic, n, m) != 0:
         return -1
-    e.n = 0
     if m.n_lists + m.n_groups > CACHED_LISTS_MAX:
         return 0
     cache_fill(&ix.cache, e, topic, n, hash)
@@ -345,7 +344,7 @@ cdef void list_unpin(Index* ix, List* l) noexcept nogil:
 
 
 cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
-    if l.pins != 1 or l.live == 0:
+    if l.pins != 1:
         return False
     l.pins = 0                  # nobody else looks at positions now
     tidy(ix, l, l.low, TIDY_STEPS)

@@ -27,22 +27,22 @@ def test_any_order(seed: int) -> None:
     for number in here:
         cells.give(number)
     assert cells.used_bytes() == 0
-    assert cells.mapped_bytes() <= CHUNK
+    assert cells.mapped_bytes() <= 2 * CHUNK            # spare pages, and an empty chunk
 
 
 def test_chunks_come_and_go() -> None:
     cells = CellsFace()
-    numbers = [cells.take(64) for _ in range(3 * CHUNK // 64)]
+    numbers = [cells.take(64) for _ in range(8 * CHUNK // 64)]
     if PLAIN:
         assert cells.mapped_bytes() == 0
         return
-    assert 3 * CHUNK < cells.mapped_bytes() <= 4 * CHUNK
-    for number in numbers[: len(numbers) // 2]:
+    assert 8 * CHUNK < cells.mapped_bytes() <= 9 * CHUNK
+    for number in numbers[: len(numbers) * 3 // 4]:
         cells.give(number)
-    assert cells.mapped_bytes() <= 3 * CHUNK
+    assert cells.mapped_bytes() <= 5 * CHUNK            # two and a piece in use, one with the spare page, one empty
     for _ in numbers[: len(numbers) // 4]:
         cells.take(64)                                  # what became free is used first
-    assert cells.mapped_bytes() <= 3 * CHUNK
+    assert cells.mapped_bytes() <= 5 * CHUNK
 
 
 def test_large_objects() -> None:

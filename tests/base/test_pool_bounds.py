@@ -1,0 +1,97 @@
+"""What a client can make happen again and again at an edge of the pools, and what counts up for ever. See the review of issue 3."""
+
+import ctypes
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+from cext.base.face import CellsFace, SlabFace
+
+CHUNK = 1 << 21
+CELL = 512
+
+
+def seconds(turn: Callable[[], None], turns: int = 500) -> float:
+    """Of one turn, in the best of some rounds."""
+    def once() -> float:
+        start = time.perf_counter()
+        for _ in range(turns):
+            turn()
+        return (time.perf_counter() - start) / turns
+    return min(once() for _ in range(7))
+
+
+def faults(turn: Callable[[], None], turns: int = 500) -> float:
+    """Pages that the system had to give, for one turn."""
+    def minor() -> int:
+        with open("/proc/self/stat") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[7])
+    turn()
+    before = minor()
+    for _ in range(turns):
+        turn()
+    return (minor() - before) / turns
+
+
+def full_chunks(cells: CellsFace, chunks: int) -> list[int]:
+    """Takes cells until exactly so many chunks are full: the next page needs another."""
+    taken: list[int] = []
+    while True:
+        mapped = cells.mapped_bytes()
+        taken.append(cells.take(CELL))
+        if cells.mapped_bytes() > max(mapped, chunks * CHUNK):
+            cells.give(taken.pop())
+            return taken
+
+
+def huge_kib() -> int:
+    with open("/proc/self/smaps") as maps:
+        return sum(map(int, re.findall(r"AnonHugePages:\s+(\d+)", maps.read())))
+
+
+@pytest.mark.timing
+def test_one_cell_of_a_class_comes_and_goes_in_a_large_store() -> None:
+    cells = CellsFace()
+    for _ in range(40_000):
+        cells.take(64)
+    assert faults(lambda: cells.give(cells.take(128))) < 0.1
+
+
+@pytest.mark.timing
+def test_one_cell_comes_and_goes_where_a_chunk_begins() -> None:
+    cells = CellsFace()
+    full_chunks(cells, 2)
+    assert faults(lambda: cells.give(cells.take(CELL))) < 0.1
+
+
+@pytest.mark.timing
+def test_large_stores_are_in_huge_pages() -> None:
+    with open("/sys/kernel/mm/transparent_hugepage/enabled") as switch:
+        if "[never]" in switch.read():
+            return                              # nothing to be seen on this system
+    cells = CellsFace()
+    before = huge_kib()
+    full_chunks(cells, 44)                      # the last twelve are beyond HUGE_FROM_BYTES
+    assert huge_kib() - before >= 8 * CHUNK // 1024
+
+
+@pytest.mark.timing
+def test_an_idle_pool_stays_warm() -> None:
+    # "no operation of the pool slower than with the pool off"
+    slab, no_pool = SlabFace(64, 4096, 100_000), SlabFace(64, 1, 0)
+    for index in [slab.take()[0] for _ in range(3 * 4096)]:
+        slab.give(index)
+    assert seconds(lambda: slab.give(slab.take()[0])) < 1.5 * seconds(lambda: no_pool.give(no_pool.take()[0]))
+
+
+def test_handles_stay_apart_when_generations_wrap() -> None:
+    slab = SlabFace(64, 1, 0)
+    words = (ctypes.c_uint32 * 64).from_address(id(slab))
+    at = next(i for i in range(2, 60) if tuple(words[i:i + 3]) == (64, 1, 0))     # of the Slab in its face
+    words[at + 3] = 0xFFFF_FFF0                 # Slab.generations, as after 2**31 clients without a pool
+    handles = []
+    for _ in range(64):
+        handles.append(slab.take())
+        slab.give(handles[-1][0])
+    assert len(set(handles)) == len(handles)
