@@ -140,8 +140,8 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
 cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
     """Of who left a list while it was pinned here: in slices, too."""
     cdef uint32_t i
+    b.work += 1 + j.n_lists // 8
     for i in range(j.n_lists):
-        b.work += 1
         if list_tidy(b.index, j.lists[i]):
             b.work += 32
             return 0
