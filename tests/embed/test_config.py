@@ -79,12 +79,10 @@ def test_several_free_ports_and_a_unix_socket(tmp_path):
     (None, {"log_type": ["error", "loud"]}, "loud"),
     (None, {"port": 70000}, "port"),
     (None, {"port": "x"}, "port"),
-    (None, {"password_file": "x"}, "not in this version"),
     (None, {"mount_point": "a\nb"}, "line break"),
     (None, {"listener": []}, "listener"),
     ("listener 1\nlistener 2\n", {"port": 3}, "one TCP listener"),
     ("\nmax_qos 3\n", {}, "<config>:2"),
-    ("listener 1883\nlistener 1883\n", {}, "twice"),
     ("/no/such/file", {}, "/no/such/file"),
 ])
 def test_errors(config, options, text):
