@@ -6,6 +6,8 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+from mosq.commands_config import config
+from mosq.commands_doctor import doctor
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 
 TYPE_CHECKING = False
@@ -28,6 +30,8 @@ Examples:
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
   mosq index explain site/7/temp                  which filters does a topic match, and how?
+  mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
+  mosq config diff old.conf new.conf              what would a reload change?
 
 \b
 Exit status:
@@ -97,23 +101,30 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
-    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere."""
+    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
+    does not look at, such as certificates, it warns of and takes."""
     from mosq.config.errors import ConfigError
+    from mosq.config.files import file_problems, readable_acls
     from mosq.config.parser import load_config
-    from mosq.settings import engine_securities
+    from mosq.config.plugin import all_plugins, refusal
 
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
         config = load_config(config_file, overrides=overrides)
-        engine_securities(config)
+        readable_acls(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG
-    for warning in config.warnings:
+    native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
+    for warning in (*config.warnings, *native, *file_problems(config)):
         click.echo(f"Warning: {warning}", err=True)
     click.echo("Configuration file is OK.")
     return EXIT_OK
+
+
+mosq.add_command(config)
+mosq.add_command(doctor)
 
 
 @mosq.group(no_args_is_help=False)

@@ -2,6 +2,10 @@
 
 from mosq.config.errors import ConfigError, Origin
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config
+
 ACL_FILE, PASSWORD_FILE, SPARKPLUG_AWARE = "acl-file", "password-file", "sparkplug-aware"
 PERSIST_SQLITE, DYNAMIC_SECURITY = "persist-sqlite", "dynamic-security"
 PYTHON, NATIVE = "python", "native"
@@ -43,6 +47,13 @@ class Plugin:
     def key(self) -> tuple[object, ...]:
         """What tells it from another, for a reload."""
         return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
+
+
+def all_plugins(config: "Config") -> list[Plugin]:
+    """Each once."""
+    plugins = [*config.plugins, *config.named_plugins.values()]
+    plugins += [plugin for listener in config.listeners for plugin in listener.plugins]
+    return list({id(plugin): plugin for plugin in plugins}.values())
 
 
 def refusal(plugin: Plugin) -> str | None:
