@@ -44,8 +44,8 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
 # ---- what stays
 
 def _same(config: Config) -> list[Finding]:
-    owners = (config, *config.listeners)
-    n = sum(not BY_KEYWORD[name].ignored for owner in owners for name in owner.origins)
+    spots = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
+    n = sum(not BY_KEYWORD[name].ignored for name in spots)
     found = [Finding(SAME, f"{n} options mean what they mean to Mosquitto")] if n else []
     for listener in config.listeners:
         who = "everybody" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \

@@ -35,6 +35,8 @@ class Change:
         self.option, self.scope, self.old, self.new, self.reload = option, scope, old, new, reload
 
     def __str__(self) -> str:
+        if self.option in ("listener", "connection"):
+            return f"{self.scope} is {'new' if self.old is None else 'gone'}"
         where = "" if self.scope == WHOLE else f" of the {self.scope}"
         if self.old is None:
             return f"{self.option}{where} is new: {self.new}"

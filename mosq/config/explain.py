@@ -4,7 +4,7 @@ from mosq.config.bridge import Bridge
 from mosq.config.change import NO_ATTRIBUTE, SECRET, bridge_lines, written
 from mosq.config.errors import Origin
 from mosq.config.model import Config, Listener
-from mosq.config.options import BRIDGE, BY_KEYWORD, GLOBAL, OF_LISTENERS, OPTIONS, SECURITY, Option
+from mosq.config.options import BRIDGE, GLOBAL, OF_LISTENERS, OPTIONS, SECURITY, Option, find_option
 
 WHOLE = "the broker"
 DEFAULT = "default"
@@ -21,13 +21,13 @@ class Explanation:
 
 def explain(config: Config, keyword: str | None = None) -> list[Explanation]:
     """All options, or one; in the order of the table, then listener by listener, then bridge by bridge."""
-    name = None if keyword is None else BY_KEYWORD[keyword].name
+    option = None if keyword is None else find_option(keyword)
     found = _of_broker(config)
     for listener in config.listeners:
         found += _of_listener(config, listener)
     for bridge in config.bridges:
         found += _of_bridge(bridge)
-    return [one for one in found if name is None or one.option == name]
+    return [one for one in found if option is None or one.option == option.name]
 
 
 def _of_broker(config: Config) -> list[Explanation]:

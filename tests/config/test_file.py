@@ -97,7 +97,8 @@ def test_what_stands_behind_a_value_is_ignored_aloud(read):
     assert [f":{n})" in config.warnings[n - 1] for n in (1, 2, 3)] == [True] * 3
 
 
-def test_port_zero_needs_a_path(refuse):
+def test_port_zero_needs_a_path(read, refuse):
+    assert read("listener 0 /tmp/a b\t# why").listeners[0].path == "/tmp/a b"
     for line in ("listener 0", "listener 0   # /tmp/x"):
         assert "A listener with port 0 must provide a Unix socket path" in refuse(line)
 
@@ -210,3 +211,7 @@ def test_persistence_starts_with_a_loud_warning(read):
     for keyword in ("persistence", "retained_persistence"):
         assert "LIVE IN MEMORY ONLY" in read(f"{keyword} true").warnings[0]
     assert read("persistence false").warnings == []
+
+
+def test_an_http_dir_must_be_there(refuse, tmp_path):
+    assert refuse("listener 1883", f"http_dir {tmp_path}/none").startswith("Unable to open http_dir")
