@@ -22,7 +22,7 @@ def test_what_cannot_be_loaded_is_refused_at_start_and_not_by_the_reader(read, t
         config = read("listener 1883", f"plugin {path}", "plugin_opt_key secret")
         with pytest.raises(ConfigError, match=r"Expected .+python|Expected a password_file") as caught:
             engine_securities(config)
-        assert str(caught.value).endswith(f"mosq.conf:2.")
+        assert str(caught.value).endswith("mosq.conf:2.")
         assert path in str(caught.value) and "secret" not in str(caught.value)
     assert refusal(read("plugin python:a.b:C").plugins[0]) is None
 
