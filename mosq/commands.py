@@ -100,13 +100,13 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
-    from mosq.settings import engine_acl
+    from mosq.settings import engine_securities
 
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
         config = load_config(config_file, overrides=overrides)
-        engine_acl(config)
+        engine_securities(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG

@@ -16,14 +16,13 @@ from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
 from mosq.engine import new_engine
 from mosq.log import Log
-from mosq.settings import engine_acl, engine_listeners, engine_settings, log_mask
+from mosq.settings import engine_listeners, engine_securities, engine_settings, log_mask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mosq.config.acl import AclRule
-    from mosq.engine import Engine, SettingValue
+    from mosq.engine import Engine, Security, SettingValue
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -49,7 +48,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
     mask = log_mask(config, quiet, verbose)
     log = Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format)
     try:
-        acl = engine_acl(config)
+        securities = engine_securities(config)
     except ConfigError as error:
         return _fail(str(error), EXIT_CONFIG)
     in_background = process.Background() if background else None
@@ -57,7 +56,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
     with _Signals() as signals:
         _say_start(log, config)
         try:
-            engine = _open(config, mask, acl, log, make_engine)
+            engine = _open(config, mask, securities, log, make_engine)
         except ValueError as error:
             return _fail(f"Error: {error}", EXIT_CONFIG)
         except ImportError as error:
@@ -93,12 +92,12 @@ def _say_start(log: Log, config: Config) -> None:
         log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
 
 
-def _open(config: Config, mask: int, acl: "list[AclRule] | None", log: Log,
+def _open(config: Config, mask: int, securities: "list[Security]", log: Log,
           make_engine: "Callable[..., Engine]") -> "Engine":
     if config.local_only and not _has_ipv6_loopback():
         config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
     listeners: list[dict[str, SettingValue]] = engine_listeners(config)
-    engine = make_engine(engine_settings(config, mask), listeners, acl)
+    engine = make_engine(engine_settings(config, mask), listeners, securities)
     for listener in config.listeners:
         for line in _opening(listener):
             log.say(INFORMATION, line)

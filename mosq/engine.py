@@ -5,11 +5,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from mosq.config.acl import AclRule
-
     # ('log', wall clock seconds, one bit of mosq.log.TYPES, text)
     Event = tuple[str, int, int, str]
     SettingValue = int | str | bytes | bool
+    Security = dict[str, Any]       # see cext/setup/security.pyx
 
     class Engine(Protocol):
         """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
@@ -24,14 +23,16 @@ if TYPE_CHECKING:
         def stats(self) -> dict[str, int]: ...
         def clients(self) -> "list[dict[str, Any]]": ...
         def kick(self, client_id: str) -> bool: ...
+        def reload(self, settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]",
+                   securities: "list[Security]") -> None: ...
 
 
 def new_engine(
-    settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]", acl: "list[AclRule] | None"
+    settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]", securities: "list[Security]"
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: "Engine" = CompiledEngine(settings, listeners, acl)
+    engine: "Engine" = CompiledEngine(settings, listeners, securities)
     return engine

@@ -10,8 +10,7 @@ from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.config.acl import AclRule
-    from mosq.engine import SettingValue
+    from mosq.engine import Security, SettingValue
 
 MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
@@ -24,7 +23,7 @@ _PLAIN = (
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
-    "allow_zero_length_clientid", *TUNING,
+    *TUNING,
 )
 
 
@@ -56,9 +55,10 @@ def engine_listeners(config: Config) -> "list[dict[str, SettingValue]]":
     return [_listener(config, listener) for listener in config.listeners]
 
 
-def engine_acl(config: Config) -> "list[AclRule] | None":
-    """The rules of the acl_file; None without one: everything is allowed. Raises ConfigError."""
-    return None if config.acl_file is None else load_acl(config.acl_file, config.origins.get("acl_file"))
+def engine_securities(config: Config) -> "list[Security]":
+    """What the listeners' clients may do: one for all. Raises ConfigError."""
+    acl = None if config.acl_file is None else load_acl(config.acl_file, config.origins.get("acl_file"))
+    return [{"acl": acl}]       # None: everything is allowed
 
 
 def _listener(config: Config, listener: Listener) -> "dict[str, SettingValue]":
@@ -73,6 +73,7 @@ def _listener(config: Config, listener: Listener) -> "dict[str, SettingValue]":
         "max_topic_alias": listener.max_topic_alias,
         "max_topic_alias_broker": listener.max_topic_alias_broker,
         "allow_anonymous": int(config.allows_anonymous(listener)),
+        "allow_zero_length_clientid": int(config.allow_zero_length_clientid),
         "versions": listener.versions_mask(),
         "auto_id_prefix": config.auto_id_prefix_of(listener),
         "mount_point": listener.mount_point or "",

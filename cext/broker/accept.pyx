@@ -75,7 +75,7 @@ cdef int client_adopt(Broker* b, int fd) noexcept nogil:
     if err:
         client_give(b, c)
         return err
-    c.door = &b.doors[b.n_doors]         # the last one has no listener
+    c.door = b.adopted
     c.door.n_connections += 1
     c.flags |= CF_TRUSTED
     c.conn.rx_ms = b.reactor.now_ms

@@ -81,7 +81,6 @@ ctypedef struct Settings:
     uint8_t allow_duplicate_messages
     uint8_t check_retain_source
     uint8_t retain_available
-    uint8_t allow_zero_length_clientid
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
     uint8_t receive_maximum_disconnect
@@ -94,10 +93,20 @@ ctypedef struct Settings:
     View clientid_prefixes              # empty: any
     View version                        # "mosq version X"
 
+ctypedef struct Security:
+    # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
+    Acl* acl                            # NULL: everything is allowed
+    uint32_t place                      # in the control plane's list
+    Security* gone_next                 # no listener uses it any more; sessions may
+
 ctypedef struct Door:
-    # a listener with its settings
+    # a listener with its settings. Stays where it is over a reload, which changes what is in it
+    Security* security
+    Door* gone_next                     # its listener was removed; some connections are not freed yet
+    uint8_t is_gone
     uint16_t port                       # 0: unix socket, or none
     uint8_t allow_anonymous
+    uint8_t allow_zero_length_clientid
     uint8_t max_qos
     uint8_t versions                    # bit 1 << level
     uint8_t use_username_as_clientid
@@ -154,12 +163,13 @@ ctypedef struct Client:
     Door* door                          # NULL: adopted
     Timer timer                         # first CONNECT, keepalive, linger
     Will* will
-    AliasIn* aliases_in                 # door.alias_max_in entries, once one was used
+    AliasIn* aliases_in                 # alias_max_in entries, once one was used
     AliasOut* aliases_out
     Client* doomed_next
     uint32_t packet_max                 # what the client takes; 0: any
     uint32_t out_packets                # PUBLISHes written since its output was last empty
     uint16_t keepalive_s
+    uint16_t alias_max_in               # what it was told: a reload does not change it
     uint16_t window                     # deliveries in flight at most
     uint16_t jobs
     uint8_t version
@@ -282,9 +292,13 @@ ctypedef struct Broker:
     Match match
     Stats stats
     Log log
-    Acl* acl                            # NULL: everything is allowed
-    Door* doors
+    Security** securities               # the first is that of adopted connections
+    uint32_t n_securities
+    Door** doors                        # by place in the control plane's list
     uint32_t n_doors
+    Door* adopted                       # of connections without a listener
+    Door* gone                          # whose listeners a reload has removed
+    Security* gone_securities
     Job* jobs
     Job* jobs_tail
     Client* doomed

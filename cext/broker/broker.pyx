@@ -14,7 +14,6 @@ from cext.base.cells cimport cells_fini
 from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.accept cimport client_accept, no_descriptors
-from cext.broker.acl cimport acl_free
 from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
@@ -278,7 +277,6 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     if b.retained != NULL:
         retained_free(b.retained, retained_value_free, b)
     match_fini(&b.match)
-    acl_free(b.acl)
     sys_fini(b)
     mailbox_fini(b)
     log_fini(&b.log)

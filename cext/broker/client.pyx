@@ -64,7 +64,7 @@ cdef void client_doom(Broker* b, Client* c, int reason) noexcept nogil:
 cdef void aliases_free(Client* c) noexcept nogil:
     cdef uint32_t i
     if c.aliases_in != NULL:
-        for i in range(c.door.alias_max_in):
+        for i in range(c.alias_max_in):
             free(c.aliases_in[i].topic)
         free(c.aliases_in)
         c.aliases_in = NULL

@@ -306,7 +306,7 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef Client* c = <Client*>s.client
     cdef int wrote, why
     b.work += 1                  # also for what is dropped
-    if b.acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
+    if b.securities[0].acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
         drop(b, s, DROP_ACL_READ)
         return
     if expired(b, p.expires_ms):
@@ -350,7 +350,7 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
 cdef bint may_read(Broker* b, Session* s, View topic) noexcept nogil:
     cdef View id, user
     session_names(s, &id, &user)
-    return acl_allows(b.acl, user, id, topic, ACL_READ)
+    return acl_allows(b.securities[0].acl, user, id, topic, ACL_READ)
 
 
 cdef void session_names(Session* s, View* id, View* user) noexcept nogil:

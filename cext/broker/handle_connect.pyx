@@ -116,7 +116,7 @@ cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept 
             return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
         p.client_id = p.username
     if p.client_id.n == 0:
-        if p.version == V31 or (p.version == V311 and not p.clean_start) or not b.settings.allow_zero_length_clientid:
+        if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.door.allow_zero_length_clientid:
             log_refusal(b, c, "client identifier not valid")
             return refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto says
         if assign_id(b, c, assigned, &p.client_id) != 0:
@@ -263,6 +263,7 @@ cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
     cdef uint32_t slots = 4
     c.window = <uint16_t>b.settings.max_inflight_messages
     c.packet_max = 0
+    c.alias_max_in = c.door.alias_max_in
     if c.version != V5:
         return
     if props_has(&p.props, P_RECEIVE_MAXIMUM) and p.props.receive_max < c.window:
@@ -398,7 +399,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
 cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned) noexcept nogil:
     if p.version == V31:
         k.session_present = 0    # 3.1 has no such flag
-    k.alias_max = c.door.alias_max_in
+    k.alias_max = c.alias_max_in
     k.packet_max = b.settings.packet_max
     k.receive_max = <uint16_t>b.settings.receive_maximum
     k.retain_unavailable = not b.settings.retain_available

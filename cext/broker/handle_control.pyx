@@ -60,8 +60,8 @@ cdef bint address_local(const Address* a) noexcept nogil:
 cdef bint may_ask(Broker* b, Client* c, View topic) noexcept nogil:
     if c.flags & CF_TRUSTED:
         return True
-    if b.acl != NULL:                    # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
-        return acl_allows(b.acl, username_of(c), client_id_of(c), topic, ACL_WRITE)
+    if b.securities[0].acl != NULL:                    # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
+        return acl_allows(b.securities[0].acl, username_of(c), client_id_of(c), topic, ACL_WRITE)
     return address_local(&c.conn.address)
 
 

@@ -185,10 +185,10 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
     cdef uint8_t* copy
     if not props_has(&p.props, P_TOPIC_ALIAS):
         return RC_PROTOCOL_ERROR if p.topic.n == 0 else 0    # [v5 3.3.2-8]
-    if p.props.alias == 0 or p.props.alias > c.door.alias_max_in:
+    if p.props.alias == 0 or p.props.alias > c.alias_max_in:
         return RC_TOPIC_ALIAS_INVALID    # [v5 3.3.2-9]
     if c.aliases_in == NULL:
-        c.aliases_in = <AliasIn*>calloc(c.door.alias_max_in, sizeof(AliasIn))
+        c.aliases_in = <AliasIn*>calloc(c.alias_max_in, sizeof(AliasIn))
         if c.aliases_in == NULL:
             return RC_QUOTA_EXCEEDED
     a = &c.aliases_in[p.props.alias - 1]
@@ -301,7 +301,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED
-    if b.acl != NULL and not acl_allows(b.acl, username_of(c), client_id_of(c), out.topic, ACL_WRITE):
+    if b.securities[0].acl != NULL and not acl_allows(b.securities[0].acl, username_of(c), client_id_of(c), out.topic, ACL_WRITE):
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED

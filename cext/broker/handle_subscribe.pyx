@@ -78,8 +78,8 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if b.acl != NULL and b.settings.acl_refuse_subscribe and not c.flags & CF_TRUSTED \
-            and not acl_may_subscribe(b.acl, username_of(c), client_id_of(c), f.filter):
+    if b.securities[0].acl != NULL and b.settings.acl_refuse_subscribe and not c.flags & CF_TRUSTED \
+            and not acl_may_subscribe(b.securities[0].acl, username_of(c), client_id_of(c), f.filter):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)

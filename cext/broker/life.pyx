@@ -58,7 +58,7 @@ cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
         while s.username[user.n]:
             user.n += 1
     if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or (
-            b.acl != NULL and not acl_allows(b.acl, user, id, m.topic, ACL_WRITE))):
+            b.securities[0].acl != NULL and not acl_allows(b.securities[0].acl, user, id, m.topic, ACL_WRITE))):
         drop(b, NULL, DROP_ACL_WRITE)
         return
     publication_of(&p, m)

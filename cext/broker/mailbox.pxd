@@ -8,6 +8,7 @@ cdef enum:
     ASK_CLIENTS = 3             # of pool positions [from_index, ...): out gets records, next_index where to go on (0: end)
     ASK_KICK = 4
     ASK_ADOPT = 5
+    ASK_RELOAD = 6
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request
@@ -19,6 +20,7 @@ ctypedef struct Ask:
     int32_t done
     int32_t result              # 0: done; else errno, or 1: not found
     int32_t fd
+    void* reload                # Reload*, of reload.pxd
     uint8_t* text               # kick: client id
     uint32_t text_n
     uint32_t from_index

@@ -12,6 +12,7 @@ from cext.broker.accept cimport client_adopt
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, client_doom, username_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
+from cext.broker.reload cimport Reload, reload_apply
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_wake
 from cext.session.session cimport sessions_find
@@ -131,6 +132,9 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
         answer_kick(b, a)
     elif a.kind == ASK_ADOPT:
         a.result = client_adopt(b, a.fd)
+    elif a.kind == ASK_RELOAD:
+        reload_apply(b, <Reload*>a.reload)
+        a.result = (<Reload*>a.reload).error
     else:
         a.result = EINVAL
 

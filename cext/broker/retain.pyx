@@ -64,7 +64,7 @@ cdef char* source_names(Session* s) noexcept nogil:
 
 cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     """Takes a reference to the message. NULL: no memory."""
-    cdef bint keep_source = b.settings.check_retain_source and b.acl != NULL and p.source != NULL
+    cdef bint keep_source = b.settings.check_retain_source and b.securities[0].acl != NULL and p.source != NULL
     cdef RetainedItem* item
     if publication_store(b, p) == NULL:
         return NULL
@@ -229,7 +229,7 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
 
 cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    if item == NULL or item.source == NULL or b.acl == NULL:
+    if item == NULL or item.source == NULL or b.securities[0].acl == NULL:
         return 1
     id.p = <const uint8_t*>item.source
     id.n = <uint32_t>strlen(item.source)
@@ -237,7 +237,7 @@ cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     user.n = <uint32_t>strlen(<const char*>user.p)
     if user.n == 0:
         user.p = NULL
-    return acl_allows(b.acl, user, id, item.message.topic, ACL_WRITE)
+    return acl_allows(b.securities[0].acl, user, id, item.message.topic, ACL_WRITE)
 
 
 cdef void replay_one(Broker* b, Job* j, void* value) noexcept nogil:

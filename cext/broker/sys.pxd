@@ -5,4 +5,5 @@ from cext.broker.broker cimport Broker
 cdef int sys_init(Broker* b) noexcept nogil                 # -1: no memory
 cdef void sys_fini(Broker* b) noexcept nogil
 cdef void sys_begin(Broker* b) noexcept nogil               # the version, and the timer
+cdef void sys_again(Broker* b) noexcept nogil               # another interval
 cdef void sys_timer_fired(Broker* b, Timer* t) noexcept nogil

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 
 from cext.base.slab cimport slab_at, slab_end
-from cext.base.wheel cimport Timer, wheel_add
+from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
 from cext.broker.deliver cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
@@ -72,6 +72,11 @@ cdef void sys_begin(Broker* b) noexcept nogil:
     y.last_s = <uint64_t>b.reactor.now_s
     publish_all(b, y, 1.0)
     schedule(b)
+
+
+cdef void sys_again(Broker* b) noexcept nogil:
+    wheel_remove(&b.wheel, &b.sys_timer)
+    sys_begin(b)
 
 
 cdef void schedule(Broker* b) noexcept nogil:

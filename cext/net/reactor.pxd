@@ -110,6 +110,7 @@ cdef void reactor_flush(Reactor* r) noexcept nogil                  # all dirty 
 cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any thread
 
 cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
+cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil  # the socket stays open; l itself must stay until the end of the turn
 cdef int conn_open(Reactor* r, Conn* c, int fd, Listener* l, const Address* a) noexcept nogil     # 0 or errno
 cdef void conn_close(Reactor* r, Conn* c) noexcept nogil            # at once; c is freed by on_free at the end of the turn
 cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil           # after what is queued has been sent

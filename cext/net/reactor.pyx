@@ -148,6 +148,12 @@ cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil:
     return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, l.fd, &e) != 0 else 0
 
 
+cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil:
+    if l.fd >= 0:
+        epoll_ctl(r.ep, EPOLL_CTL_DEL, l.fd, NULL)
+    l.fd = -1                    # an event of this turn may still point here
+
+
 # ---------------------------------------------------------------- the turn
 
 cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
@@ -215,7 +221,7 @@ cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
     cdef unsigned int size
     cdef Address a
     cdef int _, fd
-    for _ in range(ACCEPTS_MAX):
+    for _ in range(ACCEPTS_MAX if l.fd >= 0 else 0):
         size = sizeof(storage)
         fd = accept4(l.fd, <sockaddr*>&storage, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd < 0:

@@ -11,7 +11,7 @@ import threading
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
-from mosq.settings import engine_acl, engine_listeners, engine_settings
+from mosq.settings import engine_listeners, engine_securities, engine_settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Running:
     def __init__(self, config: "Config") -> None:
         """Raises ValueError for settings, OSError for a socket."""
         self.engine: Engine | None = new_engine(engine_settings(config, log.wanted(config)), engine_listeners(config),
-                                                engine_acl(config))
+                                                engine_securities(config))
         self.engine.open()
         self.ports = self.engine.ports()
         self.failure: BaseException | None = None

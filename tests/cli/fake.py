@@ -13,10 +13,10 @@ from mosq import cli, control
 class FakeEngine:
     """Keeps the engine's promises (see mosq/engine.py); `way` says which it breaks."""
 
-    def __init__(self, settings, listeners, acl, way="good"):
+    def __init__(self, settings, listeners, securities, way="good"):
         if way == "nonsense":
             raise ValueError("turn_budget is 0; it must be between 1000 and 9")
-        self.settings, self.listeners, self.acl, self.way = settings, listeners, acl, way
+        self.settings, self.listeners, self.securities, self.way = settings, listeners, securities, way
         self.stopped = threading.Event()
         self.asked = threading.Event()
         self.read_fd, self.write_fd = os.pipe()
@@ -65,10 +65,10 @@ class FakeEngine:
 def main() -> int:
     way = sys.argv.pop(1)
 
-    def make(settings, listeners, acl):
+    def make(settings, listeners, securities):
         if way == "tell":
-            print(json.dumps({"settings": settings, "listeners": listeners, "acl": acl}), flush=True)
-        return FakeEngine(settings, listeners, acl, way)
+            print(json.dumps({"settings": settings, "listeners": listeners, "securities": securities}), flush=True)
+        return FakeEngine(settings, listeners, securities, way)
 
     serve = control.serve
     control.serve = lambda config, **how: serve(config, make_engine=make, **how)

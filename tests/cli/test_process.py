@@ -119,7 +119,7 @@ listener 0 {tmp_path}/s
 listener_allow_anonymous false
 """)
     told = json.loads(start("-c", path, way="tell").stdout.readline())
-    assert told["acl"] == [["ann", "topic", "read", "a/#"], [None, "pattern", "write", "b/%u"]]
+    assert told["securities"][0]["acl"] == [["ann", "topic", "read", "a/#"], [None, "pattern", "write", "b/%u"]]
     settings = told["settings"]
     assert settings["persistent_client_expiration"] == 86400
     assert settings["receive_maximum_policy"] == "disconnect"
@@ -130,7 +130,7 @@ listener_allow_anonymous false
     first, second = told["listeners"]
     assert first == {"port": 1893, "host": "127.0.0.1", "path": "", "socket_domain": "", "bind_interface": "",
                      "max_connections": -1, "max_qos": 1, "max_topic_alias": 3, "max_topic_alias_broker": 10,
-                     "allow_anonymous": 1, "versions": 0b110000, "auto_id_prefix": "auto-", "mount_point": "m/",
+                     "allow_anonymous": 1, "allow_zero_length_clientid": 1, "versions": 0b110000, "auto_id_prefix": "auto-", "mount_point": "m/",
                      "use_username_as_clientid": 1}
     assert (second["port"], second["path"], second["allow_anonymous"]) == (0, f"{tmp_path}/s", 0)
 

@@ -7,7 +7,7 @@ import pytest
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.parser import load_config
-from mosq.settings import engine_acl, engine_listeners, engine_settings
+from mosq.settings import engine_listeners, engine_securities, engine_settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "conf").glob("*.conf"))
@@ -22,7 +22,7 @@ def test_an_example_loads_without_a_warning(path, monkeypatch):
     assert not config.local_only
     assert engine_settings(config, 0)
     assert len(engine_listeners(config)) == len(config.listeners)
-    engine_acl(config)
+    engine_securities(config)
 
 
 def test_make_run_serves_everybody_on_1883():

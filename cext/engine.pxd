@@ -1,0 +1,21 @@
+# The Engine's memory, for the rest of its floor (renewal.pyx).
+from cext.broker.broker cimport Broker
+from cext.broker.mailbox cimport Ask
+from cext.broker.reload cimport Reload
+
+cdef class Engine:
+    cdef Broker b
+    cdef list keep              # bytes that the broker's views point into
+    cdef list specs
+    cdef list sockets           # of each listener: a list
+    cdef list watched           # the Listeners of each listener: a list of addresses
+    cdef int event
+    cdef bint made
+    cdef list open_ports
+    cdef list keep_adopted
+    cdef list gone              # Listeners that are not watched any more: an event of their last turn may have pointed to them
+    cdef bint nodelay
+
+    cdef int _doors(self, list securities) except -1
+    cdef int _ask(self, Ask* a) except -2
+    cdef int _reload(self, Reload* r) except -1

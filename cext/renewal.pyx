@@ -1,0 +1,189 @@
+"""One reload, from the control plane's side: everything made beforehand, the swap between two turns (broker/reload.pyx), and what is given
+back afterwards. Knows both sides' memory; not what the settings mean.
+
+    make securities and doors -> bind new sockets -> ask the loop to swap -> close removed sockets, free the old
+                            any failure: close the new sockets, open those again that had to make room; nothing has changed
+"""
+
+from cext.setup.listen import port_of, set_nodelay, sockets_of
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.broker.broker cimport Door, Security
+from cext.broker.reload cimport Reload
+from cext.engine cimport Engine
+from cext.net.reactor cimport Listener
+from cext.setup.doors cimport door_new, lists_free, listeners_new
+from cext.setup.security cimport security_new, security_place
+from cext.setup.settings cimport settings_free, settings_read
+
+
+def key_of(spec):
+    """What makes two listeners the same."""
+    return spec.get("path") or (int(spec.get("port") or 0), spec.get("host") or "", spec.get("socket_domain") or "",
+                                spec.get("bind_interface") or "")
+
+
+cdef class Renewal:
+    """One reload: everything made beforehand, the swap between two turns, and what is to be given back afterwards."""
+    cdef Engine e
+    cdef Reload r
+    cdef dict settings
+    cdef list specs, securities, keep, before, sockets, watched
+
+    def __cinit__(self, Engine e, dict settings, list specs, list securities):
+        memset(&self.r, 0, sizeof(Reload))
+        self.e, self.settings, self.specs, self.securities = e, settings, specs, securities
+        self.keep, self.sockets, self.watched = [], [[] for _ in specs], [[] for _ in specs]
+        keys = {key_of(spec): place for place, spec in enumerate(e.specs)}
+        self.before = [keys.pop(key_of(spec), None) for spec in specs]      # of each new listener: where it was
+
+    def __dealloc__(self):
+        # whatever is here now is nobody else's
+        settings_free(&self.r.settings)
+        lists_free(self.r.securities, self.r.n_securities, self.r.doors, self.r.n_doors)
+        free(self.r.securities_into)
+        free(self.r.securities_list)
+        free(self.r.doors_into)
+        free(self.r.doors_security)
+        free(self.r.doors_list)
+        free(self.r.listeners)
+        free(self.r.ended)
+
+    def run(self):
+        ended = [place for place in range(len(self.e.specs)) if place not in self.before]
+        settings_read(&self.r.settings, self.settings, self.keep)
+        self.r.log_mask = <uint32_t>int(self.settings.get("log_mask", 15))
+        self._make_securities()
+        self._make_doors()
+        closed = self._make_room(ended)
+        try:
+            self._bind()
+            self._watch(ended)
+            self.e._reload(&self.r)
+        except BaseException:
+            self._undo(closed)
+            raise
+        self._keep(ended)
+
+    cdef int _make_securities(self) except -1:
+        cdef uint32_t i, n = <uint32_t>len(self.securities)
+        self.r.securities = <Security**>calloc(n + 1, sizeof(Security*))
+        self.r.securities_into = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.r.securities_list = <Security**>calloc(n + 1, sizeof(Security*))
+        if self.r.securities == NULL or self.r.securities_into == NULL or self.r.securities_list == NULL:
+            raise MemoryError
+        for i, spec in enumerate(self.securities):
+            self.r.securities[i] = security_new(spec)
+            self.r.securities[i].place = i
+            self.r.n_securities = i + 1
+        for place, was in self._same_securities().items():
+            self.r.securities_into[<uint32_t>place] = <uint32_t>was + 1
+        return 0
+
+    def _same_securities(self):
+        """A security is the same when a listener is that used it before; the only one is always the same."""
+        if len(self.securities) == self.e.b.n_securities == 1:
+            return {0: 0}
+        same = {}
+        for spec, was in zip(self.specs, self.before, strict=True):
+            place = security_place(spec, len(self.securities))
+            if was is not None and place not in same:
+                old = security_place(self.e.specs[was], self.e.b.n_securities)
+                if old not in same.values():
+                    same[place] = old
+        return same
+
+    cdef int _make_doors(self) except -1:
+        cdef uint32_t i, n = <uint32_t>len(self.specs)
+        self.r.doors = <Door**>calloc(n + 1, sizeof(Door*))
+        self.r.doors_into = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.r.doors_security = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.r.doors_list = <Door**>calloc(n + 1, sizeof(Door*))
+        if self.r.doors == NULL or self.r.doors_into == NULL or self.r.doors_security == NULL or self.r.doors_list == NULL:
+            raise MemoryError
+        for i, spec in enumerate(self.specs):
+            self.r.doors_security[i] = <uint32_t>security_place(spec, len(self.securities))
+            self.r.doors[i] = door_new(spec, self.keep)
+            self.r.n_doors = i + 1
+            if self.before[i] is not None:
+                self.r.doors_into[i] = <uint32_t>self.before[i] + 1
+        return 0
+
+    def _make_room(self, ended):
+        """A listener that goes may hold the port of one that comes, at another address: it is closed before the new one is tried."""
+        wanted = {int(spec.get("port") or 0) for spec, was in zip(self.specs, self.before, strict=True) if was is None} - {0}
+        closed = [place for place in ended if int(self.e.specs[place].get("port") or 0) in wanted]
+        if closed:
+            self._sockets_ask((), [address for place in closed for address in self.e.watched[place]])
+            for place in closed:
+                for s in self.e.sockets[place]:
+                    s.close()
+        return closed
+
+    def _bind(self):
+        nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))
+        for place, was in enumerate(self.before):
+            if was is None:
+                self.sockets[place] = sockets_of(self.specs[place], nodelay)
+                self.watched[place] = listeners_new(self.sockets[place], self.r.doors[place])
+
+    def _watch(self, ended):
+        new = [address for addresses in self.watched for address in addresses]
+        self._addresses(&self.r, new, [address for place in ended for address in self.e.watched[place]])
+
+    cdef int _addresses(self, Reload* r, list new, list ended) except -1:
+        cdef uint32_t i
+        r.listeners = <Listener**>calloc(len(new) + 1, sizeof(Listener*))
+        r.ended = <Listener**>calloc(len(ended) + 1, sizeof(Listener*))
+        if r.listeners == NULL or r.ended == NULL:
+            raise MemoryError
+        for i, address in enumerate(new):
+            r.listeners[i] = <Listener*><size_t>address
+        r.n_listeners = <uint32_t>len(new)
+        for i, address in enumerate(ended):
+            r.ended[i] = <Listener*><size_t>address
+        r.n_ended = <uint32_t>len(ended)
+        return 0
+
+    def _sockets_ask(self, new, ended):
+        cdef Reload r
+        memset(&r, 0, sizeof(r))
+        r.sockets_only = True
+        try:
+            self._addresses(&r, list(new), list(ended))
+            self.e._reload(&r)
+        finally:
+            free(r.listeners)
+            free(r.ended)
+
+    def _undo(self, closed):
+        for opened in self.sockets:
+            for s in opened:
+                s.close()
+        for addresses in self.watched:
+            for address in addresses:
+                free(<void*><size_t>address)
+        for place in closed:
+            self.e.gone += self.e.watched[place]
+            self.e.sockets[place], self.e.watched[place] = [], []
+            self.e.sockets[place] = sockets_of(self.e.specs[place], self.e.nodelay)     # raises if somebody took the port meanwhile
+            self.e.watched[place] = listeners_new(self.e.sockets[place], self.e.b.doors[<uint32_t>place])
+            self._sockets_ask(self.e.watched[place], ())
+
+    def _keep(self, ended):
+        nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))
+        for place in ended:
+            for s in self.e.sockets[place]:
+                s.close()
+            self.e.gone += self.e.watched[place]
+        for place, was in enumerate(self.before):
+            if was is not None:
+                self.sockets[place], self.watched[place] = self.e.sockets[was], self.e.watched[was]
+                for s in self.sockets[place]:
+                    set_nodelay(s, nodelay)
+        self.e.open_ports = [port_of(opened[0]) if opened else 0 for opened in self.sockets]
+        self.e.sockets, self.e.watched, self.e.specs, self.e.keep = self.sockets, self.watched, self.specs, self.keep
+        self.e.nodelay = nodelay

@@ -1,0 +1,73 @@
+"""What the control plane gives as a listener, checked and turned into a `Door`. Knows names and ranges; not sockets (listen.py)."""
+
+from cext.setup.listen import port_of
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+
+from cext.broker.broker cimport Door, Security
+from cext.net.reactor cimport Listener
+from cext.setup.security cimport security_free
+from cext.setup.views cimport view_keep
+
+AUTO_ID_PREFIX_MAX = 50
+
+
+cdef Door* door_new(dict spec, list keep) except NULL:
+    cdef Door* d = <Door*>calloc(1, sizeof(Door))
+    if d == NULL:
+        raise MemoryError
+    try:
+        door_read(d, spec, keep)
+    except BaseException:
+        door_free(d)
+        raise
+    return d
+
+
+cdef int door_read(Door* d, dict spec, list keep) except -1:
+    d.port = int(spec.get("port") or 0)
+    d.allow_anonymous = bool(spec.get("allow_anonymous"))
+    d.allow_zero_length_clientid = bool(spec.get("allow_zero_length_clientid", True))
+    d.max_qos = int(spec.get("max_qos", 2))
+    d.versions = int(spec.get("versions", 0b111000))
+    d.use_username_as_clientid = bool(spec.get("use_username_as_clientid"))
+    d.alias_max_in = int(spec.get("max_topic_alias", 10))
+    d.alias_max_out = int(spec.get("max_topic_alias_broker", 10))
+    d.max_connections = int(spec.get("max_connections", -1))
+    d.auto_id_prefix = view_keep(keep, spec.get("auto_id_prefix", "auto-"))
+    if d.auto_id_prefix.n > AUTO_ID_PREFIX_MAX:
+        raise ValueError(f"auto_id_prefix is longer than {AUTO_ID_PREFIX_MAX} bytes")
+    d.mount_point = view_keep(keep, spec.get("mount_point") or "")
+    return 0
+
+
+cdef void door_free(Door* d) noexcept nogil:
+    free(d)
+
+
+cdef list listeners_new(list opened, Door* d):
+    """Their addresses. d.port becomes the one that the system gave."""
+    cdef Listener* l
+    made = []
+    for s in opened:
+        l = <Listener*>calloc(1, sizeof(Listener))
+        if l == NULL:
+            raise MemoryError
+        made.append(<size_t>l)
+        l.fd = s.fileno()
+        l.owner = d
+        l.port = d.port = port_of(s)
+    return made
+
+
+cdef void lists_free(Security** securities, uint32_t n_securities, Door** doors, uint32_t n_doors) noexcept:
+    cdef uint32_t i
+    if securities != NULL:
+        for i in range(n_securities):
+            security_free(securities[i])
+    if doors != NULL:
+        for i in range(n_doors):
+            door_free(doors[i])
+    free(securities)
+    free(doors)

@@ -1,0 +1,63 @@
+"""What the control plane gives as a security, checked and turned into a `Security`: access rules compiled. Knows names; not files."""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+from cext.base.view cimport View
+from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
+from cext.broker.broker cimport Security
+from cext.setup.views cimport view_keep
+
+ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
+
+
+cdef Security* security_new(dict spec) except NULL:
+    """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed."""
+    cdef Security* s = <Security*>calloc(1, sizeof(Security))
+    if s == NULL:
+        raise MemoryError
+    try:
+        if spec.get("acl") is not None:
+            s.acl = acl_read(list(spec["acl"]))
+    except BaseException:
+        security_free(s)
+        raise
+    return s
+
+
+cdef Acl* acl_read(list rules) except NULL:
+    cdef uint32_t n = <uint32_t>len(rules)
+    cdef uint32_t i
+    cdef Acl* acl
+    cdef View* views = <View*>calloc(2 * n + 1, sizeof(View))
+    cdef uint8_t* codes = <uint8_t*>calloc(2 * n + 1, 1)
+    keep = []
+    try:
+        if views == NULL or codes == NULL:
+            raise MemoryError
+        for i, (user, kind, access, topic) in enumerate(rules):
+            if user is not None:
+                views[i] = view_keep(keep, user)
+            views[n + i] = view_keep(keep, topic)
+            codes[i] = kind == "pattern"
+            codes[n + i] = <uint8_t><int>ACL_ACCESS[access]
+        acl = acl_new(views, views + n, codes, codes + n, n)
+        if acl == NULL:
+            raise MemoryError
+        return acl
+    finally:
+        free(views)
+        free(codes)
+
+
+cdef void security_free(Security* s) noexcept nogil:
+    if s != NULL:
+        acl_free(s.acl)
+        free(s)
+
+
+cdef int security_place(dict spec, Py_ssize_t n) except -1:
+    place = int(spec.get("security", 0))
+    if not 0 <= place < n:
+        raise ValueError(f"security is {place}; there are {n} of them")
+    return place

@@ -1,0 +1,115 @@
+"""What the control plane gives as settings, checked and turned into the data plane's `Settings`. Knows names, ranges and units; not what
+they do."""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+
+from cext.broker.broker cimport Settings, ShareRule
+from cext.broker.share cimport (
+    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY,
+)
+from cext.session.session cimport EXPIRY_NEVER
+from cext.setup.views cimport view_keep
+from cext.topic.options cimport (
+    CHILD_HASH_THRESHOLD, INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON,
+    NEVER_HASHED,
+)
+
+MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
+LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
+SHARE_STRATEGIES = {"round_robin": SHARE_ROUND_ROBIN, "random": SHARE_RANDOM, "sticky": SHARE_STICKY,
+                    "least_inflight": SHARE_LEAST_INFLIGHT, "hash_topic": SHARE_HASH_TOPIC, "hash_client": SHARE_HASH_CLIENT}
+
+
+cdef number(dict s, name, default, low=0, high=0xFFFFFFFF):
+    value = int(s.get(name, default))
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
+    return value
+
+
+cdef choice(dict s, name, default, dict choices):
+    value = s.get(name, default)
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+    return choices[value]
+
+
+cdef int settings_read(Settings* t, dict s, list keep) except -1:
+    inflight = number(s, "max_inflight_messages", 20, 0, 65535)
+    t.max_inflight_messages = inflight or 65535
+    t.receive_maximum = inflight
+    t.max_inflight_bytes = number(s, "max_inflight_bytes", 0, 0, 2**63)
+    t.max_queued_messages = number(s, "max_queued_messages", 1000)
+    t.max_queued_bytes = number(s, "max_queued_bytes", 0, 0, 2**63)
+    t.packet_max = number(s, "max_packet_size", 2000000, 0, 268435460)
+    t.message_size_limit = number(s, "message_size_limit", 0, 0, 268435455)
+    t.memory_limit = number(s, "memory_limit", 0, 0, 2**63)
+    t.global_max_clients = number(s, "global_max_clients", -1, -1, 2**31)
+    t.global_max_connections = number(s, "global_max_connections", -1, -1, 2**31)
+    t.max_keepalive_s = number(s, "max_keepalive", 0, 0, 65535)
+    t.connect_timeout_ms = number(s, "connect_timeout", 20, 1, 86400) * 1000
+    expiry = number(s, "persistent_client_expiration", -1, -1, 2**40)
+    t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
+    t.sys_interval_s = number(s, "sys_interval", 10, 0, 65535)
+    t.max_output_bytes = number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
+    t.turn_budget = number(s, "turn_budget", 200_000, 1000, 2**31)
+    t.topic_levels_max = number(s, "max_topic_levels", 200, 1, 200)
+    t.queue_qos0 = number(s, "queue_qos0_messages", 0, 0, 1)
+    t.upgrade_outgoing_qos = number(s, "upgrade_outgoing_qos", 0, 0, 1)
+    t.allow_duplicate_messages = number(s, "allow_duplicate_messages", 1, 0, 1)
+    t.check_retain_source = number(s, "check_retain_source", 0, 0, 1)
+    t.retain_available = number(s, "retain_available", 1, 0, 1)
+    t.connection_messages = number(s, "connection_messages", 1, 0, 1)
+    t.acl_refuse_subscribe = number(s, "acl_refuse_subscribe", 0, 0, 1)
+    policy = s.get("receive_maximum_policy", "log")
+    if policy not in ("log", "disconnect"):
+        raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
+    t.receive_maximum_disconnect = policy == "disconnect"
+    tuning_read(t, s)
+    t.clientid_prefixes = view_keep(keep, s.get("clientid_prefixes") or "")
+    t.version = view_keep(keep, s.get("version") or "mosq")
+    shares_read(t, s.get("shared_strategy") or "", keep)
+    return 0
+
+
+cdef int tuning_read(Settings* t, dict s) except -1:
+    t.index.mode = choice(s, "index", "full", MODES)
+    t.index.letters = choice(s, "letter_index", "", LETTER_CHOICES)
+    t.index.hash_buckets = number(s, "hash_buckets", 0, 0, 1 << 24)
+    t.index.child_hash_threshold = number(s, "child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
+    t.index.match_cache = number(s, "match_cache", 4096, 0, 1 << 20)
+    pool = choice(s, "pool", "on", {"on": True, "off": False})
+    t.pool_grow = number(s, "pool_grow", 1000, 1, 1 << 20) if pool else 1
+    t.pool_idle_max = number(s, "pool_idle_max", 10_000) if pool else 0
+    return 0
+
+
+cdef int shares_read(Settings* t, str text, list keep) except -1:
+    """`text`: lines `STRATEGY` or `STRATEGY GROUP`; the last for a group counts."""
+    cdef uint32_t i
+    cdef ShareRule* rules
+    codes = {}
+    for line in text.split("\n") if text else ():
+        strategy, _, group = line.partition(" ")
+        if strategy not in SHARE_STRATEGIES:
+            raise ValueError(f"shared_strategy is {strategy!r}; it must be one of {', '.join(SHARE_STRATEGIES)}")
+        codes[group.encode()] = SHARE_STRATEGIES[strategy]
+    t.share_strategy = codes.pop(b"", SHARE_ROUND_ROBIN)
+    if not codes:
+        return 0
+    rules = <ShareRule*>calloc(len(codes), sizeof(ShareRule))
+    if rules == NULL:
+        raise MemoryError
+    t.share_rules = rules
+    t.n_share_rules = <uint32_t>len(codes)
+    for i, group in enumerate(sorted(codes, key=lambda name: (len(name), name))):     # looked up by halving
+        rules[i].group = view_keep(keep, group)
+        rules[i].strategy = codes[group]
+    return 0
+
+
+cdef void settings_free(Settings* t) noexcept nogil:
+    free(t.share_rules)
+    t.share_rules = NULL
+    t.n_share_rules = 0

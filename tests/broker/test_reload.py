@@ -1,0 +1,215 @@
+"""A new configuration in a running engine: what changes, what stays, what is undone. The control plane's part (files, signals) is in tests/cli."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mosq.engine import new_engine
+from tests.harness.broker import free_port
+from tests.harness.packets import Connack, Connect, Publish, Suback, Subscribe
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+
+LOCAL = "127.0.0.1"
+
+
+def listener(port: int, **options: object) -> dict[int, object]:
+    return {"port": port, "host": LOCAL, "allow_anonymous": True, **options}
+
+
+class Running:
+    def __init__(self, settings: dict[str, object], listeners: list[dict[str, object]], securities: list[dict[str, object]]) -> None:
+        self.engine = new_engine({"log_mask": 0, **settings}, listeners, securities)  # type: ignore[arg-type]
+        self.engine.open()
+        started = threading.Event()
+        self.thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self.thread.start()
+        started.wait()
+
+    def _run(self, started: threading.Event) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGSEGV, signal.SIGABRT})
+        self.engine.run(started.set)
+
+    def reload(self, settings: dict[str, object], listeners: list[dict[str, object]], securities: list[dict[str, object]] | None = None) -> None:
+        self.engine.reload({"log_mask": 0, **settings}, listeners, securities or [{}])  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        self.engine.stop()
+        self.thread.join()
+
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    made: list[Running] = []
+
+    def make(settings: dict[str, object], listeners: list[dict[str, object]], securities: list[dict[str, object]] | None = None) -> Running:
+        made.append(Running(settings, listeners, securities or [{}]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+Dial = Callable[..., Wire]
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    made: list[Wire] = []
+
+    def make(port: int, client_id: str, level: int = 5) -> Wire:
+        made.append(Wire(port, level))
+        made[-1].send(Connect(client_id=client_id))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def connected(dial: Dial) -> Dial:
+    def make(port: int, client_id: str, level: int = 5) -> Wire:
+        wire = dial(port, client_id, level)
+        answer = wire.read_packet()
+        assert isinstance(answer, Connack), answer
+        return wire
+
+    return make
+
+
+def told(wire: Wire) -> dict[int, object]:
+    answer = wire.read_packet()
+    assert isinstance(answer, Connack), answer
+    return dict(answer.props)
+
+
+def refused(port: int) -> bool:
+    try:
+        socket.create_connection((LOCAL, port), timeout=2).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def subscribe(wire: Wire, pattern: str) -> None:
+    wire.send(Subscribe(1, ((pattern, 0),)))
+    assert isinstance(wire.read_packet(), Suback)
+
+
+def test_listeners_come_and_go(run: Run, dial: Dial, connected: Dial) -> None:
+    ports = [free_port() for _ in range(3)]
+    broker = run({}, [listener(ports[0]), listener(ports[1])])
+    stays, goes = connected(ports[0], "stays"), connected(ports[1], "goes")
+    broker.reload({}, [listener(ports[2]), listener(ports[0])])
+    assert broker.engine.ports() == [ports[2], ports[0]]
+    assert goes.read_frame() == b"\xe0\x01\x98"     # administrative action: the way in that it used is closed
+    goes.expect_closed()
+    assert refused(ports[1])
+    stays.expect_nothing()
+    connected(ports[2], "new").expect_nothing()
+    connected(ports[0], "also new").expect_nothing()
+
+
+def test_the_only_listener_moves_to_another_address_of_its_port(run: Run, dial: Dial, connected: Dial) -> None:
+    port = free_port()
+    broker = run({}, [listener(port)])
+    broker.reload({}, [listener(port, host="127.0.0.2")])
+    assert refused(port)
+    with socket.create_connection(("127.0.0.2", port), timeout=2) as sock:
+        sock.sendall(Connect(client_id="x").encode(4))
+        assert sock.recv(4) == b"\x20\x02\x00\x00"
+    broker.reload({}, [listener(port, host="0.0.0.0")])
+    connected(port, "y").expect_nothing()
+
+
+def test_a_port_in_use_changes_nothing(run: Run, dial: Dial, connected: Dial) -> None:
+    port, other = free_port(), free_port()
+    broker = run({"max_keepalive": 0}, [listener(port, max_qos=2), listener(other)])
+    here = connected(port, "here")
+    with socket.socket() as taken:
+        taken.bind((LOCAL, 0))
+        taken.listen()
+        in_use = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on {LOCAL} port {in_use}"):
+            broker.reload({"max_keepalive": 10}, [listener(port, max_qos=0), listener(other, host="127.0.0.3"), listener(in_use)])
+    here.expect_nothing()
+    for p in (port, other):             # `other` had to make room, and is back
+        props = told(dial(p, f"c{p}"))
+        assert P.SERVER_KEEPALIVE not in props
+        assert P.MAXIMUM_QOS not in props
+
+
+def test_nonsense_changes_nothing(run: Run, dial: Dial, connected: Dial) -> None:
+    port = free_port()
+    broker = run({}, [listener(port)])
+    with pytest.raises(ValueError, match="max_inflight_messages is 70000"):
+        broker.reload({"max_inflight_messages": 70000}, [listener(port)])
+    with pytest.raises(ValueError, match="security is 1"):
+        broker.reload({}, [listener(port, security=1)])
+    connected(port, "x").expect_nothing()
+
+
+def test_settings_and_listener_options_change_for_who_connects_afterwards(run: Run, dial: Dial, connected: Dial) -> None:
+    port = free_port()
+    broker = run({}, [listener(port)])
+    before = connected(port, "before")
+    broker.reload({"max_packet_size": 1000, "max_inflight_messages": 7, "retain_available": 0},
+                  [listener(port, max_qos=1, max_topic_alias=3, auto_id_prefix="new-")])
+    props = told(dial(port, ""))
+    assert str(props.pop(P.ASSIGNED_ID)).startswith("new-")
+    assert props == {P.TOPIC_ALIAS_MAXIMUM: 3, P.MAXIMUM_PACKET_SIZE: 1000, P.RECEIVE_MAXIMUM: 7, P.MAXIMUM_QOS: 1, P.RETAIN_AVAILABLE: 0}
+    before.send(Publish("a", b"x", props=((P.TOPIC_ALIAS, 10),)))      # what it was told holds [v5 3.2.2.3.8]
+    before.expect_nothing()
+    before.send(Publish("", b"x", props=((P.TOPIC_ALIAS, 10),)))
+    before.expect_nothing()
+
+
+def test_access_rules_change_for_who_is_connected(run: Run, dial: Dial, connected: Dial) -> None:
+    port = free_port()
+    everything = [{"acl": [(None, "topic", "readwrite", "#")]}]
+    broker = run({}, [listener(port)], everything)
+    wire = connected(port, "x", 4)
+    subscribe(wire, "a/#")
+    wire.send(Publish("a/1", b"1"))
+    assert wire.expect_packet(Publish("a/1", b"1"))
+    broker.reload({}, [listener(port)], [{"acl": [(None, "topic", "read", "#")]}])
+    wire.send(Publish("a/1", b"2"))
+    wire.expect_nothing()
+    broker.reload({}, [listener(port)], [{"acl": None}])
+    wire.send(Publish("a/1", b"3"))
+    assert wire.expect_packet(Publish("a/1", b"3"))
+
+
+def test_again_and_again(run: Run, dial: Dial, connected: Dial) -> None:
+    ports = [free_port() for _ in range(4)]
+    broker = run({}, [listener(ports[0])])
+    keeper = connected(ports[0], "keeper")
+    fds = len(os.listdir("/proc/self/fd"))
+    for i in range(60):
+        some = [listener(port) for k, port in enumerate(ports[1:]) if (i >> k) & 1]
+        securities: list[dict[str, object]] = [{"acl": None}, *({"acl": [(None, "topic", "read", f"{i}/#")]} for _ in some)]
+        broker.reload({"sys_interval": i % 3, "shared_strategy": "random\nsticky g"},
+                      [listener(ports[0]), *(dict(one, security=k + 1) for k, one in enumerate(some))], securities)
+        for one in some:
+            connected(int(str(one["port"])), f"c{one['port']}").close()
+    broker.reload({}, [listener(ports[0])])
+    keeper.expect_nothing()
+    assert len(os.listdir("/proc/self/fd")) <= fds + 20     # clients of the last round may still be going
+
+
+def test_a_broker_that_does_not_run() -> None:
+    port = free_port()
+    engine = new_engine({}, [listener(port)], [{}])  # type: ignore[list-item]
+    with pytest.raises(RuntimeError, match="not running"):
+        engine.reload({}, [listener(port)], [{}])  # type: ignore[list-item]
