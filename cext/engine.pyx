@@ -9,7 +9,7 @@ broker that does not run.
 import os
 import struct
 
-from cext.setup.listen import sockets_of
+from cext.setup.listen import close, sockets_of
 
 from libc.errno cimport errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -125,8 +125,7 @@ cdef class Engine:
 
     def _close(self):
         for opened in self.sockets:
-            for s in opened:
-                s.close()
+            close(opened)
         self.sockets = [[] for _ in self.specs]
 
     def reload(self, settings, listeners, securities=None):

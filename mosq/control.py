@@ -132,7 +132,8 @@ def _settle(config: Config, log: Log) -> None:
             process.write_pid_file(config.pid_file)
         except OSError as error:
             raise OSError(f"Unable to write pid file {config.pid_file}: {error.strerror}") from None
-    user = process.become(config.user)
+    # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
+    user = process.become(config.user, [x.path for x in config.listeners if x.path is not None])
     if user is not None and user != config.user:
         log.say(WARNING, f"Warning: There is no user '{config.user}'; running as '{user}'.")
 

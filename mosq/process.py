@@ -73,9 +73,9 @@ def remove_pid_file(path: str) -> None:
         pass
 
 
-def become(user: str) -> str | None:
-    """Gives up root's rights for those of `user`; returns whom it became, None if nothing was to do. Raises
-    LookupError when there is no such user, OSError when the system refuses."""
+def become(user: str, files: "list[str] | tuple[()]" = ()) -> str | None:
+    """Gives up root's rights for those of `user`, who gets the `files`; returns whom it became, None if nothing was to
+    do. Raises LookupError when there is no such user, OSError when the system refuses."""
     if os.geteuid() != 0 or user == "root":
         return None
     import pwd
@@ -86,6 +86,8 @@ def become(user: str) -> str | None:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
+        for path in files:
+            os.chown(path, entry.pw_uid, entry.pw_gid)
         os.initgroups(name, entry.pw_gid)
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)

@@ -126,11 +126,11 @@ cdef uint32_t crc32c(const uint8_t* p, size_t n, const uint8_t* zeroed) noexcept
     """[RFC 3720 B.4], with the four bytes at `zeroed` taken as zero."""
     cdef uint32_t crc = 0xFFFFFFFFu
     cdef size_t i
-    cdef int bit
+    cdef int _
     for i in range(n):
         if not zeroed <= p + i < zeroed + 4:
             crc ^= p[i]
-        for bit in range(8):
+        for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78u & (0 - (crc & 1)))
     return ~crc
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -53,7 +55,7 @@ class Row(NamedTuple):
     version: int
     wire: bytes
     result: int
-    says: dict[str, Any] = {}
+    says: Mapping[str, Any] = MappingProxyType({})
 
 
 HERE = {"local": False, "family": socket.AF_INET, "ip": socket.inet_aton("10.1.2.3") + bytes(12), "port": 4321, "tls": None}
