@@ -78,7 +78,7 @@ cdef int tuning_read(Settings* t, dict s) except -1:
     t.index.letters = choice(s, "letter_index", "", LETTER_CHOICES)
     t.index.hash_buckets = number(s, "hash_buckets", 0, 0, 1 << 24)
     t.index.child_hash_threshold = number(s, "child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
-    t.index.match_cache = number(s, "match_cache", 4096, 0, 1 << 20)
+    t.index.match_cache = number(s, "match_cache", 131_072, 0, 1 << 20)
     pool = choice(s, "pool", "on", {"on": True, "off": False})
     t.pool_grow = number(s, "pool_grow", 1000, 1, 1 << 20) if pool else 1
     t.pool_idle_max = number(s, "pool_idle_max", 10_000) if pool else 0
