@@ -5,6 +5,7 @@ from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, Wheel
 from cext.net.reactor cimport Conn, Reactor
+from cext.net.upgrade cimport UpgradeRules
 from cext.session.message cimport Message, Messages
 from cext.session.session cimport Session, Sessions
 from cext.topic.index cimport Index, List, Match
@@ -83,6 +84,7 @@ ctypedef struct Settings:
     uint8_t retain_available
     uint8_t connection_messages
     uint8_t acl_refuse_subscribe
+    uint16_t packet_buffer_size         # of an HTTP request that becomes a WebSocket, at most
     uint8_t receive_maximum_disconnect
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
@@ -116,6 +118,12 @@ ctypedef struct Door:
     uint32_t n_connections
     View auto_id_prefix
     View mount_point
+    uint8_t websockets
+    uint8_t proxy_version               # of the header that every connection begins with; 0: none
+    uint8_t proxy_require_tls
+    uint8_t require_certificate
+    uint8_t use_identity_as_username
+    UpgradeRules upgrade                # its origins are this Door's
 
 ctypedef struct Will:
     Message* message                    # message.qos and .retain are the will's
@@ -165,6 +173,7 @@ ctypedef struct Client:
     Will* will
     AliasIn* aliases_in                 # alias_max_in entries, once one was used
     AliasOut* aliases_out
+    uint8_t* proxied_name               # of the certificate that a PROXY header told of, for CONNECT
     Client* doomed_next
     uint32_t packet_max                 # what the client takes; 0: any
     uint32_t out_packets                # PUBLISHes written since its output was last empty
@@ -172,6 +181,7 @@ ctypedef struct Client:
     uint16_t alias_max_in               # what it was told: a reload does not change it
     uint16_t window                     # deliveries in flight at most
     uint16_t jobs
+    uint16_t proxied_name_n
     uint8_t version
     uint8_t state
     uint8_t flags

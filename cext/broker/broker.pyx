@@ -13,6 +13,7 @@ from cext.base.hash cimport hash_key_init
 from cext.base.cells cimport cells_fini
 from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
+from cext.broker.arrive cimport client_proxied, client_upgraded
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
 from cext.broker.deliver cimport pump, session_clear
@@ -213,6 +214,8 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.release = release
     b.reactor.on_wake = mailbox_serve
     b.reactor.on_no_descriptors = no_descriptors
+    b.reactor.on_proxied = client_proxied
+    b.reactor.on_upgraded = client_upgraded
     b.started_ms = b.reactor.now_ms
     b.started_s = b.reactor.now_s
     wheel_init(&b.wheel, b.reactor.now_ms)

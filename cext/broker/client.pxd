@@ -11,6 +11,7 @@ cdef enum:
     END_LOST = 0x102            # the peer closed
     END_REFUSED = 0x103         # CONNACK has said why
     END_SILENT = 0x104          # closed without a word (3.x, or before CONNECT)
+    END_UPGRADE = 0x200         # + what is wrong with the HTTP request (WRONG_ of net/upgrade): it has been told
     END_ERRNO = 0x1000          # + errno
 
 cdef Client* client_take(Broker* b) noexcept nogil

@@ -27,6 +27,7 @@ from cext.codec.reason cimport (
     RC_RECEIVE_MAXIMUM_EXCEEDED, RC_SERVER_SHUTTING_DOWN, RC_SESSION_TAKEN_OVER, RC_TOPIC_ALIAS_INVALID,
     RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_QOS_NOT_SUPPORTED, RC_RETAIN_NOT_SUPPORTED,
 )
+from cext.net.upgrade cimport WRONG_ORIGIN, upgrade_wrong_text
 from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_room, conn_wrote
 
 cdef extern from "<arpa/inet.h>" nogil:
@@ -48,6 +49,8 @@ cdef Client* client_take(Broker* b) noexcept nogil:
 
 cdef void client_give(Broker* b, Client* c) noexcept nogil:
     wheel_remove(&b.wheel, &c.timer)
+    free(c.proxied_name)
+    c.proxied_name = NULL
     aliases_free(c)
     slab_give(&b.clients, c)
 
@@ -173,6 +176,10 @@ cdef const char* reason_text(int reason) noexcept nogil:
         return "connection closed by client"
     if reason >= END_ERRNO:
         return strerror(reason - END_ERRNO)
+    if reason == END_UPGRADE + WRONG_ORIGIN:
+        return "non-matching http origin"
+    if reason > END_UPGRADE:
+        return upgrade_wrong_text(reason - END_UPGRADE)
     if reason == RC_KEEP_ALIVE_TIMEOUT:
         return "exceeded timeout"
     if reason == RC_SESSION_TAKEN_OVER:

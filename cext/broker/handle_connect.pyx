@@ -14,6 +14,7 @@ from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     REFUSED_CLIENTS, REFUSED_MEMORY, TIMER_SESSION, Will,
 )
+from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
     END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
@@ -28,7 +29,7 @@ from cext.codec.properties cimport (
     P_TOPIC_ALIAS_MAXIMUM, P_WILL_DELAY, props_forward_put, props_forward_size, props_has,
 )
 from cext.codec.reason cimport (
-    CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
+    CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
     RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
@@ -360,6 +361,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
+    if proxied_identity(c, &p):
+        return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
     rc = rc or check_keepalive(b, c, &p, &k)
     rc = rc or check_will(b, c, &p)

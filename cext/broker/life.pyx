@@ -28,8 +28,9 @@ from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
-from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
-from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, conn_close, conn_finish
+from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
+from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close
+from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
@@ -119,6 +120,13 @@ cdef bint was_lost(int reason) noexcept nogil:
     return reason == END_LOST or reason >= END_ERRNO
 
 
+cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
+    """Nothing is to be sent any more. A WebSocket says Close first, also to a peer that did, or that broke its rules."""
+    if was_lost(reason):
+        return not (conn_owes_close(conn) and conn.web.over)
+    return conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
+
+
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     cdef uint8_t was = c.state
     if was == C_ENDED:
@@ -136,9 +144,11 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     c.state = C_ENDED
     wheel_remove(&b.wheel, &c.timer)
     # the socket first: whatever the will and the session's end send must not go to it
-    if was_lost(reason) or (c.conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL)):
+    if leaves_at_once(&c.conn, reason):
         conn_close(&b.reactor, &c.conn)
     else:
+        if reason == RC_SERVER_SHUTTING_DOWN and c.conn.web != NULL:
+            c.conn.web.goodbye = WS_GOING_AWAY
         conn_finish(&b.reactor, &c.conn)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
     if was == C_CONNECTED:

@@ -62,6 +62,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.retain_available = number(s, "retain_available", 1, 0, 1)
     t.connection_messages = number(s, "connection_messages", 1, 0, 1)
     t.acl_refuse_subscribe = number(s, "acl_refuse_subscribe", 0, 0, 1)
+    t.packet_buffer_size = number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
     policy = s.get("receive_maximum_policy", "log")
     if policy not in ("log", "disconnect"):
         raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
