@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     Event = tuple[str, int, int, str]
     SettingValue = int | str | bytes | bool
     Security = dict[str, Any]       # see cext/setup/security.pyx
+    ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
 
     class Engine(Protocol):
         """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
         def stats(self) -> dict[str, int]: ...
         def clients(self) -> "list[dict[str, Any]]": ...
         def kick(self, client_id: str) -> bool: ...
-        def reload(self, settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]",
+        def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
                    securities: "list[Security]") -> None: ...
 
 
 def new_engine(
-    settings: "dict[str, SettingValue]", listeners: "list[dict[str, SettingValue]]", securities: "list[Security]"
+    settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]"
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""

@@ -1,19 +1,26 @@
 """What the engine gets of a configuration: plain dictionaries in the engine's words and units.
 
-Names are those of the options; flags are 0 or 1; durations are seconds with -1 for never.
+Names are those of the options; flags are 0 or 1; durations are seconds with -1 for never. Knows what options mean; not
+what the engine does with them. Imports nothing of `mosq.auth`: a broker without passwords and plugins does not pay
+for it.
 """
 
 from mosq import __version__
 from mosq.config.acl import load_acl
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
+from mosq.config.security import SecuritySource, places_of, securities_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mosq.engine import Security, SettingValue
+    from mosq.engine import ListenerSpec, Security, SettingValue
+
+__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "log_mask",
+           "needs_access", "securities_of"]
 
 MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
+HTTP_API = "http_api"
 
 # passed on as they are
 _PLAIN = (
@@ -23,8 +30,15 @@ _PLAIN = (
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
+    "packet_buffer_size", "auth_timeout", "log_denied_per_second",
     *TUNING,
 )
+_LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
+                   "use_identity_as_username", "use_subject_as_username", "proxy_protocol_v2_require_tls")
+_LISTENER_TEXTS = ("bind_interface", "mount_point", "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers",
+                   "ciphers_tls1.3", "tls_version", "psk_hint")
+_LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "max_topic_alias",
+                   "max_topic_alias_broker", "enable_proxy_protocol", "websockets_origin", "tls_keyform")
 
 
 def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
@@ -45,40 +59,54 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["shared_strategy"] = "\n".join(config.shared_strategy)
+    settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
     # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
     settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {__version__})"
     return settings
 
 
-def engine_listeners(config: Config) -> "list[dict[str, SettingValue]]":
-    return [_listener(config, listener) for listener in config.listeners]
+def engine_listeners(config: Config) -> "list[ListenerSpec]":
+    """Those of MQTT and WebSocket clients, in the order of the configuration."""
+    places = places_of(securities_of(config))
+    return [_listener(config, listener, places[id(listener)]) for listener in config.listeners
+            if listener.protocol != HTTP_API]
+
+
+def http_listeners(config: Config) -> list[Listener]:
+    """Those that the control plane serves."""
+    return [listener for listener in config.listeners if listener.protocol == HTTP_API]
+
+
+def needs_access(config: Config) -> bool:
+    """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
+    return any(source.password_file is not None or source.plugins for source in securities_of(config))
 
 
 def engine_securities(config: Config) -> "list[Security]":
-    """What the listeners' clients may do: one for all. Raises ConfigError."""
-    acl = None if config.acl_file is None else load_acl(config.acl_file, config.origins.get("acl_file"))
-    return [{"acl": acl}]       # None: everything is allowed
+    """What the listeners' clients may do, where there is an acl_file at most. Raises ConfigError."""
+    return [{"acl": None if source.acl_file is None else load_acl(source.acl_file, source.acl_origin),
+             "authenticate": False, "authorize": False, "extended": False, "transform_in": (), "transform_out": (),
+             "events": False}
+            for source in securities_of(config)]
 
 
-def _listener(config: Config, listener: Listener) -> "dict[str, SettingValue]":
-    return {
-        "port": listener.port,
-        "host": listener.host or "",
-        "path": listener.path or "",
-        "socket_domain": listener.socket_domain,
-        "bind_interface": listener.bind_interface or "",
-        "max_connections": listener.max_connections,
-        "max_qos": listener.max_qos,
-        "max_topic_alias": listener.max_topic_alias,
-        "max_topic_alias_broker": listener.max_topic_alias_broker,
-        "allow_anonymous": int(config.allows_anonymous(listener)),
-        "allow_zero_length_clientid": int(config.allow_zero_length_clientid),
-        "versions": listener.versions_mask(),
-        "auto_id_prefix": config.auto_id_prefix_of(listener),
-        "mount_point": listener.mount_point or "",
-        "use_username_as_clientid": int(listener.use_username_as_clientid),
-    }
+def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpec":
+    spec: ListenerSpec = {name: getattr(listener, name) for name in _LISTENER_PLAIN}
+    for name in _LISTENER_FLAGS:
+        spec[name] = int(getattr(listener, name))
+    for name in _LISTENER_TEXTS:
+        spec[name] = getattr(listener, name) or ""
+    spec["port"] = listener.port
+    spec["host"] = listener.host or ""
+    spec["path"] = listener.path or ""
+    spec["versions"] = listener.versions_mask()
+    spec["allow_anonymous"] = int(config.allows_anonymous(listener))
+    spec["allow_zero_length_clientid"] = int(bool(config.security_of(listener, "allow_zero_length_clientid")))
+    spec["auto_id_prefix"] = config.auto_id_prefix_of(listener)
+    spec["psk_file"] = str(config.security_of(listener, "psk_file") or "")
+    spec["security"] = security
+    return spec
 
 
 def _plain(value: "SettingValue") -> "SettingValue":

@@ -6,10 +6,11 @@ Where no listener was chosen, it is any free port of 127.0.0.1, and anonymous cl
 
 import os
 
+from mosq.config.check import check, say_what_is_missing
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import Config, Listener
-from mosq.config.options import LISTENER, LISTENER_OR_DEFAULT, SECURITY, Option, find_option
-from mosq.config.parser import Reader, check_listeners, warn_of_closed_doors
+from mosq.config.options import OF_LISTENERS, SECURITY, Option, find_option
+from mosq.config.parser import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 LOCALHOST = "127.0.0.1"
 FREE_PORT = 0
 TEXT_NAME = "<config>"              # in place of the file's name in errors
-OF_LISTENERS = (LISTENER, LISTENER_OR_DEFAULT, SECURITY)
-REPEATED = ("listener", "log_dest", "shared_strategy")  # a list is several lines
+# a list is several lines
+REPEATED = ("listener", "log_dest", "shared_strategy", "plugin", "websockets_origin", "plugin_load", "global_plugin")
+ADDING_UP = ("log_type", "log_dest", "shared_strategy")     # within one source
 
 
 def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:
@@ -46,10 +48,8 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
             raise ConfigError(str(error)) from None
     if not config.listeners:
         raise ConfigError("There is no listener; expected one at least.")
-    if all(listener.port != FREE_PORT for listener in config.listeners):
-        reader.finish()
-    check_listeners(config)
-    warn_of_closed_doors(config)
+    check(config)
+    say_what_is_missing(config)
     return config
 
 
@@ -79,12 +79,17 @@ def _override(reader: Reader, keyword: str, value: "OptionValue") -> None:
         config.listeners[0].host = str(value)
         config.local_only = config.local_only and value in (LOCALHOST, "localhost", "::1")
     else:
-        if option is not None and option.name in ("log_type", "log_dest", "shared_strategy"):
-            setattr(config, option.name, ())        # they add up within one source
+        if option is not None and option.name in ADDING_UP:
+            setattr(config, option.name, ())
         for line in _lines(option, keyword, value):
-            of_listeners = option is not None and option.name != "listener" and option.scope in OF_LISTENERS
+            of_listeners = option is not None and _is_of_listeners(option, config)
             for reader.current in [*config.listeners] if of_listeners else [None]:
                 reader.read_line(line, Origin("<options>", 1), main=True)
+
+
+def _is_of_listeners(option: Option, config: Config) -> bool:
+    return option.name != "listener" and (
+        option.scope in OF_LISTENERS or (option.scope == SECURITY and config.per_listener_settings))
 
 
 def _one_listener(config: Config, keyword: str) -> None:

@@ -4,10 +4,11 @@
 class Origin:
     """Where a value stands."""
 
-    __slots__ = ("file", "line")
+    __slots__ = ("file", "line", "within")
 
-    def __init__(self, file: str, line: int) -> None:
+    def __init__(self, file: str, line: int, within: "Origin | None" = None) -> None:
         self.file, self.line = file, line
+        self.within = within            # the include_dir that led here
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -23,4 +24,8 @@ class ConfigError(Exception):
 
     def __str__(self) -> str:
         lines = f"Error: {self.text}"
-        return lines if self.origin is None else f"{lines}\nError found at {self.origin}."
+        origin = self.origin
+        while origin is not None:
+            lines += f"\nError found at {origin}."
+            origin = origin.within
+        return lines

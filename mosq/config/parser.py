@@ -1,33 +1,51 @@
 """Reads a `mosquitto.conf`: one option per line, in the order of the file, since order has a meaning (an option
-belongs to the listener above it). Stops at the first mistake. Opens only the files it is pointed at, and never writes:
-a check must not harm.
+belongs to the listener, bridge or plugin above it). Stops at the first mistake. Opens only the files it is pointed at,
+and never writes: a check must not harm.
 
-Blanks and tabs count the same, also before an option: all that Mosquitto takes is taken, and a little more.
+Blanks and tabs count the same, also before an option or a comment: all that Mosquitto takes is taken, and a little
+more. Time and memory are linear in what is read.
 """
 
 import os
 
+from mosq.config.bridge import Bridge
+from mosq.config.check import check, say_what_is_missing
 from mosq.config.errors import ConfigError, Origin
-from mosq.config.model import SECURITY_NAMES, Config, Listener
+from mosq.config.model import Config, Listener
 from mosq.config.options import (
     BRIDGE,
     BY_KEYWORD,
     LISTENER,
+    LISTENER_ONLY,
     LISTENER_OR_DEFAULT,
-    LOG_TYPES,
+    OF_LISTENERS,
+    PLUGIN,
     SECURITY,
-    SHARED_LINES_MAX,
-    SHARED_STRATEGIES,
     Option,
     find_option,
 )
-from mosq.config.values import Value, parse_value, words_before_comment
+from mosq.config.plugin import Plugin
+from mosq.config.special import (
+    listener_line,
+    log_dests,
+    log_types,
+    named_plugin,
+    plugin_option,
+    shared_strategies,
+    versions,
+)
+from mosq.config.values import SHOWN_MAX, Value, decode, empty, ignored_words, parse_value
 
 COMMAND_LINE = "<command line>"
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
+FILE_BYTES_MAX = 64 << 20
+WARNINGS_MAX = 1000
 DEFAULT_PORT = 1883
 BLANKS = b" \t\r\n\v\f"
+LOCALHOSTS = ("127.0.0.1", "::1")
+PLUGIN_LINES = ("plugin", "global_plugin")
+TLS_FILES = ("cafile", "certfile")
 
 
 def load_config(path: str | None = None, ports: tuple[int, ...] = (), overrides: tuple[str, ...] = ()) -> Config:
@@ -38,231 +56,342 @@ def load_config(path: str | None = None, ports: tuple[int, ...] = (), overrides:
     if path is not None:
         config.file = path
         reader.read_file(path, main=True)
-        reader.finish()
     for line in overrides:
         try:
             reader.read_line(line.encode("utf-8", "surrogateescape"), Origin(COMMAND_LINE, 1), main=True)
         except ValueError as error:
             raise ConfigError(f"{error} (On the command line: --{line.replace('_', '-')})") from None
-    if config.listeners:
+    if config.listeners and not reader.default_unasked():
         if ports:
             config.warnings.append("The ports of the command line (-p) are ignored: the configuration has a listener.")
     else:
-        _listen_locally(config, ports or (DEFAULT_PORT,))
-    check_listeners(config)
-    warn_of_closed_doors(config)
+        _listen_locally(config, ports or (DEFAULT_PORT,), reader.default)
+    check(config)
+    say_what_is_missing(config)
     return config
 
 
-def warn_of_closed_doors(config: Config) -> None:
-    for listener in config.listeners:
-        if not config.allows_anonymous(listener):
-            where = listener.path or f"port {listener.port}"
-            config.warnings.append(
-                f"The listener on {where} lets nobody in: `allow_anonymous` is false there (the default with a "
-                f"listener), and "
-                "this version of mosq has no password_file yet. Write `allow_anonymous true` to let clients in "
-                "without a password.")
-
-
-def _listen_locally(config: Config, ports: tuple[int, ...]) -> None:
+def _listen_locally(config: Config, ports: tuple[int, ...], default: Listener | None) -> None:
     if len(ports) > PORTS_MAX:
-        raise ConfigError(f"Only {PORTS_MAX} ports can be given with -p; expected fewer than {len(ports)}.")
+        raise ConfigError(f"Only {PORTS_MAX} ports can be specified on the command line. Expected fewer than "
+                          f"{len(ports)}.")
     config.local_only = True
+    config.listeners = []
     for port in ports:
-        config.listeners.append(Listener(port, "127.0.0.1"))
-        config.listeners.append(Listener(port, "::1"))
-
-
-def check_listeners(config: Config) -> None:
-    # The data plane has one acl and one rule on empty client ids: settings that differ by listener would be silently
-    # weaker for one of them.
-    for name in ("acl_file", "allow_zero_length_clientid"):
-        values = {listener.security.get(name, getattr(config, name)) for listener in config.listeners}
-        if len(values) > 1:
-            origin = next((x.origin for x in config.listeners if name in x.security), None)
-            raise ConfigError(f"'{name}' differs between listeners, which this version of mosq does not have yet; "
-                              f"expected the same {name} for every listener.", origin)
-        if config.listeners and config.per_listener_settings:
-            setattr(config, name, values.pop())
+        for host in LOCALHOSTS:
+            listener = Listener(port, host)
+            if default is not None:                     # `max_connections` and the like, without any listener
+                listener.__dict__.update(default.__dict__, port=port, host=host)
+            config.listeners.append(listener)
 
 
 class Reader:
-    """The state of reading: which listener the next option belongs to."""
+    """The state of reading: which listener, bridge and plugin the next option belongs to."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.current: Listener | None = None            # of the file being read
+        # of the file being read
+        self.current: Listener | None = None
+        self.bridge: Bridge | None = None
+        self.plugin: Plugin | None = None
+        self.included_at: Origin | None = None
+        # of the whole configuration
         self.default: Listener | None = None            # of `port`, `bind_address` and options before any listener
         self.default_port: int | None = None
-        self.warned: set[str] = set()
+        self.security_seen = False
+        self.said: set[str] = set()
+        self.bridge_names: set[str] = set()
+
+    def default_unasked(self) -> bool:
+        """Is there but the listener that some option made? Then it stays local only, as in Mosquitto."""
+        default = self.default
+        return (default is not None and self.config.listeners == [default]
+                and not {"port", "bind_address"} & default.origins.keys())
+
+    # ---- files and lines
 
     def read_file(self, path: str, main: bool, included_at: Origin | None = None) -> None:
+        if os.path.isdir(path):
+            raise ConfigError(f"Config file '{path}' is a directory. Expected a file.", included_at)
         try:
             with open(path, "rb") as file:
-                content = file.read()
+                content = file.read(FILE_BYTES_MAX + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise ConfigError(f"Unable to open config file {path}: {reason}.", included_at) from None
+            raise ConfigError(f"Unable to open config file '{path}'. Expected a file that can be read: {reason}.",
+                              included_at) from None
+        if len(content) > FILE_BYTES_MAX:
+            raise ConfigError(f"Unable to read config file '{path}'. Expected at most {FILE_BYTES_MAX >> 20} MiB.",
+                              included_at)
+        outer = self.current, self.bridge, self.plugin, self.included_at
+        self.included_at = included_at
         self.read_content(path, content, main)
+        self.current, self.bridge, self.plugin, self.included_at = outer
 
     def read_content(self, path: str, content: bytes, main: bool) -> None:
-        outer, self.current = self.current, None        # a listener's options do not cross files
-        lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-        for number, line in enumerate(lines, start=1):
+        self.current = self.bridge = self.plugin = None         # what a file began ends with it
+        for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             line = line.strip(BLANKS)
             if line and not line.startswith(b"#"):
-                origin = Origin(path, number)
+                origin = Origin(path, number, self.included_at)
                 try:
                     self.read_line(line, origin, main)
                 except ValueError as error:
                     raise ConfigError(str(error), origin) from None
-        self.current = outer
 
     def read_line(self, line: bytes, origin: Origin, main: bool) -> None:
         if len(line) > LINE_BYTES_MAX:
-            raise ValueError(f"A line of {len(line)} bytes; expected at most {LINE_BYTES_MAX}.")
+            raise ValueError(f"A line of {len(line)} bytes. Expected at most {LINE_BYTES_MAX}.")
         first, *rest = line.split(None, 1)
         keyword = first.decode("utf-8", "backslashreplace")
+        raw = rest[0] if rest else b""
         option = find_option(keyword)
         if option is None:
-            raise ValueError(_unknown(keyword))
-        if option.scope == BRIDGE:
-            raise ValueError(f"The '{keyword}' option requires a bridge to be defined first, by `connection NAME`; "
-                             "bridges are not in this version of mosq.")
-        value = parse_value(option, keyword, rest[0] if rest else b"")
-        if option.kind == "special":
-            self._take_special(option, str(value), origin, main)
-        elif option.absent is not None:
-            if option.scope == LISTENER and self.current is None:
-                raise ValueError(_needs_listener(keyword))
-            self._take_absent(option, keyword, value, origin)
+            raise ValueError(_unknown(keyword, raw))
+        self._needs(option, keyword)
+        if option.name == "plugin_opt_":
+            plugin_option(self.plugin, keyword, decode(option, keyword, raw))
+            return
+        if option.name in PLUGIN_LINES:
+            self._take_plugin(option, keyword, decode_plugin(option, keyword, raw), origin)
+            return
+        value = parse_value(option, keyword, raw)
+        self._remark(option, keyword, value, raw, origin)
+        if option.scope == BRIDGE and self.bridge is not None:
+            self.bridge.take(option, keyword, value, origin)
+        elif option.kind == "special":
+            self._take_special(option, keyword, str(value), origin, main)
+        elif option.name == "auth_plugin_deny_special_chars":
+            assert self.plugin is not None
+            self.plugin.deny_special_chars = bool(value)
         elif option.name in ("port", "bind_address"):
             self._take_default_listener(option, value, origin)
-        elif option.scope in (LISTENER, LISTENER_OR_DEFAULT):
+        elif option.scope in OF_LISTENERS:
             self._take_listener_option(option, keyword, value, origin)
-        else:
+        elif option.kind != "anything":
             self._take_global(option, keyword, value, origin)
+
+    def _needs(self, option: Option, keyword: str) -> None:
+        """What has to stand above this line."""
+        scope, current = option.scope, self.current
+        if scope == BRIDGE and self.bridge is None:
+            raise ValueError(f"The '{keyword}' option requires a bridge to be defined first. Expected a line "
+                             "`connection NAME` above it.")
+        if scope == PLUGIN and self.plugin is None:
+            if option.prefix:
+                raise ValueError(f"The '{keyword}' option requires plugin/global_plugin/plugin_load to be defined "
+                                 "first. Expected such a line above it.")
+            raise ValueError(f"An {keyword} option exists in the config file without a plugin. Expected a line "
+                             "`plugin` above it.")
+        if option.name == "listener":
+            return
+        if ((scope in (LISTENER, LISTENER_ONLY) and current is None)
+                or (scope == LISTENER_ONLY and current is self.default)
+                or (scope == SECURITY and current is None and self.config.per_listener_settings)):
+            raise ValueError(f"The '{keyword}' option requires a listener to be defined first. Expected a line "
+                             "`listener PORT` above it.")
+
+    def _remark(self, option: Option, keyword: str, value: Value, raw: bytes, origin: Origin) -> None:
+        """What goes on without an error, but should be known."""
+        ignored = ignored_words(option, raw.decode("utf-8", "replace"))
+        if ignored:
+            self._warn(f"'{keyword}' ({origin}): '{ignored}' behind the value has no meaning and is ignored.")
+        if option.ignored and option.name not in self.said and (option.default is None or value != option.default):
+            self.said.add(option.name)
+            if option.kind == "anything" and keyword in option.ignored:     # Mosquitto's own words
+                self._warn(f"{option.ignored} ({origin})")
+            else:
+                shown = keyword if option.kind in ("string", "path") else f"{keyword} {str(value).lower()}"
+                self._warn(f"'{shown}' ({origin}) has no effect: {option.ignored}.")
+        if option.deprecated is not None:
+            self._note(f"The '{keyword}' option is now deprecated and will be removed in version 3.0. "
+                       f"{option.deprecated}".rstrip())
+        if option.name == "message_size_limit":
+            self._note("Note: It is recommended to replace `message_size_limit` with `max_packet_size`.")
+        if option.name == "allow_anonymous" and self.config.per_listener_settings:
+            self._note("You are using the 'allow_anonymous' option with 'per_listener_settings true'. Please replace "
+                       "this with 'listener_allow_anonymous'.")
+
+    def _warn(self, text: str) -> None:
+        if len(self.config.warnings) < WARNINGS_MAX:
+            self.config.warnings.append(text)
+
+    def _note(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            self.config.notices.append(text)
 
     # ---- each kind of option
 
-    def _take_absent(self, option: Option, keyword: str, value: Value, origin: Origin) -> None:
-        assert option.absent is not None
-        if option.default is not None and value == option.default:
-            return                                      # asks for nothing
-        shown = keyword if option.kind in ("string", "path", "special") else f"{keyword} {str(value).lower()}"
-        if option.absent.effect == "refuse":
-            raise ValueError(f"'{shown}' is not in this version of mosq; {option.absent.instead}.")
-        if option.name not in self.warned:
-            self.warned.add(option.name)
-            meaning = option.absent.instead or "it has no effect"
-            self.config.warnings.append(f"'{shown}' ({origin}) is not in this version of mosq: {meaning}.")
-
     def _take_global(self, option: Option, keyword: str, value: Value, origin: Origin) -> None:
-        config = self.config
-        if option.name == "per_listener_settings":
-            if value and any(name in config.origins for name in SECURITY_NAMES):
-                raise ValueError("per_listener_settings must be set before any other security settings; "
-                                 "expected it on the first line.")
-        elif option.name == "log_type":
-            value = config.log_type + _log_types(keyword, value)
-        elif option.name == "shared_strategy":
-            value = _shared_strategies(config.shared_strategy, keyword, value)
-        elif option.name == "log_dest":
-            value = config.log_dest + self._log_dests(keyword, value, origin)
-        elif option.scope == SECURITY and config.per_listener_settings:
-            self._listener_for(option, keyword, origin).security[option.name] = value
-            config.origins[option.name] = origin
+        config, name = self.config, option.name
+        if option.scope == SECURITY:
+            self._take_security(option, keyword, value, origin)
             return
-        setattr(config, option.name, value)
-        config.origins[option.name] = origin
+        if name == "per_listener_settings":
+            if config.per_listener_settings:
+                return                                  # Mosquitto takes no false after a true
+            if value and self.security_seen:
+                raise ValueError("per_listener_settings must be set before any other security settings. "
+                                 "Expected it on the first line.")
+        elif name == "log_type":
+            value = log_types(config.log_type, keyword, value)
+        elif name == "shared_strategy":
+            value = shared_strategies(config.shared_strategy, keyword, value)
+        elif name == "log_dest":
+            value, warning = log_dests(config.log_dest, keyword, str(value))
+            if warning:
+                self._warn(f"{warning} ({origin}).")
+        elif option.once:
+            self._once(option, keyword, config.origins)
+        setattr(config, name, value)
+        config.origins[name] = origin
 
-    def _log_dests(self, keyword: str, value: Value, origin: Origin) -> tuple[str, ...]:
-        assert isinstance(value, tuple)
-        option = BY_KEYWORD["log_dest"]
-        kind = value[0]
-        if kind == "file" and len(value) == 1:
-            raise ValueError(f"Empty '{keyword} file' value in configuration; expected a path after `file`.")
-        if kind != "file" and (kind not in option.choices or len(value) > 1):
-            raise ValueError(f"Invalid '{keyword}' value ({' '.join(value)}); expected one of "
-                             f"{', '.join(option.choices)}.")
-        if kind in ("none", "stdout", "stderr"):
-            return (kind,)
-        self.config.warnings.append(f"'{keyword} {' '.join(value)}' ({origin}) is not in this version of mosq: "
-                                    "the log goes to stderr.")
-        return ("stderr",)
+    def _take_security(self, option: Option, keyword: str, value: Value, origin: Origin) -> None:
+        config, name = self.config, option.name
+        self.security_seen = True
+        if name == "psk_file" and self.current is not None and self.current.certfile:
+            raise ValueError("Cannot use both certificate and psk encryption in a single listener. Expected one of "
+                             "them.")
+        if config.per_listener_settings:
+            assert self.current is not None
+            if option.once:
+                self._once(option, keyword, self.current.origins)
+            self.current.security[name] = value
+            self.current.origins[name] = origin
+        else:
+            if option.once:
+                self._once(option, keyword, config.origins)
+            setattr(config, name, value)
+            config.origins[name] = origin
+
+    def _once(self, option: Option, keyword: str, origins: dict[str, Origin]) -> None:
+        first = origins.get(option.name)
+        if first is not None and first.file not in (COMMAND_LINE, "<options>"):
+            raise ValueError(f"Duplicate '{option.label or keyword}' value in configuration. Expected it once; the "
+                             f"first is at {first}.")
 
     def _take_listener_option(self, option: Option, keyword: str, value: Value, origin: Origin) -> None:
-        listener = self._listener_for(option, keyword, origin)
+        if self.current is None:
+            assert option.scope == LISTENER_OR_DEFAULT
+            self.current = self._default_listener(keyword, origin)
+        listener = self.current
+        if option.name in TLS_FILES and listener.psk_hint:
+            raise ValueError("Cannot use both certificate and psk encryption in a single listener. Expected one of "
+                             "them.")
         if option.name == "accept_protocol_versions":
-            value = _versions(keyword, value, option)
+            value, unknown = versions(keyword, value)
+            if unknown:
+                self._warn(f"'{keyword}' ({origin}): '{unknown[0]}' is no version and is ignored; expected 3, 4, 5.")
+        if option.once:
+            self._once(option, keyword, listener.origins)
         setattr(listener, option.name, value)
+        listener.origins[option.name] = origin
 
-    def _listener_for(self, option: Option, keyword: str, origin: Origin) -> Listener:
-        if self.current is not None:
-            return self.current
-        if option.scope == LISTENER:
-            raise ValueError(_needs_listener(keyword))
-        return self._default_listener(origin)
-
-    def _default_listener(self, origin: Origin) -> Listener:
+    def _default_listener(self, keyword: str, origin: Origin) -> Listener:
         if self.default is None:
             self.default = Listener(DEFAULT_PORT, origin=origin)
             self.config.listeners.append(self.default)
+            self._note(f"Creating default listener due to '{keyword}' option.")
+            self._note(f"It is best practice to define a 'listener' first. Using the '{keyword}' option without a "
+                       "listener will be disabled in the future.")
         return self.default
 
     def _take_default_listener(self, option: Option, value: Value, origin: Origin) -> None:
-        listener = self._default_listener(origin)
+        self.current = listener = self._default_listener(option.name, origin)
         if option.name == "port":
             assert isinstance(value, int)
+            if self.default_port is not None:
+                self._warn(f"Default listener port specified multiple times. Only the latest will be used ({origin}).")
             listener.port = self.default_port = value
         else:
+            self._once(option, option.name, listener.origins)
             listener.host = str(value)
+        listener.origins[option.name] = origin
 
-    def _take_special(self, option: Option, text: str, origin: Origin, main: bool) -> None:
-        if option.name == "listener":
-            self.current = _listener(text, origin)
-            self.config.listeners.append(self.current)
-        elif option.name == "include_dir":
-            if main:
-                self._include(text, origin)
-            else:
-                self.config.warnings.append(f"'include_dir' ({origin}) is read in the main file only; it has no "
-                                            f"effect here.")
+    def _take_plugin(self, option: Option, keyword: str, path: str, origin: Origin) -> None:
+        config = self.config
+        of_listener = option.name == "plugin" and config.per_listener_settings
+        self.security_seen = True
+        self.plugin = Plugin(path, None, "listener" if of_listener else "global", origin)
+        if of_listener:
+            assert self.current is not None
+            self.current.plugins.append(self.plugin)
         else:
-            self._take_absent(option, option.name, text, origin)
+            config.plugins.append(self.plugin)
+        config.origins[option.name] = origin
 
-    def _include(self, folder: str, origin: Origin) -> None:
+    def _take_special(self, option: Option, keyword: str, text: str, origin: Origin, main: bool) -> None:
+        config, name = self.config, option.name
+        if name == "listener":
+            self.current, ignored = listener_line(text, origin)
+            config.listeners.append(self.current)
+            if ignored:
+                self._warn(f"'{keyword}' ({origin}): '{ignored}' behind the address is ignored.")
+        elif name == "connection":
+            self._take_connection(keyword, text, origin)
+        elif name == "plugin_load":
+            self.plugin = named_plugin(text, keyword, config.named_plugins, origin)
+            assert self.plugin.name is not None
+            config.named_plugins[self.plugin.name] = self.plugin
+        elif name == "plugin_use":
+            assert self.current is not None
+            if text not in config.named_plugins:
+                if not text:
+                    raise ValueError(empty(option, keyword))
+                raise ValueError(f"Plugin '{text[:SHOWN_MAX]}' not previously loaded. Expected a line "
+                                 f"`plugin_load {text[:SHOWN_MAX]} PATH` above it.")
+            self.plugin = config.named_plugins[text]
+            self.current.plugins.append(self.plugin)
+            self.current.origins[name] = origin
+        elif name == "websockets_origin":
+            assert self.current is not None
+            if not text:
+                raise ValueError(empty(option, keyword))
+            self.current.websockets_origin += (text,)
+            self.current.origins[name] = origin
+        else:
+            self._include(text, origin, main)
+
+    def _take_connection(self, keyword: str, text: str, origin: Origin) -> None:
+        words = text.split()        # what stands behind the name is ignored, as a comment is
+        if not words:
+            raise ValueError(empty(BY_KEYWORD["connection"], keyword))
+        if words[0] in self.bridge_names:
+            raise ValueError(f"Duplicate bridge name '{words[0][:SHOWN_MAX]}'. Expected another name.")
+        self.bridge_names.add(words[0])
+        self.bridge = Bridge(words[0], origin)
+        self.config.bridges.append(self.bridge)
+
+    def _include(self, folder: str, origin: Origin, main: bool) -> None:
+        if not main:
+            raise ValueError("The include_dir option is only valid in the main configuration file. Expected it there.")
+        if not folder:
+            raise ValueError(empty(BY_KEYWORD["include_dir"], "include_dir"))
         try:
-            names = [name for name in os.listdir(folder) if name.endswith(".conf")]
+            names = [name for name in os.listdir(folder) if name.endswith(".conf") and name != ".conf"]
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise ConfigError(f"Unable to open include_dir '{folder}': {reason}; expected a folder.", origin) from None
+            raise ConfigError(f"Unable to open include_dir '{folder}'. Expected a folder that can be read: {reason}.",
+                              origin) from None
         for name in sorted(names, key=_include_order):
             self.read_file(os.path.join(folder, name), main=False, included_at=origin)
 
-    def finish(self) -> None:
-        """What only the whole file can tell."""
-        seen: dict[tuple[int, str | None, str | None], Listener] = {}
-        for listener in self.config.listeners:
-            key = (listener.port, listener.host, listener.path)
-            if key in seen and seen[key].socket_domain == listener.socket_domain:
-                where = listener.path or f"{listener.host or '*'}:{listener.port}"
-                raise ConfigError(f"The listener {where} is there twice (first at {seen[key].origin}); "
-                                  "expected each port and address once.", listener.origin)
-            seen[key] = listener
+
+def decode_plugin(option: Option, keyword: str, raw: bytes) -> str:
+    if not raw:
+        raise ValueError(f"Missing plugin path for plugin name '(null)'. Expected `{keyword} PATH`.")
+    return decode(option, keyword, raw)
 
 
-def _needs_listener(keyword: str) -> str:
-    return f"The '{keyword}' option requires a listener to be defined first; expected a line `listener PORT` above it."
-
-
-def _unknown(keyword: str) -> str:
+def _unknown(keyword: str, raw: bytes) -> str:
     text = f"Unknown configuration variable '{keyword[:100]}'."
     if "=" in keyword:
         name, _, value = keyword.partition("=")
         if find_option(name):
-            return f"{text} There is no '=' in this file; write `{name} {value}`."
+            return f"{text} There is no '=' in this file; write `{name} {value[:SHOWN_MAX]}`."
+    if keyword.startswith(("{{", "{%")):
+        return f"{text} This is a template. Expected the file that is made of it."
     from difflib import get_close_matches  # slow to load, and needed to say goodbye only
 
     near = get_close_matches(keyword[:100].lower(), list(BY_KEYWORD), n=1, cutoff=0.7)
@@ -271,53 +400,3 @@ def _unknown(keyword: str) -> str:
 
 def _include_order(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((letter.lower(), letter) for letter in name)   # A a B b, digits first
-
-
-def _log_types(keyword: str, value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    for word in value:
-        if word not in LOG_TYPES and word not in ("all", "none"):
-            raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {BY_KEYWORD['log_type'].expected()}.")
-    return value
-
-
-def _shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    strategy, *group = value
-    shown = " ".join(value)[:80]
-    if strategy not in SHARED_STRATEGIES:
-        raise ValueError(f"Invalid '{keyword}' value ({shown}); expected one of {', '.join(SHARED_STRATEGIES)}, and "
-                         f"perhaps the name of a group after it.")
-    if len(group) > 1 or any(c in name for name in group for c in "/+#"):
-        raise ValueError(f"Invalid '{keyword}' value ({shown}); expected after {strategy} nothing, or one name of a "
-                         "group: no blanks, no / + #.")
-    if len(before) == SHARED_LINES_MAX:
-        raise ValueError(f"Too many '{keyword}' lines; expected at most {SHARED_LINES_MAX}.")
-    return (*before, " ".join(value))
-
-
-def _versions(keyword: str, value: Value, option: Option) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    versions = tuple(v for v in ",".join(value).split(",") if v)
-    for version in versions or (",",):
-        if version not in option.choices:
-            raise ValueError(f"Invalid '{keyword}' value ({version[:40]}); expected {option.expected()}, "
-                             "separated by commas.")
-    return versions
-
-
-def _listener(text: str, origin: Origin) -> Listener:
-    number, *more = text.split(None, 1)
-    rest = more[0] if more else ""
-    if not number.isascii() or not number.isdigit() or len(number) > 5 or int(number) > 65535:
-        raise ValueError(f"Invalid 'listener' value ({number[:40]}); expected a port from 1 to 65535 and perhaps an "
-                         "address, or 0 and the path of a unix socket.")
-    port = int(number)
-    if port == 0:
-        if not rest or rest.startswith("#"):
-            raise ValueError("A listener with port 0 must provide a Unix socket path; expected `listener 0 /PATH`.")
-        return Listener(0, path=rest, origin=origin)
-    words = words_before_comment(rest)
-    if len(words) > 1:
-        raise ValueError(f"Invalid 'listener' value ({text[:80]}); expected a port and one address.")
-    return Listener(port, words[0] if words else None, origin=origin)

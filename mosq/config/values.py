@@ -1,7 +1,7 @@
 """Turns the text of a value into what its option promises. Knows one line at a time; raises ValueError with what is
-wrong and what was expected, to which the parser adds file and line."""
+wrong, in Mosquitto's words, and what was expected, to which the parser adds file and line."""
 
-from mosq.config.options import BOOL_WORDS, UINT32_MAX, Option
+from mosq.config.option import INT32_MAX, INT32_MIN, UINT32_MAX, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -9,36 +9,51 @@ if TYPE_CHECKING:
 
 Value = bool | int | str | tuple[str, ...]
 
+BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 # m and y are what Mosquitto takes them for: 30 and 365 days
 DURATION_UNITS_S = {"s": 1, "h": 3600, "d": 86400, "w": 604800, "m": 2592000, "y": 31536000}
+SHOWN_MAX = 80          # of a wrong value, in an error
+DIGITS_MAX = 24         # int() is slow on thousands of them
+ONE_WORD = ("bool", "int", "count", "duration", "enum")
 
 
 def parse_value(option: Option, keyword: str, raw: bytes) -> Value:
     """The value of `option` in `raw`, the rest of its line without blanks around it."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"Invalid '{keyword}' value: not UTF-8 (byte {error.start + 1} of it); "
-                         "expected text in UTF-8.") from None
-    if "\0" in text:
-        raise ValueError(f"Invalid '{keyword}' value: it holds a zero byte; expected {option.expected()}.")
-    if not text:
-        raise ValueError(f"Empty '{keyword}' value in configuration; expected {option.expected()}.")
-    if option.kind in ("string", "path", "special"):
+    text = decode(option, keyword, raw)
+    if option.kind == "anything":
+        return text
+    if option.kind in ("string", "path", "special") or option.name == "log_dest":
         return _parse_text(option, keyword, text)       # a '#' belongs to the value
     words = words_before_comment(text)
     if not words:
-        raise ValueError(f"Empty '{keyword}' value in configuration; expected {option.expected()}.")
+        raise ValueError(empty(option, keyword))
     if option.kind == "words":
         return tuple(words)
     if words[0] == "=":
-        proper = f"{keyword} {' '.join(words[1:])}".rstrip()
-        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}): there is no '=' in this file; write "
-                         f"`{proper}`.")
-    if len(words) > 1:
-        raise ValueError(f"Invalid '{keyword}' value ({' '.join(words)}); expected {option.expected()}, and nothing "
-                         f"after it.")
+        proper = f"{keyword} {' '.join(words[1:])}".rstrip()[:SHOWN_MAX]
+        raise ValueError(f"{invalid(option, keyword, '=')} There is no '=' in this file; write `{proper}`.")
     return _PARSERS[option.kind](option, keyword, words[0])
+
+
+def decode(option: Option, keyword: str, raw: bytes) -> str:
+    if option.kind == "anything":                       # it has no effect whatever it says
+        return raw.decode("utf-8", "backslashreplace")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Malformed UTF-8 in configuration. The value of '{keyword}' is not UTF-8 (byte "
+                         f"{error.start + 1} of it); expected text in UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"Malformed UTF-8 in configuration. The value of '{keyword}' holds a zero byte; expected "
+                         f"{option.expected()}.")
+    if not text and not option.prefix and option.kind != "special":
+        raise ValueError(empty(option, keyword))
+    return text
+
+
+def ignored_words(option: Option, text: str) -> str:
+    """What stands behind a value that is one word, and is no comment: Mosquitto reads over it."""
+    return " ".join(words_before_comment(text)[1:])[:SHOWN_MAX] if option.kind in ONE_WORD else ""
 
 
 def words_before_comment(text: str) -> list[str]:
@@ -50,12 +65,58 @@ def words_before_comment(text: str) -> list[str]:
     return words
 
 
+def empty(option: Option, keyword: str) -> str:
+    return f"Empty '{option.label or keyword}' value in configuration. Expected {option.expected()}."
+
+
+def invalid(option: Option, keyword: str, value: str) -> str:
+    if option.said:
+        return option.said.replace("{value}", value[:SHOWN_MAX])
+    return f"Invalid '{option.label or keyword}' value ({value[:SHOWN_MAX]})."
+
+
+def integer(word: str) -> int | None:
+    """A whole number as C reads it: 0x is hexadecimal, a leading 0 octal. None: something else."""
+    digits = word[1:] if word[:1] in ("-", "+") else word
+    if not digits.isascii() or not digits.isalnum():        # int() would take 1_000 and Arabic digits
+        return None
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" and len(digits) > 1 else 10
+    if len(digits) > DIGITS_MAX:
+        return (UINT32_MAX << 64) if digits.isdigit() else None
+    try:
+        value = int(digits, base)
+    except ValueError:
+        return None
+    return -value if word[0] == "-" else value
+
+
+def parse_number(option: Option, keyword: str, word: str) -> int:
+    """In the range of the option, or what Mosquitto makes of it."""
+    value = integer(word)
+    label = option.label or keyword
+    if value is None:
+        raise ValueError(f"'{label}' value not a number. Expected {option.expected()}, and not '{word[:SHOWN_MAX]}'.")
+    if not min(INT32_MIN, option.low) <= value <= max(INT32_MAX, option.high):
+        raise ValueError(f"'{label}' value out of range. Expected {option.expected()}.")
+    if value < option.low and option.below is not None:
+        return option.below
+    if value > option.high and option.above is not None:
+        return option.above
+    if not option.low <= value <= option.high:
+        raise ValueError(f"{invalid(option, keyword, str(value))} Expected {option.expected()}.")
+    return value
+
+
 def _parse_text(option: Option, keyword: str, text: str) -> str:
-    if option.kind == "string" and len(text) > option.high:
-        raise ValueError(f"Invalid '{keyword}' value: {len(text)} characters; expected at most {option.high}.")
+    if option.kind != "string":
+        return text
+    if len(text.encode()) > option.high:
+        said = f"'{keyword}' length must be <= {option.high}." if keyword == "listener_auto_id_prefix" else \
+            f"{keyword} length must be <= {option.high}."
+        raise ValueError(f"{said} Expected at most {option.high} bytes, and not {len(text.encode())}.")
     if option.name == "mount_point" and ("#" in text or "+" in text):
-        raise ValueError(f"Invalid mount_point '{text}'. Does it contain a wildcard character? Expected a topic "
-                         f"without + and #.")
+        raise ValueError(f"Invalid 'mount_point' value ({text[:SHOWN_MAX]}). Does it contain a wildcard character? "
+                         "Expected a topic without + and #.")
     return text
 
 
@@ -64,22 +125,12 @@ def _parse_bool(option: Option, keyword: str, word: str) -> bool:
     if value is None:
         meant = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(word.lower(), word.lower())
         hint = f" (write `{keyword} {meant}`)" if meant in BOOL_WORDS else ""
-        raise ValueError(f"Invalid '{keyword}' value ({word}); expected true or false{hint}.")
+        raise ValueError(f"{invalid(option, keyword, word)} Expected true or false{hint}.")
     return value
 
 
-def _parse_int(option: Option, keyword: str, word: str) -> int:
-    digits = word[1:] if word[:1] in ("-", "+") else word
-    # int() would take 1_000 and Arabic digits; and 4,000 digits would be slow to refuse
-    if digits.isascii() and digits.isdigit() and len(digits) <= 19:
-        value = int(word)
-        if option.low <= value <= option.high:
-            return value
-    raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {option.expected()}.")
-
-
 def _parse_count(option: Option, keyword: str, word: str) -> int:
-    return 0 if word == "off" else _parse_int(option, keyword, word)
+    return 0 if word == "off" else parse_number(option, keyword, word)
 
 
 def _parse_duration(option: Option, keyword: str, word: str) -> int:
@@ -89,15 +140,17 @@ def _parse_duration(option: Option, keyword: str, word: str) -> int:
         seconds = int(number) * unit_s
         if 0 < seconds < UINT32_MAX:
             return seconds
-    raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {option.expected()}, up to 136 years.")
+    raise ValueError(f"{invalid(option, keyword, word)} Expected {option.expected()}, up to 136 years, and not "
+                     f"'{word[:SHOWN_MAX]}'.")
 
 
 def _parse_enum(option: Option, keyword: str, word: str) -> str:
     if word in option.choices:
         return word
-    raise ValueError(f"Invalid '{keyword}' value ({word[:40]}); expected {option.expected()}.")
+    if option.name == "start_type" and word == "manual":
+        raise ValueError(f"Manual start_type not supported. Expected {option.expected()}.")
+    raise ValueError(f"{invalid(option, keyword, word)} Expected {option.expected()}.")
 
 
-_PARSERS: "dict[str, Callable[[Option, str, str], Value]]" = {"bool": _parse_bool, "int": _parse_int,
-                                                              "count": _parse_count,
-                                                              "duration": _parse_duration, "enum": _parse_enum}
+_PARSERS: "dict[str, Callable[[Option, str, str], Value]]" = {
+    "bool": _parse_bool, "int": parse_number, "count": _parse_count, "duration": _parse_duration, "enum": _parse_enum}

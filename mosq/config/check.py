@@ -1,0 +1,96 @@
+"""What only the whole configuration can tell. Opens no file."""
+
+from mosq.config.errors import ConfigError
+from mosq.config.model import Config, Listener
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.errors import Origin
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for the first mistake, in the order in which Mosquitto looks."""
+    for bridge in config.bridges:
+        bridge.check()
+    _check_bridge_names(config)
+    for listener in config.listeners:
+        _check_tls(listener)
+    for listener in config.listeners:
+        _check_proxy(listener)
+
+
+def _check_bridge_names(config: Config) -> None:
+    if len(config.bridges) < 2:
+        return
+    import socket
+
+    hostname = socket.gethostname()
+    seen: dict[str, str] = {}
+    for bridge in config.bridges:
+        local_id = bridge.local_id(hostname)
+        if local_id in seen:
+            raise ConfigError(f"Bridge local_clientid '{local_id}' is not unique. Try changing or setting the "
+                              f"local_clientid value for one of the bridges. Expected another than that of the bridge "
+                              f"'{seen[local_id]}'.", bridge.origins.get("local_clientid", bridge.origin))
+        seen[local_id] = bridge.name
+
+
+def _at(listener: Listener, *names: str) -> "Origin | None":
+    return next((listener.origins[name] for name in names if name in listener.origins), listener.origin)
+
+
+def _check_tls(listener: Listener) -> None:
+    if (listener.certfile is None) != (listener.keyfile is None):
+        raise ConfigError("Both certfile and keyfile must be provided to enable a TLS listener. Expected both or none "
+                          f"on the listener {listener.where}.", _at(listener, "certfile", "keyfile"))
+    for name in ("cafile", "capath"):
+        if getattr(listener, name) is not None and listener.certfile is None:
+            raise ConfigError(f"{name} specified without certfile and keyfile. Expected all three, or none, on the "
+                              f"listener {listener.where}.", _at(listener, name))
+
+
+def _check_proxy(listener: Listener) -> None:
+    if listener.enable_proxy_protocol != 2:
+        return
+    if listener.use_subject_as_username:
+        raise ConfigError("use_subject_as_username cannot be used with `enable_proxy_protocol 2`. Expected "
+                          "use_identity_as_username.", _at(listener, "use_subject_as_username"))
+    if listener.certfile is not None:
+        raise ConfigError("certfile and keyfile cannot be used with `enable_proxy_protocol 2`. Expected the proxy to "
+                          "end TLS.", _at(listener, "certfile"))
+
+
+def _say_twice(config: Config) -> None:
+    seen: dict[tuple[int, str | None, str | None, str], Listener] = {}
+    for listener in config.listeners:
+        if listener.port == 0 and listener.path is None:        # any free port
+            continue
+        key = (listener.port, listener.host, listener.path, listener.socket_domain)
+        if key in seen:
+            config.warnings.append(f"The listener {listener.where} ({listener.origin}) is there twice, first at "
+                                   f"{seen[key].origin}: a port opens once, so the broker will not start.")
+        seen[key] = listener
+
+
+def say_what_is_missing(config: Config) -> None:
+    """Warnings on what the configuration asks for and does not get."""
+    _say_twice(config)
+    for bridge in config.bridges:
+        config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) is not started: bridges are not in this "
+                               "version of mosq.")
+    for listener in config.listeners:
+        if listener.tls_keyform == "engine":
+            config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "
+                                   "has done away with engines; the key is read from its file.")
+        if not lets_anybody_in(config, listener):
+            config.warnings.append(
+                f"The listener {listener.where} lets nobody in: `allow_anonymous` is false there (the default with a "
+                "listener), and there is no password_file, plugin or certificate that names clients. Write "
+                "`allow_anonymous true` to let clients in without a password.")
+
+
+def lets_anybody_in(config: Config, listener: Listener) -> bool:
+    """Is there a way to pass at all?"""
+    return bool(config.allows_anonymous(listener) or config.security_of(listener, "password_file")
+                or config.plugins_of(listener) or listener.use_identity_as_username
+                or listener.use_subject_as_username or listener.psk_hint)

@@ -1,0 +1,62 @@
+"""Which files and plugins decide about which listeners: a `SecuritySource` for all of them, or under
+per_listener_settings, and for a listener with plugins of its own, one each. Opens no file."""
+
+from typing import TYPE_CHECKING
+
+from mosq.config.model import Config, Listener
+from mosq.config.plugin import Plugin
+
+if TYPE_CHECKING:
+    from mosq.config.errors import Origin
+
+
+class SecuritySource:
+    """What one security is made of. Its place in the list is the `security` of its listeners."""
+
+    __slots__ = ("acl_file", "password_file", "psk_file", "plugins", "allow_anonymous", "listeners", "acl_origin",
+                 "password_origin", "psk_origin")
+
+    def __init__(self, config: Config, listener: Listener | None, plugins: list[Plugin]) -> None:
+        per_listener = listener is not None and config.per_listener_settings
+
+        def said(name: str) -> str | None:
+            value = listener.security.get(name) if per_listener and listener else getattr(config, name)
+            return None if value is None else str(value)
+
+        origins = listener.origins if per_listener and listener else config.origins
+        self.acl_file: str | None = said("acl_file")
+        self.acl_origin: Origin | None = origins.get("acl_file")
+        self.password_file: str | None = said("password_file")
+        self.password_origin: Origin | None = origins.get("password_file")
+        self.psk_file: str | None = said("psk_file")
+        self.psk_origin: Origin | None = origins.get("psk_file")
+        self.plugins = plugins                          # in the order in which they are asked
+        # may clients without a user name pass? A listener's `listener_allow_anonymous` comes before it
+        said_anonymous = listener.security.get("allow_anonymous") if per_listener and listener \
+            else config.allow_anonymous
+        self.allow_anonymous = config.local_only if said_anonymous is None else bool(said_anonymous)
+        self.listeners: list[Listener] = []
+
+
+def securities_of(config: Config) -> list[SecuritySource]:
+    """In an order that depends on the configuration alone: the one for all first, if there is one."""
+    if config.per_listener_settings:
+        sources = []
+        for listener in config.listeners:
+            source = SecuritySource(config, listener, config.plugins_of(listener))
+            source.listeners.append(listener)
+            sources.append(source)
+        return sources
+    sources = [SecuritySource(config, None, config.plugins)]
+    for listener in config.listeners:
+        if listener.plugins:
+            sources.append(SecuritySource(config, listener, config.plugins_of(listener)))
+            sources[-1].listeners.append(listener)
+        else:
+            sources[0].listeners.append(listener)
+    return sources
+
+
+def places_of(sources: list[SecuritySource]) -> dict[int, int]:
+    """The place of its security by id() of a listener."""
+    return {id(listener): i for i, source in enumerate(sources) for listener in source.listeners}

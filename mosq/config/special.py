@@ -1,0 +1,124 @@
+"""Lines whose value has a form of its own. Knows one line at a time; raises ValueError as values.py does."""
+
+from mosq.config.errors import Origin
+from mosq.config.model import Listener
+from mosq.config.options import BY_KEYWORD, LOG_DESTS, LOG_TYPES, SHARED_LINES_MAX, SHARED_STRATEGIES, UINT16_MAX
+from mosq.config.plugin import Plugin
+from mosq.config.values import SHOWN_MAX, Value, empty, integer, words_before_comment
+
+LOGGED_NOWHERE = ("dlt", "android")
+PLUGIN_KEY_MIN = 3      # characters, in Mosquitto
+
+
+def listener_line(text: str, origin: Origin) -> tuple[Listener, str]:
+    """The listener of `PORT [ADDRESS]` or `0 PATH`, and what stands behind that without a meaning."""
+    words = text.split()
+    if not words:
+        raise ValueError("Empty 'listener port' value in configuration. Expected a port and perhaps an address, or 0 "
+                         "and the path of a unix socket.")
+    port = integer(words[0])
+    if port is None:
+        raise ValueError(f"'listener port' value not a number. Expected a port from 1 to 65535, and not "
+                         f"'{words[0][:SHOWN_MAX]}'.")
+    if not 0 <= port <= UINT16_MAX:
+        raise ValueError(f"Invalid 'port' value ({words[0][:SHOWN_MAX]}). Expected a port from 1 to 65535, or 0 and "
+                         "the path of a unix socket.")
+    rest = words_before_comment(" ".join(words[1:]))
+    if port == 0:
+        if not rest:
+            raise ValueError("A listener with port 0 must provide a Unix socket path. Expected `listener 0 /PATH`.")
+        # a path with blanks is ours: Mosquitto takes its first word
+        return Listener(0, path=text.split(None, 1)[1], origin=origin), ""
+    return Listener(port, rest[0] if rest else None, origin=origin), " ".join(rest[1:])[:SHOWN_MAX]
+
+
+def log_types(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    """All that were named since the last `none`: each line may have several."""
+    assert isinstance(value, tuple)
+    types = before
+    for word in value:
+        if word not in LOG_TYPES and word not in ("all", "none"):
+            raise ValueError(f"Invalid '{keyword}' value ({word[:SHOWN_MAX]}). Expected "
+                             f"{BY_KEYWORD['log_type'].expected()}.")
+        types = (*types, word) if word not in types or word in ("all", "none") else types
+    return types[-SHARED_LINES_MAX:]
+
+
+def log_dests(before: tuple[str, ...], keyword: str, text: str) -> tuple[tuple[str, ...], str]:
+    """The destinations with this line's, and a warning or ""."""
+    kind, *rest = text.split(None, 1)
+    if kind == "file":
+        path = rest[0].strip() if rest else ""
+        if not path:
+            raise ValueError('Empty "log_dest file" value in configuration. Expected a path after `file`.')
+        if any(dest.startswith("file ") for dest in before):
+            raise ValueError('Duplicate "log_dest file" value. Expected one file.')
+        return (*_without_none(before), f"file {path}"), ""
+    if kind not in LOG_DESTS:
+        raise ValueError(f"Invalid '{keyword}' value ({kind[:SHOWN_MAX]}). Expected one of {', '.join(LOG_DESTS)}.")
+    if kind in LOGGED_NOWHERE:
+        return before, f"'{keyword} {kind}' is not there: mosq does not log to {kind}. Expected another log_dest"
+    if kind == "none":
+        return ("none",), ""
+    return (*(dest for dest in _without_none(before) if dest != kind), kind), ""
+
+
+def _without_none(dests: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dest for dest in dests if dest != "none")
+
+
+def shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    strategy, *group = value
+    shown = " ".join(value)[:SHOWN_MAX]
+    if strategy not in SHARED_STRATEGIES:
+        raise ValueError(f"Invalid '{keyword}' value ({shown}). Expected one of {', '.join(SHARED_STRATEGIES)}, and "
+                         f"perhaps the name of a group after it.")
+    if len(group) > 1 or any(c in name for name in group for c in "/+#"):
+        raise ValueError(f"Invalid '{keyword}' value ({shown}). Expected after {strategy} nothing, or one name of a "
+                         "group: no blanks, no / + #.")
+    if len(before) == SHARED_LINES_MAX:
+        raise ValueError(f"Too many '{keyword}' lines. Expected at most {SHARED_LINES_MAX}.")
+    return (*before, " ".join(value))
+
+
+def versions(keyword: str, value: Value) -> tuple[tuple[str, ...], list[str]]:
+    """The protocol versions, and words that are none, over which Mosquitto reads. None at all lets nobody in."""
+    assert isinstance(value, tuple)
+    option = BY_KEYWORD["accept_protocol_versions"]
+    words = [v for v in ",".join(value).split(",") if v]
+    if not words:
+        raise ValueError(empty(option, keyword))
+    known = tuple(word for word in words if word in option.choices)
+    unknown = [word[:SHOWN_MAX] for word in words if word not in option.choices]
+    if not known:
+        raise ValueError(f"Invalid '{keyword}' value ({unknown[0]}). Expected {option.expected()}, separated by "
+                         "commas; this lets nobody in.")
+    return known, unknown
+
+
+def named_plugin(text: str, keyword: str, known: dict[str, Plugin], origin: Origin) -> Plugin:
+    """`plugin_load NAME PATH`."""
+    name, *path = text.split(None, 1) or [""]
+    if not name:
+        raise ValueError(f"Empty '{keyword}' value in configuration. Expected `plugin_load NAME PATH`.")
+    if name in known:
+        raise ValueError(f"Duplicate plugin name '{name[:SHOWN_MAX]}'. Expected another name; the first is at "
+                         f"{known[name].origin}.")
+    if not path:
+        raise ValueError(f"Missing plugin path for plugin name '{name[:SHOWN_MAX]}'. Expected `plugin_load NAME PATH`.")
+    return Plugin(path[0], name, "listener", origin)
+
+
+def plugin_option(plugin: Plugin | None, keyword: str, text: str) -> None:
+    """plugin_opt_KEY VALUE, or auth_opt_KEY VALUE."""
+    if plugin is None:
+        raise ValueError(f"The '{keyword}' option requires plugin/global_plugin/plugin_load to be defined first. "
+                         "Expected such a line above it.")
+    key = keyword.removeprefix("auth_opt_").removeprefix("plugin_opt_")
+    if len(key) < PLUGIN_KEY_MIN:
+        raise ValueError("Invalid 'plugin_opt_' config option. Expected a name of three characters or more after "
+                         "plugin_opt_.")
+    if not text:
+        raise ValueError(f"Empty '{key[:SHOWN_MAX]}' value in configuration. Expected `{keyword[:SHOWN_MAX]} VALUE`.")
+    plugin.options.append((key, text))
