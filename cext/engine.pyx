@@ -24,6 +24,7 @@ from cext.broker.mailbox cimport (
 from cext.broker.reload cimport Reload
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.requests cimport answers_give, requests_take
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -33,14 +34,15 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
          "memory", "payload_size", "quota", "session_ended", "retained")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
          "publish_dropped", "bytes_in", "bytes_out", "unsent_bytes", "store_messages", "store_bytes",
          "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
          "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
-         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work")
+         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
+         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost")
 # how the door of adopted connections differs from a listener's: nothing is refused there
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 
@@ -180,7 +182,7 @@ cdef class Engine:
         self._ask(&a)
 
     def event_fd(self):
-        """A descriptor that is readable when drain() has something."""
+        """A descriptor that is readable when drain() or requests() has something."""
         return self.event
 
     def drain(self):
@@ -204,6 +206,16 @@ cdef class Engine:
         if lost:
             out.append(("log", out[-1][1] if out else 0, 2, f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
         return out
+
+    def requests(self):
+        """What the data plane asks since the last call, as tuples (cext/setup/requests.pyx); event_fd() is readable when there is something.
+        One reader."""
+        return requests_take(&self.b)
+
+    def answer(self, answers):
+        """Answers to requests(), as tuples (cext/setup/requests.pyx). Any thread; does not wait for the loop. What is too late, or for a client
+        that is gone, changes nothing."""
+        answers_give(&self.b, list(answers))
 
     def ports(self):
         """The port of each listener, in the order of the configuration (unix sockets: 0)."""

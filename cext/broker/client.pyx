@@ -17,7 +17,7 @@ from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, T
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_push, log_wanted,
 )
-from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, encode_ack, encode_disconnect
+from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, T_SUBACK, T_SUBSCRIBE,
     T_UNSUBACK, T_UNSUBSCRIBE, V5, V311,
@@ -52,6 +52,7 @@ cdef void client_give(Broker* b, Client* c) noexcept nogil:
     free(c.proxied_name)
     c.proxied_name = NULL
     aliases_free(c)
+    free(c.method.p)
     slab_give(&b.clients, c)
 
 
@@ -134,6 +135,19 @@ cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     if p == NULL:
         return
     client_wrote(b, c, encode_disconnect(p, rc), p)
+
+
+cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil:
+    cdef uint8_t* p
+    cdef View method
+    method.p = c.method.p
+    method.n = c.method.n
+    p = client_room(b, c, auth_size(method, data))
+    if p == NULL:
+        return
+    client_wrote(b, c, encode_auth(p, rc, method, data), p)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Sending", T_AUTH, -1, -1)
 
 
 # ---------------------------------------------------------------- log lines

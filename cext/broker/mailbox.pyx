@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.accept cimport client_adopt
+from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, client_doom, username_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
@@ -193,7 +194,13 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     n += DROP_REASONS
     for i in range(REFUSED_REASONS):
         v[n + i] = b.stats.refused[i]
-    v[n + REFUSED_REASONS] = b.work
+    n += REFUSED_REASONS
+    v[n] = b.work
+    v[n + 1] = b.stats.asked
+    v[n + 2] = questions_open(b)
+    v[n + 3] = b.stats.ask_timeouts
+    v[n + 4] = b.stats.answers_stale
+    v[n + 5] = b.stats.events_lost
 
 
 cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:

@@ -33,6 +33,7 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
         return
     b.log.mask = r.log_mask
     securities_swap(b, r)
+    b.access_epoch += 1
     some_gone = doors_swap(b, r)
     settings_swap(b, r)
     if some_gone:

@@ -27,6 +27,10 @@ ctypedef struct Session:
     Session* hash_next
     uint64_t hash
     void* client                # the broker's client while connected, else NULL
+    void* security              # whose rules count for it, of the broker room; NULL: everything is allowed
+    void* gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
+    uint32_t access_epoch       # in which access_root is true
+    uint32_t access_root        # where the rules of its user begin
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue
