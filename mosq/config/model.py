@@ -103,6 +103,8 @@ class Config:
     shared_strategy: tuple[str, ...]    # `STRATEGY` or `STRATEGY GROUP` each; the last for a group counts
     log_dest: tuple[str, ...]           # (): stderr
     log_type: tuple[str, ...]           # (): error, warning, notice, information
+    log_facility: int                   # 0 to 7: local0 to local7; -1: daemon
+    log_format: str                     # text or json
     log_timestamp: bool
     log_timestamp_format: str | None
     allow_anonymous: bool | None        # None: only in local only mode

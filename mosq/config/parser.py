@@ -186,7 +186,9 @@ class Reader:
         if kind != "file" and (kind not in option.choices or len(value) > 1):
             raise ValueError(f"Invalid '{keyword}' value ({' '.join(value)}); expected one of "
                              f"{', '.join(option.choices)}.")
-        if kind in ("none", "stdout", "stderr"):
+        if kind == "file":
+            return (f"file {' '.join(value[1:])}",)
+        if kind in ("none", "stdout", "stderr", "syslog", "topic"):
             return (kind,)
         self.config.warnings.append(f"'{keyword} {' '.join(value)}' ({origin}) is not in this version of mosq: "
                                     "the log goes to stderr.")
