@@ -5,7 +5,7 @@ back afterwards. Knows both sides' memory; not what the settings mean.
                             any failure: close the new sockets, open those again that had to make room; nothing has changed
 """
 
-from cext.setup.listen import port_of, set_nodelay, sockets_of
+from cext.setup.listen import close, port_of, set_nodelay, sockets_of
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -56,6 +56,7 @@ cdef class Renewal:
         ended = [place for place in range(len(self.e.specs)) if place not in self.before]
         settings_read(&self.r.settings, self.settings, self.keep)
         self.r.log_mask = <uint32_t>int(self.settings.get("log_mask", 15))
+        self.r.log_json = bool(int(self.settings.get("log_json", 0)))
         self._make_securities()
         self._make_doors()
         closed = self._make_room(ended)
@@ -119,8 +120,7 @@ cdef class Renewal:
         if closed:
             self._sockets_ask((), [address for place in closed for address in self.e.watched[place]])
             for place in closed:
-                for s in self.e.sockets[place]:
-                    s.close()
+                close(self.e.sockets[place])
         return closed
 
     def _bind(self):
@@ -161,8 +161,7 @@ cdef class Renewal:
 
     def _undo(self, closed):
         for opened in self.sockets:
-            for s in opened:
-                s.close()
+            close(opened)
         for addresses in self.watched:
             for address in addresses:
                 free(<void*><size_t>address)
@@ -176,8 +175,7 @@ cdef class Renewal:
     def _keep(self, ended):
         nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))
         for place in ended:
-            for s in self.e.sockets[place]:
-                s.close()
+            close(self.e.sockets[place])
             self.e.gone += self.e.watched[place]
         for place, was in enumerate(self.before):
             if was is not None:

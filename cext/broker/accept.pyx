@@ -8,10 +8,12 @@ from cext.base.wheel cimport wheel_add
 from cext.broker.broker cimport (
     Broker, CF_TRUSTED, Client, Door, REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
-from cext.broker.client cimport address_text, client_give, client_take, log_line, log_text
+from cext.broker.client cimport (
+    END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
+)
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.net.reactor cimport Address, Listener, conn_open
+from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_web
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -27,6 +29,14 @@ cdef void refuse(Broker* b, int fd, const Address* a, int why, const char* text)
         address_text(a, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client connection from %s denied: %s.", where, text))
     c_close(fd)
+
+
+cdef bint begins(Broker* b, Door* door, Conn* conn) noexcept nogil:
+    """What comes before MQTT on this listener. 0: no memory."""
+    if not door.proxy_version and not door.websockets:
+        return 1
+    door.upgrade.size_max = b.settings.packet_buffer_size
+    return conn_web(conn, door.proxy_version, &door.upgrade if door.websockets else NULL) == 0
 
 
 cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noexcept nogil:
@@ -51,14 +61,18 @@ cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noe
             client_give(b, c)
         refuse(b, fd, a, REFUSED_MEMORY, "out of memory")
         return
+    if not begins(b, door, &c.conn):
+        client_doom(b, c, END_REFUSED)
     c.door = door
     door.n_connections += 1
     c.conn.rx_ms = b.reactor.now_ms
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+    if door.proxy_version:
+        return                   # who it is will be told; Mosquitto has no line then
     if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
         address_text(a, where, sizeof(where))
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
-                                         <int>a.port, <int>l.port))
+        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
+                                               <int>a.port, <int>l.port))
 
 
 cdef int client_adopt(Broker* b, int fd) noexcept nogil:

@@ -1,6 +1,6 @@
 """The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
 
-    client:   C_NEW --CONNECT--> C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
+    client:   C_NEW --CONNECT--> [C_ASKING --answer-->] C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
     session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --> freed
               in slices meanwhile: what came through shared groups goes to other members, then its subscriptions are removed
 
@@ -12,11 +12,12 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
-from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, acl_allows, topic_reserved
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_WRITE, topic_reserved
+from cext.broker.ask cimport client_question_end
 from cext.broker.broker cimport (
-    Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
     LINGER_MS, Publication, Will,
 )
 from cext.broker.client cimport (
@@ -25,11 +26,13 @@ from cext.broker.client cimport (
 from cext.broker.deliver cimport drop, publication_fini, publication_of, session_clear
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.parked cimport unpark
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
-from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT
-from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, conn_close, conn_finish
+from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
+from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close
+from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
@@ -49,16 +52,7 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
     cdef Publication p
-    cdef View id, user
-    id.p = s.client_id
-    id.n = s.id_len
-    user.p = <const uint8_t*>s.username
-    user.n = 0
-    if s.username != NULL:
-        while s.username[user.n]:
-            user.n += 1
-    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or (
-            b.securities[0].acl != NULL and not acl_allows(b.securities[0].acl, user, id, m.topic, ACL_WRITE))):
+    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or not access_allows(b, s, m.topic, ACL_WRITE)):
         drop(b, NULL, DROP_ACL_WRITE)
         return
     publication_of(&p, m)
@@ -119,6 +113,13 @@ cdef bint was_lost(int reason) noexcept nogil:
     return reason == END_LOST or reason >= END_ERRNO
 
 
+cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
+    """Nothing is to be sent any more. A WebSocket says Close first, also to a peer that did, or that broke its rules."""
+    if was_lost(reason):
+        return not (conn_owes_close(conn) and conn.web.over)
+    return conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
+
+
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     cdef uint8_t was = c.state
     if was == C_ENDED:
@@ -135,10 +136,14 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             b.stats.shed += 1
     c.state = C_ENDED
     wheel_remove(&b.wheel, &c.timer)
+    client_question_end(b, c)
+    unpark(b, c)
     # the socket first: whatever the will and the session's end send must not go to it
-    if was_lost(reason) or (c.conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL)):
+    if leaves_at_once(&c.conn, reason):
         conn_close(&b.reactor, &c.conn)
     else:
+        if reason == RC_SERVER_SHUTTING_DOWN and c.conn.web != NULL:
+            c.conn.web.goodbye = WS_GOING_AWAY
         conn_finish(&b.reactor, &c.conn)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
     if was == C_CONNECTED:
@@ -191,7 +196,7 @@ cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
         conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
-    elif c.state == C_NEW:
+    elif c.state == C_NEW or c.state == C_ASKING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:
         c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen

@@ -1,6 +1,9 @@
 # The event loop's turn, its connections and listeners. Knows sockets; not MQTT: what bytes mean is behind the callbacks.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.buffer cimport Buffers
+from cext.net.proxy cimport Proxied
+from cext.net.upgrade cimport Upgrade, UpgradeRules
+from cext.net.websocket cimport WsDecoder
 
 cdef enum:
     ARENA_BYTES = 128 * 1024    # one read of one connection
@@ -18,6 +21,7 @@ cdef enum:
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0: none
+    uint8_t told                # by a proxy, or by the client itself: not what the system says
     uint16_t port
     uint8_t ip[16]
 
@@ -38,6 +42,25 @@ ctypedef struct Seg:
     uint32_t cap                # own bytes: capacity from p
     uint32_t buffer_cap         # size of the buffer that holds this Seg and its bytes
     void* ref
+
+ctypedef union WebParser:
+    Upgrade upgrade
+    WsDecoder ws
+
+ctypedef struct Web:            # what is between the socket and the owner (web.pyx)
+    uint8_t stage
+    uint8_t proxy_version
+    uint8_t over                # the peer's Close, or an error: nothing more is read
+    uint8_t close_sent
+    uint16_t goodbye            # status of our Close, when it is not the answer to one
+    const UpgradeRules* rules   # NULL: no WebSocket
+    uint8_t* request            # what has come of the PROXY header or HTTP request, when it is not whole
+    uint32_t request_n
+    uint32_t request_cap
+    uint32_t proxy_need         # size of the PROXY header, once it is known
+    uint32_t framed             # unsent bytes that need no header any more: those in front
+    Seg* framed_tail            # the last of them, while there are any
+    WebParser parser            # by stage
 
 cdef enum:
     CONN_DIRTY = 1              # in the flush list
@@ -66,6 +89,7 @@ ctypedef struct Conn:
     uint32_t in_need            # total bytes of the unfinished frame; 0: not known
     uint64_t rx_ms              # when something was last read
     Listener* listener          # NULL: adopted
+    Web* web                    # NULL: the bytes are the owner's as they come
     Address address
 
 ctypedef void (*accept_fn)(void* ctx, Listener* l, int fd, const Address* a) noexcept nogil
@@ -76,6 +100,10 @@ ctypedef void (*lost_fn)(void* ctx, Conn* c, int err) noexcept nogil
 ctypedef void (*conn_fn)(void* ctx, Conn* c) noexcept nogil
 ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
+# A PROXY header has come (NULL: a bad one). 0: go on; else the owner ends c, before the turn is over.
+ctypedef int (*proxied_fn)(void* ctx, Conn* c, const Proxied* p) noexcept nogil
+# The HTTP request has been answered. u.wrong is 0: c speaks WebSocket from now on, `text` is the request; else the owner ends c.
+ctypedef void (*upgraded_fn)(void* ctx, Conn* c, const Upgrade* u, const uint8_t* text) noexcept nogil
 
 ctypedef struct Reactor:
     int ep
@@ -90,6 +118,8 @@ ctypedef struct Reactor:
     release_fn release
     plain_fn on_wake
     plain_fn on_no_descriptors
+    proxied_fn on_proxied
+    upgraded_fn on_upgraded
     uint8_t* arena              # ARENA_MARGIN bytes of room before it
     Buffers buffers
     Conn* dirty
@@ -135,5 +165,10 @@ cdef inline void conn_wrote(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
 # Lends n bytes at p; release(ctx, ref) is called when they are sent or dropped. 0 or -1: no memory (not lent).
 cdef int conn_lend(Reactor* r, Conn* c, const uint8_t* p, uint32_t n, void* ref) noexcept nogil
 cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil           # after CONN_PAUSED, or to go on next turn
+# Before the first byte is read: a PROXY header comes first (its version, or 0), then a WebSocket (rules NULL: none). 0 or ENOMEM
+cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil
+# A last word can still be said: a WebSocket's Close, also after the peer's, or after it broke the rules of WebSocket.
+cdef inline bint conn_owes_close(const Conn* c) noexcept nogil:
+    return c.web != NULL and c.web.stage == 3 and not c.web.close_sent       # WEB_OPEN
 # Hands the input buffer over when it holds exactly the n bytes at p (a large frame): the caller owns it then (buffer_give).
 cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* cap) noexcept nogil

@@ -9,13 +9,20 @@ per connection; EPOLLOUT is armed only after EAGAIN; a closed connection stays a
 events and lists of this turn may still point to it. Cost per turn and active connection: one read, at most one write.
 """
 
-from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
 
 from cext.base.buffer cimport buffer_give, buffer_take, buffers_fini, buffers_init
 from cext.base.clock cimport clock_monotonic_ms, clock_wall_s
+from cext.net.proxy cimport PROXY_V2_BYTES_MAX, Proxied
+from cext.net.upgrade cimport UpgradeRules
+from cext.net.web cimport (
+    WEB_BAD_PROXY, WEB_MORE, WEB_NO_MEMORY, WEB_OPEN, WEB_PLAIN, WEB_PROXY, WEB_REFUSED, WEB_UPGRADE, web_frame, web_free, web_new,
+    web_proxy_wants, web_stage_end, web_take,
+)
+from cext.net.websocket cimport WS_CLOSED, WS_FAILED, WS_HEAD_SIZE_MAX, ws_decode
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -51,7 +58,7 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* p, size_t n, int flags)
     ssize_t sendmsg(int fd, const msghdr* m, int flags)
     int shutdown(int fd, int how)
-    int MSG_NOSIGNAL, SHUT_WR, AF_INET, AF_INET6
+    int MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, AF_INET, AF_INET6
 
 cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
@@ -94,6 +101,7 @@ cdef extern from * nogil:
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
+    NOTHING = -2
 
 
 # ---------------------------------------------------------------- life
@@ -210,6 +218,7 @@ cdef void serve_ready(Reactor* r) noexcept nogil:
         if not c.flags & (CONN_CLOSED | CONN_PAUSED):
             if c.in_buf != NULL:
                 feed_buffered(r, c)
+            web_over(r, c)
             if c.flags & CONN_DEAF and not c.flags & (CONN_CLOSED | CONN_PAUSED | CONN_READY):
                 c.flags &= ~<uint32_t>CONN_DEAF
                 watch(r, c)
@@ -288,6 +297,7 @@ cdef void conn_close(Reactor* r, Conn* c) noexcept nogil:
     c.fd = -1
     drop_output(r, c)
     drop_input(r, c)
+    web_free(&r.buffers, c)
     if not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)    # reactor_flush finds it there and frees it
 
@@ -329,17 +339,31 @@ cdef void drop_input(Reactor* r, Conn* c) noexcept nogil:
     c.in_off = c.in_len = c.in_cap = c.in_need = 0
 
 
+cdef ssize_t receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
+    """The owner's bytes, as recv: 0 the peer closed, -1 errno; NOTHING: what came was not for the owner."""
+    cdef ssize_t got = recv(c.fd, p, n, 0)
+    if got > 0:
+        r.bytes_in += <uint64_t>got
+        if c.web != NULL and not c.flags & CONN_CLOSING:
+            return web_input(r, c, p, <size_t>got)
+    return got
+
+
 cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
     cdef ssize_t got
     cdef uint32_t have = c.in_len - c.in_off
+    if c.web != NULL and c.web.stage == WEB_PROXY and not c.flags & CONN_CLOSING:
+        read_proxy(r, c)
+        return
     if have > ARENA_MARGIN or c.in_need > ARENA_MARGIN:
         read_large(r, c)
+        web_over(r, c)
         return
-    got = recv(c.fd, r.arena, ARENA_BYTES, 0)
+    got = receive(r, c, r.arena, ARENA_BYTES)
     if got <= 0:
         lost(r, c, got)
+        web_over(r, c)
         return
-    r.bytes_in += <uint64_t>got
     c.rx_ms = r.now_ms
     if c.flags & CONN_CLOSING:
         return                   # read only to let the peer see our end rather than a reset
@@ -348,12 +372,13 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         memcpy(p, c.in_buf + c.in_off, have)
         drop_input(r, c)
     feed(r, c, p, have + <size_t>got)
+    web_over(r, c)
 
 
 cdef void lost(Reactor* r, Conn* c, ssize_t got) noexcept nogil:
     if got == 0:
         r.on_lost(r.ctx, c, 0)
-    elif errno != EAGAIN and errno != EINTR:
+    elif got != NOTHING and errno != EAGAIN and errno != EINTR:
         r.on_lost(r.ctx, c, errno)
 
 
@@ -421,6 +446,9 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     if room_for_frame(r, c) != 0:
         r.on_lost(r.ctx, c, ENOMEM)
         return
+    if c.web != NULL:
+        read_large_web(r, c)
+        return
     first = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
     iov[0].iov_base = c.in_buf + c.in_len
     iov[0].iov_len = first
@@ -453,6 +481,19 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
         feed(r, c, r.arena, <size_t>got)
 
 
+cdef void read_large_web(Reactor* r, Conn* c) noexcept nogil:
+    """The payload of WebSocket frames moves together where it is read to: what follows the large frame waits in the socket."""
+    cdef uint32_t first = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
+    cdef ssize_t got = receive(r, c, c.in_buf + c.in_len, first)
+    if got <= 0:
+        lost(r, c, got)
+        return
+    c.rx_ms = r.now_ms
+    c.in_len += <uint32_t>got
+    if c.in_len >= c.in_need:
+        feed_buffered(r, c)
+
+
 cdef void feed_buffered(Reactor* r, Conn* c) noexcept nogil:
     cdef uint32_t have = c.in_len - c.in_off
     cdef size_t used = r.on_input(r.ctx, c, c.in_buf + c.in_off, have)
@@ -473,6 +514,79 @@ cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* 
     return q
 
 
+# ---------------------------------------------------------------- PROXY headers and WebSockets
+
+cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil:
+    c.web = web_new(proxy_version, rules)
+    return 0 if c.web != NULL else ENOMEM
+
+
+cdef void read_proxy(Reactor* r, Conn* c) noexcept nogil:
+    """The header is taken to its last byte and no further: what follows may be for TLS."""
+    cdef Proxied proxied
+    cdef size_t used
+    cdef int found
+    cdef ssize_t got = recv(c.fd, r.arena, PROXY_V2_BYTES_MAX, MSG_PEEK)
+    if got > 0:
+        got = recv(c.fd, r.arena, web_proxy_wants(c.web, r.arena, <size_t>got), 0)
+    if got <= 0:
+        lost(r, c, got)
+        return
+    r.bytes_in += <uint64_t>got
+    found = web_take(&r.buffers, c, r.arena, <size_t>got, &used, &proxied)
+    if found == WEB_MORE:
+        return
+    if found == WEB_NO_MEMORY:
+        r.on_lost(r.ctx, c, ENOMEM)
+        return
+    if r.on_proxied(r.ctx, c, NULL if found == WEB_BAD_PROXY else &proxied) != 0:
+        return
+    web_stage_end(&r.buffers, c)
+    if c.web.stage == WEB_PLAIN:
+        web_free(&r.buffers, c)
+
+
+cdef bint upgraded(Reactor* r, Conn* c, uint8_t* p, size_t n, size_t* left) noexcept nogil:
+    """1: WebSocket frames from now on; the `left` bytes of them that came with the request lie at p."""
+    cdef Proxied _
+    cdef uint32_t before = c.out_bytes
+    cdef size_t used
+    cdef int found = web_take(&r.buffers, c, p, n, &used, &_)
+    r.unsent_bytes += c.out_bytes - before
+    if found == WEB_MORE:
+        return 0
+    if found == WEB_NO_MEMORY:
+        r.on_lost(r.ctx, c, ENOMEM)
+        return 0
+    if not c.flags & CONN_DIRTY:
+        conn_mark_dirty(r, c)
+    r.on_upgraded(r.ctx, c, &c.web.parser.upgrade, p if c.web.request == NULL else c.web.request)
+    if found == WEB_REFUSED:
+        return 0
+    web_stage_end(&r.buffers, c)
+    memmove(p, p + used, n - used)
+    left[0] = n - used
+    return 1
+
+
+cdef ssize_t web_input(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
+    """What is the owner's of the n bytes at p, moved together there."""
+    cdef size_t left = n
+    cdef size_t found = 0
+    if not c.web.over and (c.web.stage == WEB_OPEN or (c.web.stage == WEB_UPGRADE and upgraded(r, c, p, n, &left))):
+        found = ws_decode(&c.web.parser.ws, p, left)
+        c.web.over = c.web.parser.ws.state == WS_CLOSED or c.web.parser.ws.state == WS_FAILED
+        if c.web.parser.ws.ping_due and not c.flags & CONN_DIRTY:
+            conn_mark_dirty(r, c)
+    return <ssize_t>found if found else NOTHING
+
+
+cdef void web_over(Reactor* r, Conn* c) noexcept nogil:
+    """After the peer's Close, or an error in its frames: what came before has been taken by the owner, as far as it can be."""
+    if c.web != NULL and c.web.over and not c.flags & (CONN_CLOSED | CONN_CLOSING | CONN_PAUSED | CONN_READY):
+        r.on_lost(r.ctx, c, EPROTO if c.web.parser.ws.state == WS_FAILED else 0)
+
+
 # ---------------------------------------------------------------- output
 
 cdef inline void append(Conn* c, Seg* s) noexcept nogil:
@@ -489,16 +603,17 @@ cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
     rule. A busy connection gets larger ones."""
     cdef uint32_t cap
     cdef bint little = c.out_bytes < 1024 or c.out_tail.ref != NULL
+    cdef size_t head = WS_HEAD_SIZE_MAX if c.web != NULL else 0
     cdef size_t want = 2048 if little else 16384 if c.out_bytes < 32768 else 65536
-    if want < n + sizeof(Seg):
-        want = n + sizeof(Seg)
+    if want < n + sizeof(Seg) + head:
+        want = n + sizeof(Seg) + head
     cdef uint8_t* p = buffer_take(&r.buffers, want, &cap)
     if p == NULL:
         return NULL
     cdef Seg* s = <Seg*>p
-    s.p = p + sizeof(Seg)
+    s.p = p + sizeof(Seg) + head
     s.len = s.off = 0
-    s.cap = cap - <uint32_t>sizeof(Seg)
+    s.cap = cap - <uint32_t>(sizeof(Seg) + head)
     s.buffer_cap = cap
     s.ref = NULL
     append(c, s)
@@ -539,6 +654,8 @@ cdef void drop_output(Reactor* r, Conn* c) noexcept nogil:
     r.unsent_bytes -= c.out_bytes
     c.out_head = c.out_tail = NULL
     c.out_bytes = 0
+    if c.web != NULL:
+        c.web.framed = 0
 
 
 cdef ssize_t send_some(Conn* c) noexcept nogil:
@@ -563,6 +680,8 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
     cdef ssize_t sent
     cdef Seg* s
     cdef uint32_t left
+    if c.web != NULL and frame_output(r, c) != 0:
+        return
     while c.out_head != NULL:
         sent = send_some(c)
         if sent < 0:
@@ -575,6 +694,8 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
             return
         r.bytes_out += <uint64_t>sent
         c.out_bytes -= <uint32_t>sent
+        if c.web != NULL:
+            c.web.framed -= <uint32_t>sent
         r.unsent_bytes -= <uint64_t>sent
         while c.out_head != NULL:
             s = c.out_head
@@ -595,6 +716,15 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
     elif c.flags & CONN_HUNGRY:
         c.flags &= ~<uint32_t>CONN_HUNGRY
         r.on_drained(r.ctx, c)
+
+
+cdef int frame_output(Reactor* r, Conn* c) noexcept nogil:
+    cdef uint32_t before = c.out_bytes
+    if web_frame(&r.buffers, c) != 0:
+        r.on_lost(r.ctx, c, ENOMEM)
+        return -1
+    r.unsent_bytes += c.out_bytes - before
+    return 0
 
 
 cdef void conn_flush(Reactor* r, Conn* c) noexcept nogil:

@@ -5,6 +5,7 @@ from cext.setup.listen import port_of
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
+from cext.base.view cimport View
 from cext.broker.broker cimport Door, Security
 from cext.net.reactor cimport Listener
 from cext.setup.security cimport security_free
@@ -39,10 +40,43 @@ cdef int door_read(Door* d, dict spec, list keep) except -1:
     if d.auto_id_prefix.n > AUTO_ID_PREFIX_MAX:
         raise ValueError(f"auto_id_prefix is longer than {AUTO_ID_PREFIX_MAX} bytes")
     d.mount_point = view_keep(keep, spec.get("mount_point") or "")
+    d.require_certificate = bool(spec.get("require_certificate"))
+    d.use_identity_as_username = bool(spec.get("use_identity_as_username"))
+    d.proxy_version = choice_read(spec, "enable_proxy_protocol", 0, (0, 1, 2))
+    d.proxy_require_tls = bool(spec.get("proxy_protocol_v2_require_tls"))
+    d.websockets = choice_read(spec, "protocol", "mqtt", ("mqtt", "websockets"))
+    origins_read(d, spec.get("websockets_origin") or (), keep)
+    return 0
+
+
+def choice_read(spec, name, default, choices):
+    """The place of the value among those that there are."""
+    value = spec.get(name) or default
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(str, choices))}")
+    return choices.index(value)
+
+
+cdef int origins_read(Door* d, origins, list keep) except -1:
+    cdef View* views
+    cdef uint32_t i
+    if isinstance(origins, str):
+        origins = (origins,)
+    if not origins:
+        return 0
+    views = <View*>calloc(len(origins), sizeof(View))
+    if views == NULL:
+        raise MemoryError
+    d.upgrade.origins = views
+    for i, origin in enumerate(origins):
+        views[i] = view_keep(keep, origin)
+        d.upgrade.n_origins = i + 1
     return 0
 
 
 cdef void door_free(Door* d) noexcept nogil:
+    if d != NULL:
+        free(<void*>d.upgrade.origins)
     free(d)
 
 

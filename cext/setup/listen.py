@@ -1,73 +1,153 @@
 """Binds the sockets of listeners. Knows addresses and the system's errors; not what is spoken there.
 
-Errors: OSError whose text names the address.
+Errors: OSError whose text names the address, path or interface. A file that is no socket, or at which somebody listens,
+is never removed. A unix socket's file lets its owner and group in (0770), as Mosquitto's does, and goes when the
+listener ends.
 """
 
 import _socket
+import errno
 import os
+import stat
 
 BACKLOG = 1024
-SO_BINDTODEVICE = 25
 NO_IPV6 = (97, 99)              # EAFNOSUPPORT, EADDRNOTAVAIL: a machine without IPv6
+UNIX_PATH_MAX_BYTES = 107
+UNIX_MODE = 0o770
+SIOCGIFADDR = 0x8915
+IPV6_ADDRESSES = "/proc/net/if_inet6"
+LINK_LOCAL = "20"               # a scope, as that file says it
+FAMILIES = {"ipv4": _socket.AF_INET, "ipv6": _socket.AF_INET6}
+
+
+class Socket(_socket.socket):
+    """One that listens; `file` is what it made in the file system: (path, device, inode) or None."""
+
+    __slots__ = ("file",)
 
 
 def sockets_of(spec: dict, nodelay: bool) -> list:
     """The bound, listening sockets of a listener. One without a host gets IPv4 and IPv6 in two sockets, as in
-    Mosquitto."""
+    Mosquitto, and one whose host is a name gets one for each address of it."""
     if spec.get("path"):
-        return [bind(_socket.AF_UNIX, spec["path"], spec, nodelay)]
+        return [bind_unix(spec["path"])]
     made = []
     try:
         _bind_all(spec, nodelay, made)
     except BaseException:
-        for s in made:
-            s.close()           # all or none
+        close(made)             # all or none
         raise
     return made
 
 
+def close(sockets: list) -> None:
+    """Closes them, and removes what unix sockets left in the file system, unless it is somebody else's by now."""
+    for s in sockets:
+        s.close()
+        if s.file is not None:
+            path, device, inode = s.file
+            try:
+                found = os.lstat(path)
+                if (found.st_dev, found.st_ino) == (device, inode):
+                    os.unlink(path)
+            except OSError:     # it is gone already, or the broker has dropped the rights that made it
+                pass
+
+
+# ---------------------------------------------------------------- TCP
+
+
 def _bind_all(spec: dict, nodelay: bool, made: list) -> None:
-    host = spec.get("host") or None
-    family = {"ipv4": _socket.AF_INET, "ipv6": _socket.AF_INET6}.get(spec.get("socket_domain") or "", 0)
-    try:
-        found = _socket.getaddrinfo(host, int(spec["port"]), family, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE)
-    except _socket.gaierror as error:
-        raise OSError(error.errno, f"listener {spec['port']} {host}: {error.strerror}") from None
-    port = 0
-    for family, _, _, _, address in found:
-        if port:
-            address = (address[0], port, *address[2:])      # port 0: the same free port for both families
+    port = int(spec["port"])
+    found = _addresses(spec, port)
+    bound = 0
+    for family, address in found:
+        if bound and port == 0:
+            address = (address[0], bound, *address[2:])      # port 0: the same free port for all
         try:
-            made.append(bind(family, address, spec, nodelay))
+            made.append(_bind(family, address, nodelay))
         except OSError as error:
             if family == _socket.AF_INET6 and (made or len(found) > 1) and error.errno in NO_IPV6:
                 continue
             raise
-        port = made[-1].getsockname()[1]
+        bound = made[-1].getsockname()[1]
 
 
-def bind(family: int, address, spec: dict, nodelay: bool):
-    s = _socket.socket(family, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC, 0)
+def _addresses(spec: dict, port: int) -> list:
+    """Where to listen: [(family, address)], each once."""
+    host = spec.get("host") or None
+    domain = FAMILIES.get(spec.get("socket_domain") or "", 0)
     try:
-        if family == _socket.AF_UNIX:
-            try:
-                os.unlink(address)
-            except FileNotFoundError:
-                pass
-        else:
-            s.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
-            if nodelay:
-                set_nodelay(s, nodelay)
-            if family == _socket.AF_INET6:
-                s.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
-            if spec.get("bind_interface"):
-                s.setsockopt(_socket.SOL_SOCKET, SO_BINDTODEVICE, spec["bind_interface"].encode())
+        found = _socket.getaddrinfo(host, port, domain, _socket.SOCK_STREAM, 0, _socket.AI_PASSIVE)
+    except _socket.gaierror as error:
+        raise OSError(error.errno, f"cannot listen on {host or '*'} port {port}: {error.strerror}") from None
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    interface = spec.get("bind_interface")
+    return _on_interface(interface, host, addresses, port, domain) if interface else addresses
+
+
+def _on_interface(interface: str, host, addresses: list, port: int, domain: int) -> list:
+    """The interface's own addresses; with a host, those of it that are the interface's. As Mosquitto 2.1: no rights are
+    needed, and clients on this machine may connect to the address too."""
+    if interface not in [name for _, name in _socket.if_nameindex()]:
+        raise OSError(errno.ENODEV, f"cannot listen on port {port}: interface {interface} does not exist")
+    own = [(family, address) for family, address in _interface_addresses(interface, port) if domain in (0, family)]
+    if host is not None:
+        named = {(family, address[0].partition("%")[0]) for family, address in addresses}
+        own = [(family, address) for family, address in own if (family, address[0]) in named]
+        if not own:
+            raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {host} port {port}: interface {interface} does not "
+                                               f"have it")
+    if not own:
+        wanted = {_socket.AF_INET: "IPv4 ", _socket.AF_INET6: "IPv6 "}.get(domain, "")
+        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on port {port}: interface {interface} has no "
+                                           f"{wanted}address")
+    return own
+
+
+def _interface_addresses(interface: str, port: int) -> list:
+    import fcntl  # only where an interface is named
+
+    found = []
+    s = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+    try:
+        answer = fcntl.ioctl(s.fileno(), SIOCGIFADDR, interface.encode()[:15].ljust(40, b"\0"))
+        found.append((_socket.AF_INET, (_socket.inet_ntoa(answer[20:24]), port)))
+    except OSError:
+        pass                    # it has none
+    finally:
+        s.close()
+    try:
+        with open(IPV6_ADDRESSES) as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        lines = []
+    for digits, index, _, scope, _, name in lines:
+        if name == interface:
+            address = _socket.inet_ntop(_socket.AF_INET6, bytes.fromhex(digits))
+            found.append((_socket.AF_INET6, (address, port, 0, int(index, 16) if scope == LINK_LOCAL else 0)))
+    return found
+
+
+def _bind(family: int, address, nodelay: bool) -> Socket:
+    s = _new(family)
+    try:
+        s.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        if nodelay:
+            set_nodelay(s, nodelay)
+        if family == _socket.AF_INET6:
+            s.setsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY, 1)
         s.bind(address)
         s.listen(BACKLOG)
     except OSError as error:
         s.close()
-        where = address if family == _socket.AF_UNIX else f"{address[0]} port {address[1]}"
-        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
+        raise OSError(error.errno, f"cannot listen on {address[0]} port {address[1]}: {error.strerror}") from None
+    return s
+
+
+def _new(family: int) -> Socket:
+    s = Socket(family, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK | _socket.SOCK_CLOEXEC, 0)
+    s.file = None
     return s
 
 
@@ -81,3 +161,48 @@ def port_of(s) -> int:
     """0: a unix socket."""
     name = s.getsockname()
     return name[1] if isinstance(name, tuple) else 0
+
+
+# ---------------------------------------------------------------- unix sockets
+
+
+def bind_unix(path: str) -> Socket:
+    size = len(os.fsencode(path))
+    if size > UNIX_PATH_MAX_BYTES:
+        raise OSError(errno.ENAMETOOLONG, f"cannot listen on {path}: the path of a unix socket may have "
+                                          f"{UNIX_PATH_MAX_BYTES} bytes, this one has {size}")
+    s = _new(_socket.AF_UNIX)
+    try:
+        _make_way(path)
+        s.bind(path)
+        found = os.lstat(path)
+        s.file = (path, found.st_dev, found.st_ino)
+        os.chmod(path, UNIX_MODE)       # nobody can connect before listen()
+        s.listen(BACKLOG)
+    except OSError as error:
+        close([s])
+        raise OSError(error.errno, f"cannot listen on {path}: {error.strerror}") from None
+    return s
+
+
+def _make_way(path: str) -> None:
+    """Removes a socket that a broker left behind when it was killed."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise OSError(errno.EEXIST, "there is a file that is not a socket; it is left alone")
+    probe = _new(_socket.AF_UNIX)
+    try:
+        probe.connect(path)
+    except ConnectionRefusedError:
+        os.unlink(path)         # nobody listens there
+        return
+    except FileNotFoundError:
+        return
+    except BlockingIOError:
+        pass                    # somebody does, and is busy
+    finally:
+        probe.close()
+    raise OSError(errno.EADDRINUSE, "another process listens there")

@@ -49,6 +49,8 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.global_max_connections = number(s, "global_max_connections", -1, -1, 2**31)
     t.max_keepalive_s = number(s, "max_keepalive", 0, 0, 65535)
     t.connect_timeout_ms = number(s, "connect_timeout", 20, 1, 86400) * 1000
+    t.auth_timeout_ms = number(s, "auth_timeout", 10, 1, 3600) * 1000
+    t.log_denied_per_s = number(s, "log_denied_per_second", 10, 0, 1_000_000)
     expiry = number(s, "persistent_client_expiration", -1, -1, 2**40)
     t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
     t.sys_interval_s = number(s, "sys_interval", 10, 0, 65535)
@@ -62,6 +64,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.retain_available = number(s, "retain_available", 1, 0, 1)
     t.connection_messages = number(s, "connection_messages", 1, 0, 1)
     t.acl_refuse_subscribe = number(s, "acl_refuse_subscribe", 0, 0, 1)
+    t.packet_buffer_size = number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
     policy = s.get("receive_maximum_policy", "log")
     if policy not in ("log", "disconnect"):
         raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
@@ -78,7 +81,7 @@ cdef int tuning_read(Settings* t, dict s) except -1:
     t.index.letters = choice(s, "letter_index", "", LETTER_CHOICES)
     t.index.hash_buckets = number(s, "hash_buckets", 0, 0, 1 << 24)
     t.index.child_hash_threshold = number(s, "child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
-    t.index.match_cache = number(s, "match_cache", 4096, 0, 1 << 20)
+    t.index.match_cache = number(s, "match_cache", 131_072, 0, 1 << 20)
     pool = choice(s, "pool", "on", {"on": True, "off": False})
     t.pool_grow = number(s, "pool_grow", 1000, 1, 1 << 20) if pool else 1
     t.pool_idle_max = number(s, "pool_idle_max", 10_000) if pool else 0

@@ -157,7 +157,7 @@ cdef class IndexBench:
     cdef uint32_t owners
 
     def __cinit__(self, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
-                  child_hash_threshold: int = 0, match_cache: int = 4096, owners: int = 100):
+                  child_hash_threshold: int = 0, match_cache: int = 131_072, owners: int = 100):
         cdef HashKey key
         cdef IndexOptions options = options_of(mode, letters, hash_buckets, child_hash_threshold, match_cache)
         match_init(&self.m)

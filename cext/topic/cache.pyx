@@ -1,48 +1,98 @@
 # The match cache: topics repeat, and what they match changes seldom. One entry per topic, in a table that forgets: each topic has
-# two places, and takes that of another when both are in use.
+# four places, and takes that of another when all are in use.
 # It does not know filters or lists: what was found is kept as pointers, and the index says when they may have changed.
+# It begins small and grows as long as topics push each other out, to the bound that the settings give; where fewer than one in eight
+# look-ups of a window hit, it gives its memory back and rests.
 # Invariant: an entry is used only while no filter that could match its topic has come, gone, or got its first or lost its last
 # subscriber since it was filled: exact filters put out their own topic's entry, others count up the changes of their first letter.
-# Cost: a keyed hash of the topic and two or three cache lines; where fewer than one in eight look-ups of a window hit, it rests.
+# Cost: a keyed hash of the topic, a cache line of tags, two of the entry. Growing forgets what was there and copies nothing.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 from cext.topic.options cimport letter_of
 
+cdef extern from "<stdlib.h>" nogil:
+    void* aligned_alloc(size_t alignment, size_t size)
+
 cdef enum:
-    WINDOW = 4096               # look-ups
-    HITS_WANTED = WINDOW // 8
-    REST = 16 * WINDOW
+    WAYS = 4
+    PLACES_FIRST = 512
+    PLACES_MAX = 1 << 20
+    GROWTH = 4
+    WINDOW_MIN = 4096           # look-ups; a larger table needs as many as fill it twice
+    HITS_WANTED = 8             # one of so many
+    REST = 16                   # windows
+    LINE_BYTES = 64
 
 
-cdef int cache_init(MatchCache* c, uint32_t entries) noexcept nogil:
-    cdef uint32_t size = 2
+cdef void cache_init(MatchCache* c, uint32_t topics_max) noexcept nogil:
     memset(c, 0, sizeof(MatchCache))
-    if entries == 0:
-        return 0
-    while size < entries and size < <uint32_t>1 << 20:
-        size *= 2
-    c.entries = <CacheEntry*>calloc(size, sizeof(CacheEntry))
-    c.mask = size - 1
-    return 0 if c.entries != NULL else -1
+    if topics_max:
+        c.places_max = WAYS
+        while c.places_max < topics_max and c.places_max < PLACES_MAX:
+            c.places_max *= 2
 
 
 cdef void cache_fini(MatchCache* c) noexcept nogil:
+    free(c.tags)
     free(c.entries)
+    c.tags = NULL
     c.entries = NULL
+    c.places = 0
 
 
 cdef uint64_t cache_bytes(const MatchCache* c) noexcept nogil:
-    return (<uint64_t>c.mask + 1) * sizeof(CacheEntry) if c.entries != NULL else 0
+    return <uint64_t>c.places * (sizeof(CacheEntry) + sizeof(uint64_t))
+
+
+cdef bint resize(MatchCache* c, uint32_t places) noexcept nogil:
+    cdef uint64_t* tags = <uint64_t*>calloc(places, sizeof(uint64_t))
+    # what is never written costs nothing: the system gives large blocks page by page, when they are touched
+    cdef CacheEntry* entries = <CacheEntry*>aligned_alloc(LINE_BYTES, places * sizeof(CacheEntry))
+    if tags == NULL or entries == NULL:
+        free(tags)
+        free(entries)
+        c.places_max = c.places  # what there is has to do
+        return False
+    cache_fini(c)
+    c.tags = tags
+    c.entries = entries
+    c.places = places
+    c.window = 2 * places if 2 * places > WINDOW_MIN else WINDOW_MIN
+    c.taken_max = places // WAYS if places < c.places_max else c.window
+    window_end(c)
+    return True
+
+
+cdef inline void window_end(MatchCache* c) noexcept nogil:
+    c.hits += c.hit
+    c.misses += c.looked - c.hit
+    c.looked = c.hit = c.taken = 0
+
+
+cdef void measure(MatchCache* c) noexcept nogil:
+    # The end of a window, or topics push each other out.
+    if c.taken >= c.taken_max and c.places < c.places_max:
+        resize(c, c.places * GROWTH if c.places * GROWTH < c.places_max else c.places_max)
+    elif c.hit < c.looked // HITS_WANTED:
+        c.resting = REST * c.looked
+        window_end(c)
+        cache_fini(c)
+    else:
+        window_end(c)
 
 
 cdef bint cache_awake(MatchCache* c, uint32_t n) noexcept nogil:
-    if c.entries == NULL or n > CACHED_TOPIC_MAX:
+    if n > CACHED_TOPIC_MAX:
         return False
     if c.resting:
         c.resting -= 1
         return False
-    return True
+    if c.tags == NULL:
+        return c.places_max != 0 and resize(c, PLACES_FIRST if c.places_max > PLACES_FIRST else c.places_max)
+    if c.looked >= c.window or c.taken >= c.taken_max:
+        measure(c)
+    return c.tags != NULL
 
 
 cdef inline uint64_t version_of(const MatchCache* c, const uint8_t* topic, uint32_t n) noexcept nogil:
@@ -50,51 +100,53 @@ cdef inline uint64_t version_of(const MatchCache* c, const uint8_t* topic, uint3
     return c.everywhere + c.changes[letter_of(topic, n)]
 
 
-cdef inline CacheEntry* first_place(MatchCache* c, uint64_t hash) noexcept nogil:
-    return &c.entries[hash & c.mask & ~<uint64_t>1]
+cdef inline uint64_t tag_of(uint64_t hash) noexcept nogil:
+    return hash | <uint64_t>1 << 63      # never 0; the low half chooses the place
 
 
-cdef inline bint holds(const CacheEntry* e, const uint8_t* topic, uint32_t n, uint64_t hash, uint64_t version) noexcept nogil:
-    return e.hash == hash and e.n == n and memcmp(e.text, topic, n) == 0 and e.version == version
+cdef inline uint32_t first_place(const MatchCache* c, uint64_t hash) noexcept nogil:
+    return <uint32_t>hash * WAYS & (c.places - 1)
 
 
-cdef CacheEntry* cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64_t hash, bint* hit) noexcept nogil:
-    cdef CacheEntry* one = first_place(c, hash)
-    cdef CacheEntry* other = one + 1
-    cdef uint64_t version = version_of(c, topic, n)
-    hit[0] = True
-    if not holds(one, topic, n, hash, version):
-        hit[0] = holds(other, topic, n, hash, version)
-        # its own stale entry or an empty place, else either in turn
-        if hit[0] or (one.hash != hash and one.n != 0 and (other.hash == hash or other.n == 0 or c.looked & 1)):
-            one = other
+cdef uint32_t cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64_t hash, bint* hit) noexcept nogil:
+    cdef uint32_t first = first_place(c, hash)
+    cdef uint32_t free_place = WAYS
+    cdef uint32_t i
+    cdef uint64_t tag = tag_of(hash)
+    cdef CacheEntry* e
     c.looked += 1
-    c.hit += hit[0]
-    if c.looked == WINDOW:
-        c.hits += c.hit
-        c.misses += WINDOW - c.hit
-        if c.hit < HITS_WANTED:
-            c.resting = REST
-        c.looked = c.hit = 0
-    return one
+    for i in range(WAYS):
+        if c.tags[first + i] == tag:
+            e = &c.entries[first + i]
+            if e.n == n and memcmp(e.text, topic, n) == 0:
+                hit[0] = e.version == version_of(c, topic, n)
+                c.hit += hit[0]
+                return first + i
+        elif c.tags[first + i] == 0:
+            free_place = i
+    hit[0] = False
+    return first + (free_place if free_place < WAYS else c.looked % WAYS)
 
 
-cdef void cache_fill(MatchCache* c, CacheEntry* e, const uint8_t* topic, uint32_t n, uint64_t hash) noexcept nogil:
-    e.hash = hash
+cdef CacheEntry* cache_fill(MatchCache* c, uint32_t place, const uint8_t* topic, uint32_t n, uint64_t hash) noexcept nogil:
+    cdef CacheEntry* e = &c.entries[place]
+    if c.tags[place] and c.tags[place] != tag_of(hash) and e.version == version_of(c, e.text, e.n):
+        c.taken += 1
+    c.tags[place] = tag_of(hash)
     e.version = version_of(c, topic, n)
     e.n = <uint16_t>n
     memcpy(e.text, topic, n)
+    return e
 
 
 cdef void cache_forget(MatchCache* c, uint32_t hash) noexcept nogil:
-    cdef CacheEntry* e
-    if c.entries == NULL:
+    cdef uint32_t i, first
+    if c.tags == NULL:
         return
-    e = first_place(c, hash)
-    if <uint32_t>e[0].hash == hash:
-        e[0].n = 0
-    if <uint32_t>e[1].hash == hash:
-        e[1].n = 0
+    first = first_place(c, hash)
+    for i in range(WAYS):
+        if <uint32_t>c.tags[first + i] == hash:
+            c.tags[first + i] = 0
 
 
 cdef void cache_stale(MatchCache* c, const uint8_t* filter, uint32_t n) noexcept nogil:

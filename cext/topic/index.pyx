@@ -55,9 +55,7 @@ cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept 
         level_tree_init(&ix.roots[i].tree, &ix.roots[i].top.level, key, options)
     table_init(&ix.pairs)
     table_init(&ix.groups)
-    if cache_init(&ix.cache, options.match_cache if options.mode == INDEX_FULL else 0) != 0:
-        free(ix)
-        return NULL
+    cache_init(&ix.cache, options.match_cache if options.mode == INDEX_FULL else 0)
     return ix
 
 
@@ -187,10 +185,11 @@ cdef int match_scan(Root* root, View topic, Match* m) noexcept nogil:
 
 cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
     cdef Root* root = &ix.roots[0]
-    cdef Table* table = exact_table(ix, root, topic, n)
     cdef uint64_t hash = hash_bytes(&ix.key, topic, n)
     cdef bint hit
-    cdef CacheEntry* e = cache_look(&ix.cache, topic, n, hash, &hit)
+    cdef uint32_t place = cache_look(&ix.cache, topic, n, hash, &hit)
+    cdef CacheEntry* e = &ix.cache.entries[place]
+    cdef Table* table
     cdef Leaf* leaf
     cdef uint32_t i
     if hit:
@@ -201,6 +200,7 @@ cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noe
             if match_group(m, <Group*>e.found[e.n_lists + i]) != 0:
                 return -1
         return 0
+    table = exact_table(ix, root, topic, n)
     if table.n:
         leaf = exact_find(table, topic, n, <uint32_t>hash)
         if leaf != NULL and match_leaf(m, leaf) != 0:
@@ -209,7 +209,7 @@ cdef int match_cached(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noe
         return -1
     if m.n_lists + m.n_groups > CACHED_LISTS_MAX:
         return 0
-    cache_fill(&ix.cache, e, topic, n, hash)
+    e = cache_fill(&ix.cache, place, topic, n, hash)
     e.n_lists = <uint8_t>m.n_lists
     e.n_groups = <uint8_t>m.n_groups
     for i in range(m.n_lists):

@@ -109,8 +109,8 @@ OWN = (
            "as it needs", 0, 1 << 24, own=True, reload=RESTART),
     Option("child_hash_threshold", "count", 9, G, "a level with so many names finds them by hash; fewer are compared, "
            "which takes less memory; off: always compared", low=1, high=UINT32_MAX, own=True, reload=RESTART),
-    Option("match_cache", "count", 4096, G, "topics whose subscribers are remembered, with index full; 192 bytes "
-           "each; off: none", low=1, high=1 << 20, own=True, reload=RESTART),
+    Option("match_cache", "count", 131_072, G, "topics whose subscribers are remembered at most, with index full; 200 "
+           "bytes each, taken as topics repeat; off: none", low=1, high=1 << 20, own=True, reload=RESTART),
     choice("pool", "on", G, "keep the memory of clients that left for those that come; off: the system's allocator for "
            "each", ("on", "off"), own=True, reload=RESTART),
     number("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True, reload=RESTART),

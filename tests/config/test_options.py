@@ -295,6 +295,13 @@ def test_log_destinations_that_are_not_there(dest, read):
     assert f"does not log to {dest}" in config.warnings[0]
 
 
+def test_log_destinations(read):
+    config = read("log_dest syslog\nlog_dest file /var/log/a b.log\nlog_dest topic\nlog_facility 4\nlog_format json")
+    assert (config.log_dest, config.log_facility, config.log_format) == (
+        ("syslog", "file /var/log/a b.log", "topic"), 4, "json")
+    assert read("").log_facility == -1
+
+
 def test_versions_mask(read, refuse):
     assert read("listener 1883").listeners[0].versions_mask() == 0b111000
     assert read("listener 1883", "accept_protocol_versions 4,5").listeners[0].versions_mask() == 0b110000

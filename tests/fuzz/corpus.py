@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
+from tests.net import test_proxy, test_upgrade, test_websocket
 
 TYPE_OF = {
     "connect": {1},
@@ -74,6 +75,15 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
+    # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.
+    if target == "websocket":
+        return [b"\x35" + row.wire[:2000] for row in test_websocket.ROWS]
+    if target == "upgrade":
+        return [b"\xf3" + rules + row.wire for row in test_upgrade.ROWS for rules in (b"\xff", b"\x20")] + [
+            b"\xf3\xff" + test_upgrade.req(Origin=origin) for origin in ("http://a", "http://b")
+        ]
+    if target == "proxy":
+        return [bytes([0x50 | row.version - 1]) + row.wire[:2000] for row in test_proxy.V1 + test_proxy.V2]
     return [name.encode() for name in NAMES]
 
 

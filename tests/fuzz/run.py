@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 CODEC = ["frame", "utf8", "properties", "connect", "publish", "ack", "subscribe", "unsubscribe", "disconnect", "auth"]
 TOPIC = ["name", "filters"]
+NET = ["websocket", "upgrade", "proxy"]
+MODULE = {**dict.fromkeys(CODEC, "fuzz_codec"), **dict.fromkeys(TOPIC, "fuzz_topic"), **dict.fromkeys(NET, "fuzz_net")}
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
 # As in setup.py.
@@ -42,9 +44,8 @@ def clang() -> str:
 def sources() -> list[str]:
     rooms = [f"cext/codec/{m}.pyx" for m in ("frame", "utf8", "properties", "decode", "encode")]
     rooms.append("tests/fuzz/fuzz_codec.pyx")
-    if (ROOT / "cext/topic/name.pyx").exists():
-        rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx"]
-    return rooms
+    rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx"]
+    return rooms + [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
 
 
 def run(command: list[str]) -> None:
@@ -68,7 +69,8 @@ def build(cc: str) -> Path:
             continue
         print(f"building {ext.name}", flush=True)
         out.parent.mkdir(parents=True, exist_ok=True)
-        run([cc, "-shared", *CFLAGS, *CHECKS, "-fsanitize=fuzzer-no-link", f"-I{include}", str(source), "-o", str(out)])
+        libraries = [f"-l{name}" for name in ext.libraries]
+        run([cc, "-shared", *CFLAGS, *CHECKS, "-fsanitize=fuzzer-no-link", f"-I{include}", str(source), "-o", str(out), *libraries])
     harness = BUILD / "harness"
     libdir, version = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDVERSION")
     run(
@@ -100,7 +102,7 @@ def fuzz(harness: Path, target: str, limit: list[str], expected_s: float) -> boo
     crashes.mkdir(exist_ok=True)
     env = os.environ | {
         "MOSQ_FUZZ_PATH": str(LIB),
-        "MOSQ_FUZZ_MODULE": "fuzz_topic" if target in TOPIC else "fuzz_codec",
+        "MOSQ_FUZZ_MODULE": MODULE[target],
         "MOSQ_FUZZ_TARGET": target,
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -149,11 +151,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30, help="how long each target runs (default: 30)")
     parser.add_argument("--runs", type=int, help="how many inputs each target gets, instead of --seconds")
-    parser.add_argument(
-        "targets", nargs="*", metavar="target", help=f"which: {', '.join(CODEC + TOPIC)} (default: all)"
-    )
+    known = list(MODULE)
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"which: {', '.join(known)} (default: all)")
     args = parser.parse_args()
-    known = CODEC + (TOPIC if (ROOT / "cext/topic/name.pyx").exists() else [])
     unknown = [t for t in args.targets if t not in known]
     if unknown:
         parser.error(f"unknown targets: {', '.join(unknown)}")

@@ -465,6 +465,23 @@ def test_the_cache_rests_where_topics_do_not_repeat() -> None:
     assert index.match(b"a/" + b"x" * 200)[2] == 1  # longer than what is remembered
 
 
+def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
+    index = IndexFace(match_cache=16_384)
+    index.add(1, b"a/#")
+    for _ in range(12):
+        for i in range(6000):
+            assert index.match(f"a/{i}".encode())[2] == 1
+    before = index.stats()
+    for i in range(6000):
+        index.match(f"a/{i}".encode())
+    after = index.stats()
+    assert after["cache_hits"] - before["cache_hits"] > 5500    # four places each: a few share theirs with too many
+    assert 6000 * 200 < after["bytes"] < 16_384 * 200 + 10_000
+    for i in range(200_000):                        # topics that never come again: it rests, and keeps nothing
+        index.match(f"a/b/{i}".encode())
+    assert index.stats()["bytes"] < 10_000
+
+
 @pytest.mark.parametrize("shape", ["{}", "site/{}/+", "{}/+", "+/{}"])
 def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
     """`Aa` and `BB` are the same to the hash h * 31 + c of many a library, and so is every row of such pairs: a million filters that

@@ -1,0 +1,158 @@
+# The room's face for tests: thin `def` doors over the sans-IO parsers, which are the truth. Nothing on a message's path goes through
+# here. Each door copies its input into memory of exactly its size, so that ASan sees a read beyond it.
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from cext.base.view cimport View
+cimport cext.net.proxy as pp
+cimport cext.net.upgrade as up
+cimport cext.net.websocket as ws
+
+
+cdef class Memory:
+    # A copy on the heap.
+    cdef uint8_t* p
+    cdef size_t n
+
+    def __cinit__(self, bytes content, size_t room=0):
+        self.n = <size_t>len(content) + room
+        self.p = <uint8_t*>malloc(self.n or 1)
+        if self.p == NULL:
+            raise MemoryError
+        memcpy(self.p, <const uint8_t*>content, len(content))
+
+    def __dealloc__(self):
+        free(self.p)
+
+
+cdef bytes text(View v):
+    return (<const char*>v.p)[:v.n] if v.n else b""
+
+
+# ---------------------------------------------------------------- websocket
+
+cdef class Frames:
+    """What a server reads of one connection. take(bytes) -> the payload that they hold."""
+    cdef ws.WsDecoder d
+
+    def __cinit__(self):
+        memset(&self.d, 0, sizeof(self.d))
+
+    def take(self, bytes read):
+        cdef Memory m = Memory(read)
+        cdef size_t n = ws.ws_decode(&self.d, m.p, m.n)
+        assert n <= m.n
+        return (<const char*>m.p)[:n]
+
+    def closed(self):
+        """The status of the peer's Close; None: there was none."""
+        return self.d.code if self.d.state == ws.WS_CLOSED else None
+
+    def failed(self):
+        """The status to end the connection with; None: nothing is wrong."""
+        return self.d.code if self.d.state == ws.WS_FAILED else None
+
+    def pong(self):
+        """The frame that answers the last Ping; None: none is due."""
+        cdef Memory m = Memory(b"", ws.WS_PONG_SIZE_MAX)
+        cdef uint8_t* end
+        if not self.d.ping_due:
+            return None
+        end = ws.ws_pong_put(m.p, &self.d)
+        assert m.p < end <= m.p + m.n
+        return (<const char*>m.p)[:end - m.p]
+
+
+def frame_head(int opcode, n):
+    cdef Memory m = Memory(b"", ws.WS_HEAD_SIZE_MAX)
+    cdef uint8_t* end = ws.ws_head_put(m.p, opcode, n)
+    assert <size_t>(end - m.p) == ws.ws_head_size(n)
+    return (<const char*>m.p)[:end - m.p]
+
+
+def close_frame(int code):
+    cdef Memory m = Memory(b"", ws.WS_CLOSE_SIZE_MAX)
+    cdef uint8_t* end = ws.ws_close_put(m.p, code)
+    return (<const char*>m.p)[:end - m.p]
+
+
+def unmask(bytes payload, bytes mask, size_t gap=0):
+    """Unmasked as the decoder does it: to a place `gap` bytes in front. -> (plain, the mask for what follows)"""
+    cdef Memory m = Memory(bytes(gap) + payload)
+    cdef uint32_t turned
+    assert len(mask) == 4
+    memcpy(&turned, <const uint8_t*>mask, 4)
+    turned = ws.ws_unmask(m.p, m.p + gap, len(payload), turned)
+    return (<const char*>m.p)[:len(payload)], (<const char*>&turned)[:4]
+
+
+# ---------------------------------------------------------------- upgrade
+
+cdef class Handshake:
+    """One request. take(all that has come so far) -> 0: more is needed, 101, or the status of a refusal."""
+    cdef up.Upgrade u
+    cdef up.UpgradeRules rules
+    cdef View origins[8]
+    cdef list keep
+    cdef bytes seen
+    cdef int status
+
+    def __cinit__(self, uint32_t size_max=4096, origins=()):
+        cdef bytes origin
+        memset(&self.u, 0, sizeof(self.u))
+        self.keep = [o.encode() for o in origins]
+        self.rules.size_max = size_max
+        self.rules.origins = self.origins
+        self.rules.n_origins = 0
+        for origin in self.keep:
+            self.origins[self.rules.n_origins].p = <const uint8_t*><const char*>origin
+            self.origins[self.rules.n_origins].n = <uint32_t>len(origin)
+            self.rules.n_origins += 1
+
+    def take(self, bytes so_far):
+        cdef Memory m = Memory(so_far)
+        self.seen = so_far
+        self.status = up.upgrade_read(&self.u, m.p, m.n, &self.rules)
+        return self.status
+
+    def answer(self):
+        cdef Memory m = Memory(b"", up.UPGRADE_ANSWER_MAX)
+        cdef uint8_t* end = up.upgrade_answer(m.p, &self.u, self.status)
+        assert m.p < end < m.p + m.n, "an answer is cut off"
+        return (<const char*>m.p)[:end - m.p]
+
+    def size(self):
+        return self.u.size
+
+    def subprotocol(self):
+        return {up.SUBPROTOCOL_NONE: None, up.SUBPROTOCOL_MQTT: "mqtt", up.SUBPROTOCOL_MQTTV31: "mqttv3.1"}[self.u.subprotocol]
+
+    def forwarded(self):
+        """The first address of X-Forwarded-For."""
+        if not self.u.seen & up.SEEN_FORWARDED:
+            return None
+        return self.seen[self.u.forwarded_at:self.u.forwarded_at + self.u.forwarded_n]
+
+
+def accept(bytes key):
+    cdef uint8_t out[28]
+    assert len(key) == up.WS_KEY_SIZE
+    up.ws_accept(out, <const uint8_t*>key)
+    return (<const char*>out)[:up.WS_ACCEPT_SIZE]
+
+
+# ---------------------------------------------------------------- proxy
+
+def proxy(int version, bytes read):
+    """(PROXY_BAD -1, PROXY_MORE 0 or PROXY_DONE 1, what the header says)"""
+    cdef Memory m = Memory(read)
+    cdef pp.Proxied out
+    cdef int rc
+    memset(&out, 0xA5, sizeof(out))
+    rc = pp.proxy_read(version, m.p, m.n, &out)
+    if rc != pp.PROXY_DONE:
+        return rc, {"size": out.size} if rc == pp.PROXY_MORE else {}
+    return rc, {"size": out.size, "local": bool(out.local), "family": out.family, "ip": bytes(out.ip[:16]), "port": out.port,
+                "tls": out.tls if out.has_tls else None, "verify": out.verify, "version": text(out.tls_version),
+                "cipher": text(out.cipher), "common_name": text(out.common_name)}

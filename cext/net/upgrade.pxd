@@ -1,0 +1,70 @@
+# The HTTP request that turns a connection into a WebSocket [RFC 6455 4.2, RFC 9112], sans-IO: bytes in, a verdict and the answer out.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from cext.base.view cimport View
+
+cdef enum:
+    UPGRADE_MORE = 0            # the request has not ended yet
+    UPGRADE_DONE = 101
+    # anything else is the HTTP status of a refusal
+
+cdef enum:
+    UPGRADE_SIZE_MAX = 65535    # of a request; what is allowed is the owner's to say
+    UPGRADE_ANSWER_MAX = 512    # of any answer
+    WS_KEY_SIZE = 24            # 16 bytes in base64
+    WS_ACCEPT_SIZE = 28         # 20 bytes in base64
+
+cdef enum Subprotocol:
+    SUBPROTOCOL_NONE = 0
+    SUBPROTOCOL_MQTT = 1
+    SUBPROTOCOL_MQTTV31 = 2     # what 3.1 clients say
+
+cdef enum:
+    # what is wrong, beside the status
+    WRONG_NOTHING = 0
+    WRONG_REQUEST = 1           # not HTTP, or not as RFC 9112 wants it
+    WRONG_METHOD = 2
+    WRONG_VERSION = 3           # of HTTP
+    WRONG_UPGRADE = 4           # no `Upgrade: websocket`, or no `Connection: Upgrade`
+    WRONG_WS_VERSION = 5
+    WRONG_KEY = 6
+    WRONG_SUBPROTOCOL = 7
+    WRONG_ORIGIN = 8
+    WRONG_SIZE = 9
+
+cdef enum:
+    # Upgrade.seen
+    SEEN_UPGRADE = 1
+    SEEN_CONNECTION = 2
+    SEEN_VERSION = 4
+    SEEN_VERSION_13 = 8
+    SEEN_KEY = 16
+    SEEN_KEY_GOOD = 32
+    SEEN_SUBPROTOCOL = 64
+    SEEN_ORIGIN = 128
+    SEEN_FORWARDED = 256
+
+ctypedef struct UpgradeRules:
+    uint32_t size_max           # of the request
+    const View* origins
+    uint32_t n_origins          # 0: any
+
+ctypedef struct Upgrade:        # all zero is the beginning
+    uint32_t line_at            # where the unfinished line begins
+    uint32_t scanned            # bytes known to hold no further end of line
+    uint32_t size               # of the whole request, when it is DONE
+    uint16_t seen
+    uint8_t wrong
+    uint8_t subprotocol
+    uint8_t lines               # 0: the request line has not ended
+    uint8_t key[24]
+    uint16_t origin_at          # places in the request: it may lie elsewhere at the next call
+    uint16_t origin_n
+    uint16_t forwarded_at       # the first address of X-Forwarded-For
+    uint16_t forwarded_n
+
+# p: the request from its first byte, n: what of it has come; every call sees the earlier bytes again, but reads only the new ones.
+cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules* rules) noexcept nogil
+# The answer to a request that ended with `status`; returns its end. UPGRADE_ANSWER_MAX is always enough.
+cdef uint8_t* upgrade_answer(uint8_t* out, const Upgrade* u, int status) noexcept nogil
+cdef void ws_accept(uint8_t* out, const uint8_t* key) noexcept nogil        # 24 bytes -> 28 bytes [RFC 6455 4.2.2]
+cdef const char* upgrade_wrong_text(int wrong) noexcept nogil

@@ -1,0 +1,150 @@
+# Fuzz targets of the net room's parsers. Each reads its input whole and in pieces, into memory of exactly their size, and aborts when the
+# two differ. The first byte of an input says how it is cut.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport abort, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+from cext.base.view cimport View
+cimport cext.net.proxy as pp
+cimport cext.net.upgrade as up
+cimport cext.net.websocket as ws
+
+
+cdef inline void must(bint holds) noexcept nogil:
+    if not holds:
+        abort()
+
+
+cdef uint8_t* copy(const uint8_t* p, size_t n) noexcept nogil:
+    cdef uint8_t* q = <uint8_t*>malloc(n + (n == 0))
+    if n:
+        memcpy(q, p, n)
+    return q
+
+
+cdef uint64_t bytes_sum(const uint8_t* p, size_t n) noexcept nogil:
+    cdef uint64_t total = n
+    cdef size_t i
+    for i in range(n):
+        total = total * 31 + p[i]
+    return total
+
+
+cdef size_t piece(size_t n, uint8_t how, size_t at) noexcept nogil:
+    """The size of the next piece: 1 to 16 bytes."""
+    cdef size_t size = 1 + (how >> (at & 3)) % 16
+    return size if size < n else n
+
+
+cdef uint64_t websocket(const uint8_t* p, size_t n) noexcept nogil:
+    cdef ws.WsDecoder whole, cut
+    cdef uint8_t* a
+    cdef uint8_t* b
+    cdef uint8_t* out
+    cdef size_t got, at = 0, take, have = 0, more
+    cdef uint64_t total
+    if n == 0:
+        return 0
+    memset(&whole, 0, sizeof(whole))
+    memset(&cut, 0, sizeof(cut))
+    a = copy(p + 1, n - 1)
+    got = ws.ws_decode(&whole, a, n - 1)
+    must(got < n)
+    out = <uint8_t*>malloc(n)
+    while at < n - 1:
+        take = piece(n - 1 - at, p[0], at)
+        b = copy(p + 1 + at, take)
+        more = ws.ws_decode(&cut, b, take)
+        must(more <= take and have + more <= got)
+        memcpy(out + have, b, more)
+        have += more
+        at += take
+        free(b)
+    must(have == got and memcmp(a, out, got) == 0)
+    must(whole.state == cut.state and whole.code == cut.code and whole.left == cut.left and whole.ping_due == cut.ping_due)
+    must(whole.control_n == cut.control_n and memcmp(whole.control, cut.control, whole.control_n) == 0)
+    must(whole.control_n <= ws.WS_CONTROL_BYTES_MAX and whole.head_n <= 14)
+    must((whole.code != 0) == (whole.state == ws.WS_CLOSED or whole.state == ws.WS_FAILED))
+    total = bytes_sum(a, got) + whole.code
+    if whole.ping_due:
+        b = <uint8_t*>malloc(ws.WS_PONG_SIZE_MAX)
+        total += <uint64_t>(ws.ws_pong_put(b, &whole) - b)
+        free(b)
+    free(a)
+    free(out)
+    return total
+
+
+cdef uint64_t upgrade(const uint8_t* p, size_t n) noexcept nogil:
+    cdef up.Upgrade whole, cut
+    cdef up.UpgradeRules rules
+    cdef View origin
+    cdef uint8_t* q
+    cdef uint8_t* answer
+    cdef uint8_t* end
+    cdef int status, found = 0
+    cdef size_t at = 0
+    cdef uint64_t total
+    if n < 2:
+        return 0
+    rules.size_max = <uint32_t>p[1] * 8
+    origin.p = <const uint8_t*>b"http://a"
+    origin.n = 8
+    rules.origins = &origin
+    rules.n_origins = p[1] & 1
+    memset(&whole, 0, sizeof(whole))
+    memset(&cut, 0, sizeof(cut))
+    q = copy(p + 2, n - 2)
+    status = up.upgrade_read(&whole, q, n - 2, &rules)
+    free(q)
+    while at < n - 2 and found == 0:
+        at += piece(n - 2 - at, p[0], at)
+        q = copy(p + 2, at)          # at another place each time
+        found = up.upgrade_read(&cut, q, at, &rules)
+        if found == up.UPGRADE_DONE:
+            must(cut.size <= at and cut.forwarded_at + cut.forwarded_n <= cut.size and cut.origin_at + cut.origin_n <= cut.size)
+            must(cut.size <= rules.size_max and cut.subprotocol != up.SUBPROTOCOL_NONE)
+        free(q)
+    must(status == found and whole.wrong == cut.wrong and whole.size == cut.size and whole.seen == cut.seen)
+    must((status == up.UPGRADE_MORE or status == up.UPGRADE_DONE) == (whole.wrong == up.WRONG_NOTHING))
+    if status == 0:
+        return whole.seen
+    answer = <uint8_t*>malloc(up.UPGRADE_ANSWER_MAX)
+    end = up.upgrade_answer(answer, &whole, status)
+    must(end < answer + up.UPGRADE_ANSWER_MAX)
+    total = bytes_sum(answer, <size_t>(end - answer))
+    free(answer)
+    return total
+
+
+cdef uint64_t view_sum(View v, const uint8_t* p, const pp.Proxied* out) noexcept nogil:
+    must(v.n == 0 or (v.p >= p and v.p + v.n <= p + out.size))
+    return bytes_sum(v.p, v.n)
+
+
+cdef uint64_t proxy(const uint8_t* p, size_t n) noexcept nogil:
+    cdef pp.Proxied whole, cut
+    cdef int version, status, found = pp.PROXY_MORE
+    cdef uint8_t* q
+    cdef size_t at = 0
+    cdef uint64_t total = 0
+    if n == 0:
+        return 0
+    version = 1 + (p[0] & 1)
+    q = copy(p + 1, n - 1)
+    status = pp.proxy_read(version, q, n - 1, &whole)
+    if status == pp.PROXY_DONE:
+        must(0 < whole.size <= n - 1 and whole.size <= pp.PROXY_V2_BYTES_MAX)
+        total = (view_sum(whole.common_name, q, &whole) + view_sum(whole.cipher, q, &whole) + view_sum(whole.tls_version, q, &whole)
+                 + whole.port + bytes_sum(whole.ip, 16))
+    free(q)
+    while at < n - 1 and found == pp.PROXY_MORE:
+        at += piece(n - 1 - at, p[0] >> 1, at)
+        q = copy(p + 1, at)
+        found = pp.proxy_read(version, q, at, &cut)
+        must(found != pp.PROXY_MORE or cut.size == 0 or cut.size > at)
+        free(q)
+    must(found == status)
+    if status == pp.PROXY_DONE:
+        must(cut.size == whole.size and cut.port == whole.port and memcmp(cut.ip, whole.ip, 16) == 0 and cut.local == whole.local)
+        must(cut.tls == whole.tls and cut.common_name.n == whole.common_name.n)
+    return total
