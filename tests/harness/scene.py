@@ -76,6 +76,7 @@ def wait(seconds: float) -> Step:
 class Scene:
     port: int
     level: int
+    websocket: bool = False
 
     def __post_init__(self) -> None:
         self.prefix = f"w{next(_prefixes)}"
@@ -105,7 +106,7 @@ class Scene:
             self.wires[actor].close()
         self.alias_max[actor] = 0
         self._aliases[actor] = {}
-        self.wires[actor] = Wire(self.port, level or self.level)
+        self.wires[actor] = Wire(self.port, level or self.level, websocket=self.websocket)
         return self.wires[actor]
 
     def read(self, actor: str, timeout_s: float | None = None) -> Received:

@@ -11,16 +11,18 @@ import time
 
 from tests.harness import packets
 from tests.harness.packets import Packet, Pingreq, Pingresp, Received
+from tests.harness.websocket import WebSocket
 
 TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
 
 
 class Wire:
-    def __init__(self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False) -> None:
         self.level = level
         self.timeout_s = timeout_s
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tcp = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock: socket.socket | WebSocket = WebSocket(tcp) if websocket else tcp
         self._buffer = bytearray()
 
     def send(self, *what: Packet | bytes) -> None:

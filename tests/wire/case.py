@@ -36,7 +36,7 @@ class Play:
     def run(self, brokers: Brokers) -> None:
         broker = brokers.get(FLAVOURS[self.case.flavour], FILES.get(self.case.flavour))
         try:
-            Scene(broker.port, self.level).play(self.case.steps)
+            Scene(broker.port, self.level, "protocol websockets" in FLAVOURS[self.case.flavour]).play(self.case.steps)
         except AssertionError as error:
             raise AssertionError(f"{self.case.clause} {error}") from None
         assert broker.alive(), f"{self.case.clause} the broker died:\n{broker.log()[-2000:]}"

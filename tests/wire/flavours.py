@@ -9,6 +9,7 @@ _LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 
 FLAVOURS: dict[str, str] = {
     "plain": "sys_interval 0\n",
+    "plain-ws": _LISTENER + "protocol websockets\nsys_interval 0\n",
     "sys": "sys_interval 1\n",
     "closed-shop": "listener {port} 127.0.0.1\n",  # allow_anonymous defaults to false with a listener
     "max-keepalive": "max_keepalive 30\n",
