@@ -217,6 +217,7 @@ cdef Question* question_new(Broker* b, int kind, Client* c, Session* s, Message*
     q.session = s
     if s != NULL:
         s.jobs += 1
+        q.turn = s.access_turn
     if m != NULL:
         q.message = message_ref(m)
     q.timer.kind = TIMER_QUESTION

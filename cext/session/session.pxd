@@ -31,6 +31,7 @@ ctypedef struct Session:
     void* gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
     uint32_t access_epoch       # in which access_root is true
     uint32_t access_root        # where the rules of its user begin
+    uint32_t access_turn        # rises with every client that takes it: what was asked for the one before is void
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue
