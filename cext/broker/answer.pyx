@@ -118,10 +118,12 @@ cdef bint client_answered(Broker* b, Question* q, const Answer* a) noexcept nogi
     if c == NULL:
         return 0
     question_answered(b, q)
+    b.log.client = c
     if c.state == C_ASKING:
         connect_answered(b, c, a)
     else:
         auth_answered(b, c, a)
+    b.log.client = NULL
     return 1
 
 
