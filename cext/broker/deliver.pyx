@@ -9,10 +9,9 @@ Cost of a QoS 0 delivery: the copy of its bytes and some 20 ns.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport hash_bytes
-from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
@@ -30,13 +29,11 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport Message, message_bytes, message_new, message_new_big, message_ref, message_unref
+from cext.session.message cimport Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, Session, session_share, session_sub_id
-from cext.topic.index cimport index_bytes
-from cext.topic.retained cimport retained_bytes
 
 cdef enum:
     WROTE = 0

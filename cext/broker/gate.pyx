@@ -18,7 +18,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.access cimport access_allows, access_may_subscribe
-from cext.broker.acl cimport ACL_ANONYMOUS, ACL_READ, ACL_WRITE, Acl, acl_allows
+from cext.broker.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
 from cext.broker.ask cimport FOR_DELIVERY, Q_ACL, Q_MESSAGE_OUT, Question, question_bytes, question_end, question_new, question_send
 from cext.broker.broker cimport Broker, DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED, Publication, Security
 from cext.broker.publication cimport drop, publication_store, with_sub_ids

@@ -43,7 +43,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_ENDED, SESSION_TRUSTED, Session, session_free, sessions_remove,
+    EXPIRY_NEVER, SESSION_ENDED, Session, session_free, sessions_remove,
 )
 from cext.topic.index cimport index_remove_some
 
