@@ -12,6 +12,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
@@ -20,7 +21,7 @@ from cext.broker.broker cimport (
     Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
-from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes
+from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -33,7 +34,7 @@ from cext.session.message cimport Message, message_bytes, message_ref, message_u
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, Session, session_share, session_sub_id
+from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 
 cdef enum:
     WROTE = 0
@@ -393,6 +394,18 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             return
 
 
+cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
+    """Of what was queued before the session was resumed. What a plugin has said of another user does not count for this one, and nothing here
+    can wait for it to be asked."""
+    cdef int known
+    if s.queue.next + 1 == s.queue.tail:
+        s.flags &= ~<uint32_t>SESSION_RECHECK
+    if s.security == NULL or not (<Security*>s.security).authorize:
+        return access_allows(b, s, topic, ACL_READ)
+    known = gate_verdict(b, s, topic, ACL_READ)
+    return known == 1 or (known < 0 and not s.flags & SESSION_STRANGER)
+
+
 cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
     """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
     cdef Queue* q = &s.queue
@@ -402,11 +415,14 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef int dup = d.state == D_SENT
     cdef uint32_t sub_id = session_sub_id(s, d)
     cdef uint32_t n_sub_ids = 1 if sub_id else 0
-    if not dup and expired(b, m.expires_ms):
+    cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
+    if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
+        why = DROP_ACL_READ
+    if why >= 0:
         q.next += 1
         q.waiting_bytes -= message_bytes(m)
         q.inflight_bytes += message_bytes(m)
-        drop(b, s, DROP_EXPIRED)
+        drop(b, s, why)
         delivery_done(b, s, d)
         return 1
     if p != NULL and p.message == m:

@@ -11,7 +11,7 @@ the answer: the same way, to the end. AUTH packets [v5 4.12] come in between (ha
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
@@ -50,7 +50,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport EXPIRY_NEVER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
+from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/random.h>" nogil:
@@ -424,7 +424,23 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     return s
 
 
+cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
+    if s.username == NULL or not p.has_username:
+        return s.username == NULL and not p.has_username
+    return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
+
+
+cdef void recheck_begins(Session* s, Connect* p) noexcept nogil:
+    """As in Mosquitto: the user may be another one now, and so may be the rules."""
+    s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
+    if s.security != NULL and (<Security*>s.security).guards and s.queue.pending:
+        s.flags |= SESSION_RECHECK
+        if not same_user(s, p):
+            s.flags |= SESSION_STRANGER
+
+
 cdef int username_keep(Session* s, Connect* p) noexcept nogil:
+    recheck_begins(s, p)
     free(s.username)
     s.username = NULL
     if p.has_username:

@@ -15,6 +15,8 @@ cdef enum:
     SESSION_ENDED = 1           # no longer in the table; its subscriptions are being removed in slices
     SESSION_DROPPING = 2        # in a drop episode: "Outgoing messages are being dropped" was logged
     SESSION_TRUSTED = 4         # of the embedding process: no ACL
+    SESSION_RECHECK = 8         # resumed: what was queued is checked again before it goes out
+    SESSION_STRANGER = 16       # by another user than before
 
 cdef enum:
     SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery

@@ -283,6 +283,32 @@ def test_another_user_takes_the_session(plane: Plane) -> None:
     back.expect_nothing()
 
 
+def test_what_is_queued_is_checked_again_at_resume() -> None:
+    """As in Mosquitto: the user may be another one."""
+    rules = [("ann", "topic", "readwrite", "#"), ("bob", "topic", "readwrite", "t/1")]
+    with Plane({"acl": rules}, allow_anonymous=True) as plane:
+        for user, expected in (("bob", ["t/1"]), ("ann", ["t/0", "t/1", "t/2"])):
+            watcher = plane.user("s", clean=False)
+            watcher.send(Subscribe(1, (("t/#", 1),)))
+            watcher.expect_packet(Suback(1, (1,)))
+            watcher.close()
+            plane.until(lambda: plane.stats()["clients_connected"] == 0)
+            wire = plane.user("c")
+            wire.send(*(Publish(f"t/{n}", b"", 1, n + 1) for n in range(3)))
+            for n in range(3):
+                wire.expect_packet(Puback(n + 1))
+            wire.send(Disconnect())
+            back = plane.user("s", user, clean=False)
+            for topic in expected:
+                got = back.read_packet()
+                assert isinstance(got, Publish)
+                assert got.topic == topic
+                back.send(Puback(got.mid))
+            back.expect_nothing()
+            back.send(Disconnect())
+            plane.until(lambda: plane.stats()["clients_connected"] == 0)
+
+
 def test_session_ends_while_deliveries_wait(plane: Plane) -> None:
     watcher = subscriber(plane, "s", "t")
     publisher(plane, "t")
