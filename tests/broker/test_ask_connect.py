@@ -195,15 +195,21 @@ def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
 
 def test_a_full_ring_holds_them_back(plane: Plane) -> None:
     """4 MiB of requests wait; the rest waits with its clients until somebody reads."""
-    big = Connect("x" * 60000, username="u" * 60000, password=b"p" * 60000)
-    wires = [plane.connect(Connect(f"{n}{big.client_id}", username=big.username, password=big.password)) for n in range(40)]
-    plane.until(lambda: plane.stats()["asked"] == 40)
-    for n in range(40):
+    wires = [plane.connect(Connect(f"{n}-" + "x" * 60000, username="u" * 30000, password=b"p" * 9000)) for n in range(60)]
+    plane.until(lambda: plane.stats()["asked"] == 60)
+    for n in range(60):
         request = plane.ask()
-        assert request[3].startswith(str(n))
+        assert request[3].startswith(f"{n}-")
         plane.answer(("connect", request[1], 0, None))
     for wire in wires:
         wire.expect_packet(Connack())
+
+
+def test_a_connect_is_bounded(plane: Plane) -> None:
+    """As in Mosquitto: a Remaining Length over 100,000 ends the connection without a word."""
+    wire = plane.connect(Connect("x" * 50000, username="u" * 50000))
+    wire.expect_closed()
+    assert plane.stats()["asked"] == 0
 
 
 # ---------------------------------------------------------------- extended authentication [v5 4.12]
