@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 
 from cext.base.buffer cimport buffer_give
 from cext.base.view cimport View
-from cext.broker.access cimport access_allows
+from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
@@ -347,7 +347,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
     if topic_reserved(out.topic):
         allowed = 0
     elif allowed < 0:
-        allowed = access_allows(b, c.session, out.topic, ACL_WRITE)
+        allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_denied(b, c, p)
