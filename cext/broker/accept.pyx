@@ -11,8 +11,8 @@ from cext.broker.broker cimport (
 from cext.broker.client cimport (
     END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
 )
-from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.publication cimport memory_short
 from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_web
 
 cdef extern from "<unistd.h>" nogil:

@@ -26,6 +26,7 @@ cdef enum:
     FOR_PACKET = 0              # the client's packet that waits
     FOR_DELIVERY = 1            # deliveries that wait at the session's gate
     FOR_WILL = 2
+    FOR_LATER = 3               # nothing waits: it will be known when it is needed
 
 ctypedef struct Question:
     SlabItem slab               # its handle
@@ -37,7 +38,8 @@ ctypedef struct Question:
     uint8_t queued              # in the list of those that found no room
     uint8_t is_open             # asked and not answered
     uint8_t reauth              # of Q_AUTH: of a client that is connected
-    uint32_t item               # which filter of the packet
+    uint32_t item               # which filter of the packet, or which delivery that waits
+    uint32_t turn               # of the session then: the client that it is asked for
     uint32_t client_index       # whose packet waits; generation 0: nobody's
     uint32_t client_generation
     Session* session            # whose delivery or will it is; counted in session.jobs

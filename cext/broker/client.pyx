@@ -12,8 +12,8 @@ from libc.string cimport memset, strerror, strlen
 
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_remove
-from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT
+from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
+from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT, TIMER_DENIED
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
 )
@@ -267,6 +267,23 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
     else:
         log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s.", <int>id.n,
                                          <const char*>id.p, where, <int>c.conn.address.port, why))
+
+
+cdef bint denial_told(Broker* b) noexcept nogil:
+    if b.settings.log_denied_per_s == 0:
+        return 0
+    if not timer_armed(&b.denied_timer):
+        b.denied_timer.kind = TIMER_DENIED
+        b.denied_n = 0
+        wheel_add(&b.wheel, &b.denied_timer, b.reactor.now_ms + 1000)
+    b.denied_n += 1
+    return b.denied_n <= b.settings.log_denied_per_s
+
+
+cdef void denials_sum(Broker* b) noexcept nogil:
+    if b.denied_n > b.settings.log_denied_per_s:
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%u more denials were not logged.",
+                                         <unsigned int>(b.denied_n - b.settings.log_denied_per_s)))
 
 
 cdef const char* packet_name(int packet_type) noexcept nogil:

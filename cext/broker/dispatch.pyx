@@ -26,7 +26,7 @@ from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
 
 cdef enum:
     WORK_FRAME = 2               # what a frame costs beside its deliveries, in appends
-    CONNECT_BYTES_MAX = 300_000  # all its strings at their longest, but for user properties: it may be kept while the control plane is asked
+    CONNECT_BYTES_MAX = 100_004  # a Remaining Length of 100,000, as in Mosquitto: it may be kept while the control plane is asked
 
 
 cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:

@@ -11,13 +11,16 @@ the answer: the same way, to the end. AUTH packets [v5 4.12] come in between (ha
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.access cimport session_names
 from cext.broker.acl cimport ACL_PATTERNS, Acl, acl_name_unsafe
-from cext.broker.ask cimport Answer, Q_CONNECT, Question, client_question_end, question_end, question_handle, question_new, question_send
+from cext.broker.ask cimport (
+    Answer, EVENT_CONNECTED, FOR_LATER, Q_CONNECT, Question, client_question_end, event_post, question_end, question_handle, question_new,
+    question_send,
+)
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
@@ -26,10 +29,12 @@ from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
     END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
-from cext.broker.deliver cimport memory_short, pump
-from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
+from cext.broker.deliver cimport deliver_held, pump
+from cext.broker.gate cimport gate_renew
+from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
+from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
 from cext.codec.frame cimport Frame, V31, V311, V5, frame_next
@@ -45,7 +50,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport EXPIRY_NEVER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
+from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/random.h>" nogil:
@@ -419,7 +424,23 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     return s
 
 
+cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
+    if s.username == NULL or not p.has_username:
+        return s.username == NULL and not p.has_username
+    return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
+
+
+cdef void recheck_begins(Session* s, Connect* p) noexcept nogil:
+    """As in Mosquitto: the user may be another one now, and so may be the rules."""
+    s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
+    if s.security != NULL and (<Security*>s.security).guards and s.queue.pending:
+        s.flags |= SESSION_RECHECK
+        if not same_user(s, p):
+            s.flags |= SESSION_STRANGER
+
+
 cdef int username_keep(Session* s, Connect* p) noexcept nogil:
+    recheck_begins(s, p)
     free(s.username)
     s.username = NULL
     if p.has_username:
@@ -489,6 +510,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         k.session_present = 0
         return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     session_attach(b, s, c)
+    s.access_turn += 1
+    gate_renew(b, s)
     s.expiry_s = expiry_of(b, &p)
     if props_has_expiry(&p) and s.expiry_s < p.props.session_expiry:
         k.has_session_expiry = 1         # [v5 3.2.2.3.2] less than was asked for
@@ -503,9 +526,11 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     log_connected(b, c, p.clean_start)
     log_will(b, c)
     if s.security != NULL:
-        names_told(b, s)
+        security_begins(b, c, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
+    if s.gate != NULL:
+        deliver_held(b, s)
     return 0
 
 
@@ -525,6 +550,20 @@ cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned
         k.has_max_qos = 1
         k.max_qos = c.door.max_qos
     connack_send(b, c, k)
+
+
+cdef void security_begins(Broker* b, Client* c, Session* s) noexcept nogil:
+    cdef Security* security = <Security*>s.security
+    cdef View id, user, where
+    cdef char text[64]
+    names_told(b, s)
+    if security.events:
+        session_names(s, &id, &user)
+        where.p = <const uint8_t*>text
+        where.n = <uint32_t>address_text(&c.conn.address, text, sizeof(text))
+        event_post(b, security, EVENT_CONNECTED, id, user, where)
+    if security.authorize and c.will != NULL:
+        will_ask(b, s, c.will.message, FOR_LATER)    # so that it is known at the latest when we stop
 
 
 cdef void names_told(Broker* b, Session* s) noexcept nogil:

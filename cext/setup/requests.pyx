@@ -52,9 +52,9 @@ cdef list requests_take(Broker* b):
 
 cdef list fields_of(const AskHead* head):
     cdef const uint8_t* p = <const uint8_t*>head + sizeof(AskHead)
-    cdef uint32_t i, n
+    cdef uint32_t _, n
     out = []
-    for i in range(head.n_fields):
+    for _ in range(head.n_fields):
         memcpy(&n, p, sizeof(n))
         p += sizeof(n)
         if n == ASK_NONE:
