@@ -20,7 +20,7 @@ from cext.broker.broker cimport (
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     Security, Shape, WORK_SEND,
 )
-from cext.broker.client cimport client_ack, client_doom, client_room, log_line
+from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5
@@ -111,8 +111,9 @@ cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
         return
     s.flags |= SESSION_DROPPING
     if log_wanted(&b.log, LOG_NOTICE):
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.",
-                                         <int>s.id_len, <const char*>s.client_id))
+        log_line_of(b, <Client*>s.client, LOG_NOTICE, snprintf(
+            b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.", <int>s.id_len,
+            <const char*>s.client_id))
 
 
 # ---------------------------------------------------------------- encoding
@@ -294,7 +295,7 @@ cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
 
 
 cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
-    log_line(b, LOG_DEBUG, snprintf(
+    log_line_of(b, c, LOG_DEBUG, snprintf(
         b.log.line, LOG_LINE_MAX, "Sending PUBLISH to %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))",
         <int>c.session.id_len, <const char*>c.session.client_id, dup, qos, retain, <int>pid,
         <int>p.topic.n, <const char*>p.topic.p, p.payload.n))

@@ -74,6 +74,14 @@ cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Broker* b = <Broker*>broker
+    cdef size_t used
+    b.log.client = client_of(conn)
+    used = dispatched(b, conn, p, n)
+    b.log.client = NULL
+    return used
+
+
+cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Client* c = client_of(conn)
     cdef Frame f
     cdef int rc
