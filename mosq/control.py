@@ -167,7 +167,8 @@ class Control:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self.pid_file = self.config.pid_file
         if self.user is not None:
-            process.become(self.user)
+            # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
+            process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
             if self.user.instead_of:
                 self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
                                       f"user does not exist. Trying '{self.user.name}' instead.")

@@ -47,8 +47,6 @@ _BEGINNINGS = (
     ("acl_pattern", "Warning: ACL pattern "),
     ("will_none", "No will message specified."),
     ("will", "Will message specified "),
-    ("packet_received", "Received "),
-    ("packet_sent", "Sending "),
     ("listener_open", "Opening "),
     ("config_loaded", "Config loaded from "),
     ("config_default", "Using default config."),
@@ -60,6 +58,7 @@ _BEGINNINGS = (
     ("error", "Error"),
     ("warning", "Warning"),
 )
+_PACKET = re.compile(r"(Received|Sending) ([A-Z]+) ")         # publish_received, puback_sent
 _VERSION = re.compile(r"mosq version \S+ (starting|running|terminating)")
 _FEATURE = re.compile(r"(?:Bridge|Persistence|TLS|TLS-PSK|Websockets) support (?:NOT )?available\.")
 
@@ -76,6 +75,9 @@ def code_of(type_bit: int, text: str) -> str:
     for code, beginning in _BEGINNINGS:
         if text.startswith(beginning):
             return code
+    packet = _PACKET.match(text)
+    if packet:
+        return f"{packet[2].lower()}_{'received' if packet[1] == 'Received' else 'sent'}"
     if text.startswith("\t"):
         return "detail"             # of the line before it
     version = _VERSION.fullmatch(text)

@@ -5,7 +5,7 @@ import os
 FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
-LOADED_LATER = ("mosq.reload", "mosq.tree", "cext.renewal", "_socket")
+LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket")
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
 
@@ -151,13 +151,17 @@ class Acting:
             os.setgroups(self.before[1])
 
 
+def _can_load(who: Account) -> bool:
+    with Acting(who):
+        return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
+
+
 def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
-    """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What is loaded later is loaded now: the
-    folders it lies in may be root's alone."""
-    for name in LOADED_LATER:
-        __import__(name)
-    for path in files:
-        os.chown(path, who.uid, who.gid)
+    """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What is loaded later is loaded now if
+    it lies where only root can read, as a Python of root's own does."""
+    if not _can_load(who):
+        for name in LOADED_LATER:
+            __import__(name)
     os.setgroups(who.groups)
     os.setgid(who.gid)
     os.setuid(who.uid)

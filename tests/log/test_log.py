@@ -198,6 +198,8 @@ def test_json(lines):
     (8, "TLS-PSK support NOT available.", "feature"),
     (32, "Client x [1:2] disconnected.", "subscribe"),
     (16, "\ta/b (QoS 1)", "detail"),
+    (16, "Received PUBLISH from x (d0, q1, r0, m1, 'a', ... (5 bytes))", "publish_received"),
+    (16, "Sending PUBACK to x (m1, rc0)", "puback_sent"),
     (8, "something new", "other"),
 ])
 def test_codes(type_bit, text, code):
