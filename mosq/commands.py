@@ -6,6 +6,10 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+<<<<<<< HEAD
+=======
+from mosq.commands_passwd import passwd
+>>>>>>> main
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 
@@ -29,6 +33,7 @@ Examples:
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
   mosq index explain site/7/temp                  which filters does a topic match, and how?
+  mosq passwd -c passwd ann                       a password file with one user
 
 \b
 Exit status:
@@ -150,6 +155,9 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="TOPIC") from None
     return EXIT_OK
+
+
+mosq.add_command(passwd)
 
 
 def main(arguments: list[str]) -> int:

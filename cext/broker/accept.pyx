@@ -8,7 +8,13 @@ from cext.base.wheel cimport wheel_add
 from cext.broker.broker cimport (
     Broker, CF_TRUSTED, Client, Door, REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
+<<<<<<< HEAD
 from cext.broker.client cimport END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text
+=======
+from cext.broker.client cimport (
+    END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
+)
+>>>>>>> main
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_web
