@@ -6,10 +6,7 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
-<<<<<<< HEAD
-=======
 from mosq.commands_passwd import passwd
->>>>>>> main
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 

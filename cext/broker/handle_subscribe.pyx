@@ -9,7 +9,7 @@ from libc.string cimport memcpy
 from cext.base.view cimport View
 from cext.broker.access cimport access_may_subscribe
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client
-from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet
+from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, log_line, log_packet
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.retain cimport replay_begin, replay_has_room
@@ -98,9 +98,10 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
 
 
 cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %.*s, disconnecting.",
-                                              <int>client_id_of(c).n, <const char*>client_id_of(c).p))
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.", where))
     return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
 
 

@@ -130,7 +130,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             b.stats.shed += 1
             client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
-    elif reason != END_REFUSED:
+    else:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
             b.stats.shed += 1

@@ -30,7 +30,7 @@ SYSTREE = (
     ("heap/current", ("store_bytes", "buffers_used_bytes", "index_bytes")),
     ("messages/received", ("messages_in",)), ("messages/sent", ("messages_out",)), ("bytes/received", ("bytes_in",)),
     ("bytes/sent", ("bytes_out",)), ("publish/bytes/received", ("publish_bytes_in",)),
-    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/bytes", ("unsent_bytes",)),
+    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/count", ("unsent_packets",)), ("packet/out/bytes", ("unsent_bytes",)),
     ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
     ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
 )
@@ -109,11 +109,14 @@ def file_page(folder: str | None, path: str) -> Page:
         fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return NOT_FOUND
-    with open(fd, "rb") as file:
+    try:
         about = os.fstat(fd)
         inside = os.path.realpath(f"/proc/self/fd/{fd}").startswith(root.rstrip("/") + "/")
         if not stat.S_ISREG(about.st_mode) or about.st_size > FILE_BYTES_MAX or not inside:
             return NOT_FOUND
-        body = file.read(FILE_BYTES_MAX)
+        with open(fd, "rb", closefd=False) as file:
+            body = file.read(FILE_BYTES_MAX)
+    finally:
+        os.close(fd)
     kind = mimetypes.guess_type(real)[0] or "application/octet-stream"
     return Page(200, body, ("Content-Type", kind), ("X-Content-Type-Options", "nosniff"))

@@ -13,6 +13,8 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
 import h11
@@ -47,11 +49,14 @@ BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))
 class Door:
     """A bound listener."""
 
-    def __init__(self, listener: "Listener") -> None:
-        """Raises OSError for an address or a certificate."""
+    def __init__(self, listener: "Listener", before: "list[Door]") -> None:
+        """Raises OSError for an address or a certificate. `before`: their sockets are taken over where they are at
+        the same address."""
         self.listener = listener
+        self.address = (listener.port, listener.host, listener.path, listener.socket_domain)
         self.tls = _tls(listener)
-        self.sockets = _bind(listener)
+        same = [one for door in before if door.address == self.address for one in door.sockets]
+        self.sockets: list[socket.socket] = [one.dup() for one in same] or _bind(listener)
         self.n = 0
 
     def close(self) -> None:
@@ -62,12 +67,12 @@ class Door:
 class HttpApi:
     """All of a broker's HTTP listeners."""
 
-    def __init__(self, listeners: "list[Listener]") -> None:
-        """Binds. Raises OSError; then nothing is bound."""
+    def __init__(self, listeners: "list[Listener]", before: "HttpApi | None" = None) -> None:
+        """Binds. Raises OSError; then nothing is bound. `before`: whose place it is going to take."""
         self.doors: list[Door] = []
         try:
             for listener in listeners:
-                self.doors.append(Door(listener))
+                self.doors.append(Door(listener, before.doors if before else []))
         except BaseException:
             self.close()
             raise
@@ -204,9 +209,10 @@ async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
 
 
 async def _send(conn: h11.Connection, writer: asyncio.StreamWriter, page: Page) -> None:
-    headers = [("Content-Length", str(len(page.body))), ("Connection", "close"), *page.headers]
+    headers = [("Date", formatdate(usegmt=True)), ("Content-Length", str(len(page.body))), ("Connection", "close"), *page.headers]
     if conn.our_state is h11.IDLE or conn.our_state is h11.SEND_RESPONSE:
-        writer.write(conn.send(h11.Response(status_code=page.status, headers=headers)) or b"")
+        writer.write(conn.send(h11.Response(status_code=page.status, headers=headers,
+                                            reason=HTTPStatus(page.status).phrase.encode())) or b"")
         writer.write(conn.send(h11.Data(data=page.body)) or b"")
         writer.write(conn.send(h11.EndOfMessage()) or b"")
         await writer.drain()
@@ -255,12 +261,16 @@ def _tls(listener: "Listener") -> "ssl.SSLContext | None":
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if listener.require_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if listener.tls_version == "tlsv1.3" else ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(listener.certfile, listener.keyfile, password=_no_password)
+        if listener.require_certificate:
+            context.load_verify_locations(listener.cafile, listener.capath)
     except OSError as error:            # ssl.SSLError is one
-        raise OSError(getattr(error, "errno", 0) or 0, f'Unable to load server certificate "{listener.certfile}" and key '
-                      f'"{listener.keyfile}": {error.strerror or error}. Check certfile and keyfile.') from None
+        text = f'Unable to load server certificate "{listener.certfile}" and key "{listener.keyfile}": '
+        raise OSError(error.errno or 0, f"{text}{error.strerror or error}. Check certfile and keyfile.") from None
     return context
 
 

@@ -36,6 +36,8 @@ class Step:
     what: tuple = ()
     how: str = "send"           # send, drop (closes without a word), connect
     level: int = 4
+    ends: bool = False          # the broker is to close the connection
+
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ def connect(who: str, level: int = 4, **fields: object) -> Step:
 
 def send(who: str, *what: object) -> Step:
     return Step(who, what)
+
+
+def last(who: str, *what: object) -> Step:
+    """After that the broker closes the connection."""
+    return Step(who, what, ends=True)
 
 
 def drop(who: str) -> Step:
@@ -130,7 +137,7 @@ class Peer:
         self._await_ends(1)
 
     def _ends(self) -> int:
-        return len(re.findall(r"^\d+: Client .*(disconnected|closed its)", self.log_path.read_text(errors="replace"), re.MULTILINE))
+        return len(re.findall(r"^\d+: Client .*(disconnected|closed its|denied)", self.log_path.read_text(errors="replace"), re.MULTILINE))
 
     def _await_ends(self, n: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -149,7 +156,7 @@ class Peer:
             self.wires[step.who].send(*step.what)
         for who in [step.who, *sorted(set(self.wires) - {step.who})]:
             if who in self.wires:
-                self._hear(who, number, heard)
+                self._hear(step, who, number, heard)
 
     def _connect(self, step: Step, number: int, heard: list[tuple[int, str, str]]) -> None:
         ends = self._ends()
@@ -167,12 +174,10 @@ class Peer:
         else:
             self.wires[step.who] = wire
 
-    def _hear(self, who: str, number: int, heard: list[tuple[int, str, str]]) -> None:
+    def _hear(self, last: Step, who: str, number: int, heard: list[tuple[int, str, str]]) -> None:
         wire = self.wires[who]
-        try:
+        if not (who == last.who and last.ends):
             wire.send(Pingreq())
-        except OSError:
-            pass                                # it has closed: what it sent before is still to be read
         came = ""
         while True:
             frame = wire.read_frame()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.harness.packets import Connect, Publish, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from tests.harness.properties import P
-from tests.side.peer import Scene, Step, connect, drop, send
+from tests.side.peer import Scene, Step, connect, drop, last, send
 
 BASE = "log_type all\nlog_dest stderr\nuser root\nsys_interval 0\nmax_packet_size 2000000\n"
 PLAIN = f"{BASE}listener {{port}} 127.0.0.1\nallow_anonymous true\n"
@@ -42,7 +42,7 @@ PLAYED = (
             f"{BASE}listener {{port}} 127.0.0.1\naccept_protocol_versions 5\nallow_anonymous true\n"),
     refused("keepalive over the maximum, 3.1.1", connect("a", 4, keepalive=100), PLAIN + "max_keepalive 50\n"),
     Scene("keepalive over the maximum, 5.0", PLAIN + "max_keepalive 50\n", (connect("a", 5, keepalive=100),)),
-    Scene("second CONNECT", PLAIN, (connect("a", 4), send("a", Connect("a")))),
+    Scene("second CONNECT", PLAIN, (connect("a", 4), last("a", Connect("a")))),
     Scene("QoS 0, 1 and 2", PLAIN, (
         connect("pub", 4), connect("sub", 4), send("sub", sub(1, ("t/#", 2))),
         send("pub", Publish("t/0", b"zero")), send("pub", Publish("t/1", b"one", qos=1, mid=1)), send("sub", Puback(1)),
@@ -55,26 +55,26 @@ PLAYED = (
     Scene("subscribing, again, and no more", PLAIN, (
         connect("a", 5), send("a", sub(1, ("a/+", 0), ("b/#", 1), ("$share/g/c", 2))), send("a", sub(2, ("a/+", 1))),
         send("a", Unsubscribe(3, ("a/+", "never"))), send("a", Publish("a/x", b"1")))),
-    Scene("a filter that is none", PLAIN, (connect("a", 4), send("a", sub(1, ("a#", 0))))),
-    Scene("a publish with a wildcard", PLAIN, (connect("a", 5), send("a", Publish("a/+", b"x")))),
-    Scene("a publish with QoS 3", PLAIN, (connect("a", 4), send("a", b"\x36\x05\x00\x01t\x00\x01"))),
-    Scene("a packet of no type", PLAIN, (connect("a", 5), send("a", b"\x00\x00"))),
+    Scene("a filter that is none", PLAIN, (connect("a", 4), last("a", sub(1, ("a#", 0))))),
+    Scene("a publish with a wildcard", PLAIN, (connect("a", 5), last("a", Publish("a/+", b"x")))),
+    Scene("a publish with QoS 3", PLAIN, (connect("a", 4), last("a", b"\x36\x05\x00\x01t\x00\x01"))),
+    Scene("a packet of no type", PLAIN, (connect("a", 5), last("a", b"\x00\x00"))),
     Scene("acknowledging what was never sent", PLAIN, (
         connect("a", 4), send("a", Puback(7)), send("a", Pubrec(8)), send("a", Pubcomp(9)), send("a", Pubrel(10)))),
     Scene("retained", PLAIN, (
         connect("a", 4), send("a", Publish("r/1", b"one", retain=True)), send("a", Publish("r/2", b"two", qos=1, mid=1, retain=True)),
         send("a", Publish("r/1", b"", retain=True)), send("a", sub(2, ("r/#", 1))), send("a", Puback(1)))),
     Scene("retained where it is not available", PLAIN + "retain_available false\n", (
-        connect("a", 5), send("a", Publish("r/1", b"one", retain=True)))),
+        connect("a", 5), last("a", Publish("r/1", b"one", retain=True)))),
     Scene("a QoS that the listener does not take", PLAIN + "max_qos 1\n", (
-        connect("a", 5), send("a", Publish("t", b"x", qos=2, mid=1)))),
+        connect("a", 5), last("a", Publish("t", b"x", qos=2, mid=1)))),
     Scene("a will that is sent, and one that is not", PLAIN, (
         connect("hears", 4), send("hears", sub(1, ("w/#", 1))),
         connect("dies", 4, will=Will("w/dies", b"gone", 1)), connect("leaves", 5, will=Will("w/leaves", b"gone")),
-        drop("dies"), send("leaves", b"\xe0\x00"))),
+        drop("dies"), last("leaves", b"\xe0\x00"))),
     Scene("a will of somebody who says so", PLAIN, (
         connect("hears", 4), send("hears", sub(1, ("w/#", 0))),
-        connect("leaves", 5, will=Will("w/leaves", b"gone")), send("leaves", b"\xe0\x01\x04"))),
+        connect("leaves", 5, will=Will("w/leaves", b"gone")), last("leaves", b"\xe0\x01\x04"))),
     Scene("taken over", PLAIN, (
         connect("a", 5), send("a", sub(1, ("t", 0))), Step("b", (Connect("a"),), "connect", 5))),
     Scene("a session that is resumed", PLAIN, (
@@ -82,7 +82,7 @@ PLAYED = (
         send("p", Publish("t", b"kept", qos=1, mid=1)), connect("a", 4, clean=False))),
     Scene("too large a payload", PLAIN + "message_size_limit 4\n", (
         connect("a", 5), send("a", Publish("t", b"12345", qos=1, mid=1)), send("a", Publish("t", b"1234", qos=1, mid=2)))),
-    Scene("too large a packet", PLAIN.replace("2000000", "40"), (connect("a", 5), send("a", Publish("t", b"x" * 60)))),
+    Scene("too large a packet", PLAIN.replace("2000000", "40"), (connect("a", 5), last("a", Publish("t", b"x" * 60)))),
     Scene("more than may be in flight", PLAIN + "max_inflight_messages 1\nmax_queued_messages 1\n", (
         connect("sub", 4), send("sub", sub(1, ("t", 1))), connect("pub", 4),
         *(send("pub", Publish("t", b"%d" % i, qos=1, mid=i)) for i in (1, 2, 3, 4)))),
