@@ -120,7 +120,9 @@ class Control:
             self.user = process.account(self.config.user)
             process.set_umask()
             with process.Acting(self.user):
-                self.log.open()
+                wrong = self.log.open()
+            for text in wrong:
+                os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
         except LookupError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except (OSError, ValueError) as error:

@@ -30,7 +30,8 @@ SYSTREE = (
     ("heap/current", ("store_bytes", "buffers_used_bytes", "index_bytes")),
     ("messages/received", ("messages_in",)), ("messages/sent", ("messages_out",)), ("bytes/received", ("bytes_in",)),
     ("bytes/sent", ("bytes_out",)), ("publish/bytes/received", ("publish_bytes_in",)),
-    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/count", ("unsent_packets",)), ("packet/out/bytes", ("unsent_bytes",)),
+    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/count", ("unsent_packets",)),
+    ("packet/out/bytes", ("unsent_bytes",)),
     ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
     ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
 )

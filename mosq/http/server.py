@@ -209,7 +209,8 @@ async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
 
 
 async def _send(conn: h11.Connection, writer: asyncio.StreamWriter, page: Page) -> None:
-    headers = [("Date", formatdate(usegmt=True)), ("Content-Length", str(len(page.body))), ("Connection", "close"), *page.headers]
+    headers = [("Date", formatdate(usegmt=True)), ("Content-Length", str(len(page.body))), ("Connection", "close"),
+               *page.headers]
     if conn.our_state is h11.IDLE or conn.our_state is h11.SEND_RESPONSE:
         writer.write(conn.send(h11.Response(status_code=page.status, headers=headers,
                                             reason=HTTPStatus(page.status).phrase.encode())) or b"")

@@ -49,7 +49,7 @@ class Scene:
     arguments: tuple[str, ...] = ()     # beside -c FILE
     status: int = 0
     fails: bool = False                 # it does not start: its status and its last words count
-    needs: str = ""                     # what mosq must be able to do for it
+    needs: str = ""                     # "2.1": Mosquitto 2.0 does not know the option
 
 
 def connect(who: str, level: int = 4, **fields: object) -> Step:
@@ -120,7 +120,7 @@ class Peer:
             self._play(step, number, heard)
         for who in sorted(self.wires):          # leave in order, so that the log has an order, too
             self.wires[who].send(b"\xe0\x00")
-            self.wires.pop(who).expect_closed()
+            self.wires[who].expect_closed()
         process.send_signal(signal.SIGTERM)
         status = process.wait(TIMEOUT_S)
         return Told(heard, self.lines(), status, self.log_path.read_text(errors="replace"))
