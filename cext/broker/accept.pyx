@@ -102,4 +102,4 @@ cdef void no_descriptors(void* broker) noexcept nogil:
     b.stats.refused[REFUSED_DESCRIPTORS] += 1
     if b.reactor.now_s - b.descriptors_warned_s >= WARN_EVERY_S:
         b.descriptors_warned_s = b.reactor.now_s
-        log_text(b, LOG_WARNING, "Warning: no file descriptors left, new connections are refused. Raise the limit (ulimit -n).")
+        log_text(b, LOG_WARNING, "Unable to accept new connection, system socket count has been exceeded. Try increasing \"ulimit -n\" or equivalent.")

@@ -21,6 +21,7 @@ from cext.broker.ask cimport (
     Answer, EVENT_CONNECTED, FOR_LATER, Q_CONNECT, Question, client_question_end, event_post, question_end, question_handle, question_new,
     question_send,
 )
+from cext.broker.connect_lines cimport connect_complain
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
@@ -70,13 +71,24 @@ cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
         return -1
     client_wrote(b, c, encode_connack(p, k), p)
     if log_wanted(&b.log, LOG_DEBUG):
-        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>client_id_of(c).n,
-                                        <const char*>client_id_of(c).p, <int>k.session_present, <int>k.rc))
+        log_connack(b, c, k)
     return 0
+
+
+cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
+    cdef char where[64]
+    cdef View id = client_id_of(c) if c.session != NULL else b.log.connecting
+    if id.p == NULL:
+        id.p = <const uint8_t*>where         # no id yet: its address
+        id.n = <uint32_t>address_text(&c.conn.address, where, sizeof(where))
+    log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>id.n, <const char*>id.p,
+                                    <int>k.session_present, <int>k.rc))
 
 
 cdef int refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:
     cdef Connack k
+    b.log.was_refused = 1
+    b.log.refused = rc5
     connack_clear(&k)
     k.rc = rc5 if c.version == V5 else rc3
     connack_send(b, c, &k)
@@ -98,25 +110,31 @@ cdef void log_refusal(Broker* b, Client* c, const char* why) noexcept nogil:
                                          <int>c.conn.address.port, why))
 
 
+cdef void log_protocol_error(Broker* b, Client* c, const char* what) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_INFORMATION):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
+                                              <int>c.conn.address.port, what))
+
+
 # ---------------------------------------------------------------- the checks, each 0 or why the client ends
 
-cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
-    cdef char where[64]
+cdef int check_version(Broker* b, Client* c, const Frame* f, Connect* p, int rc) noexcept nogil:
     if rc == RC_UNSUPPORTED_PROTOCOL_VERSION:
-        if log_wanted(&b.log, LOG_INFORMATION):
-            address_text(&c.conn.address, where, sizeof(where))
-            log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid protocol version %d in CONNECT from %s.",
-                                                  <int>p.version, where))
+        connect_complain(b, c, f)
         # a level of 3.x under the wrong name is told in 3.x; one that we do not know, in the latest [v3.1.1 3.1.2-2] [v5 3.1.2-2]
         c.version = V311 if V31 <= p.version <= V5 else V5
-        return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
+        refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
+        if c.version == V311:
+            b.log.refused = RC_PROTOCOL_ERROR
+        return END_REFUSED
     if rc:
         c.version = V5 if p.version == V5 else V311
-        log_refusal(b, c, "malformed CONNECT" if rc == RC_MALFORMED else "protocol error in CONNECT")
+        connect_complain(b, c, f)
         return refuse(b, c, <uint8_t>rc, 0) if c.version == V5 else END_SILENT      # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
     c.version = p.version
     if not (c.door.versions >> p.version) & 1:
-        log_refusal(b, c, "protocol version not accepted by this listener")
         return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
     return 0
 
@@ -129,7 +147,8 @@ cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept 
         p.client_id = p.username
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.door.allow_zero_length_clientid:
-            log_refusal(b, c, "client identifier not valid")
+            log_protocol_error(b, c, "v3.1 CONNECT with zero length clientid" if p.version == V31 else
+                               "CONNECT with zero length clientid when forbidden")
             return refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto says
         if c.parked != NULL:
             p.client_id = owned_view(&c.parked.id)       # as the control plane was told
@@ -215,7 +234,6 @@ cdef int check_access(Broker* b, Client* c, const Frame* f, Connect* p, bint was
 
 cdef int not_authorised(Broker* b, Client* c) noexcept nogil:
     b.stats.refused[REFUSED_ACCESS] += 1
-    log_refusal(b, c, "not authorised")
     return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
 
 
@@ -312,8 +330,17 @@ cdef void connect_refused(Broker* b, Client* c, int rc) noexcept nogil:
     elif rc5 == RC_BAD_USERNAME_OR_PASSWORD:
         rc3 = CONNACK3_BAD_CREDENTIALS
     b.stats.refused[REFUSED_ACCESS] += 1
-    log_refusal(b, c, "not authorised")
+    name_parked(b, c)
     client_end(b, c, refuse(b, c, rc5, rc3))
+    b.log.connecting.p = NULL
+
+
+cdef void name_parked(Broker* b, Client* c) noexcept nogil:
+    """For the log: who it would have been."""
+    cdef Frame f
+    cdef Connect p
+    if frame_next(c.parked.frame, c.parked.frame_n, 0, &f) == 1 and decode_connect(&f, &p) == 0 and p.client_id.n:
+        b.log.connecting = p.client_id
 
 
 cdef void connect_timed_out(Broker* b, Client* c) noexcept nogil:
@@ -400,9 +427,6 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     """[v5 3.1.2-4..6, 3.1.4-3] The session of this id, after whoever had it; NULL: no memory."""
     cdef Session* s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and s.client != NULL:
-        if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
-            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s already connected, closing old connection.",
-                                             <int>s.id_len, <const char*>s.client_id))
         client_end(b, <Client*>s.client, RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and p.clean_start:
@@ -468,6 +492,14 @@ cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
 
 # ---------------------------------------------------------------- the handler
 
+cdef void log_again(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bad client %s:%d sending multiple CONNECT messages.", where,
+                                         <int>c.conn.address.port))
+
+
 cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Connect p
     cdef Connack k
@@ -476,10 +508,10 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef bint was_empty
     cdef int rc
     if c.state != C_NEW and not (c.parked != NULL and c.parked.answered):       # [v5 3.1.0-2]
-        log_text(b, LOG_INFORMATION, "Bad client sending multiple CONNECT messages.")
+        log_again(b, c)
         return RC_PROTOCOL_ERROR
     p.version = 0
-    rc = check_version(b, c, &p, decode_connect(f, &p))
+    rc = check_version(b, c, f, &p, decode_connect(f, &p))
     if rc:
         return rc
     connack_clear(&k)
@@ -492,6 +524,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
     rc = rc or check_will(b, c, &p)
+    if rc == 0:
+        b.log.connecting = p.client_id
     rc = rc or check_access(b, c, f, &p, was_empty)
     if rc == PARKED:
         return 0                 # it was copied
@@ -523,7 +557,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     b.stats.clients_connected += 1
     if b.sessions.count > b.stats.clients_max:
         b.stats.clients_max = b.sessions.count
-    log_connected(b, c, p.clean_start)
+    log_connected(b, c, p.clean_start, p.keepalive)
     log_will(b, c)
     if s.security != NULL:
         security_begins(b, c, s)

@@ -23,7 +23,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_ack, denial_told, log_line
 from cext.broker.handle_control cimport control_answer, control_topic
-from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
@@ -53,6 +53,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
+        log_malformed(b, c, f.first)
         return rc
     b.stats.publish_in += 1
     b.stats.publish_bytes_in += p.payload.n
@@ -262,6 +263,7 @@ cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
             and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
     if p.qos > c.door.max_qos:
+        log_bad(b, c, "Too high QoS in PUBLISH")
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
     if p.retain and not b.settings.retain_available:
         return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
@@ -376,3 +378,16 @@ cdef void log_publish(Broker* b, Client* c, Publish* p, const char* what, uint32
         b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", what,
         <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,
         <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
+
+
+cdef void log_malformed(Broker* b, Client* c, uint8_t first) noexcept nogil:
+    if (first & 6) == 6:
+        log_bad(b, c, "Invalid QoS in PUBLISH")
+    elif (first & 14) == 8:
+        log_bad(b, c, "Invalid PUBLISH (QoS=0 and DUP=1)")
+
+
+cdef void log_bad(Broker* b, Client* c, const char* what) noexcept nogil:
+    if log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", what, <int>c.session.id_len,
+                                              <const char*>c.session.client_id))

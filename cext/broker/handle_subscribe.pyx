@@ -10,7 +10,7 @@ from cext.broker.access cimport access_may_subscribe, session_names
 from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
 from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
-from cext.broker.client cimport client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
+from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
 from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.parked cimport unpark
@@ -104,9 +104,10 @@ cdef bint may_by_rules(Broker* b, Session* s, View filter) noexcept nogil:
 
 
 cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %.*s, disconnecting.",
-                                              <int>client_id_of(c).n, <const char*>client_id_of(c).p))
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.", where))
     return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
 
 

@@ -183,7 +183,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
         told(b, c, reason)
-    elif reason != END_REFUSED:
+    else:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
             b.stats.shed += 1
