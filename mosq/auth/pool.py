@@ -45,14 +45,16 @@ class Pool:
         """Seconds since the oldest call that still runs began; 0: none runs."""
         return max((now - began for began in tuple(self._began.values())), default=0.0)
 
-    def close(self, within_s: float) -> bool:
-        """What waits is dropped; what runs may end in time. Returns whether all has ended."""
+    def close(self, within_s: float, last: "Work | None" = None) -> bool:
+        """What waits is dropped, `last` is done; what runs may end in time. Returns whether all has ended."""
         self._closing = True
         try:
             while True:
                 self._waiting.get_nowait()
         except Empty:
             pass
+        if last is not None:
+            self._waiting.put(last)
         for _ in self._threads:
             self._waiting.put(None)
         give_up = monotonic() + within_s
