@@ -50,6 +50,7 @@ need_for_build() {
 need_for_tests() {
     local missing=()
     command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
+    command -v mosquitto_passwd >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
     need "${missing[@]}"

@@ -17,11 +17,11 @@ from time import monotonic
 from mosq.auth.backoff import Backoff
 from mosq.auth.password_file import Passwords, load_passwords
 from mosq.auth.pool import Pool
-from mosq.auth.scopes import Scope, scopes_of
 from mosq.auth.verdicts import Verdicts
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.options import LOG_TYPES
+from mosq.config.security import SecuritySource, securities_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ class Access:
         self._verdicts: Verdicts
         self._lines: deque[tuple[int, str]] = earlier._lines if earlier else deque(maxlen=1000)
         self._sent_at = 0.0
-        self._timeout_s = float(getattr(config, "auth_timeout", 10))
+        self._timeout_s = float(config.auth_timeout)
         self._told_pause_at = -TELL_PAUSES_EVERY_S
-        self._backs_off = bool(getattr(config, "auth_backoff", True))
+        self._backs_off = config.auth_backoff
         self._plugins: Plugins | None = None
         self._closed = False
         self.realms = self._make_realms(config, earlier)
@@ -94,13 +94,13 @@ class Access:
     def _make_realms(self, config: "Config", earlier: "Access | None") -> list[Realm]:
         passwords: dict[str, Passwords] = {}
         rules: dict[str, list[Any]] = {}
-        scopes = scopes_of(config)
-        if any(scope.plugins for scope in scopes):
+        sources = securities_of(config)
+        if any(source.plugins for source in sources):
             from mosq.auth.plugins import Plugins
 
             self._plugins = Plugins(self._send, self._flush, self._say, earlier._plugins if earlier else None)
         try:
-            realms = [self._make_realm(scope, passwords, rules) for scope in scopes]
+            realms = [self._make_realm(source, passwords, rules) for source in sources]
         except ConfigError:
             if self._plugins is not None:
                 self._plugins.release(0)
@@ -110,7 +110,8 @@ class Access:
                 self._say(WARNING, f"Warning: {warning}")
         return realms
 
-    def _make_realm(self, scope: Scope, passwords: dict[str, Passwords], rules: dict[str, list["Any"]]) -> Realm:
+    def _make_realm(self, source: SecuritySource, passwords: dict[str, Passwords], rules: "dict[str, list[Any]]"
+                    ) -> Realm:
         realm = Realm()
 
         def users(path: str, origin: "Any") -> Passwords:
@@ -123,17 +124,17 @@ class Access:
                 rules[path] = list(load_acl(path, origin))
             return rules[path]
 
-        if scope.plugins:
+        if source.plugins:
             assert self._plugins is not None
-            self._plugins.add(realm, scope.plugins, users, acl)
-        if scope.password_file is not None:
-            realm.deciders.append(users(scope.password_file, scope.origins.get("password_file")))
-        if scope.acl_file is not None and realm.acl is None:
-            realm.acl = acl(scope.acl_file, scope.origins.get("acl_file"))
+            self._plugins.add(realm, source.plugins, users, acl)
+        if source.password_file is not None:
+            realm.deciders.append(users(source.password_file, source.password_origin))
+        if source.acl_file is not None and realm.acl is None:
+            realm.acl = acl(source.acl_file, source.acl_origin)
         return realm
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
-        threads = int(getattr(config, "auth_threads", 0)) or os.cpu_count() or 1
+        threads = config.auth_threads or os.cpu_count() or 1
         old = earlier._shared if earlier else None
         if old is not None and old.threads == threads:
             self._shared = old
@@ -142,14 +143,14 @@ class Access:
             if old is not None:
                 self._shared.backoff = old.backoff
         self._shared.holders += 1
-        size = int(getattr(config, "auth_cache_size", 10_000))
-        seconds = float(getattr(config, "auth_cache_seconds", 3600))
+        size = config.auth_cache_size if config.auth_cache_seconds else 0
+        seconds = float(config.auth_cache_seconds)
         kept = earlier._verdicts if earlier else None
         self._verdicts = kept if kept and (kept.size, kept.seconds) == (size, seconds) else Verdicts(size, seconds)
         self._pool, self._backoff = self._shared.pool, self._shared.backoff
 
     def securities(self) -> list[dict[str, "Any"]]:
-        """For the engine, in the order of scopes_of()."""
+        """For the engine, in the order of securities_of()."""
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
@@ -182,6 +183,8 @@ class Access:
     def take(self, requests: "list[Request]") -> None:
         """Starts work on all of them; answers those at once that need none."""
         deadline = monotonic() + self._timeout_s
+        if self._plugins is not None:
+            self._plugins.begin()
         for request in requests:
             kind = request[0]
             if kind == "connect" and request[9] is None:
@@ -289,9 +292,22 @@ class Access:
                 batch.append(self._outbox.popleft())
         except IndexError:
             pass
-        if batch:
-            self._sent_at = monotonic()
+        if not batch:
+            return
+        self._sent_at = monotonic()
+        try:
             self._answer(batch)
+        except Exception as error:              # one of them cannot be sent; the others are not to suffer
+            self._say(WARNING, f"Warning: An answer could not be given: {type(error).__name__}.")
+            if len(batch) > 1:
+                for one in batch:
+                    self._give(one)
+
+    def _give(self, answer: "Answer") -> None:
+        try:
+            self._answer([answer])
+        except Exception:                       # told already
+            pass
 
     def _say(self, type_bit: int, text: str) -> None:
         self._lines.append((type_bit, text))

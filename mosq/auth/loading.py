@@ -4,67 +4,57 @@ Knows names of modules and files; not what plugins do. A native plugin (any othe
 says what to use instead.
 """
 
-import os
 import sys
 
 from mosq.config.errors import ConfigError
+from mosq.config.plugin import PYTHON_PREFIX, SPARKPLUG_AWARE, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from mosq.auth.plugin import Plugin
+    from mosq.config.plugin import Plugin as Line
 
-PREFIX = "python:"
 ENTRY_POINTS = "mosq.plugins"
-PASSWORD_FILE, ACL_FILE, SPARKPLUG, PERSIST, DYNSEC = (
-    "password_file", "acl_file", "sparkplug_aware", "persist_sqlite", "dynamic_security")
-BUILT_IN = (PASSWORD_FILE, ACL_FILE, SPARKPLUG, PERSIST, DYNSEC)
-EXPECTED = "`plugin python:MODULE:CLASS`, `plugin python:NAME`, or one of Mosquitto's own plugins"
 
 
-def built_in(path: str) -> str | None:
-    """Which of Mosquitto's plugins a path is: /usr/lib/mosquitto_acl_file.so and acl-file are the same."""
-    stem = os.path.basename(path).removesuffix(".so").replace("-", "_").removeprefix("mosquitto_")
-    return stem if stem in BUILT_IN else None
-
-
-def option_of(plugin: "Any", name: str) -> str:
+def option_of(line: "Line", name: str) -> str:
     """The one option that a built-in plugin has, and needs. Raises ConfigError."""
-    values = dict(plugin.options)
-    unknown = next((key for key in values if key != name), None)
+    unknown = next((key for key, _ in line.options if key != name), None)
     if unknown is not None:
-        raise ConfigError(f"Unknown option 'plugin_opt_{unknown}' of plugin '{plugin.path}'; expected "
-                          f"plugin_opt_{name}.", plugin.origin)
-    if not values.get(name):
-        raise ConfigError(f"Plugin '{plugin.path}' needs a line `plugin_opt_{name} FILE`.", plugin.origin)
-    return str(values[name])
+        raise ConfigError(f"Unknown option 'plugin_opt_{unknown}' of plugin '{line.path}'; expected "
+                          f"plugin_opt_{name}.", line.origin)
+    value = line.option(name)
+    if not value:
+        raise ConfigError(f"Plugin '{line.path}' needs a line `plugin_opt_{name} FILE`.", line.origin)
+    return value
 
 
-def make_plugin(plugin: "Any") -> "Plugin":
+def make_plugin(line: "Line") -> "Plugin":
     """A new instance, from a plugin of the configuration. Raises ConfigError."""
-    cls = _sparkplug() if built_in(plugin.path) == SPARKPLUG else plugin_class(plugin)
+    cls = _sparkplug() if line.kind == SPARKPLUG_AWARE else plugin_class(line)
     try:
-        return cls(dict(plugin.options))
+        return cls(dict(line.options))
     except ValueError as error:
-        raise ConfigError(f"Plugin '{plugin.path}' refuses its options: {error}", plugin.origin) from None
+        raise ConfigError(f"Plugin '{line.path}' refuses its options: {error}", line.origin) from None
     except ImportError as error:
-        raise ConfigError(f"Plugin '{plugin.path}' needs a module that is not there: {error.name}.",
-                          plugin.origin) from None
+        raise ConfigError(f"Plugin '{line.path}' needs a module that is not there: {error.name}.",
+                          line.origin) from None
     except Exception as error:      # its text may show an option that is a secret
-        raise ConfigError(f"Plugin '{plugin.path}' cannot be made: {type(error).__name__} in its constructor.",
-                          plugin.origin) from None
+        raise ConfigError(f"Plugin '{line.path}' cannot be made: {type(error).__name__} in its constructor.",
+                          line.origin) from None
 
 
-def plugin_class(plugin: "Any") -> "type[Plugin]":
+def plugin_class(line: "Line") -> "type[Plugin]":
     """Raises ConfigError."""
     from mosq.auth.plugin import Plugin
 
-    path, origin = plugin.path, plugin.origin
-    if not path.startswith(PREFIX):
-        raise ConfigError(f"Unable to load plugin '{path}': native plugins cannot be loaded; expected {EXPECTED}.",
-                          origin)
-    name = path.removeprefix(PREFIX).strip()
+    path, origin = line.path, line.origin
+    why = refusal(line)
+    if why is not None:
+        raise ConfigError(why, origin)
+    name = path.removeprefix(PYTHON_PREFIX).strip()
     found = _by_module(name, path, origin) if ":" in name else _by_entry_point(name, path, origin)
     if not isinstance(found, type) or not issubclass(found, Plugin):
         raise ConfigError(f"Unable to load plugin '{path}': it is no subclass of mosq.auth.plugin.Plugin.", origin)

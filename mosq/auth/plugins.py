@@ -12,16 +12,7 @@ from time import monotonic
 
 from cachetools import TTLCache
 
-from mosq.auth.loading import (
-    ACL_FILE,
-    DYNSEC,
-    EXPECTED,
-    PASSWORD_FILE,
-    PERSIST,
-    built_in,
-    make_plugin,
-    option_of,
-)
+from mosq.auth.loading import make_plugin, option_of
 from mosq.auth.plugin import (
     DROP,
     AclRequest,
@@ -32,8 +23,8 @@ from mosq.auth.plugin import (
     Verdict,
 )
 from mosq.auth.runner import Door, PluginFailedError, Runner
-from mosq.config.errors import ConfigError
 from mosq.config.options import LOG_TYPES
+from mosq.config.plugin import ACL_FILE, PASSWORD_FILE, PERSIST_SQLITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mosq.auth.access import Access, Answer, Realm, Request
+    from mosq.config.plugin import Plugin as Line
 
     Make = Callable[[str, Any], Any]
 
@@ -72,23 +64,19 @@ class Plugins:
 
     # ------------------------------------------------------------ which there are
 
-    def add(self, realm: "Realm", plugins: "list[Any]", users: "Make", acl: "Make") -> None:
+    def add(self, realm: "Realm", lines: "list[Line]", users: "Make", acl: "Make") -> None:
         """What plugins of the configuration are good for, put where a realm has it. Raises ConfigError."""
-        for plugin in plugins:
-            known = built_in(plugin.path)
-            if known == PASSWORD_FILE:
-                realm.deciders.append(users(option_of(plugin, "password_file"), plugin.origin))
-            elif known == ACL_FILE:
-                rules = acl(option_of(plugin, "acl_file"), plugin.origin)
+        for line in lines:
+            if line.kind == PASSWORD_FILE:
+                realm.deciders.append(users(option_of(line, "password_file"), line.origin))
+            elif line.kind == ACL_FILE:
+                rules = acl(option_of(line, "acl_file"), line.origin)
                 realm.acl = rules if realm.acl is None else realm.acl   # the first that is asked decides
-            elif known == PERSIST:
-                self._say(WARNING, f"Warning: Plugin {plugin.path} has no effect: this version of mosq keeps sessions "
+            elif line.kind == PERSIST_SQLITE:
+                self._say(WARNING, f"Warning: Plugin {line.path} has no effect: this version of mosq keeps sessions "
                                    "and retained messages in memory.")
-            elif known == DYNSEC:
-                raise ConfigError(f"Plugin '{plugin.path}' is not there in this version of mosq; expected {EXPECTED}.",
-                                  plugin.origin)
             else:
-                self._place(realm, self._runner(plugin))
+                self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:
         realm.plugins.append(runner)
@@ -97,30 +85,30 @@ class Plugins:
         if "authorize" in runner.does:
             realm.authorizers.append(runner)
 
-    def _runner(self, plugin: "Any") -> Runner:
-        identity = (plugin.path, plugin.name) if plugin.name else id(plugin)
+    def _runner(self, line: "Line") -> Runner:
+        identity = (line.path, line.name) if line.name else id(line)
         if identity not in self._runners:
-            options = dict(plugin.options)
-            runner = self._earlier(plugin, options) or self._new(plugin, options)
+            options = dict(line.options)
+            runner = self._earlier(line, options) or self._new(line, options)
             runner.holders += 1
             self._runners[identity] = runner
         return self._runners[identity]
 
-    def _earlier(self, plugin: "Any", options: dict[str, str]) -> Runner | None:
+    def _earlier(self, line: "Line", options: dict[str, str]) -> Runner | None:
         """An instance that goes on over a reload."""
         for i, runner in enumerate(self._kept):
-            if runner.path == plugin.path and (runner.options == options or "reload" in runner.does):
-                if runner.deny_special_chars != plugin.deny_special_chars:
+            if runner.path == line.path and (runner.options == options or "reload" in runner.does):
+                if runner.deny_special_chars != line.deny_special_chars:
                     continue
                 self._to_reload.append((runner, options))
                 return self._kept.pop(i)
         return None
 
-    def _new(self, plugin: "Any", options: dict[str, str]) -> Runner:
-        instance = make_plugin(plugin)
-        name = plugin.name or plugin.path.rpartition("/")[2].removeprefix("python:")
+    def _new(self, line: "Line", options: dict[str, str]) -> Runner:
+        instance = make_plugin(line)
+        name = line.name or line.path.rpartition("/")[2].removeprefix("python:")
         instance.broker = Door(name, self._publish, partial(self._say, INFORMATION))
-        return Runner(name, plugin.path, instance, options, plugin.deny_special_chars, self._flush,
+        return Runner(name, line.path, instance, options, line.deny_special_chars, self._flush,
                       partial(self._say, WARNING))
 
     def _publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
@@ -135,22 +123,21 @@ class Plugins:
         self._runners = {}
 
     def tick(self, now: float, timeout_s: float) -> None:
-        self._begin()
+        self.begin()
         for runner in self._runners.values():
             runner.tick(now, timeout_s)
 
-    def _begin(self) -> None:
-        """This configuration is in force now."""
-        for runner, options in self._to_reload:
-            runner.reload(options)
-        self._to_reload = []
+    def begin(self) -> None:
+        """This configuration is in force: those that went on over the reload are told."""
+        if self._to_reload:
+            for runner, options in self._to_reload:
+                runner.reload(options)
+            self._to_reload = []
 
     # ------------------------------------------------------------ requests
 
     def take(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:
         """All but a plain log-in."""
-        if self._to_reload:
-            self._begin()
         kind = request[0]
         if kind == "connect":
             self._extend(access, request, [r for r in realm.plugins if "extended" in r.does], deadline)

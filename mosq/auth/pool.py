@@ -32,12 +32,22 @@ class Pool:
         self._began: dict[int, float] = {}      # of the calls that run: thread -> since when
         self._threads = [threading.Thread(target=self._run, name=f"mosq-{name}-{i}", daemon=True)
                          for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._started = False
+        self._starting = threading.Lock()
+
+    def _start(self) -> None:
+        """With the first work, not before: threads do not survive the fork into the background."""
+        with self._starting:
+            if not self._started:
+                for thread in self._threads:
+                    thread.start()
+                self._started = True
 
     def put(self, work: "Work") -> bool:
         if self._closing or self._waiting.qsize() >= self._waiting_max:
             return False
+        if not self._started:
+            self._start()
         self._waiting.put(work)
         return True
 
@@ -54,7 +64,10 @@ class Pool:
         except Empty:
             pass
         if last is not None:
+            self._start()
             self._waiting.put(last)
+        if not self._started:
+            return True
         for _ in self._threads:
             self._waiting.put(None)
         give_up = monotonic() + within_s

@@ -4,17 +4,18 @@ import threading
 
 from mosq.auth.access import Access
 from mosq.config.errors import Origin
+from mosq.config.plugin import Plugin
 from mosq.config.model import Config, Listener
 
 WAIT_S = 20.0
 
 
-class PluginLine:
-    """A `plugin` of a configuration."""
-
-    def __init__(self, path, options=(), name=None, scope="global", deny_special_chars=True, line=1):
-        self.path, self.name, self.options, self.scope = path, name, list(options), scope
-        self.deny_special_chars, self.origin = deny_special_chars, Origin("mosq.conf", line)
+def plugin_line(path, deny_special_chars=True, number=1, **options):
+    """A `plugin` line of a configuration with its `plugin_opt_` lines."""
+    line = Plugin(path, None, "global", Origin("mosq.conf", number))
+    line.options = list(options.items())
+    line.deny_special_chars = deny_special_chars
+    return line
 
 
 def config_of(password_file=None, plugins=(), listeners=1, per_listener=False, **options):

@@ -33,6 +33,17 @@ def test_it_runs_what_it_is_given_in_threads_of_low_priority(pools):
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < NICE
 
 
+def test_threads_begin_with_the_first_work_so_that_a_fork_before_it_loses_none(pools):
+    pool = pools()
+    child = os.fork()
+    if child == 0:
+        done = threading.Event()
+        pool.put(done.set)
+        os._exit(0 if done.wait(5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pool.close(5)
+
+
 def test_it_says_when_it_is_full(pools):
     begun, go = threading.Event(), threading.Event()
     pool = pools(waiting_max=2)
