@@ -57,7 +57,7 @@ need_for_build() {
 need_for_tests() {
     local missing=()
     command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
-    # tests/side runs it; not as a service
+    # tests/side runs it, and mosquitto_passwd; not as a service
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)

@@ -66,8 +66,9 @@ def refusal(plugin: Plugin) -> str | None:
     if kind == DYNAMIC_SECURITY:
         return (f"Unable to load the plugin '{plugin.path}': dynamic-security is not in this version of mosq. "
                 "Expected a password_file and an acl_file, or a plugin in Python.")
-    if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") != 1:
-        return f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`."
+    if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") > 1:
+        return (f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`, or `python:NAME` for an "
+                "entry point of mosq.plugins.")
     return None
 
 
