@@ -53,10 +53,8 @@ class Http(Plugin):
         self._headers = {"Content-Type": TYPES[self._format], "User-Agent": "mosq"}
         if options.get("bearer"):
             self._headers["Authorization"] = f"Bearer {options['bearer']}"
-        # a question may be asked twice: once more where a connection that was kept turns out to be closed
-        retry = urllib3.Retry(1, redirect=0, status=0, other=0, allowed_methods=None, raise_on_redirect=False)
         timeout_s = _number(options, "timeout", 5, TIMEOUT_MAX_S)
-        self._pool = urllib3.PoolManager(num_pools=4, maxsize=self.threads, block=True, retries=retry,
+        self._pool = urllib3.PoolManager(num_pools=4, maxsize=self.threads, block=True, retries=False,
                                          timeout=urllib3.Timeout(total=timeout_s), ca_certs=_cafile(options))
 
     def authenticate(self, request: ConnectRequest) -> Verdict:
@@ -73,8 +71,11 @@ class Http(Plugin):
     def ask(self, url: str, fields: dict[str, Any]) -> Verdict:
         body = urlencode(fields) if self._format == "form" else json.dumps(fields)
         try:
-            answer = self._pool.request("POST", url, body=body.encode(), headers=self._headers, redirect=False,
-                                        preload_content=False)
+            try:
+                answer = self._post(url, body.encode())
+            except urllib3.exceptions.ProtocolError:
+                # a connection that was kept may turn out to be closed: once more, with another
+                answer = self._post(url, body.encode())
         except urllib3.exceptions.HTTPError as error:
             raise HttpError(type(error).__name__) from None
         status = answer.status
@@ -93,6 +94,9 @@ class Http(Plugin):
         if 400 <= status <= 499:
             return DENY
         raise HttpError(f"status {status}")
+
+    def _post(self, url: str, body: bytes) -> urllib3.BaseHTTPResponse:
+        return self._pool.request("POST", url, body=body, headers=self._headers, redirect=False, preload_content=False)
 
     def close(self) -> None:
         self._pool.clear()
