@@ -147,6 +147,7 @@ cdef bint client_answered(Broker* b, Question* q, const Answer* a) noexcept nogi
     else:
         auth_answered(b, c, a)
     b.log.client = NULL
+    b.log.connecting.p = NULL    # it lay in the packet that is done with
     return 1
 
 
