@@ -4,23 +4,26 @@ An answer finds its question by handle, or is stale: late, given twice, or for a
 the others notice nothing when ten thousand clients log in at once.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.ask cimport (
-    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Question, answers_next, question_answered, question_client, question_end, question_of,
+    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Question, answers_next, question_answered, question_client, question_end, question_of,
     questions_at, questions_end, questions_flush,
 )
 from cext.broker.authorize cimport packet_answered, publish_changed
-from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client
+from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client, LEND_MIN_BYTES, Publication
 from cext.broker.deliver cimport deliver_held
 from cext.broker.gate cimport gate_answered, gate_changed, gate_held, gate_learn, gate_settled
 from cext.broker.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.handle_connect cimport connect_answered, connect_timed_out
 from cext.broker.jobs cimport jobs_unblock
 from cext.broker.life cimport session_release, will_decided
+from cext.broker.publication cimport publication_fini, publication_init
+from cext.broker.retain cimport retain_store
+from cext.broker.route cimport route
 from cext.session.message cimport Message, message_new, message_unref
 from cext.session.session cimport SESSION_ENDED, Session
 
@@ -43,7 +46,10 @@ cdef bint answers_serve(Broker* b) noexcept nogil:
 
 cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     """0: it is stale."""
-    cdef Question* q = question_of(b, a.handle)
+    cdef Question* q = question_of(b, a.handle) if a.kind != Q_PUBLISH else NULL
+    if a.kind == Q_PUBLISH:
+        publish(b, a)
+        return 1
     if q == NULL or not q.is_open:
         return 0
     if q.kind == Q_CONNECT or q.kind == Q_AUTH:
@@ -107,6 +113,23 @@ cdef void delivery_changed(Broker* b, Question* q, const Answer* a) noexcept nog
         message_unref(&b.messages, &b.reactor.buffers, m)
 
 
+cdef void publish(Broker* b, const Answer* a) noexcept nogil:
+    """The broker's own: no access rule stands against it."""
+    cdef Publication p
+    publication_init(&p)
+    p.topic = a.text
+    p.payload = a.bytes
+    p.qos = a.qos
+    p.retain = a.retain and b.settings.retain_available
+    p.shaped = p.payload.n < LEND_MIN_BYTES
+    if a.verdict:
+        p.expires_ms = b.reactor.now_ms + <uint64_t>a.verdict * 1000
+    if p.retain:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
 cdef Client* waiting_client(Broker* b, Question* q) noexcept nogil:
     """NULL: it is gone, or about to go."""
     cdef Client* c = question_client(b, q)
@@ -124,6 +147,7 @@ cdef bint client_answered(Broker* b, Question* q, const Answer* a) noexcept nogi
     else:
         auth_answered(b, c, a)
     b.log.client = NULL
+    b.log.connecting.p = NULL    # it lay in the packet that is done with
     return 1
 
 

@@ -105,6 +105,7 @@ ctypedef struct Security:
     Acl* acl                            # NULL: everything is allowed
     uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
     uint8_t authenticate                # user names and passwords are checked by the control plane
+    uint8_t ask_anonymous               # so are clients without a user name
     uint8_t authorize                   # a plugin decides about topics
     uint8_t extended                    # authentication methods are offered [v5 4.12]
     uint8_t events                      # who comes, goes, subscribes is told

@@ -218,12 +218,14 @@ cdef int check_access(Broker* b, Client* c, const Frame* f, Connect* p, bint was
         return refuse(b, c, RC_BAD_AUTHENTICATION_METHOD, 0)     # [v5 4.12.0-1]
     if c.flags & CF_TRUSTED:
         return 0
-    if c.parked != NULL:         # here again, with the answer
+    if c.parked != NULL and c.parked.allowed < 0:        # here again: nobody had an opinion
+        return 0 if c.door.allow_anonymous and not p.has_username else not_authorised(b, c)
+    if c.parked != NULL:         # let in
         if c.parked.text.p != NULL:
             p.has_username = c.parked.text.n != 0
             p.username = owned_view(&c.parked.text)
         return 0
-    if method or (c.door.security.authenticate and p.has_username and not c.flags & CF_IDENTIFIED):
+    if method or (c.door.security.authenticate and (p.has_username or c.door.security.ask_anonymous) and not c.flags & CF_IDENTIFIED):
         return connect_park(b, c, f, p, was_empty)
     if c.door.allow_anonymous and (not p.has_username or not c.door.security.authenticate):
         return 0
@@ -296,12 +298,13 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
         park_goes_on(b, c)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
         return
-    if a.verdict != 0:
+    if a.verdict > 0:
         connect_refused(b, c, a.verdict)
         return
     if owned_set(&c.parked.text, a.text) != 0 or owned_set(&c.parked.bytes, a.bytes) != 0:
         connect_refused(b, c, RC_SERVER_BUSY)
         return
+    c.parked.allowed = -1 if a.verdict < 0 else 1
     rc = connect_again(b, c)
     if rc:
         client_end(b, c, rc)

@@ -63,6 +63,19 @@ def test_anonymous_may_in_unasked() -> None:
         assert plane.ask()[4] == "ann"
 
 
+@pytest.mark.parametrize(("allow", "rc"), [(True, 0), (False, 5)])
+def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -> None:
+    with Plane({**ASKS, "ask_anonymous": True}, allow_anonymous=allow) as plane:
+        wire = plane.connect(Connect("c1"))
+        asked = plane.ask()
+        assert asked[4] is None
+        plane.answer(("connect", asked[1], -1, None))
+        wire.expect_packet(Connack(rc=rc))
+        named = plane.connect(ANN)
+        plane.answer(("connect", plane.ask()[1], -1, None))
+        named.expect_packet(Connack(rc=5))
+
+
 def test_what_follows_connect_waits(plane: Plane) -> None:
     """[v5 3.1.4-6] A client may go on before CONNACK; nothing of it counts before it is let in."""
     wire = plane.wire()

@@ -475,6 +475,22 @@ def test_events() -> None:
         assert not plane.events
 
 
+def test_the_control_plane_publishes() -> None:
+    with Plane({"acl": [("ann", "topic", "read", "$SYS/#")]}, allow_anonymous=True) as plane:
+        watcher = plane.user("s", level=5)
+        watcher.send(Subscribe(1, (("$SYS/broker/log/#", 2), ("plain", 0))))
+        watcher.read_packet()
+        plane.answer(("publish", "$SYS/broker/log/N", b"a line", 2, False), ("publish", "plain", b"no right to read", 0, True))
+        got = watcher.read_packet()
+        assert isinstance(got, Publish)
+        assert (got.topic, got.payload, got.qos, got.retain) == ("$SYS/broker/log/N", b"a line", 2, False)
+        assert got.props == ((P.EXPIRY, 20),)
+        assert plane.stats()["retained"] == 1
+        for bad in (("publish", "a/+", b"", 0, False), ("publish", "a", b"", 3, False), ("nonsense", 1, 2)):
+            with pytest.raises(ValueError, match="no "):
+                plane.engine.answer([bad])
+
+
 def test_denials_are_told_so_many_a_second() -> None:
     with Plane({"acl": []}, settings={"log_denied_per_second": 3}, allow_anonymous=True) as plane:
         wire = plane.user("c")
