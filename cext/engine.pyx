@@ -14,16 +14,17 @@ from cext.setup.listen import close, sockets_of
 from libc.errno cimport errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
-from cext.broker.log cimport LogRecord, log_swap
+from cext.broker.log cimport LogAbout, LogRecord, log_swap
 from cext.broker.mailbox cimport (
-    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_STATS, ASK_STOP, Ask, mailbox_ask, mailbox_open,
+    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
 )
 from cext.broker.reload cimport Reload
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.requests cimport answers_give, requests_take
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -33,14 +34,15 @@ cdef extern from "<sys/eventfd.h>" nogil:
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
          "memory", "payload_size", "quota", "session_ended", "retained")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
          "publish_dropped", "bytes_in", "bytes_out", "unsent_bytes", "store_messages", "store_bytes",
          "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
          "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
-         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work")
+         *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
+         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost")
 # how the door of adopted connections differs from a listener's: nothing is refused there
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 
@@ -66,6 +68,7 @@ cdef class Engine:
         if err:
             raise OSError(err, os.strerror(err))
         self.b.log.mask = <uint32_t>int(settings.get("log_mask", 15))
+        self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._doors(list(securities or [{}]))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
@@ -180,11 +183,12 @@ cdef class Engine:
         self._ask(&a)
 
     def event_fd(self):
-        """A descriptor that is readable when drain() has something."""
+        """A descriptor that is readable when drain() or requests() has something."""
         return self.event
 
     def drain(self):
-        """What the data plane has to say since the last call: [('log', seconds, type bit, text)]. One reader."""
+        """What the data plane has to say since the last call: [('log', seconds, type bit, text)]; where settings say log_json, followed by
+        milliseconds, client id, address, port of the client and port of the listener. One reader."""
         cdef uint32_t n = 0
         cdef uint32_t at = 0
         cdef uint64_t lost = 0
@@ -199,11 +203,22 @@ cdef class Engine:
         while at < n:
             record = <const LogRecord*>(p + at)
             text = (<const char*>record)[sizeof(LogRecord):sizeof(LogRecord) + record.n].decode("utf-8", "replace")
-            out.append(("log", record.seconds, record.type, text))
-            at += (<uint32_t>sizeof(LogRecord) + record.n + 7) & ~<uint32_t>7
+            about = _about(p + at + sizeof(LogRecord) + record.n) if record.about_n else ()
+            out.append(("log", record.seconds, record.type, text, *about))
+            at += (<uint32_t>sizeof(LogRecord) + record.n + record.about_n + 7) & ~<uint32_t>7
         if lost:
             out.append(("log", out[-1][1] if out else 0, 2, f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
         return out
+
+    def requests(self):
+        """What the data plane asks since the last call, as tuples (cext/setup/requests.pyx); event_fd() is readable when there is something.
+        One reader."""
+        return requests_take(&self.b)
+
+    def answer(self, answers):
+        """Answers to requests(), as tuples (cext/setup/requests.pyx). Any thread; does not wait for the loop. What is too late, or for a client
+        that is gone, changes nothing."""
+        answers_give(&self.b, list(answers))
 
     def ports(self):
         """The port of each listener, in the order of the configuration (unix sockets: 0)."""
@@ -238,6 +253,29 @@ cdef class Engine:
                 return found
             a.from_index = a.next_index
 
+    def subscriptions(self, most=100_000):
+        """([(client id, filter as the client wrote it, QoS)], how many more there are). Asked for in slices: a client that comes or goes
+        meanwhile may be among them or not."""
+        cdef Ask a
+        cdef int result
+        found = []
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_SUBSCRIPTIONS
+        while True:
+            result = self._ask(&a)
+            data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
+            free(a.out)
+            a.out = NULL
+            a.out_n = a.out_cap = 0
+            if result != 0:
+                raise RuntimeError("the broker is not running") if result < 0 else MemoryError()
+            room = max(0, most - len(found))
+            rows = list(_subscriptions_read(data))
+            found.extend(rows[:room])
+            a.left_out += max(0, len(rows) - room)
+            if a.cursor == 0:
+                return found, a.left_out
+
     def kick(self, client_id):
         """Ends the connection of a client (v5: DISCONNECT 0x98). False: there is none with this id."""
         cdef Ask a
@@ -264,6 +302,25 @@ cdef class Engine:
             raise RuntimeError("the broker is not running")
         if result:
             raise OSError(result, os.strerror(result))
+
+
+cdef _about(const uint8_t* p):
+    cdef LogAbout about
+    memcpy(&about, p, sizeof(LogAbout))
+    cdef const char* text = <const char*>p + sizeof(LogAbout)
+    return (about.milliseconds, text[:about.id_n].decode("utf-8", "replace"),
+            text[about.id_n:about.id_n + about.address_n].decode("ascii", "replace"), about.port, about.listener)
+
+
+def _subscriptions_read(data):
+    at = 0
+    while at < len(data):
+        (n,) = struct.unpack_from("=H", data, at)
+        client_id = data[at + 2:at + 2 + n].decode("utf-8", "replace")
+        options, n_filter = struct.unpack_from("=BI", data, at + 2 + n)
+        at += 7 + n
+        yield client_id, data[at:at + n_filter].decode("utf-8", "replace"), options & 3
+        at += n_filter
 
 
 def _clients_read(data):

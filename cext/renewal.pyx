@@ -56,6 +56,7 @@ cdef class Renewal:
         ended = [place for place in range(len(self.e.specs)) if place not in self.before]
         settings_read(&self.r.settings, self.settings, self.keep)
         self.r.log_mask = <uint32_t>int(self.settings.get("log_mask", 15))
+        self.r.log_json = bool(int(self.settings.get("log_json", 0)))
         self._make_securities()
         self._make_doors()
         closed = self._make_room(ended)

@@ -7,17 +7,22 @@ import sys
 
 EXIT_CONFIG = 3
 FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet": "quiet", "-v": "verbose",
-         "--verbose": "verbose"}
+         "--verbose": "verbose", "--compat": "compat"}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config
 
 
 class Start:
     """How to start a broker, from the command line."""
 
     def __init__(self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
-                 quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = ()) -> None:
+                 quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
+                 compat: bool = False) -> None:
         self.config_file, self.ports = config_file, ports
         self.overrides = overrides      # lines of a configuration that come after the file's
-        self.background, self.quiet, self.verbose = background, quiet, verbose
+        self.background, self.quiet, self.verbose, self.compat = background, quiet, verbose, compat
 
 
 def plain_start(arguments: list[str]) -> Start | None:
@@ -47,14 +52,18 @@ def run(start: Start) -> int:
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
 
+    def load() -> "Config":
+        return load_config(start.config_file, start.ports, start.overrides)
+
     try:
-        config = load_config(start.config_file, start.ports, start.overrides)
+        config = load()
     except ConfigError as error:
         print(error, file=sys.stderr)
         return EXIT_CONFIG
     from mosq.control import serve
 
-    return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background)
+    return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background,
+                 compat=start.compat, load=load)
 
 
 def main() -> int:

@@ -6,6 +6,8 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+from mosq.commands_passwd import passwd
+from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 
 TYPE_CHECKING = False
@@ -28,6 +30,7 @@ Examples:
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
   mosq index explain site/7/temp                  which filters does a topic match, and how?
+  mosq passwd -c passwd ann                       a password file with one user
 
 \b
 Exit status:
@@ -78,12 +81,14 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background, once the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
+@click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
+              "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, test_config: bool, **tuning: str | None) -> int:
+         verbose: bool, compat: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
@@ -93,7 +98,7 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
         return check(config_file, overrides)
-    return run(Start(config_file, ports, background, quiet, verbose, overrides))
+    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat))
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
@@ -114,6 +119,9 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
         click.echo(f"Warning: {warning}", err=True)
     click.echo("Configuration file is OK.")
     return EXIT_OK
+
+
+mosq.add_command(signal_command)
 
 
 @mosq.group(no_args_is_help=False)
@@ -144,6 +152,9 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="TOPIC") from None
     return EXIT_OK
+
+
+mosq.add_command(passwd)
 
 
 def main(arguments: list[str]) -> int:

@@ -2,6 +2,8 @@
 the data plane has to say. No message passes through here; what blocks here (a slow log) delays no client.
 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
+                                                        |
+                SIGHUP: reload.py   SIGRTMIN: log files opened again   SIGUSR2: trees to stdout   SIGUSR1: nothing yet
 """
 
 import os
@@ -10,19 +12,21 @@ import signal
 import threading
 import time
 
-from mosq import __version__, process
+from mosq import __version__, process, signals, systemd
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
 from mosq.engine import new_engine
-from mosq.log import Log
+from mosq.log import Log, log_of
 from mosq.settings import engine_listeners, engine_securities, engine_settings, log_mask
+from mosq.signals import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mosq.engine import Engine, Security, SettingValue
+    from mosq.log_dest import Stream
 
 EXIT_OK = 0
 EXIT_CANNOT_START = 1
@@ -30,84 +34,284 @@ EXIT_CONFIG = 3
 
 ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "notice", "information"))
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# what they do in Mosquitto is a later work; what the system would do is end the process
-LATER_SIGNALS = {signal.SIGHUP: "SIGHUP (reload)", signal.SIGUSR1: "SIGUSR1 (save)",
-                 signal.SIGUSR2: "SIGUSR2 (print the trees)",
-                 signal.SIGRTMIN: "SIGRTMIN (reopen the log)"}
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # of the second that stopping may take
+DRAIN_ROUNDS_MAX = 100          # of the log, before signals are looked at again
 
 IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
+# in Mosquitto's words and order
+FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", False), ("TLS-PSK", False), ("Websockets", False))
+
+
+class CannotStartError(Exception):
+    """What to print, and the exit status."""
+
+    def __init__(self, text: str, status: int = EXIT_CANNOT_START) -> None:
+        super().__init__(text)
+        self.text, self.status = text, status
+
 
 def serve(config: Config, *, quiet: bool = False, verbose: bool = False, background: bool = False,
+          compat: bool = False, load: "Callable[[], Config] | None" = None,
           make_engine: "Callable[..., Engine]" = new_engine) -> int:
-    """Runs a broker until it is told to stop; returns the exit status of the process."""
-    mask = log_mask(config, quiet, verbose)
-    log = Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format)
+    """Runs a broker until it is told to stop; returns the exit status of the process. `load` reads the configuration
+    again, for SIGHUP; `compat`: a reload with a bad acl_file ends the broker, as in Mosquitto."""
+    control = Control(config, quiet, verbose, compat, load)
     try:
-        securities = engine_securities(config)
-    except ConfigError as error:
-        return _fail(str(error), EXIT_CONFIG)
-    in_background = process.Background() if background else None
-    process.room_for_descriptors()
-    with _Signals() as signals:
-        _say_start(log, config)
         try:
-            engine = _open(config, mask, securities, log, make_engine)
-        except ValueError as error:
-            return _fail(f"Error: {error}", EXIT_CONFIG)
-        except ImportError as error:
-            return _fail(f"Error: {error}: the compiled package is not there; in a checkout, `make build` makes it",
-                         EXIT_CANNOT_START)
-        except OSError as error:
-            return _fail(f"Error: {error.strerror or error}", EXIT_CANNOT_START)
-        try:
-            _settle(config, log)
-        except (OSError, LookupError) as error:
-            return _fail(f"Error: {error}", EXIT_CANNOT_START)
-        try:
-            return _run(engine, log, signals, in_background)
+            control.prepare()
+            in_background = process.Background() if background else None
+            process.room_for_descriptors()
+            with Signals() as taken:
+                control.signals = taken
+                control.start(make_engine)
+                return control.run(in_background)
+        except CannotStartError as error:
+            control.log.flush()
+            # not only to the log, which may be switched off: who starts a broker wants to know why there is none
+            os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace"))
+            return error.status
         finally:
-            if config.pid_file is not None:
-                process.remove_pid_file(config.pid_file)
+            control.remove_pid_file()
+    finally:
+        control.log.flush()
 
 
-def _fail(text: str, status: int) -> int:
-    # not through the log, which may be switched off: who starts a broker wants to know why there is none
-    os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
-    return status
+class Control:
+    """One broker's control plane."""
+
+    engine: "Engine"
+    signals: Signals
+    loop: "DataPlane"
+
+    def __init__(self, config: Config, quiet: bool, verbose: bool, compat: bool,
+                 load: "Callable[[], Config] | None") -> None:
+        self.config, self.quiet, self.verbose, self.compat, self.load = config, quiet, verbose, compat, load
+        self.log: Log = log_of(config, log_mask(config, quiet, verbose))
+        self.securities: list[Security] = []
+        self.user: process.Account | None = None
+        self.printer: Stream | None = None
+        self.alive = False              # the loop has answered the watchdog
+        self.pid_file: str | None = None
+        self.status = EXIT_OK
+
+    # ---- start
+
+    def prepare(self) -> None:
+        """What needs no engine, and is said before the process goes to the background. Raises CannotStartError."""
+        try:
+            self.user = process.account(self.config.user)
+            process.set_umask()
+            self.securities = engine_securities(self.config)
+            with process.Acting(self.user):
+                self.log.open()
+        except ConfigError as error:
+            raise CannotStartError(str(error), EXIT_CONFIG) from None
+        except (OSError, LookupError, ValueError) as error:
+            raise CannotStartError(f"Error: {_said(error)}") from None
+
+    def start(self, make_engine: "Callable[..., Engine]") -> None:
+        """Everything that may fail. Raises CannotStartError."""
+        self._say_start()
+        try:
+            self.engine = self._open(make_engine)
+        except ValueError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
+        except ImportError as error:
+            raise CannotStartError(f"Error: {error}: the compiled package is not there; in a checkout, `make build` "
+                              "makes it") from None
+        except OSError as error:
+            raise CannotStartError(f"Error: {error.strerror or error}") from None
+        try:
+            self._settle()
+        except OSError as error:
+            raise CannotStartError(f"Error: {_said(error)}") from None
+
+    def _say_start(self) -> None:
+        log, config = self.log, self.config
+        log.say(INFORMATION, f"mosq version {__version__} starting")
+        log.say(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
+        for name, there in FEATURES:
+            log.say(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
+        for warning in config.warnings:
+            log.say(WARNING, f"Warning: {warning}")
+        if config.local_only:
+            log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
+                             "this machine.")
+            log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
+            log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
+
+    def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
+        engine = make_engine(self.settings(self.config), engine_listeners(reachable(self.config)), self.securities)
+        for listener in self.config.listeners:
+            for line in opening_lines(listener):
+                self.log.say(INFORMATION, line)
+        engine.open()
+        return engine
+
+    def settings(self, config: Config) -> "dict[str, SettingValue]":
+        settings = engine_settings(config, self.mask(config))
+        settings["log_json"] = int(config.log_format == "json")
+        return settings
+
+    def mask(self, config: Config) -> int:
+        return log_mask(config, self.quiet, self.verbose)
+
+    def _settle(self) -> None:
+        if self.config.pid_file is not None:
+            try:
+                process.write_pid_file(self.config.pid_file)
+            except OSError as error:
+                raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
+            self.pid_file = self.config.pid_file
+        if self.user is not None:
+            # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
+            process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
+            if self.user.instead_of:
+                self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
+                                      f"user does not exist. Trying '{self.user.name}' instead.")
+        self.log.say(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
+        if os.geteuid() == 0 or os.getegid() == 0:
+            self.log.say(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
+
+    def remove_pid_file(self) -> None:
+        if self.pid_file is not None:
+            process.remove_pid_file(self.pid_file)
+
+    # ---- run
+
+    def run(self, in_background: process.Background | None) -> int:
+        self.loop = DataPlane(self.engine, self.signals)
+        self.loop.start()
+        self._publish_log()
+        self.log.say(INFORMATION, f"mosq version {__version__} running")
+        if in_background is not None:
+            in_background.ready()
+        within_s = systemd.watchdog_s()
+        watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
+        systemd.notify("READY=1")
+        asked = self._serve()
+        systemd.notify("STOPPING=1")
+        if watchdog:
+            watchdog.stop()
+        return self._stop(asked)
+
+    def _serve(self) -> bool:
+        """Until a signal says stop (True) or the data plane has ended by itself."""
+        does = {signals.RELOAD: self._reload, signals.SAVE: self._save, signals.PRINT_TREES: self._print_trees,
+                signals.REOPEN_LOG: self.log.reopen}
+        poll = select.poll()
+        poll.register(self.engine.event_fd(), select.POLLIN)
+        poll.register(self.signals.read_fd, select.POLLIN)
+        while not self.loop.ended:
+            poll.poll()
+            self._drain()
+            for number in self.signals.taken():
+                if number in signals.STOP:
+                    return True
+                if number in does:
+                    does[signal.Signals(number)]()
+                if self.status:
+                    return True
+            if self.alive:
+                self.alive = False
+                systemd.notify("WATCHDOG=1")
+        return False
+
+    def _loop_answered(self) -> None:
+        self.alive = True
+        self.signals.wake()
+
+    def _drain(self) -> None:
+        self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
+
+    def _publish_log(self) -> None:
+        if self.log.topic is not None:
+            self.log.topic.publish = self._publish
+
+    def _publish(self, topic: str, payload: bytes) -> None:
+        self.engine.answer([("publish", topic, payload, 2, False)])
+
+    # ---- signals
+
+    def _reload(self) -> None:
+        from mosq.reload import reload
+
+        systemd.reloading()
+        self.status = reload(self)
+        self._publish_log()
+        systemd.notify("READY=1")
+
+    def _save(self) -> None:
+        self.log.say(NOTICE, "Nothing to save: sessions and retained messages are kept in memory only.")
+
+    def _print_trees(self) -> None:
+        from mosq.log_dest import Stream
+        from mosq.tree import tree_lines
+
+        if self.printer is None:
+            self.printer = Stream(1)
+        try:
+            rows, more = self.engine.subscriptions()
+        except RuntimeError:
+            return
+        for block in tree_lines(rows, more):
+            self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
+
+    # ---- stop
+
+    def _stop(self, asked: bool) -> int:
+        loop, log = self.loop, self.log
+        last = f"mosq version {__version__} terminating"
+        if asked:
+            log.publish(INFORMATION, last)      # while there is somebody to publish it
+            give_up = time.monotonic() + STOP_WITHIN_S
+            while loop.is_alive() and time.monotonic() < give_up:
+                self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
+                loop.join(STOP_AGAIN_S)
+        self._drain()
+        if not asked:
+            log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
+            return EXIT_CANNOT_START
+        log.say(INFORMATION, last)
+        if loop.is_alive():
+            log.say(ERROR, "Error: The data plane did not stop in time.")
+        return self.status
 
 
-def _say_start(log: Log, config: Config) -> None:
-    log.say(INFORMATION, f"mosq version {__version__} starting")
-    log.say(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
-    for warning in config.warnings:
-        log.say(WARNING, f"Warning: {warning}")
-    if config.local_only:
-        log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
-                         "this machine.")
-        log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
+class DataPlane(threading.Thread):
+    """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
+
+    def __init__(self, engine: "Engine", taken: Signals) -> None:
+        super().__init__(name="mosq-loop", daemon=True)
+        self.engine, self.signals = engine, taken
+        self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
+        try:
+            self.engine.run()
+        except BaseException as failure:     # told by the main thread, which ends the process
+            self.failure = failure
+        self.ended = True
+        self.signals.wake()
 
 
-def _open(config: Config, mask: int, securities: "list[Security]", log: Log,
-          make_engine: "Callable[..., Engine]") -> "Engine":
+def reachable(config: Config) -> Config:
+    """In local only mode without the IPv6 loopback where this machine has none."""
     if config.local_only and not _has_ipv6_loopback():
         config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
-    listeners: list[dict[str, SettingValue]] = engine_listeners(config)
-    engine = make_engine(engine_settings(config, mask), listeners, securities)
-    for listener in config.listeners:
-        for line in _opening(listener):
-            log.say(INFORMATION, line)
-    engine.open()
-    return engine
+    return config
 
 
-def _opening(listener: Listener) -> list[str]:
+def opening_lines(listener: Listener) -> list[str]:
     if listener.path is not None:
         return [f"Opening unix listen socket on path {listener.path}."]
+    if listener.protocol == "websockets":
+        return [f"Opening websockets listen socket on port {listener.port}."]
     families = [listener.socket_domain] if listener.socket_domain else ["ipv4", "ipv6"]
     if listener.host is not None:
         # a name may stand for both; which it is, the system knows when it binds
@@ -126,105 +330,6 @@ def _has_ipv6_loopback() -> bool:
         return False
 
 
-def _settle(config: Config, log: Log) -> None:
-    if config.pid_file is not None:
-        try:
-            process.write_pid_file(config.pid_file)
-        except OSError as error:
-            raise OSError(f"Unable to write pid file {config.pid_file}: {error.strerror}") from None
-    # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
-    user = process.become(config.user, [x.path for x in config.listeners if x.path is not None])
-    if user is not None and user != config.user:
-        log.say(WARNING, f"Warning: There is no user '{config.user}'; running as '{user}'.")
-
-
-class _Signals:
-    """Turns signals into bytes on a descriptor that the main thread waits for."""
-
-    def __enter__(self) -> "_Signals":
-        self.read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self.read_fd, False)
-        os.set_blocking(self.write_fd, False)
-        self.old_wakeup_fd = signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
-        self.old = {number: signal.signal(number, lambda number, frame: None) for number in (*STOP_SIGNALS,
-                                                                                             *LATER_SIGNALS)}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self.old_wakeup_fd)
-        os.close(self.read_fd)
-        os.close(self.write_fd)
-
-    def wake(self) -> None:
-        """From any thread: makes `read_fd` readable without a signal."""
-        os.write(self.write_fd, b"\0")
-
-    def taken(self) -> bytes:
-        """The numbers of the signals that came, a byte each."""
-        try:
-            return os.read(self.read_fd, 4096)
-        except BlockingIOError:
-            return b""
-
-
-class _DataPlane(threading.Thread):
-    """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
-
-    def __init__(self, engine: "Engine", signals: _Signals) -> None:
-        super().__init__(name="mosq-loop", daemon=True)
-        self.engine, self.signals = engine, signals
-        self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*STOP_SIGNALS, *LATER_SIGNALS))
-        try:
-            self.engine.run()
-        except BaseException as failure:     # told by the main thread, which ends the process
-            self.failure = failure
-        self.ended = True
-        self.signals.wake()
-
-
-def _run(engine: "Engine", log: Log, signals: _Signals, in_background: process.Background | None) -> int:
-    loop = _DataPlane(engine, signals)
-    loop.start()
-    log.say(INFORMATION, f"mosq version {__version__} running")
-    if in_background is not None:
-        in_background.ready()
-    poll = select.poll()
-    poll.register(engine.event_fd(), select.POLLIN)
-    poll.register(signals.read_fd, select.POLLIN)
-    stopping = False
-    while not stopping and not loop.ended:
-        poll.poll()
-        _drain(engine, log)
-        for number in signals.taken():
-            if number in STOP_SIGNALS:
-                stopping = True
-            elif number in LATER_SIGNALS:
-                log.say(WARNING, f"Warning: {LATER_SIGNALS[signal.Signals(number)]} has no effect in this version "
-                                 f"of mosq.")
-    return _stop(engine, loop, log, stopping)
-
-
-def _drain(engine: "Engine", log: Log) -> None:
-    log.write([(seconds, type_bit, text) for kind, seconds, type_bit, text in engine.drain() if kind == "log"])
-
-
-def _stop(engine: "Engine", loop: _DataPlane, log: Log, asked: bool) -> int:
-    if asked:
-        give_up = time.monotonic() + STOP_WITHIN_S
-        while loop.is_alive() and time.monotonic() < give_up:
-            engine.stop()               # again, for it says nothing to a loop that has not begun yet
-            loop.join(STOP_AGAIN_S)
-    _drain(engine, log)
-    if not asked:
-        log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
-        return EXIT_CANNOT_START
-    log.say(INFORMATION, f"mosq version {__version__} terminating")
-    if loop.is_alive():
-        log.say(ERROR, "Error: The data plane did not stop in time.")
-    return EXIT_OK
+def _said(error: Exception) -> str:
+    """Of our own errors the text, of the system's the reason."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

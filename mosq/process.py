@@ -5,6 +5,8 @@ import os
 FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
+LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket")
+MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
 
 
@@ -73,24 +75,109 @@ def remove_pid_file(path: str) -> None:
         pass
 
 
-def become(user: str, files: "list[str] | tuple[()]" = ()) -> str | None:
-    """Gives up root's rights for those of `user`, who gets the `files`; returns whom it became, None if nothing was to
-    do. Raises LookupError when there is no such user, OSError when the system refuses."""
-    if os.geteuid() != 0 or user == "root":
+class Account:
+    """Whose rights a broker started by root is to have."""
+
+    def __init__(self, name: str, uid: int, gid: int, groups: list[int]) -> None:
+        self.name, self.uid, self.gid, self.groups = name, uid, gid, groups
+        self.instead_of: str | None = None      # the default user, which does not exist here
+
+
+def account(user: str) -> Account | None:
+    """By PUID and PGID of the environment (containers), else of `user`; None: stay who we are. Raises LookupError
+    when there is no such user, ValueError for a number that is none."""
+    if os.geteuid() != 0 or os.environ.get("SNAP_NAME") == "mosquitto":
+        return None
+    uid, gid = _number("PUID"), _number("PGID")
+    if uid is not None or gid is not None:
+        # 0 changes nothing, as in Mosquitto
+        return Account(_name_of(uid or 0), uid or 0, gid or os.getgid(), [gid] if gid else os.getgroups())
+    if user == "root":
         return None
     import pwd
 
-    names = [user, FALLBACK_USER] if user == DEFAULT_USER else [user]
-    for name in names:
+    for name in [user, FALLBACK_USER] if user == DEFAULT_USER else [user]:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        for path in files:
-            os.chown(path, entry.pw_uid, entry.pw_gid)
-        os.initgroups(name, entry.pw_gid)
-        os.setgid(entry.pw_gid)
-        os.setuid(entry.pw_uid)
-        return name
-    raise LookupError(f"Invalid user '{user}': there is none of that name; expected `user NAME` of this system, or "
-                      f"`user root`")
+        found = Account(name, entry.pw_uid, entry.pw_gid, os.getgrouplist(name, entry.pw_gid))
+        found.instead_of = user if name != user else None
+        return found
+    raise LookupError(f"Unable to drop privileges to '{user}' because this user does not exist; expected `user NAME` "
+                      f"of this system, or `user root`.")
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > MOST_ID:
+        raise ValueError(f"{variable} not a valid ID '{text[:40]}'; expected a number from 0 to {MOST_ID}.")
+    return int(text)
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"id {uid}"
+
+
+def running_as(who: Account | None) -> str:
+    """For the log: who we are going to be."""
+    return who.name if who is not None else _name_of(os.geteuid())
+
+
+class Acting:
+    """`with Acting(who):` opens files with the rights that the broker will have, so that it can open them again."""
+
+    def __init__(self, who: Account | None) -> None:
+        self.who = who
+
+    def __enter__(self) -> None:
+        if self.who is not None:
+            self.before = os.getegid(), os.getgroups()
+            os.setgroups(self.who.groups)
+            os.setegid(self.who.gid)
+            os.seteuid(self.who.uid)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.who is not None:
+            os.seteuid(0)
+            os.setegid(self.before[0])
+            os.setgroups(self.before[1])
+
+
+def _can_load(who: Account) -> bool:
+    with Acting(who):
+        return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
+
+
+def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
+    """Gives up root's rights for good, and gives them the `files`; raises OSError when the system refuses. What is loaded later is loaded now if
+    it lies where only root can read, as a Python of root's own does."""
+    if not _can_load(who):
+        for name in LOADED_LATER:
+            __import__(name)
+    for path in files:
+        os.chown(path, who.uid, who.gid)
+    os.setgroups(who.groups)
+    os.setgid(who.gid)
+    os.setuid(who.uid)
+
+
+def set_umask() -> None:
+    """As UMASK_SET of the environment says; raises ValueError."""
+    text = os.environ.get("UMASK_SET")
+    if text is None:
+        return
+    try:
+        mask = int(text, 8)
+    except ValueError:
+        raise ValueError("UMASK_SET environment variable not a valid octal number.") from None
+    if not 0 <= mask <= 0o777:
+        raise ValueError("UMASK_SET environment variable out of range.")
+    os.umask(mask)

@@ -8,7 +8,9 @@ from cext.base.wheel cimport wheel_add
 from cext.broker.broker cimport (
     Broker, CF_TRUSTED, Client, Door, REFUSED_DESCRIPTORS, REFUSED_GLOBAL, REFUSED_LISTENER, REFUSED_MEMORY,
 )
-from cext.broker.client cimport END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_text
+from cext.broker.client cimport (
+    END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
+)
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_web
@@ -69,8 +71,8 @@ cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noe
         return                   # who it is will be told; Mosquitto has no line then
     if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
         address_text(a, where, sizeof(where))
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
-                                         <int>a.port, <int>l.port))
+        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
+                                               <int>a.port, <int>l.port))
 
 
 cdef int client_adopt(Broker* b, int fd) noexcept nogil:

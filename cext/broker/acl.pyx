@@ -1,106 +1,236 @@
 """Access rules compiled from an acl_file. Knows topics, usernames and client ids; not clients or files.
 
 As in Mosquitto: a client with a username is judged by its user's rules, one without by those before any `user` line; in each case denials
-first, then what allows; then by the patterns, in the same order; what nothing allows is denied. Work C compiles this further.
-Cost: a binary search for the user, then linear in its rules.
+first, then what allows; then by the patterns, in the same order; what nothing allows is denied. So of each part only this matters: which
+kinds of access the filters that match the topic give, all together.
+
+Each part is a tree of levels; the edges of all of them lie in one hash table, and `%u`, `%c` and `+` are edges of their own: names are
+compared where they stand, and nothing is expanded, allocated or kept per client.
+Invariant: every node has one parent, so a check visits each at most once; what cannot change the verdict is not visited (`sub`).
+A node's place in the table follows from its path alone, not from where its parent lies: the processor looks ahead, and levels that are not
+in its cache are waited for together.
+Cost: some 10 ns per level of the topic that the rules know, whatever their number; a walk for a SUBSCRIBE with wildcards is linear in the
+rules in the worst case. What is hashed are the operator's rules, so the hash needs no key: a client chooses what is looked up,
+not what lies there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc, qsort
-from libc.string cimport memchr, memcmp, memcpy
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from cext.base.view cimport View
-from cext.topic.name cimport filter_covers, filter_matches
+from cext.topic.name cimport filter_matches
+
+cdef enum:
+    NODES_MIN = 64
+    READ_DENY = ACL_READ | ACL_DENY
+
+cdef struct Who:                 # a check and who it is about
+    const Acl* a
+    View username
+    View client_id
+    View topic                   # or the filter subscribed to
 
 
-cdef int compare(View a, View b) noexcept nogil:
-    cdef int order = memcmp(a.p, b.p, a.n if a.n < b.n else b.n)
-    return order if order else (1 if a.n > b.n else -1 if a.n < b.n else 0)
+# ---------------------------------------------------------------- edges
+
+cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
+    h = (h ^ word) * <uint64_t>0x9E3779B97F4A7C15
+    return h ^ (h >> 29)
 
 
-cdef int compare_users(const void* a, const void* b) noexcept nogil:
-    return compare((<AclUser*>a).name, (<AclUser*>b).name)
+cdef inline uint32_t edge_hash(uint32_t path, const uint8_t* p, uint32_t n) noexcept nogil:
+    """`path`: of the node that the edge begins at."""
+    cdef uint64_t h = mixed(path, n)
+    cdef uint64_t word = 0
+    cdef uint32_t half = 0
+    if n >= 8:
+        while n > 8:
+            memcpy(&word, p, 8)
+            h = mixed(h, word)
+            p += 8
+            n -= 8
+        memcpy(&word, p + n - 8, 8)      # overlaps what was read before, or is all there is
+    elif n >= 4:
+        memcpy(&half, p + n - 4, 4)
+        word = <uint64_t>half << 32
+        memcpy(&half, p, 4)
+        word |= half
+    elif n:
+        word = p[0] | <uint64_t>p[n >> 1] << 8 | <uint64_t>p[n - 1] << 16
+    h = mixed(h, word)
+    return <uint32_t>(h >> 32)
 
 
-cdef AclUser* user_find(Acl* a, View name) noexcept nogil:
-    cdef uint32_t low = 0, high = a.n_users, middle
-    cdef int order
-    while low < high:
-        middle = (low + high) // 2
-        order = compare(a.users[middle].name, name)
-        if order == 0:
-            return &a.users[middle]
-        if order < 0:
-            low = middle + 1
-        else:
-            high = middle
-    return NULL
+cdef inline const uint8_t* text_of(const AclNode* node) noexcept nogil:
+    if node.n <= ACL_INLINE:
+        return &node.head[0]
+    return node.text
 
 
-cdef int copy_view(View* to, View v) noexcept nogil:
-    cdef uint8_t* p = <uint8_t*>malloc(<size_t>v.n + 1)
-    if p == NULL:
-        return -1
-    if v.n:
-        memcpy(p, v.p, v.n)
-    to.p = p
-    to.n = v.n
+cdef inline bint is_level(const AclNode* node, const uint8_t* p, uint32_t n) noexcept nogil:
+    return node.n == n and memcmp(text_of(node), p, n) == 0
+
+
+cdef inline uint32_t sign_hash(uint32_t path, uint8_t sign) noexcept nogil:
+    return <uint32_t>(mixed(path, <uint64_t>sign << 32) >> 32)
+
+
+cdef inline uint32_t find_hashed(const Acl* a, uint32_t parent, uint32_t hash, const uint8_t* p, uint32_t n) noexcept nogil:
+    """0: there is no such edge."""
+    cdef uint32_t at = hash & a.mask
+    while a.slots[at].node:
+        if a.slots[at].hash == hash and a.nodes[a.slots[at].node].parent == parent and is_level(&a.nodes[a.slots[at].node], p, n):
+            return a.slots[at].node
+        at = (at + 1) & a.mask
     return 0
 
 
-cdef void chain(Acl* a, uint32_t* head, uint32_t rule, bint deny) noexcept nogil:
-    """Denials to the front, others to the back."""
-    cdef uint32_t* at = head
-    if not deny:
-        while at[0]:
-            at = &a.rules[at[0] - 1].next
-    a.rules[rule].next = at[0]
-    at[0] = rule + 1
+cdef inline uint32_t find(const Acl* a, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
+    return find_hashed(a, parent, edge_hash(a.nodes[parent].hash, p, n), p, n)
 
 
-cdef int users_collect(Acl* a, const View* users, const uint8_t* kinds, uint32_t n) noexcept nogil:
-    cdef uint32_t i, kept = 0
-    for i in range(n):
-        if kinds[i] == 0 and users[i].p != NULL:
-            if copy_view(&a.users[a.n_users].name, users[i]) != 0:
-                return -1
-            a.n_users += 1
-    qsort(a.users, a.n_users, sizeof(AclUser), compare_users)
-    for i in range(a.n_users):
-        if kept and compare(a.users[kept - 1].name, a.users[i].name) == 0:
-            free(<void*>a.users[i].name.p)
+# ---------------------------------------------------------------- compiling
+
+cdef uint32_t node_new(Acl* a, uint32_t parent) noexcept nogil:
+    """0: no memory."""
+    cdef AclNode* nodes
+    cdef uint32_t cap
+    if a.n_nodes == a.cap_nodes:
+        cap = a.cap_nodes * 2 or NODES_MIN
+        nodes = <AclNode*>realloc(a.nodes, <size_t>cap * sizeof(AclNode))
+        if nodes == NULL:
+            return 0
+        a.nodes = nodes
+        a.cap_nodes = cap
+    memset(&a.nodes[a.n_nodes], 0, sizeof(AclNode))
+    a.nodes[a.n_nodes].parent = parent
+    a.nodes[a.n_nodes].hash = a.n_nodes      # of a root
+    a.n_nodes += 1
+    return a.n_nodes - 1
+
+
+cdef int slots_grow(Acl* a) noexcept nogil:
+    cdef uint32_t cap = 4 * a.cap_nodes
+    cdef uint32_t i, at
+    cdef AclSlot* slots
+    if a.slots != NULL and a.mask + 1 >= 2 * a.n_nodes + 2:
+        return 0
+    slots = <AclSlot*>calloc(cap, sizeof(AclSlot))
+    if slots == NULL:
+        return -1
+    if a.slots != NULL:
+        for i in range(a.mask + 1):
+            if a.slots[i].node:
+                at = a.slots[i].hash & (cap - 1)
+                while slots[at].node:
+                    at = (at + 1) & (cap - 1)
+                slots[at] = a.slots[i]
+        free(a.slots)
+    a.slots = slots
+    a.mask = cap - 1
+    return 0
+
+
+cdef uint32_t edge_add(Acl* a, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
+    """The node behind the edge, which is made where it is missing. 0: no memory."""
+    cdef uint32_t hash, at
+    cdef uint32_t node = find(a, parent, p, n)
+    cdef AclNode* made
+    if node:
+        return node
+    node = node_new(a, parent)
+    if node == 0 or slots_grow(a) != 0:
+        return 0
+    made = &a.nodes[node]
+    if n > ACL_INLINE:
+        made.text = <uint8_t*>malloc(n)
+        if made.text == NULL:
+            return 0
+        memcpy(<uint8_t*>made.text, p, n)
+    elif n:
+        memcpy(made.head, p, n)
+    made.n = n
+    made.sibling = a.nodes[parent].child
+    a.nodes[parent].child = node
+    hash = made.hash = edge_hash(a.nodes[parent].hash, p, n)
+    at = hash & a.mask
+    while a.slots[at].node:
+        at = (at + 1) & a.mask
+    a.slots[at].hash = hash
+    a.slots[at].node = node
+    return node
+
+
+cdef uint32_t sign_add(Acl* a, uint32_t parent, uint8_t sign) noexcept nogil:
+    """As edge_add, for `+`, `%u` (u) and `%c` (c)."""
+    cdef AclNode* p = &a.nodes[parent]
+    cdef uint32_t node = p.plus if sign == c'+' else p.user if sign == c'u' else p.client
+    if node:
+        return node
+    node = node_new(a, parent)
+    p = &a.nodes[parent]
+    if node:
+        a.nodes[node].hash = sign_hash(p.hash, sign)
+    if node and sign == c'+':
+        p.plus = node
+    elif node and sign == c'u':
+        p.user = node
+    elif node:
+        p.client = node
+    return node
+
+
+cdef inline uint32_t level_end(View v, uint32_t at) noexcept nogil:
+    cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
+    return v.n if slash == NULL else <uint32_t>(slash - v.p)
+
+
+cdef int rule_add(Acl* a, uint32_t root, View filter, bint pattern, uint8_t access) noexcept nogil:
+    cdef uint32_t at = 0, end, n
+    cdef uint32_t node = root
+    cdef const uint8_t* p
+    a.nodes[root].sub |= access
+    while at <= filter.n:
+        end = level_end(filter, at)
+        p = filter.p + at
+        n = end - at
+        if n == 1 and p[0] == c'#':
+            a.nodes[node].below |= access
+            return 0
+        if n == 1 and p[0] == c'+':
+            node = sign_add(a, node, c'+')
+        elif pattern and n == 2 and p[0] == c'%' and (p[1] == c'u' or p[1] == c'c'):
+            node = sign_add(a, node, p[1])
         else:
-            a.users[kept] = a.users[i]
-            kept += 1
-    a.n_users = kept
+            a.nodes[node].literals |= access
+            node = edge_add(a, node, p, n)
+        if node == 0:
+            return -1
+        a.nodes[node].sub |= access
+        at = end + 1
+    a.nodes[node].here |= access
     return 0
 
 
 cdef Acl* acl_new(const View* users, const View* filters, const uint8_t* kinds, const uint8_t* access, uint32_t n) noexcept nogil:
     cdef Acl* a = <Acl*>calloc(1, sizeof(Acl))
-    cdef uint32_t i
-    cdef uint32_t* head
+    cdef uint32_t i, root
     if a == NULL:
         return NULL
-    a.rules = <AclRule*>calloc(n + 1, sizeof(AclRule))
-    a.users = <AclUser*>calloc(n + 1, sizeof(AclUser))
-    if a.rules == NULL or a.users == NULL or users_collect(a, users, kinds, n) != 0:
+    a.refs = 1
+    for i in range(3):           # ACL_USERS, ACL_ANONYMOUS, ACL_PATTERNS
+        node_new(a, 0)
+    if a.n_nodes < 3 or slots_grow(a) != 0:
         acl_free(a)
         return NULL
     for i in range(n):
-        if copy_view(&a.rules[i].filter, filters[i]) != 0:
+        root = ACL_PATTERNS if kinds[i] else ACL_ANONYMOUS
+        if kinds[i] == 0 and users[i].p != NULL:
+            root = edge_add(a, ACL_USERS, users[i].p, users[i].n)
+        if root == 0 or rule_add(a, root, filters[i], kinds[i] != 0, access[i]) != 0:
             acl_free(a)
             return NULL
-        a.n_rules += 1
-        a.rules[i].access = access[i]
-        a.rules[i].pattern = kinds[i]
-        if kinds[i]:
-            head = &a.patterns
-        elif users[i].p == NULL:
-            head = &a.anonymous
-        else:
-            head = &user_find(a, users[i]).first
-        chain(a, head, i, access[i] == ACL_DENY)
     return a
 
 
@@ -108,158 +238,209 @@ cdef void acl_free(Acl* a) noexcept nogil:
     cdef uint32_t i
     if a == NULL:
         return
-    if a.rules != NULL:
-        for i in range(a.n_rules):
-            free(<void*>a.rules[i].filter.p)
-    if a.users != NULL:
-        for i in range(a.n_users):
-            free(<void*>a.users[i].name.p)
-    free(a.rules)
-    free(a.users)
+    if a.nodes != NULL:
+        for i in range(a.n_nodes):
+            free(<void*>a.nodes[i].text)
+    free(a.nodes)
+    free(a.slots)
     free(a)
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- asking about a topic
 
-cdef bint unsafe(View v) noexcept nogil:
-    """A name that would widen a pattern: with a wildcard in it."""
-    return v.n and (memchr(v.p, c'+', v.n) != NULL or memchr(v.p, c'#', v.n) != NULL)
-
-
-cdef bint stands_for_name(View pattern, uint32_t i) noexcept nogil:
-    """Is pattern[i:i + 2] a level of its own that reads %u or %c?"""
-    return (pattern.p[i] == c'%' and i + 1 < pattern.n and (pattern.p[i + 1] == c'u' or pattern.p[i + 1] == c'c')
-            and (i == 0 or pattern.p[i - 1] == c'/') and (i + 2 == pattern.n or pattern.p[i + 2] == c'/'))
+cdef bint acl_name_unsafe(View name) noexcept nogil:
+    return name.n and (memchr(name.p, c'+', name.n) != NULL or memchr(name.p, c'#', name.n) != NULL)
 
 
-cdef uint8_t* expand(View pattern, View username, View client_id, View* out) noexcept nogil:
-    """pattern with %u and %c filled in; to be freed. NULL: no memory, or a name it asks for is missing or unsafe."""
-    cdef size_t size = <size_t>pattern.n + 1
-    cdef uint32_t i, n = 0
-    cdef uint8_t* bytes
-    cdef View name
-    for i in range(pattern.n):
-        if stands_for_name(pattern, i):
-            name = username if pattern.p[i + 1] == c'u' else client_id
-            if name.p == NULL or unsafe(name):
-                return NULL
-            size += name.n
-    bytes = <uint8_t*>malloc(size)
-    if bytes == NULL:
-        return NULL
-    i = 0
-    while i < pattern.n:
-        if stands_for_name(pattern, i):
-            name = username if pattern.p[i + 1] == c'u' else client_id
-            memcpy(bytes + n, name.p, name.n)
-            n += name.n
-            i += 2
-        else:
-            bytes[n] = pattern.p[i]
-            n += 1
-            i += 1
-    out.p = bytes
-    out.n = n
-    return bytes
+cdef uint32_t acl_root(const Acl* a, View username) noexcept nogil:
+    return ACL_ANONYMOUS if username.p == NULL else find(a, ACL_USERS, username.p, username.n)
 
 
-cdef bint rule_matches(AclRule* r, View username, View client_id, View topic, bint covers) noexcept nogil:
-    cdef View filter = r.filter
-    cdef uint8_t* owned = NULL
-    cdef bint yes
-    if r.pattern:
-        owned = expand(r.filter, username, client_id, &filter)
-        if owned == NULL:
-            return 0
-    yes = filter_covers(filter, topic) if covers else filter_matches(filter, topic)
-    free(owned)
-    return yes
+cdef inline bint stands_at(View name, View v, uint32_t at) noexcept nogil:
+    """Does v go on at `at` with the name, and nothing more in that level?"""
+    if name.p == NULL or v.n - at < name.n or (v.n - at > name.n and v.p[at + name.n] != c'/'):
+        return 0
+    return memcmp(v.p + at, name.p, name.n) == 0
 
 
-cdef int judge(Acl* a, uint32_t rule, View username, View client_id, View topic, uint8_t access) noexcept nogil:
-    """1: allowed, 0: denied, -1: this chain says nothing."""
-    while rule:
-        if (a.rules[rule - 1].access == ACL_DENY or a.rules[rule - 1].access & access) \
-                and rule_matches(&a.rules[rule - 1], username, client_id, topic, 0):
-            return a.rules[rule - 1].access != ACL_DENY
-        rule = a.rules[rule - 1].next
-    return -1
-
-
-cdef uint32_t own_chain(Acl* a, View username) noexcept nogil:
-    cdef AclUser* u
-    if username.p == NULL:
-        return a.anonymous
-    u = user_find(a, username)
-    return u.first if u != NULL else 0
-
-
-cdef bint acl_allows(Acl* a, View username, View client_id, View topic, uint8_t access) noexcept nogil:
-    cdef int verdict = judge(a, own_chain(a, username), username, client_id, topic, access)
-    if verdict < 0:
-        verdict = judge(a, a.patterns, username, client_id, topic, access)
-    return verdict > 0
-
-
-cdef bint overlaps(View a, View b) noexcept nogil:
-    """Is there a topic that both filters match? Level by level; `#` ends it."""
-    cdef uint32_t i = 0, j = 0, i_end, j_end
-    cdef bint wild
-    if a.n and b.n and (a.p[0] == c'$') != (b.p[0] == c'$') and (a.p[0] == c'$' or b.p[0] == c'$'):
-        return 0                 # wildcards at the start do not reach `$` topics [v5 4.7.2-1]
+cdef uint8_t walk(const Who* w, uint32_t i, uint32_t path, uint32_t at, uint8_t need) noexcept nogil:
+    """The access that filters through node i (path: its hash) give to what is left of the topic, as far as somebody asks: `need`."""
+    cdef const AclNode* node
+    cdef uint8_t found = 0
+    cdef uint32_t end
+    cdef bint wild = at or w.topic.p[0] != c'$'          # [v5 4.7.2-1]
     while True:
-        i_end = i
-        while i_end < a.n and a.p[i_end] != c'/':
-            i_end += 1
-        j_end = j
-        while j_end < b.n and b.p[j_end] != c'/':
-            j_end += 1
-        if (i_end - i == 1 and a.p[i] == c'#') or (j_end - j == 1 and b.p[j] == c'#'):
+        node = &w.a.nodes[i]
+        if wild:
+            found |= node.below
+        if at > w.topic.n:
+            return found | node.here
+        if found & ACL_DENY:
+            return found
+        if found & need:
+            need = ACL_DENY
+        end = level_end(w.topic, at)
+        if node.plus and wild and w.a.nodes[node.plus].sub & need:
+            found |= walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
+        if node.user and w.a.nodes[node.user].sub & need and stands_at(w.username, w.topic, at):
+            found |= walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
+        if node.client and w.a.nodes[node.client].sub & need and stands_at(w.client_id, w.topic, at):
+            found |= walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
+        if not node.literals & need:
+            return found
+        path = edge_hash(path, w.topic.p + at, end - at)
+        i = find_hashed(w.a, i, path, w.topic.p + at, end - at)
+        if i == 0:
+            return found
+        at = end + 1
+        wild = 1
+
+
+cdef bint acl_allows(const Acl* a, uint32_t root, View username, View client_id, View topic, uint8_t access) noexcept nogil:
+    cdef Who w
+    cdef uint8_t found
+    if topic.n == 0:
+        return 0
+    w.a = a
+    w.username = username
+    w.client_id = client_id
+    w.topic = topic
+    if root != ACL_NOBODY and a.nodes[root].sub & (access | ACL_DENY):
+        found = walk(&w, root, a.nodes[root].hash, 0, access | ACL_DENY)
+        if found & (access | ACL_DENY):
+            return not found & ACL_DENY
+    if not a.nodes[ACL_PATTERNS].sub & access or acl_name_unsafe(username) or acl_name_unsafe(client_id):
+        return 0
+    found = walk(&w, ACL_PATTERNS, a.nodes[ACL_PATTERNS].hash, 0, access | ACL_DENY)
+    return found & access and not found & ACL_DENY
+
+
+# ---------------------------------------------------------------- asking about a filter
+
+cdef inline bint is_sign(View v, uint32_t at, uint32_t end, uint8_t sign) noexcept nogil:
+    return end - at == 1 and v.p[at] == sign
+
+
+cdef bint denied_all(const Who* w, uint32_t i, uint32_t at, bint nameless) noexcept nogil:
+    """Is there a denial through node i that covers what is left of the filter? nameless: only the empty topic, which does not exist, has
+    no level here."""
+    cdef const AclNode* node = &w.a.nodes[i]
+    cdef bint wild = at or w.topic.p[0] != c'$'
+    cdef uint32_t end
+    if not node.sub & ACL_DENY:
+        return 0
+    if node.below & ACL_DENY and wild:
+        return 1
+    if at > w.topic.n:
+        return node.here & ACL_DENY
+    end = level_end(w.topic, at)
+    if is_sign(w.topic, at, end, c'#'):
+        # `#` also stands for "no further level", which only `#` covers; but `#` and `/#` always have one more
+        return nameless and node.plus and w.a.nodes[node.plus].below & ACL_DENY
+    nameless = at == 0 and end == 0
+    if node.plus and wild and denied_all(w, node.plus, end + 1, nameless):
+        return 1
+    if node.user and stands_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
+        return 1
+    if node.client and stands_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
+        return 1
+    i = find(w.a, i, w.topic.p + at, end - at)
+    return i and denied_all(w, i, end + 1, nameless)
+
+
+cdef inline bint is_system(const AclNode* node) noexcept nogil:
+    return node.n and text_of(node)[0] == c'$'
+
+
+cdef bint gives(const Who* w, uint32_t i, bint top) noexcept nogil:
+    """Can anything be read through node i? A filter that begins with a wildcard (top) does not reach `$` topics."""
+    cdef const AclNode* node = &w.a.nodes[i]
+    cdef uint32_t child = node.child
+    if not node.sub & ACL_READ:
+        return 0
+    if (node.here | node.below) & ACL_READ or (node.plus and gives(w, node.plus, 0)):
+        return 1
+    if node.user and w.username.p != NULL and not (top and w.username.p[0] == c'$') and gives(w, node.user, 0):
+        return 1
+    if node.client and not (top and w.client_id.p[0] == c'$') and gives(w, node.client, 0):
+        return 1
+    while child:
+        if not (top and is_system(&w.a.nodes[child])) and gives(w, child, 0):
             return 1
-        wild = (i_end - i == 1 and a.p[i] == c'+') or (j_end - j == 1 and b.p[j] == c'+')
-        if not wild and (i_end - i != j_end - j or memcmp(a.p + i, b.p + j, i_end - i) != 0):
-            return 0
-        if i_end == a.n or j_end == b.n:
-            # `x/#` also matches `x`
-            if i_end == a.n and j_end == b.n:
-                return 1
-            if i_end == a.n:
-                return b.n - j_end == 2 and b.p[j_end + 1] == c'#'
-            return a.n - i_end == 2 and a.p[i_end + 1] == c'#'
-        i = i_end + 1
-        j = j_end + 1
-
-
-cdef bint chain_may_read(Acl* a, uint32_t rule, View username, View client_id, View filter, bint* denied) noexcept nogil:
-    cdef AclRule* r
-    cdef View wanted
-    cdef uint8_t* owned
-    cdef bint yes
-    while rule:
-        r = &a.rules[rule - 1]
-        if r.access == ACL_DENY:
-            if rule_matches(r, username, client_id, filter, 1):
-                denied[0] = 1
-                return 0
-        elif r.access & ACL_READ:
-            wanted = r.filter
-            owned = NULL
-            if r.pattern:
-                owned = expand(r.filter, username, client_id, &wanted)
-            yes = (not r.pattern or owned != NULL) and overlaps(wanted, filter)
-            free(owned)
-            if yes:
-                return 1
-        rule = r.next
+        child = w.a.nodes[child].sibling
     return 0
 
 
-cdef bint acl_may_subscribe(Acl* a, View username, View client_id, View filter) noexcept nogil:
-    cdef bint denied = 0
-    if chain_may_read(a, own_chain(a, username), username, client_id, filter, &denied):
-        return 1
-    return not denied and chain_may_read(a, a.patterns, username, client_id, filter, &denied)
+cdef bint meets_name(const Who* w, uint32_t i, View name, uint32_t at) noexcept nogil:
+    """As `meets`, of the name and then node i. A name may hold slashes."""
+    cdef uint32_t n_at = 0, n_end, end
+    if name.p == NULL or (at == 0 and name.n and (name.p[0] == c'$') != (w.topic.p[0] == c'$')):
+        return 0
+    while n_at <= name.n:
+        if at > w.topic.n:
+            return 0
+        n_end = level_end(name, n_at)
+        end = level_end(w.topic, at)
+        if is_sign(w.topic, at, end, c'#'):
+            return gives(w, i, 0)
+        if not is_sign(w.topic, at, end, c'+') and (
+                end - at != n_end - n_at or memcmp(w.topic.p + at, name.p + n_at, end - at) != 0):
+            return 0
+        n_at = n_end + 1
+        at = end + 1
+    return meets(w, i, at)
 
+
+cdef bint meets(const Who* w, uint32_t i, uint32_t at) noexcept nogil:
+    """Is there a topic that what is left of the filter matches and that a filter through node i lets be read?"""
+    cdef const AclNode* node = &w.a.nodes[i]
+    cdef bint wild = at or w.topic.p[0] != c'$'
+    cdef uint32_t end, child
+    if not node.sub & ACL_READ:
+        return 0
+    if node.below & ACL_READ and wild:
+        return 1
+    if at > w.topic.n:
+        return node.here & ACL_READ
+    end = level_end(w.topic, at)
+    if is_sign(w.topic, at, end, c'#'):
+        return gives(w, i, at == 0)
+    if node.plus and wild and meets(w, node.plus, end + 1):
+        return 1
+    if node.user and meets_name(w, node.user, w.username, at):
+        return 1
+    if node.client and meets_name(w, node.client, w.client_id, at):
+        return 1
+    if not is_sign(w.topic, at, end, c'+'):
+        i = find(w.a, i, w.topic.p + at, end - at)
+        return i and meets(w, i, end + 1)
+    child = node.child
+    while child:
+        if not (at == 0 and is_system(&w.a.nodes[child])) and meets(w, child, end + 1):
+            return 1
+        child = w.a.nodes[child].sibling
+    return 0
+
+
+cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View client_id, View filter) noexcept nogil:
+    cdef Who w
+    if filter.n == 0:
+        return 0
+    w.a = a
+    w.username = username
+    w.client_id = client_id
+    w.topic = filter
+    if root != ACL_NOBODY:
+        if denied_all(&w, root, 0, 1):
+            return 0
+        if meets(&w, root, 0):
+            return 1
+    if not a.nodes[ACL_PATTERNS].sub & ACL_READ or acl_name_unsafe(username) or acl_name_unsafe(client_id):
+        return 0
+    return not denied_all(&w, ACL_PATTERNS, 0, 1) and meets(&w, ACL_PATTERNS, 0)
+
+
+# ---------------------------------------------------------------- what nobody may write
 
 cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
     return topic.n >= n and memcmp(topic.p, prefix, n) == 0

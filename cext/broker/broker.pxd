@@ -53,7 +53,9 @@ cdef enum:
     REFUSED_CLIENTS = 2         # global_max_clients
     REFUSED_DESCRIPTORS = 3
     REFUSED_MEMORY = 4
-    REFUSED_REASONS = 5
+    REFUSED_ACCESS = 5          # user name, password, anonymous: CONNECT was not authorised
+    REFUSED_AUTH_TIMEOUT = 6    # the control plane did not answer in time
+    REFUSED_REASONS = 7
 
 ctypedef struct ShareRule:
     View group
@@ -72,6 +74,8 @@ ctypedef struct Settings:
     int64_t global_max_connections
     uint32_t max_keepalive_s
     uint32_t connect_timeout_ms
+    uint32_t auth_timeout_ms            # for the control plane's answers
+    uint32_t log_denied_per_s           # denials that are told at notice; 0: never
     uint32_t persistent_expiry_s        # EXPIRY_NEVER: never
     uint32_t sys_interval_s
     uint32_t max_output_bytes
@@ -98,6 +102,13 @@ ctypedef struct Settings:
 ctypedef struct Security:
     # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
     Acl* acl                            # NULL: everything is allowed
+    uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
+    uint8_t authenticate                # user names and passwords are checked by the control plane
+    uint8_t authorize                   # a plugin decides about topics
+    uint8_t extended                    # authentication methods are offered [v5 4.12]
+    uint8_t events                      # who comes, goes, subscribes is told
+    Acl* transform_in                   # topics (as if to be read) of messages that a plugin changes; NULL: none
+    Acl* transform_out
     uint32_t place                      # in the control plane's list
     Security* gone_next                 # no listener uses it any more; sessions may
 
@@ -153,18 +164,50 @@ cdef enum:
     C_NEW = 0                           # no CONNECT yet
     C_CONNECTED = 1
     C_ENDED = 2                         # told goodbye; its socket may linger
+    C_ASKING = 3                        # its CONNECT waits for the control plane, or for the client's AUTH
 
 cdef enum:
     CF_BRIDGE = 1
     CF_TRUSTED = 2                      # of the embedding process
     CF_PROBLEM_INFO = 4                 # Request Problem Information
     CF_DOOMED = 8                       # in the list of those to be ended after this turn
+    CF_REAUTH = 16                      # an exchange of AUTH packets goes on while it is connected
+    CF_IDENTIFIED = 32                  # TLS found who it is, and its user name is that
 
 cdef enum:
     TIMER_CLIENT = 1
     TIMER_SESSION = 2
     TIMER_RETAINED = 3
     TIMER_SYS = 4
+    TIMER_QUESTION = 5
+
+cdef enum:
+    PARKED_CONNECT = 1
+    PARKED_AUTH = 2                     # of a connected client
+    PARKED_PUBLISH = 3
+    PARKED_FILTERS = 4                  # SUBSCRIBE, UNSUBSCRIBE
+
+ctypedef struct Owned:
+    uint8_t* p                          # malloc's; NULL: none
+    uint32_t n
+
+ctypedef struct Parked:
+    # a packet that waits for the control plane: CONNECT as a copy, others in the connection's input, where they come up again
+    uint8_t kind                        # PARKED_...
+    uint8_t waits                       # 0: its client is read from again
+    uint8_t answered                    # nothing stands against it any more
+    uint8_t replaced                    # a transform gave text, payload, qos and retain; else dropped
+    uint8_t qos
+    uint8_t retain
+    uint8_t* frame
+    uint32_t frame_n
+    uint32_t n                          # filters
+    uint32_t n_asked
+    uint32_t n_open                     # asked and not answered
+    uint8_t* verdicts                   # of each filter
+    Owned id                            # assigned
+    Owned text                          # the answer's user name, or topic
+    Owned bytes                         # the answer's authentication data, or payload
 
 ctypedef struct Client:
     SlabItem slab
@@ -177,6 +220,9 @@ ctypedef struct Client:
     AliasOut* aliases_out
     uint8_t* proxied_name               # of the certificate that a PROXY header told of, for CONNECT
     Client* doomed_next
+    Parked* parked                      # its packet that waits for the control plane; NULL: none
+    Owned method                        # of extended authentication
+    uint64_t question                   # handle of what is asked for its CONNECT, its exchange of AUTH, its PUBLISH; 0: nothing
     uint32_t packet_max                 # what the client takes; 0: any
     uint32_t out_packets                # PUBLISHes written since its output was last empty
     uint16_t keepalive_s
@@ -282,7 +328,11 @@ ctypedef struct Stats:
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
     uint64_t drops[13]                  # DROP_REASONS
-    uint64_t refused[5]                 # REFUSED_REASONS
+    uint64_t refused[7]                 # REFUSED_REASONS
+    uint64_t asked                      # questions to the control plane
+    uint64_t ask_timeouts               # of them, not answered in time
+    uint64_t answers_stale              # late, twice, or for a client that is gone
+    uint64_t events_lost                # found the ring full
 
 ctypedef struct Average:
     # a load average over 1, 5 and 15 minutes, per minute
@@ -333,6 +383,12 @@ ctypedef struct Broker:
     Average loads[9]
     void* sys                           # what was last published, see sys.pyx
     void* mailbox
+    void* asking                        # questions to the control plane, see ask.pyx
+    uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
+    uint8_t ask_unread                  # the reader should be woken at the end of the turn
+    uint8_t answers_due                 # there may be some
+    int64_t denied_s                    # the second that is counted in denied_n
+    uint32_t denied_n
 
 cdef inline Client* client_of(Conn* c) noexcept nogil:
     return <Client*>(<uint8_t*>c - sizeof(SlabItem))

@@ -15,6 +15,8 @@ from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
 from cext.broker.arrive cimport client_proxied, client_upgraded
 from cext.broker.accept cimport client_accept, no_descriptors
+from cext.broker.answer cimport answers_serve, question_timer, questions_forget
+from cext.broker.ask cimport asking_close, asking_fini, asking_init, asking_open
 from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
@@ -25,6 +27,7 @@ from cext.broker.life cimport (
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.merge cimport merge_end
+from cext.broker.parked cimport unpark
 from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
@@ -73,6 +76,11 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     client_give(b, c)
 
 
+cdef void on_wake(void* ctx) noexcept nogil:
+    (<Broker*>ctx).answers_due = 1
+    mailbox_serve(ctx)
+
+
 cdef void release(void* ctx, void* ref) noexcept nogil:
     cdef Broker* b = <Broker*>ctx
     message_unref(&b.messages, &b.reactor.buffers, <Message*>ref)
@@ -85,6 +93,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         session_timer(<Broker*>ctx, t)
     elif t.kind == TIMER_RETAINED:
         retained_expired(<Broker*>ctx, t)
+    elif t.kind == TIMER_QUESTION:
+        question_timer(<Broker*>ctx, t)
     else:
         sys_timer_fired(<Broker*>ctx, t)
 
@@ -143,19 +153,23 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef bint more
     cdef uint64_t one = 1
     mailbox_open(b)
+    asking_open(b)
     sys_begin(b)
     while not b.stopping:
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
             break
         more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, fire, b)
+        if b.answers_due:
+            more |= answers_serve(b)
         doomed_end(b)
         if b.jobs != NULL:
             more |= jobs_run(b)
             doomed_end(b)
         reactor_flush(&b.reactor)
-        if b.log.unread:
+        if b.log.unread or b.ask_unread:
             b.log.unread = 0
+            b.ask_unread = 0
             c_write(event_fd, &one, 8)
         more |= b.doomed != NULL or b.jobs != NULL
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
@@ -164,6 +178,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             b.scratch = NULL
             b.scratch_cap = 0
     mailbox_close(b)
+    asking_close(b)
     goodbye(b)
     c_write(event_fd, &one, 8)
     return err
@@ -212,7 +227,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_drained = on_drained
     b.reactor.on_free = on_free
     b.reactor.release = release
-    b.reactor.on_wake = mailbox_serve
+    b.reactor.on_wake = on_wake
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
@@ -221,7 +236,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     wheel_init(&b.wheel, b.reactor.now_ms)
     slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
     match_init(&b.match)
-    if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or sys_init(b) != 0:
+    if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or asking_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
     b.index = index_new(&b.key, &b.settings.index)
     b.retained = retained_new(&b.key, &b.settings.index)
@@ -262,6 +277,8 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     cdef Client* c
     cdef Job* j
     cdef Session* s
+    if b.asking != NULL:
+        questions_forget(b)
     while b.jobs != NULL:
         j = b.jobs
         b.jobs = j.next
@@ -282,6 +299,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     match_fini(&b.match)
     sys_fini(b)
     mailbox_fini(b)
+    asking_fini(b)
     log_fini(&b.log)
     free(b.shape_bytes)
     free(b.scratch)
@@ -289,7 +307,9 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL:
+            unpark(b, c)
             aliases_free(c)
+            free(c.method.p)
     slab_fini(&b.clients)
     reactor_fini(&b.reactor)
     cells_fini(&b.messages.cells)

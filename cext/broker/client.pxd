@@ -22,6 +22,8 @@ cdef uint8_t* client_room(Broker* b, Client* c, uint32_t n) noexcept nogil   # c
 cdef void client_wrote(Broker* b, Client* c, uint8_t* end, uint8_t* start) noexcept nogil
 cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil
 cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil     # v5 only; else nothing
+# AUTH [v5 3.15]; data.p NULL: without data
+cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil
 cdef void aliases_free(Client* c) noexcept nogil
 cdef View client_id_of(Client* c) noexcept nogil                    # "" until there is a session
 cdef View username_of(Client* c) noexcept nogil                     # p NULL: none
@@ -30,6 +32,7 @@ cdef View username_of(Client* c) noexcept nogil                     # p NULL: no
 cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil     # "A" and, in log lines, ":P"
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil
 cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # b.log.line, as snprintf left it
+cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil     # about another than whose packet is handled
 cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil
 # "Received PUBACK from ID (Mid: N, RC:R)", "Sending PUBACK to ID (mN, rcR)" and their kin, at debug; pid -1: none

@@ -8,16 +8,16 @@ from libc.errno cimport ECONNRESET, EPIPE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
-from libc.string cimport strerror, strlen
+from libc.string cimport memset, strerror, strlen
 
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT
 from cext.broker.log cimport (
-    LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_push, log_wanted,
+    LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
 )
-from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, encode_ack, encode_disconnect
+from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, T_SUBACK, T_SUBSCRIBE,
     T_UNSUBACK, T_UNSUBSCRIBE, V5, V311,
@@ -52,6 +52,7 @@ cdef void client_give(Broker* b, Client* c) noexcept nogil:
     free(c.proxied_name)
     c.proxied_name = NULL
     aliases_free(c)
+    free(c.method.p)
     slab_give(&b.clients, c)
 
 
@@ -136,6 +137,19 @@ cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     client_wrote(b, c, encode_disconnect(p, rc), p)
 
 
+cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil:
+    cdef uint8_t* p
+    cdef View method
+    method.p = c.method.p
+    method.n = c.method.n
+    p = client_room(b, c, auth_size(method, data))
+    if p == NULL:
+        return
+    client_wrote(b, c, encode_auth(p, rc, method, data), p)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Sending", T_AUTH, -1, -1)
+
+
 # ---------------------------------------------------------------- log lines
 
 cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil:
@@ -146,11 +160,37 @@ cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil:
 
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil:
     if log_wanted(&b.log, type):
-        log_push(&b.log, type, b.reactor.now_s, text, <int>strlen(text))
+        log_put(b, type, text, <int>strlen(text))
 
 
 cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil:
-    log_push(&b.log, type, b.reactor.now_s, b.log.line, n if n < LOG_LINE_MAX else LOG_LINE_MAX - 1)
+    log_put(b, type, b.log.line, n if n < LOG_LINE_MAX else LOG_LINE_MAX - 1)
+
+
+cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil:
+    cdef void* before = b.log.client
+    b.log.client = c
+    log_line(b, type, n)
+    b.log.client = before
+
+
+cdef void log_put(Broker* b, uint32_t type, const char* text, int n) noexcept nogil:
+    cdef char where[64]
+    cdef LogAbout about
+    cdef View id
+    cdef Client* c = <Client*>b.log.client
+    if not b.log.json:
+        log_push(&b.log, type, b.reactor.now_s, text, n)
+        return
+    memset(&about, 0, sizeof(about))
+    id.p = NULL
+    if c != NULL:
+        id = client_id_of(c)
+        about.id_n = <uint16_t>id.n
+        about.port = c.conn.address.port
+        about.listener = <uint16_t>c.door.port
+        about.address_n = <uint16_t>address_text(&c.conn.address, where, sizeof(where))
+    log_push_about(&b.log, type, text, n, &about, id.p, where)
 
 
 cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil:
@@ -160,7 +200,7 @@ cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil:
     if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE):
         return
     address_text(&c.conn.address, where, sizeof(where))
-    log_line(b, LOG_NOTICE, snprintf(
+    log_line_of(b, c, LOG_NOTICE, snprintf(
         b.log.line, LOG_LINE_MAX, "New %s connected from %s:%d as %.*s (p%d, c%d, k%d%s%.*s%s).",
         <const char*>b"bridge" if c.flags & CF_BRIDGE else <const char*>b"client", where, <int>c.conn.address.port,
         <int>id.n, <const char*>id.p, <int>c.version, <int>clean, <int>c.keepalive_s,
@@ -222,10 +262,10 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
         id.p = <const uint8_t*>where     # no id yet: its address
         id.n = <uint32_t>strlen(where)
     if why == NULL:
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
+        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
                                          <const char*>id.p, where, <int>c.conn.address.port))
     else:
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s.", <int>id.n,
+        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s.", <int>id.n,
                                          <const char*>id.p, where, <int>c.conn.address.port, why))
 
 
@@ -272,4 +312,4 @@ cdef void log_packet(Broker* b, Client* c, const char* what, int packet_type, in
         n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (m%d, rc%d)", what, name, way, <int>id.n, <const char*>id.p, pid, rc)
     else:
         n = snprintf(b.log.line, LOG_LINE_MAX, "%s %s %s %.*s (m%d)", what, name, way, <int>id.n, <const char*>id.p, pid)
-    log_line(b, LOG_DEBUG, n)
+    log_line_of(b, c, LOG_DEBUG, n)

@@ -13,13 +13,14 @@ from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.broker.acl cimport ACL_READ, acl_allows
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
-    Shape, WORK_SEND,
+    Security, Shape, WORK_SEND,
 )
-from cext.broker.client cimport client_ack, client_doom, client_room, log_line
+from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5
@@ -31,7 +32,7 @@ from cext.session.message cimport Message, message_bytes, message_new, message_n
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, SESSION_TRUSTED, Session, session_sub_id
+from cext.session.session cimport SESSION_DROPPING, Session, session_sub_id
 from cext.topic.index cimport index_bytes
 from cext.topic.retained cimport retained_bytes
 
@@ -110,8 +111,9 @@ cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
         return
     s.flags |= SESSION_DROPPING
     if log_wanted(&b.log, LOG_NOTICE):
-        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.",
-                                         <int>s.id_len, <const char*>s.client_id))
+        log_line_of(b, <Client*>s.client, LOG_NOTICE, snprintf(
+            b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.", <int>s.id_len,
+            <const char*>s.client_id))
 
 
 # ---------------------------------------------------------------- encoding
@@ -293,7 +295,7 @@ cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
 
 
 cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
-    log_line(b, LOG_DEBUG, snprintf(
+    log_line_of(b, c, LOG_DEBUG, snprintf(
         b.log.line, LOG_LINE_MAX, "Sending PUBLISH to %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))",
         <int>c.session.id_len, <const char*>c.session.client_id, dup, qos, retain, <int>pid,
         <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
@@ -306,7 +308,7 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef Client* c = <Client*>s.client
     cdef int wrote, why
     b.work += 1                  # also for what is dropped
-    if b.securities[0].acl != NULL and not s.flags & SESSION_TRUSTED and not may_read(b, s, p.topic):
+    if s.security != NULL and (<Security*>s.security).guards and not access_allows(b, s, p.topic, ACL_READ):
         drop(b, s, DROP_ACL_READ)
         return
     if expired(b, p.expires_ms):
@@ -345,22 +347,6 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
     if c.conn.flags & CONN_BLOCKED and b.settings.max_queued_messages and c.out_packets >= b.settings.max_queued_messages:
         return DROP_QOS0_BLOCKED
     return -1
-
-
-cdef bint may_read(Broker* b, Session* s, View topic) noexcept nogil:
-    cdef View id, user
-    session_names(s, &id, &user)
-    return acl_allows(b.securities[0].acl, user, id, topic, ACL_READ)
-
-
-cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
-    id.p = s.client_id
-    id.n = s.id_len
-    user.p = <const uint8_t*>s.username
-    user.n = 0
-    if s.username != NULL:
-        while s.username[user.n]:
-            user.n += 1
 
 
 cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:

@@ -4,18 +4,20 @@ Each turn a connection gets one call with what came; it goes on frame by frame u
 What is left waits in the connection's buffer: an unfinished frame for the rest of it, whole frames for the next turn.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
-from cext.broker.broker cimport Broker, C_ENDED, C_NEW, CF_DOOMED, Client, client_of
+from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, C_NEW, CF_DOOMED, Client, client_of
 from cext.broker.client cimport END_SILENT, address_text, log_line
 from cext.broker.handle_ack cimport handle_ack
+from cext.broker.handle_auth cimport handle_auth
 from cext.broker.handle_connect cimport handle_connect
-from cext.broker.handle_disconnect cimport handle_auth, handle_disconnect, handle_pingreq
+from cext.broker.handle_disconnect cimport handle_disconnect, handle_pingreq
 from cext.broker.handle_publish cimport handle_publish
 from cext.broker.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.life cimport client_end
 from cext.broker.log cimport LOG_INFORMATION, LOG_LINE_MAX, log_wanted
+from cext.broker.parked cimport PARKED
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
 )
@@ -24,12 +26,15 @@ from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
 
 cdef enum:
     WORK_FRAME = 2               # what a frame costs beside its deliveries, in appends
+    CONNECT_BYTES_MAX = 300_000  # all its strings at their longest, but for user properties: it may be kept while the control plane is asked
 
 
 cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int kind = f.first >> 4
     if c.state == C_NEW:         # [v5 3.1.0-1]
         return handle_connect(b, c, f) if kind == T_CONNECT else not_connect(b, c, f)
+    if c.state == C_ASKING and kind != T_AUTH:   # [v5 3.1.4-6] nothing else before CONNACK, but for a goodbye
+        return END_SILENT if kind == T_DISCONNECT else RC_PROTOCOL_ERROR
     if kind == T_PUBLISH:
         return handle_publish(b, c, f)
     if T_PUBACK <= kind < T_SUBSCRIBE:
@@ -49,6 +54,10 @@ cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
     return RC_PROTOCOL_ERROR if kind else RC_MALFORMED       # a packet that only a server sends; type 0 is reserved [v5 2.1.2]
 
 
+cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
+    return CONNECT_BYTES_MAX if b.settings.packet_max == 0 or b.settings.packet_max > CONNECT_BYTES_MAX else b.settings.packet_max
+
+
 cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
@@ -65,12 +74,22 @@ cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
 
 cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Broker* b = <Broker*>broker
+    cdef size_t used
+    b.log.client = client_of(conn)
+    used = dispatched(b, conn, p, n)
+    b.log.client = NULL
+    return used
+
+
+cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Client* c = client_of(conn)
     cdef Frame f
     cdef int rc
     cdef size_t used = 0
     cdef uint64_t limit = b.work + b.settings.turn_budget
     conn.in_need = 0
+    if c.parked != NULL and c.parked.waits:
+        conn.flags |= CONN_PAUSED        # somebody else had it read from
     while used < n:
         if conn.flags & CONN_PAUSED:
             return used
@@ -81,7 +100,7 @@ cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexc
             f.first = p[used]
             rc = not_connect(b, c, &f)       # also before the rest has come: never wait for what cannot be right
         else:
-            rc = frame_next(p + used, n - used, b.settings.packet_max, &f)
+            rc = frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f)
             if rc == 0:
                 conn.in_need = f.total_len
                 return used
@@ -89,6 +108,9 @@ cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexc
                 b.stats.messages_in += 1
                 b.work += WORK_FRAME
                 rc = handle(b, c, &f)
+                if rc == PARKED:         # it comes up again
+                    b.stats.messages_in -= 1
+                    return used
                 used += f.total_len
         if rc:
             client_end(b, c, rc)

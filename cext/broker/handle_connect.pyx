@@ -1,7 +1,11 @@
 """CONNECT [v5 3.1] [v3.1.1 3.1] [v3.1 3.1]: who may connect, under which id, and which session it gets.
 
-Order of the checks, as in Mosquitto: protocol, listener's versions, client id, authentication method, keep alive, will, anonymous access,
-limits; then take-over of a connection with the same id, the session, CONNACK, and what the session is still owed.
+Order of the checks, as in Mosquitto: protocol, listener's versions, client id, will, authentication method, user name and password or
+anonymous access, limits, keep alive; then take-over of a connection with the same id, the session, CONNACK, and what the session is still
+owed.
+
+Where the control plane is to say who may in, the packet is parked (C_ASKING) once all checks before that are passed, and comes up again with
+the answer: the same way, to the end. AUTH packets [v5 4.12] come in between (handle_auth.pyx).
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -10,20 +14,25 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
+from cext.base.wheel cimport wheel_add, wheel_remove
+from cext.broker.access cimport session_names
+from cext.broker.acl cimport ACL_PATTERNS, Acl, acl_name_unsafe
+from cext.broker.ask cimport Answer, Q_CONNECT, Question, client_question_end, question_end, question_handle, question_new, question_send
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, C_CONNECTED, C_NEW, CF_BRIDGE, CF_PROBLEM_INFO, CF_TRUSTED, Client,
-    REFUSED_CLIENTS, REFUSED_MEMORY, TIMER_SESSION, Will,
+    AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
+    PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
 )
 from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
-    END_REFUSED, END_SILENT, address_text, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
+    END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport memory_short, pump
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
-from cext.codec.frame cimport Frame, V31, V311, V5
+from cext.codec.frame cimport Frame, V31, V311, V5, frame_next
 from cext.codec.properties cimport (
     P_AUTH_METHOD, P_MAXIMUM_PACKET_SIZE, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM, P_REQUEST_PROBLEM, P_SESSION_EXPIRY,
     P_TOPIC_ALIAS_MAXIMUM, P_WILL_DELAY, props_forward_put, props_forward_size, props_has,
@@ -31,7 +40,7 @@ from cext.codec.properties cimport (
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
-    RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
+    RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_CONTINUE_AUTHENTICATION, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -104,9 +113,6 @@ cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
     if not (c.door.versions >> p.version) & 1:
         log_refusal(b, c, "protocol version not accepted by this listener")
         return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
-    if p.version == V5 and props_has(&p.props, P_AUTH_METHOD):
-        log_refusal(b, c, "bad authentication method")
-        return refuse(b, c, RC_BAD_AUTHENTICATION_METHOD, 0)     # [v5 4.12.0-1]
     return 0
 
 
@@ -120,7 +126,9 @@ cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept 
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.door.allow_zero_length_clientid:
             log_refusal(b, c, "client identifier not valid")
             return refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto says
-        if assign_id(b, c, assigned, &p.client_id) != 0:
+        if c.parked != NULL:
+            p.client_id = owned_view(&c.parked.id)       # as the control plane was told
+        elif assign_id(b, c, assigned, &p.client_id) != 0:
             return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
         return 0
     if not prefix_allowed(b, p.client_id) and not c.flags & CF_TRUSTED:
@@ -178,10 +186,30 @@ cdef int check_will(Broker* b, Client* c, Connect* p) noexcept nogil:
     return 0
 
 
-cdef int check_access(Broker* b, Client* c, Connect* p) noexcept nogil:
-    """Passwords are work C's: until then a username is a name, and allow_anonymous decides."""
-    if c.door.allow_anonymous or c.flags & CF_TRUSTED:
+cdef int check_access(Broker* b, Client* c, const Frame* f, Connect* p, bint was_empty) noexcept nogil:
+    """PARKED: the control plane is asked. Where it does not check names, any name will do if anonymous clients may in, as in Mosquitto."""
+    cdef bint method = p.version == V5 and props_has(&p.props, P_AUTH_METHOD)
+    if method and (c.flags & CF_TRUSTED or not c.door.security.extended):
+        log_refusal(b, c, "bad authentication method")
+        return refuse(b, c, RC_BAD_AUTHENTICATION_METHOD, 0)     # [v5 4.12.0-1]
+    if c.flags & CF_TRUSTED:
         return 0
+    if c.parked != NULL:         # here again, with the answer
+        if c.parked.text.p != NULL:
+            p.has_username = c.parked.text.n != 0
+            p.username = owned_view(&c.parked.text)
+        return 0
+    if method or (c.door.security.authenticate and p.has_username and not c.flags & CF_IDENTIFIED):
+        return connect_park(b, c, f, p, was_empty)
+    if c.door.allow_anonymous and (not p.has_username or not c.door.security.authenticate):
+        return 0
+    if c.flags & CF_IDENTIFIED:
+        return 0
+    return not_authorised(b, c)
+
+
+cdef int not_authorised(Broker* b, Client* c) noexcept nogil:
+    b.stats.refused[REFUSED_ACCESS] += 1
     log_refusal(b, c, "not authorised")
     return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
 
@@ -212,6 +240,81 @@ cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
         log_refusal(b, c, "memory_limit reached")
         return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
     return 0
+
+
+# ---------------------------------------------------------------- asking the control plane
+
+cdef int connect_park(Broker* b, Client* c, const Frame* f, Connect* p, bint was_empty) noexcept nogil:
+    cdef Parked* k = park(b, c, PARKED_CONNECT)
+    cdef Question* q = NULL
+    if k != NULL:
+        q = question_new(b, Q_CONNECT, c, NULL, NULL)
+        k.frame = <uint8_t*>malloc(f.total_len)
+    if q == NULL or k.frame == NULL or ((was_empty or c.door.use_username_as_clientid) and owned_set(&k.id, p.client_id) != 0) or (
+            p.version == V5 and props_has(&p.props, P_AUTH_METHOD) and owned_set(&c.method, p.props.auth_method) != 0):
+        if q != NULL:
+            question_end(b, q)
+        unpark(b, c)
+        b.stats.refused[REFUSED_MEMORY] += 1
+        return refuse(b, c, RC_SERVER_BUSY, CONNACK3_SERVER_UNAVAILABLE)
+    memcpy(k.frame, f.start, f.total_len)
+    k.frame_n = f.total_len
+    c.state = C_ASKING
+    c.question = question_handle(q)
+    wheel_remove(&b.wheel, &c.timer)     # the question has a deadline of its own
+    question_send(b, q)
+    return PARKED
+
+
+cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil:
+    cdef int rc
+    if a.verdict == RC_CONTINUE_AUTHENTICATION and c.method.p != NULL:
+        auth_send(b, c, RC_CONTINUE_AUTHENTICATION, a.bytes)
+        park_goes_on(b, c)
+        wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
+        return
+    if a.verdict != 0:
+        connect_refused(b, c, a.verdict)
+        return
+    if owned_set(&c.parked.text, a.text) != 0 or owned_set(&c.parked.bytes, a.bytes) != 0:
+        connect_refused(b, c, RC_SERVER_BUSY)
+        return
+    rc = connect_again(b, c)
+    if rc:
+        client_end(b, c, rc)
+        return
+    client_question_end(b, c)
+    park_goes_on(b, c)
+    unpark(b, c)
+
+
+cdef int connect_again(Broker* b, Client* c) noexcept nogil:
+    cdef Frame f
+    if frame_next(c.parked.frame, c.parked.frame_n, 0, &f) != 1:
+        return RC_PROTOCOL_ERROR         # it was one before: cannot be
+    c.parked.answered = 1
+    return handle_connect(b, c, &f)
+
+
+cdef void connect_refused(Broker* b, Client* c, int rc) noexcept nogil:
+    """3.x knows six of the codes; a wrong password is told as what it is not to be told apart from, as in Mosquitto."""
+    cdef uint8_t rc5 = <uint8_t>rc if 0x80 <= rc <= 0xFF else RC_NOT_AUTHORIZED
+    cdef uint8_t rc3 = CONNACK3_NOT_AUTHORIZED
+    if rc5 == RC_CLIENTID_NOT_VALID:
+        rc3 = CONNACK3_IDENTIFIER_REJECTED
+    elif rc5 == RC_SERVER_UNAVAILABLE or rc5 == RC_SERVER_BUSY:
+        rc3 = CONNACK3_SERVER_UNAVAILABLE
+    elif rc5 == RC_BAD_USERNAME_OR_PASSWORD:
+        rc3 = CONNACK3_BAD_CREDENTIALS
+    b.stats.refused[REFUSED_ACCESS] += 1
+    log_refusal(b, c, "not authorised")
+    client_end(b, c, refuse(b, c, rc5, rc3))
+
+
+cdef void connect_timed_out(Broker* b, Client* c) noexcept nogil:
+    b.stats.refused[REFUSED_AUTH_TIMEOUT] += 1
+    log_refusal(b, c, "no answer about its authentication in time")
+    client_end(b, c, refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE))
 
 
 # ---------------------------------------------------------------- what a client brings
@@ -308,8 +411,11 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
         s.timer.kind = TIMER_SESSION
         sessions_add(&b.sessions, s)
     s.flags &= ~<uint32_t>SESSION_TRUSTED
+    s.security = c.door.security
+    s.access_epoch = b.access_epoch - 1      # its user may be another one now
     if c.flags & CF_TRUSTED:
         s.flags |= SESSION_TRUSTED
+        s.security = NULL
     return s
 
 
@@ -348,7 +454,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Session* s
     cdef bint was_empty
     cdef int rc
-    if c.state != C_NEW:         # [v5 3.1.0-2]
+    if c.state != C_NEW and not (c.parked != NULL and c.parked.answered):       # [v5 3.1.0-2]
         log_text(b, LOG_INFORMATION, "Bad client sending multiple CONNECT messages.")
         return RC_PROTOCOL_ERROR
     p.version = 0
@@ -364,10 +470,12 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if proxied_identity(c, &p):
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
-    rc = rc or check_keepalive(b, c, &p, &k)
     rc = rc or check_will(b, c, &p)
-    rc = rc or check_access(b, c, &p)
+    rc = rc or check_access(b, c, f, &p, was_empty)
+    if rc == PARKED:
+        return 0                 # it was copied
     rc = rc or check_limits(b, c, sessions_find(&b.sessions, p.client_id))
+    rc = rc or check_keepalive(b, c, &p, &k)
     if rc:
         return rc
     if will_take(b, c, &p) != 0:
@@ -394,6 +502,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.stats.clients_max = b.sessions.count
     log_connected(b, c, p.clean_start)
     log_will(b, c)
+    if s.security != NULL:
+        names_told(b, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
     return 0
@@ -408,10 +518,28 @@ cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned
     k.retain_unavailable = not b.settings.retain_available
     if was_assigned:
         k.assigned_client_id = p.client_id       # [v5 3.2.2-16]
+    if c.method.p != NULL:
+        k.auth_method = owned_view(&c.method)    # [v5 4.12.0-6]
+        k.auth_data = owned_view(&c.parked.bytes)
     if c.door.max_qos < 2:
         k.has_max_qos = 1
         k.max_qos = c.door.max_qos
     connack_send(b, c, k)
+
+
+cdef void names_told(Broker* b, Session* s) noexcept nogil:
+    """Patterns allow nothing to a name that would widen them: once said, as Mosquitto says it at every check."""
+    cdef View id, user
+    cdef const Acl* a = (<Security*>s.security).acl
+    if a == NULL or not a.nodes[ACL_PATTERNS].sub or not log_wanted(&b.log, LOG_NOTICE):
+        return
+    session_names(s, &id, &user)
+    if acl_name_unsafe(user):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "ACL denying access to client with dangerous username \"%.*s\"",
+                                         <int>user.n, <const char*>user.p))
+    if acl_name_unsafe(id):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "ACL denying access to client with dangerous client id \"%.*s\"",
+                                         <int>id.n, <const char*>id.p))
 
 
 cdef void log_will(Broker* b, Client* c) noexcept nogil:

@@ -12,11 +12,12 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_WRITE
 from cext.broker.broker cimport (
     Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PACKET_SIZE, DROP_QOS0_BLOCKED, HIGH_WATER_BYTES, WORK_SEND,
 )
-from cext.broker.client cimport client_id_of, client_room, client_wrote, username_of
+from cext.broker.client cimport client_room, client_wrote
 from cext.broker.deliver cimport memory_short
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, share_strategy,
@@ -62,8 +63,8 @@ cdef bint address_local(const Address* a) noexcept nogil:
 cdef bint may_ask(Broker* b, Client* c, View topic) noexcept nogil:
     if c.flags & CF_TRUSTED:
         return True
-    if b.securities[0].acl != NULL:                    # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
-        return acl_allows(b.securities[0].acl, username_of(c), client_id_of(c), topic, ACL_WRITE)
+    if c.door.security.acl != NULL:      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
+        return access_allows(b, c.session, topic, ACL_WRITE)
     return address_local(&c.conn.address)
 
 

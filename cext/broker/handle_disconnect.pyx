@@ -1,9 +1,9 @@
-"""DISCONNECT, AUTH and PINGREQ from a client [v5 3.14, 3.15, 3.12] [v3.1.1 3.14, 3.12]."""
+"""DISCONNECT and PINGREQ from a client [v5 3.14, 3.12] [v3.1.1 3.14, 3.12]."""
 
 from cext.broker.broker cimport Broker, Client
 from cext.broker.client cimport END_NORMAL, END_WITH_WILL, client_room, client_wrote, log_packet
 from cext.broker.log cimport LOG_DEBUG, log_wanted
-from cext.codec.decode cimport Auth, Disconnect, decode_auth, decode_disconnect, decode_empty
+from cext.codec.decode cimport Disconnect, decode_disconnect, decode_empty
 from cext.codec.encode cimport PINGRESP_SIZE, encode_pingresp
 from cext.codec.frame cimport Frame, T_DISCONNECT, T_PINGREQ, T_PINGRESP, V5
 from cext.codec.properties cimport P_SESSION_EXPIRY, props_has
@@ -26,16 +26,6 @@ cdef int handle_disconnect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if c.session.expiry_s > b.settings.persistent_expiry_s:
             c.session.expiry_s = b.settings.persistent_expiry_s
     return END_NORMAL if d.rc == 0 else END_WITH_WILL        # [v5 3.14.4-3]
-
-
-cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil:
-    """Without an authentication method in CONNECT there is nothing to exchange [v5 4.12.0-7]."""
-    cdef Auth a
-    cdef int rc
-    if c.version != V5:
-        return RC_PROTOCOL_ERROR
-    rc = decode_auth(f, c.version, &a)
-    return rc if rc else RC_PROTOCOL_ERROR
 
 
 cdef int handle_pingreq(Broker* b, Client* c, const Frame* f) noexcept nogil:

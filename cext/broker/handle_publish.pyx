@@ -13,12 +13,13 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.buffer cimport buffer_give
-from cext.broker.acl cimport ACL_WRITE, acl_allows, topic_reserved
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.broker cimport (
     AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
     Publication,
 )
-from cext.broker.client cimport client_ack, client_id_of, log_line, username_of
+from cext.broker.client cimport client_ack, log_line
 from cext.broker.deliver cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.handle_control cimport control_answer, control_topic
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
@@ -301,7 +302,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED
-    if b.securities[0].acl != NULL and not acl_allows(b.securities[0].acl, username_of(c), client_id_of(c), out.topic, ACL_WRITE):
+    if not access_allows(b, c.session, out.topic, ACL_WRITE):
         b.stats.drops[DROP_ACL_WRITE] += 1
         log_received(b, c, p, "Denied")
         return RC_NOT_AUTHORIZED

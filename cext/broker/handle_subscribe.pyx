@@ -7,9 +7,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.acl cimport acl_may_subscribe
-from cext.broker.broker cimport Broker, CF_BRIDGE, CF_TRUSTED, Client
-from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet, username_of
+from cext.broker.access cimport access_may_subscribe
+from cext.broker.broker cimport Broker, CF_BRIDGE, Client
+from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet
 from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.retain cimport replay_begin, replay_has_room
@@ -78,8 +78,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if b.securities[0].acl != NULL and b.settings.acl_refuse_subscribe and not c.flags & CF_TRUSTED \
-            and not acl_may_subscribe(b.securities[0].acl, username_of(c), client_id_of(c), f.filter):
+    if not access_may_subscribe(b, c.session, f.filter):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)

@@ -1,6 +1,6 @@
 """The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
 
-    client:   C_NEW --CONNECT--> C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
+    client:   C_NEW --CONNECT--> [C_ASKING --answer-->] C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
     session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --> freed
               in slices meanwhile: what came through shared groups goes to other members, then its subscriptions are removed
 
@@ -12,11 +12,12 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
-from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, acl_allows, topic_reserved
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_WRITE, topic_reserved
+from cext.broker.ask cimport client_question_end
 from cext.broker.broker cimport (
-    Broker, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
     LINGER_MS, Publication, Will,
 )
 from cext.broker.client cimport (
@@ -25,6 +26,7 @@ from cext.broker.client cimport (
 from cext.broker.deliver cimport drop, publication_fini, publication_of, session_clear
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.parked cimport unpark
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
@@ -50,16 +52,7 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
     cdef Publication p
-    cdef View id, user
-    id.p = s.client_id
-    id.n = s.id_len
-    user.p = <const uint8_t*>s.username
-    user.n = 0
-    if s.username != NULL:
-        while s.username[user.n]:
-            user.n += 1
-    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or (
-            b.securities[0].acl != NULL and not acl_allows(b.securities[0].acl, user, id, m.topic, ACL_WRITE))):
+    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or not access_allows(b, s, m.topic, ACL_WRITE)):
         drop(b, NULL, DROP_ACL_WRITE)
         return
     publication_of(&p, m)
@@ -143,6 +136,8 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             b.stats.shed += 1
     c.state = C_ENDED
     wheel_remove(&b.wheel, &c.timer)
+    client_question_end(b, c)
+    unpark(b, c)
     # the socket first: whatever the will and the session's end send must not go to it
     if leaves_at_once(&c.conn, reason):
         conn_close(&b.reactor, &c.conn)
@@ -201,7 +196,7 @@ cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
         conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
-    elif c.state == C_NEW:
+    elif c.state == C_NEW or c.state == C_ASKING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:
         c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen

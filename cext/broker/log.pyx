@@ -1,9 +1,16 @@
 """Log lines between the loop and the control plane. The loop only formats and copies: two halves of a megabyte, swapped by the
 reader under a lock that is held for a copy at most; lines that find no room are counted, never waited for."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+    int CLOCK_REALTIME
+    int clock_gettime(int clock, timespec* t)
 
 
 cdef int log_init(Log* l) noexcept nogil:
@@ -21,25 +28,55 @@ cdef void log_fini(Log* l) noexcept nogil:
     pthread_mutex_destroy(&l.lock)
 
 
-cdef void log_push(Log* l, uint32_t type, int64_t seconds, const char* text, int n) noexcept nogil:
+cdef LogRecord* room(Log* l, uint32_t type, int64_t seconds, const char* text, int n, uint32_t about_n) noexcept nogil:
+    """A record with its text, under the lock; NULL: there is no room, which was counted."""
     cdef LogRecord* record
-    cdef uint32_t need
+    cdef uint32_t need = (<uint32_t>sizeof(LogRecord) + <uint32_t>n + about_n + 7) & ~<uint32_t>7
+    if l.filling == NULL or l.used + need > LOG_RING_BYTES:
+        l.lost += 1
+        return NULL
+    record = <LogRecord*>(l.filling + l.used)
+    record.seconds = seconds
+    record.type = type
+    record.n = <uint16_t>n
+    record.about_n = <uint16_t>about_n
+    memcpy(<uint8_t*>record + sizeof(LogRecord), text, <size_t>n)
+    l.used += need
+    l.unread = 1
+    return record
+
+
+cdef void log_push(Log* l, uint32_t type, int64_t seconds, const char* text, int n) noexcept nogil:
     if n < 0:
         return
     if n > LOG_LINE_MAX:
         n = LOG_LINE_MAX
-    need = (<uint32_t>sizeof(LogRecord) + <uint32_t>n + 7) & ~<uint32_t>7
     pthread_mutex_lock(&l.lock)
-    if l.filling == NULL or l.used + need > LOG_RING_BYTES:
-        l.lost += 1
-    else:
-        record = <LogRecord*>(l.filling + l.used)
-        record.seconds = seconds
-        record.type = type
-        record.n = <uint32_t>n
-        memcpy(<uint8_t*>record + sizeof(LogRecord), text, <size_t>n)
-        l.used += need
-        l.unread = 1
+    room(l, type, seconds, text, n, 0)
+    pthread_mutex_unlock(&l.lock)
+
+
+cdef void log_push_about(Log* l, uint32_t type, const char* text, int n, LogAbout* about, const uint8_t* client_id,
+                         const char* address) noexcept nogil:
+    cdef timespec now
+    cdef LogRecord* record
+    cdef uint8_t* p
+    if n < 0:
+        return
+    if n > LOG_LINE_MAX:
+        n = LOG_LINE_MAX
+    clock_gettime(CLOCK_REALTIME, &now)
+    about.milliseconds = <uint16_t>(now.tv_nsec // 1000000)
+    if about.id_n > LOG_ID_MAX:
+        about.id_n = LOG_ID_MAX
+    pthread_mutex_lock(&l.lock)
+    record = room(l, type, now.tv_sec, text, n, <uint32_t>sizeof(LogAbout) + about.id_n + about.address_n)
+    if record != NULL:
+        p = <uint8_t*>record + sizeof(LogRecord) + n
+        memcpy(p, about, sizeof(LogAbout))
+        p += sizeof(LogAbout)
+        memcpy(p, client_id, about.id_n)
+        memcpy(p + about.id_n, address, about.address_n)
     pthread_mutex_unlock(&l.lock)
 
 

@@ -9,10 +9,14 @@ cdef enum:
     ASK_KICK = 4
     ASK_ADOPT = 5
     ASK_RELOAD = 6
+    ASK_SUBSCRIPTIONS = 7       # of the table of sessions from `cursor` on (0: begin, end): out gets records, left_out how many are not there
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request
     STATS_N = 64
+    SUBSCRIPTIONS_SLICE = 1000  # subscriptions and buckets per request, about
+    SUBSCRIPTIONS_OF_ONE = 1000 # of one session at most; the others are counted
+    SUBSCRIPTIONS_BYTES = 1 << 18   # of one session at most
 
 ctypedef struct Ask:
     Ask* next
@@ -28,6 +32,8 @@ ctypedef struct Ask:
     uint8_t* out                # malloc'ed by the loop, the asker frees it
     uint32_t out_n
     uint32_t out_cap
+    uint32_t cursor
+    uint64_t left_out
     uint64_t stats[64]          # STATS_N, order of mailbox.pyx
 
 cdef int mailbox_init(Broker* b) noexcept nogil

@@ -9,14 +9,15 @@ from libc.string cimport memcpy, memset
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
 from cext.broker.accept cimport client_adopt
+from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, client_doom, username_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_wake
-from cext.session.session cimport sessions_find
-from cext.topic.index cimport IndexStats, index_stats
+from cext.session.session cimport Session, sessions_find, sessions_scan
+from cext.topic.index cimport IndexStats, Subscription, index_stats, subscription_read
 from cext.topic.retained cimport retained_bytes, retained_count
 
 cdef extern from "<pthread.h>" nogil:
@@ -135,6 +136,8 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
     elif a.kind == ASK_RELOAD:
         reload_apply(b, <Reload*>a.reload)
         a.result = (<Reload*>a.reload).error
+    elif a.kind == ASK_SUBSCRIPTIONS:
+        answer_subscriptions(b, a)
     else:
         a.result = EINVAL
 
@@ -193,7 +196,13 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     n += DROP_REASONS
     for i in range(REFUSED_REASONS):
         v[n + i] = b.stats.refused[i]
-    v[n + REFUSED_REASONS] = b.work
+    n += REFUSED_REASONS
+    v[n] = b.work
+    v[n + 1] = b.stats.asked
+    v[n + 2] = questions_open(b)
+    v[n + 3] = b.stats.ask_timeouts
+    v[n + 4] = b.stats.answers_stale
+    v[n + 5] = b.stats.events_lost
 
 
 cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:
@@ -245,4 +254,42 @@ cdef void answer_clients(Broker* b, Ask* a) noexcept nogil:
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and c.state == C_CONNECTED and client_put(a, c) != 0:
             a.result = ENOMEM
+            return
+
+
+ctypedef struct Listing:
+    Ask* ask
+    uint32_t n
+    uint8_t filter[66600]        # as subscription_read wants it
+
+
+cdef void list_session(void* listing, Session* s) noexcept nogil:
+    """id, then a record each: options, length of the filter, the filter."""
+    cdef Listing* l = <Listing*>listing
+    cdef Ask* a = l.ask
+    cdef Subscription* sub = s.owner.head
+    cdef uint32_t n, sub_id
+    cdef uint32_t listed = 0
+    cdef uint32_t from_n = a.out_n
+    cdef uint8_t options
+    while sub != NULL and listed < SUBSCRIPTIONS_OF_ONE and a.out_n - from_n < SUBSCRIPTIONS_BYTES:
+        sub = subscription_read(sub, l.filter, &n, &options, &sub_id)
+        if (out_text(a, s.client_id, s.id_len) != 0 or out_put(a, &options, 1) != 0 or out_put(a, &n, 4) != 0 or
+                out_put(a, l.filter, n) != 0):
+            a.result = ENOMEM
+            return
+        listed += 1
+    l.n += listed
+    a.left_out += s.owner.n - listed
+
+
+cdef void answer_subscriptions(Broker* b, Ask* a) noexcept nogil:
+    cdef Listing l
+    cdef uint32_t buckets = 0
+    l.ask = a
+    l.n = 0
+    while True:
+        a.cursor = sessions_scan(&b.sessions, a.cursor, list_session, &l)
+        buckets += 1
+        if a.result or a.cursor == 0 or l.n >= SUBSCRIPTIONS_SLICE or buckets >= SUBSCRIPTIONS_SLICE or a.out_n >= SUBSCRIPTIONS_BYTES:
             return

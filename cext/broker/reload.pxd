@@ -7,6 +7,7 @@ ctypedef struct Reload:
     # Made by the asking thread. Afterwards it holds what that thread is to free: everything in it, as it stands then.
     Settings settings
     uint32_t log_mask
+    bint log_json
     Security** securities       # new; where securities_into[i] is p + 1, what is in it changes places with what is in the p-th there is
     uint32_t* securities_into
     Security** securities_list  # room for n_securities: becomes the broker's list, and holds its old one afterwards

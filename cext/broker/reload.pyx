@@ -32,7 +32,9 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     if r.sockets_only:
         return
     b.log.mask = r.log_mask
+    b.log.json = r.log_json
     securities_swap(b, r)
+    b.access_epoch += 1
     some_gone = doors_swap(b, r)
     settings_swap(b, r)
     if some_gone:

@@ -13,6 +13,7 @@ ctypedef struct RetainedItem:
     Timer timer                 # its expiry
     uint64_t expires_ms         # 0: never
     char* source                # with check_retain_source: client id, 0, username, 0
+    void* security              # Security*: whose rules count for it
 
 # Keeps p as its topic's retained message; an empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil

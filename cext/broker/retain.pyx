@@ -11,10 +11,10 @@ from libc.string cimport memcpy, memmove, strlen
 from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, acl_allows
+from cext.broker.acl cimport ACL_WRITE, Acl, acl_allows, acl_root
 from cext.broker.broker cimport (
     Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_BYTES_MAX, REPLAY_NODES,
-    REPLAY_WAITING_MAX, TIMER_RETAINED,
+    REPLAY_WAITING_MAX, Security, TIMER_RETAINED,
 )
 from cext.broker.deliver cimport deliver, drop, publication_fini, publication_of, publication_store
 from cext.broker.jobs cimport job_add, job_free, job_new
@@ -64,7 +64,7 @@ cdef char* source_names(Session* s) noexcept nogil:
 
 cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     """Takes a reference to the message. NULL: no memory."""
-    cdef bint keep_source = b.settings.check_retain_source and b.securities[0].acl != NULL and p.source != NULL
+    cdef bint keep_source = b.settings.check_retain_source and p.source != NULL and p.source.security != NULL
     cdef RetainedItem* item
     if publication_store(b, p) == NULL:
         return NULL
@@ -79,6 +79,7 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     item.timer.kind = TIMER_RETAINED
     item.expires_ms = p.expires_ms
     if keep_source:
+        item.security = p.source.security
         item.source = source_names(p.source)
         if item.source == NULL:         # nobody could tell whether it may still be sent
             value_free(b, <void*>(<size_t>item | 1))
@@ -229,7 +230,8 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
 
 cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    if item == NULL or item.source == NULL or b.securities[0].acl == NULL:
+    cdef Acl* a = (<Security*>item.security).acl if item != NULL and item.source != NULL else NULL
+    if a == NULL:
         return 1
     id.p = <const uint8_t*>item.source
     id.n = <uint32_t>strlen(item.source)
@@ -237,7 +239,7 @@ cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     user.n = <uint32_t>strlen(<const char*>user.p)
     if user.n == 0:
         user.p = NULL
-    return acl_allows(b.securities[0].acl, user, id, item.message.topic, ACL_WRITE)
+    return acl_allows(a, acl_root(a, user), user, id, item.message.topic, ACL_WRITE)
 
 
 cdef void replay_one(Broker* b, Job* j, void* value) noexcept nogil:

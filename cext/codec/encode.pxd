@@ -17,6 +17,8 @@ ctypedef struct Connack:
     uint8_t has_server_keep_alive
     uint16_t alias_max          # Topic Alias Maximum, left out when 0
     View assigned_client_id     # left out when empty
+    View auth_method            # left out when empty [v5 4.12.0-6]
+    View auth_data              # left out when p is NULL
     uint8_t has_session_expiry  # with session_expiry: when the server uses another value than asked for
     uint32_t session_expiry
     uint8_t retain_unavailable  # 1: Retain Available 0
@@ -31,6 +33,9 @@ cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil
 # PUBACK, PUBREC, PUBREL, PUBCOMP: v5 leaves a reason code of 0 out [v5 3.4.2.1].
 cdef uint8_t* encode_ack(uint8_t* out, int packet_type, int version, uint16_t pid, uint8_t rc) noexcept nogil
 cdef uint8_t* encode_disconnect(uint8_t* out, uint8_t rc) noexcept nogil        # v5 only
+# AUTH; data.p NULL: without data
+cdef uint32_t auth_size(View method, View data) noexcept nogil
+cdef uint8_t* encode_auth(uint8_t* out, uint8_t rc, View method, View data) noexcept nogil
 cdef uint8_t* encode_pingresp(uint8_t* out) noexcept nogil
 # SUBACK and (v5: with codes; 3.x: without) UNSUBACK
 cdef uint32_t suback_size(int version, uint32_t n_codes) noexcept nogil

@@ -4,9 +4,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.base.view cimport View
 from cext.codec.frame cimport (
-    T_CONNACK, T_DISCONNECT, T_PINGRESP, T_PUBLISH, T_PUBREL, T_SUBACK, V5, varint_put, varint_size)
+    T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGRESP, T_PUBLISH, T_PUBREL, T_SUBACK, V5, varint_put, varint_size)
 from cext.codec.properties cimport (
-    P_ASSIGNED_CLIENT_ID, P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM, P_RETAIN_AVAILABLE,
+    P_ASSIGNED_CLIENT_ID, P_AUTH_DATA, P_AUTH_METHOD, P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_MESSAGE_EXPIRY, P_RECEIVE_MAXIMUM, P_RETAIN_AVAILABLE,
     P_SERVER_KEEP_ALIVE, P_SESSION_EXPIRY, P_SUBSCRIPTION_ID, P_TOPIC_ALIAS, P_TOPIC_ALIAS_MAXIMUM)
 
 cdef enum:
@@ -43,6 +43,34 @@ cdef inline uint8_t* prop_u32_put(uint8_t* out, int prop, uint32_t v) noexcept n
     return u16_put(u16_put(out + 1, v >> 16), v)
 
 
+# Authentication method and data
+
+cdef inline uint32_t auth_props_size(View method, View data) noexcept nogil:
+    return (3 + method.n if method.n else 0) + (3 + data.n if data.p != NULL else 0)
+
+
+cdef inline uint8_t* auth_props_put(uint8_t* out, View method, View data) noexcept nogil:
+    if method.n:
+        out[0] = P_AUTH_METHOD
+        out = view_put(out + 1, method)
+    if data.p != NULL:
+        out[0] = P_AUTH_DATA
+        out = view_put(out + 1, data)
+    return out
+
+
+cdef uint32_t auth_size(View method, View data) noexcept nogil:
+    return 10 + auth_props_size(method, data)        # type, reason code, two lengths
+
+
+cdef uint8_t* encode_auth(uint8_t* out, uint8_t rc, View method, View data) noexcept nogil:
+    cdef uint32_t n = auth_props_size(method, data)
+    out[0] = T_AUTH << 4
+    out = varint_put(out + 1, 1 + varint_size(n) + n)
+    out[0] = rc
+    return auth_props_put(varint_put(out + 1, n), method, data)
+
+
 # CONNACK
 
 cdef uint32_t connack_props_size(const Connack* c) noexcept nogil:
@@ -52,6 +80,7 @@ cdef uint32_t connack_props_size(const Connack* c) noexcept nogil:
     n += 3 if c.alias_max else 0
     n += 3 if c.has_server_keep_alive else 0
     n += 3 + c.assigned_client_id.n if c.assigned_client_id.n else 0
+    n += auth_props_size(c.auth_method, c.auth_data)
     n += 5 if c.has_session_expiry else 0
     n += 2 if c.retain_unavailable else 0
     n += 5 if c.packet_max else 0
@@ -69,6 +98,7 @@ cdef uint8_t* connack_props_put(uint8_t* out, const Connack* c) noexcept nogil:
     if c.assigned_client_id.n:
         out[0] = P_ASSIGNED_CLIENT_ID
         out = view_put(out + 1, c.assigned_client_id)
+    out = auth_props_put(out, c.auth_method, c.auth_data)
     if c.has_session_expiry:
         out = prop_u32_put(out, P_SESSION_EXPIRY, c.session_expiry)
     if c.retain_unavailable:
@@ -83,7 +113,7 @@ cdef uint8_t* connack_props_put(uint8_t* out, const Connack* c) noexcept nogil:
 
 
 cdef uint32_t connack_size(const Connack* c) noexcept nogil:
-    return 12 + c.assigned_client_id.n + 32         # headers and lengths, then all other properties
+    return 12 + c.assigned_client_id.n + auth_props_size(c.auth_method, c.auth_data) + 32         # headers and lengths, then all other properties
 
 
 cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil:

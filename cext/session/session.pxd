@@ -27,6 +27,10 @@ ctypedef struct Session:
     Session* hash_next
     uint64_t hash
     void* client                # the broker's client while connected, else NULL
+    void* security              # whose rules count for it, of the broker room; NULL: everything is allowed
+    void* gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
+    uint32_t access_epoch       # in which access_root is true
+    uint32_t access_root        # where the rules of its user begin
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue
@@ -72,3 +76,7 @@ cdef inline uint32_t session_sub_id(const Session* s, const Delivery* d) noexcep
 # Walk that visits each session once while the table does not change
 cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil
 cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil
+# Walk in slices while the table changes: visits one bucket, returns the cursor for the next call; begins and ends with 0. Who is there
+# all the time is visited once.
+ctypedef void (*session_fn)(void* ctx, Session* s) noexcept nogil
+cdef uint32_t sessions_scan(Sessions* t, uint32_t cursor, session_fn visit, void* ctx) noexcept nogil

@@ -182,3 +182,30 @@ cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogi
         return s.hash_next
     at[0] += 1
     return walk(t, at)
+
+
+cdef uint32_t reversed_bits(uint32_t v) noexcept nogil:
+    v = ((v >> 1) & <uint32_t>0x55555555) | ((v & <uint32_t>0x55555555) << 1)
+    v = ((v >> 2) & <uint32_t>0x33333333) | ((v & <uint32_t>0x33333333) << 2)
+    v = ((v >> 4) & <uint32_t>0x0F0F0F0F) | ((v & <uint32_t>0x0F0F0F0F) << 4)
+    v = ((v >> 8) & <uint32_t>0x00FF00FF) | ((v & <uint32_t>0x00FF00FF) << 8)
+    return (v >> 16) | (v << 16)
+
+
+cdef uint32_t sessions_scan(Sessions* t, uint32_t cursor, session_fn visit, void* ctx) noexcept nogil:
+    # Counts from the high bits down, so that a bucket split in two by growth lies behind the cursor with both halves or with none.
+    cdef uint32_t small = t.old_mask if t.old != NULL else t.mask
+    cdef uint64_t i = cursor & small
+    cdef Session* s
+    if t.old != NULL:
+        s = t.old[i]
+        while s != NULL:
+            visit(ctx, s)
+            s = s.hash_next
+    while i <= t.mask:
+        s = t.buckets[i]
+        while s != NULL:
+            visit(ctx, s)
+            s = s.hash_next
+        i += <uint64_t>small + 1
+    return reversed_bits(reversed_bits(cursor | ~small) + 1)

@@ -7,22 +7,42 @@ from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
 from cext.broker.broker cimport Security
 from cext.setup.views cimport view_keep
+from cext.topic.name cimport Filter, filter_parse
 
 ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
 
 
 cdef Security* security_new(dict spec) except NULL:
-    """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed."""
+    """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed; authenticate:
+    user names and passwords are checked by who answers Engine.requests(); authorize: so are topics; extended: authentication methods
+    are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
         raise MemoryError
     try:
         if spec.get("acl") is not None:
             s.acl = acl_read(list(spec["acl"]))
+        s.transform_in = filters_read(spec.get("transform_in") or ())
+        s.transform_out = filters_read(spec.get("transform_out") or ())
+        s.authenticate = bool(spec.get("authenticate"))
+        s.authorize = bool(spec.get("authorize"))
+        s.extended = bool(spec.get("extended"))
+        s.events = bool(spec.get("events"))
+        s.guards = s.acl != NULL or s.authorize or s.transform_out != NULL
     except BaseException:
         security_free(s)
         raise
     return s
+
+
+cdef Acl* filters_read(filters) except? NULL:
+    """Topics under any of the filters are as if they could be read. NULL: there are none."""
+    cdef Filter f
+    for text in filters:
+        encoded = text.encode()
+        if filter_parse(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded), &f) != 0 or f.group.n:
+            raise ValueError(f"{text!r} is not a topic filter that messages can be transformed by")
+    return acl_read([(None, "topic", "read", text) for text in filters]) if filters else NULL
 
 
 cdef Acl* acl_read(list rules) except NULL:
@@ -53,6 +73,8 @@ cdef Acl* acl_read(list rules) except NULL:
 cdef void security_free(Security* s) noexcept nogil:
     if s != NULL:
         acl_free(s.acl)
+        acl_free(s.transform_in)
+        acl_free(s.transform_out)
         free(s)
 
 

@@ -49,6 +49,8 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.global_max_connections = number(s, "global_max_connections", -1, -1, 2**31)
     t.max_keepalive_s = number(s, "max_keepalive", 0, 0, 65535)
     t.connect_timeout_ms = number(s, "connect_timeout", 20, 1, 86400) * 1000
+    t.auth_timeout_ms = number(s, "auth_timeout", 10, 1, 3600) * 1000
+    t.log_denied_per_s = number(s, "log_denied_per_second", 10, 0, 1_000_000)
     expiry = number(s, "persistent_client_expiration", -1, -1, 2**40)
     t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
     t.sys_interval_s = number(s, "sys_interval", 10, 0, 65535)

@@ -58,6 +58,23 @@ class FakeEngine:
         records, self.records = self.records, []
         return records
 
+    def stats(self):
+        if self.way == "stuck":
+            self.stopped.wait()
+        return {}
+
+    def subscriptions(self, most=100_000):
+        return [("s1", "a/b", 1), ("s2", "$share/g/a/b", 0)], 0
+
+    def answer(self, answers):
+        for kind, topic, payload, qos, retain in answers:
+            print(json.dumps([kind, topic, payload.decode(), qos, retain]), flush=True)
+
+    def reload(self, settings, listeners, securities):
+        if any(listener["port"] == 666 for listener in listeners):
+            raise OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1 port 666: Address already in use")
+        print(json.dumps({"settings": settings, "listeners": listeners, "securities": securities}), flush=True)
+
     def ports(self):
         return [listener["port"] for listener in self.listeners]
 

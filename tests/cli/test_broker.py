@@ -1,6 +1,7 @@
 """The command with the real data plane: what tools that start a broker depend on."""
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -112,6 +113,68 @@ def test_anonymous_clients_need_a_word_of_the_configuration():
         with socket.create_connection(("127.0.0.1", broker.port)) as sock:
             assert connack(sock)[3] == 0x87      # [v5 3.1.4-2] not authorized
         assert "lets nobody in" in broker.log()
+
+
+def until(read, wanted):
+    """What `read` returns once it holds what is wanted."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not wanted(text := read()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.01)
+    return text
+
+
+def test_json_lines_say_whom_they_are_about():
+    with Broker("log_format json\nlog_type all\n") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        assert connack(sock)[0] == 0x20
+        port = sock.getsockname()[1]
+        sock.sendall(b"\xe0\x00")
+        until(broker.log, lambda text: "client_disconnected" in text)
+        assert broker.stop() == 0
+        lines = [json.loads(line) for line in broker.log().splitlines()]
+        about = {"client": "abc", "address": "127.0.0.1", "port": port, "listener": broker.port}
+        mine = [line for line in lines if line.get("port") == port]
+        assert [line["code"] for line in mine] == ["connection_new", "client_connected", "will_none", "connack_sent",
+                                                   "disconnect_received", "client_disconnected"]
+        assert all(about | line == line for line in mine[1:])
+        assert abs(mine[0]["ms"] / 1000 - time.time()) < 60
+        assert lines[-1]["code"] == "terminating"
+
+
+def test_a_reload_of_the_real_broker():
+    with Broker("") as broker, socket.create_connection(("127.0.0.1", broker.port)) as sock:
+        sock.settimeout(TIMEOUT_S)
+        sock.sendall(CONNECT_V5)
+        assert sock.recv(4096)[0] == 0x20
+        other = free_port()
+        before = broker.config.read_text()
+        broker.config.write_text(f"{before}log_type all\nlog_format json\nlistener {other} 127.0.0.1\n")
+        broker.send_signal(signal.SIGHUP)
+        until(broker.log, lambda text: f"Opening ipv4 listen socket on port {other}." in text)
+        with socket.create_connection(("127.0.0.1", other)) as new:
+            new.sendall(b"\xff")
+        until(broker.log, lambda text: '"code": "protocol_error"' in text)
+        broker.config.write_text(before + "nonsense\n")
+        broker.send_signal(signal.SIGHUP)
+        until(broker.log, lambda text: "the old one stays in force" in text)
+        sock.sendall(b"\xc0\x00")                      # the first client is still there
+        assert sock.recv(2) == b"\xd0\x00"
+
+
+def test_the_trees_of_many_clients_are_printed_while_they_come():
+    n = 3000
+    with Broker("") as broker, contextlib.ExitStack() as stack:
+        for i in range(n // 100):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+            connect = b"\x10\x12\x00\x04MQTT\x04\x02\x00\x00\x00\x06c%05d" % i
+            sock.sendall(connect + b"".join(b"\x82\x0f\x00\x01\x00\x0at/%02d/%05d\x01" % (i, j) for j in range(100)))
+            sock.settimeout(TIMEOUT_S)
+            got = b""
+            while len(got) < 4 + 100 * 5:
+                got += sock.recv(65536)
+        broker.send_signal(signal.SIGUSR2)
+        text = until(broker.log, lambda text: text.count("(c") == n)
+        assert "            00099 (c00029, 1)\n" in text
 
 
 @pytest.mark.timing

@@ -206,11 +206,18 @@ def test_log_types_and_destinations_add_up(read, refuse):
     assert "expected a path" in refuse("log_dest file")
 
 
-@pytest.mark.parametrize("dest", ["syslog", "topic", "dlt", "android", "file /var/log/mosq.log"])
-def test_log_destinations_of_a_later_version_go_to_stderr_and_say_so(dest, read):
+@pytest.mark.parametrize("dest", ["dlt", "android"])
+def test_log_destinations_that_are_not_there_go_to_stderr_and_say_so(dest, read):
     config = read(f"log_dest {dest}")
     assert config.log_dest == ("stderr",)
     assert dest in config.warnings[0]
+
+
+def test_log_destinations(read):
+    config = read("log_dest syslog\nlog_dest file /var/log/a b.log\nlog_dest topic\nlog_facility 4\nlog_format json")
+    assert (config.log_dest, config.log_facility, config.log_format) == (
+        ("syslog", "file /var/log/a b.log", "topic"), 4, "json")
+    assert read("").log_facility == -1
 
 
 def test_versions_mask(read, refuse):

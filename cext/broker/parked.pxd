@@ -1,0 +1,20 @@
+# A client's packet that waits for the control plane. See parked.pyx.
+from libc.stdint cimport uint8_t, uint32_t
+from cext.base.view cimport View
+from cext.broker.broker cimport Broker, Client, Owned, Parked
+
+cdef enum:
+    PARKED = 1                  # what a handler returns: the packet is to come up again. Below every reason code
+
+cdef Parked* park(Broker* b, Client* c, int kind) noexcept nogil     # NULL: no memory. Its client is not read from any more
+cdef void unpark(Broker* b, Client* c) noexcept nogil                # frees it; no-op without one
+cdef void park_again(Broker* b, Client* c) noexcept nogil            # one more answer is needed
+cdef void park_goes_on(Broker* b, Client* c) noexcept nogil          # its client is read from again
+cdef int owned_set(Owned* o, View v) noexcept nogil                  # a copy; v.p NULL: nothing. -1: no memory
+cdef void owned_free(Owned* o) noexcept nogil
+
+cdef inline View owned_view(const Owned* o) noexcept nogil:
+    cdef View v
+    v.p = o.p
+    v.n = o.n
+    return v

@@ -1,0 +1,72 @@
+"""A client's packet that waits for the control plane. Knows that it waits and what the answer brought; not what it is about.
+
+While it waits nothing is read from its client, so what one client can make the broker hold is one packet and what came in the same read.
+A CONNECT is kept as a copy, since AUTH packets may follow it before it is done. Any other packet is left in the connection's input and
+comes up again when the answer is there: its handler runs from the start and finds the verdict.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from cext.base.view cimport View
+from cext.broker.broker cimport Broker, Client, Owned, Parked
+from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_PAUSED, conn_resume
+
+cdef extern from "<string.h>" nogil:
+    void explicit_bzero(void* p, size_t n)
+
+
+cdef Parked* park(Broker* b, Client* c, int kind) noexcept nogil:
+    cdef Parked* p = <Parked*>calloc(1, sizeof(Parked))
+    if p == NULL:
+        return NULL
+    p.kind = <uint8_t>kind
+    c.parked = p
+    park_again(b, c)
+    return p
+
+
+cdef void park_again(Broker* b, Client* c) noexcept nogil:
+    c.parked.waits = 1
+    c.conn.flags |= CONN_PAUSED
+
+
+cdef void park_goes_on(Broker* b, Client* c) noexcept nogil:
+    c.parked.waits = 0
+    if c.jobs == 0 and not c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
+        conn_resume(&b.reactor, &c.conn)
+
+
+cdef void unpark(Broker* b, Client* c) noexcept nogil:
+    cdef Parked* p = c.parked
+    if p == NULL:
+        return
+    if p.frame != NULL:
+        explicit_bzero(p.frame, p.frame_n)       # it may hold a password
+    free(p.frame)
+    free(p.verdicts)
+    owned_free(&p.id)
+    owned_free(&p.text)
+    owned_free(&p.bytes)
+    free(p)
+    c.parked = NULL
+
+
+cdef int owned_set(Owned* o, View v) noexcept nogil:
+    owned_free(o)
+    if v.p == NULL:
+        return 0
+    o.p = <uint8_t*>malloc(v.n + <size_t>1)
+    if o.p == NULL:
+        return -1
+    if v.n:
+        memcpy(o.p, v.p, v.n)
+    o.n = v.n
+    return 0
+
+
+cdef void owned_free(Owned* o) noexcept nogil:
+    free(o.p)
+    o.p = NULL
+    o.n = 0

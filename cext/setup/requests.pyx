@@ -1,0 +1,162 @@
+"""Questions of the data plane as tuples, and the control plane's answers to them. Knows both shapes; not who asks or what follows.
+
+Every request begins (kind, handle, security, ...): `handle` is opaque and belongs to this question, or, for connect and auth, to this exchange;
+`security` is a place in the list that the Engine was given.
+
+    ("connect", handle, security, client id, user name or None, password: bytes or None, address, port, version, method or None, data: bytes or None,
+                identity: dict or None)
+    ("auth", handle, security, method, data: bytes or None, of a connected client: bool)
+        -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, else refused
+    ("acl", handle, security, client id, user name or None, address, access, topic, qos, retain, None)
+        -> ("acl", handle, True | False | None)      access 1 read, 2 write, 4 subscribe, 8 unsubscribe; None: no opinion, the rules decide
+    ("message_in" | "message_out", handle, security, client id, user name or None, topic, payload, qos, retain, properties: bytes)
+        -> (the same, handle, None: drop | (topic, payload, qos, retain))
+    ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from cext.base.view cimport View
+from cext.broker.ask cimport (
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, answers_post, asking_swap,
+)
+from cext.broker.broker cimport Broker
+from cext.topic.name cimport name_check
+
+cdef extern from "<string.h>" nogil:
+    void explicit_bzero(void* p, size_t n)
+
+EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
+KINDS = {"connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT}
+TEXT_MAX = 65535
+
+
+cdef list requests_take(Broker* b):
+    cdef uint32_t n = 0
+    cdef uint32_t at = 0
+    cdef const uint8_t* p
+    cdef const AskHead* head
+    with nogil:
+        p = asking_swap(b, &n)
+    out = []
+    while at < n:
+        head = <const AskHead*>(p + at)
+        out.append(request_of(head, fields_of(head)))
+        at += head.total
+    if n:
+        explicit_bzero(<void*>p, n)      # it held passwords
+    return out
+
+
+cdef list fields_of(const AskHead* head):
+    cdef const uint8_t* p = <const uint8_t*>head + sizeof(AskHead)
+    cdef uint32_t i, n
+    out = []
+    for i in range(head.n_fields):
+        memcpy(&n, p, sizeof(n))
+        p += sizeof(n)
+        if n == ASK_NONE:
+            out.append(None)
+            continue
+        out.append((<const char*>p)[:n])
+        p += n
+    return out
+
+
+cdef str text(value):
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+cdef tuple request_of(const AskHead* head, list f):
+    if head.kind == Q_CONNECT:
+        names = (("common_name", text(f[6])), ("subject", text(f[7])), ("certificate_pem", text(f[8])))
+        identity = {name: value for name, value in names if value is not None} or None
+        return ("connect", head.handle, head.security, text(f[0]), text(f[1]), f[2], text(f[3]), head.b << 8 | head.c, head.a, text(f[4]), f[5],
+                identity)
+    if head.kind == Q_AUTH:
+        return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a))
+    if head.kind == Q_ACL:
+        return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
+    if head.kind == Q_EVENT:
+        return ("event", 0, head.security, EVENTS[head.a], text(f[0]), text(f[1]), text(f[2]) or "")
+    return ("message_in" if head.kind == Q_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],
+            head.b, bool(head.c), f[5])
+
+
+# ---------------------------------------------------------------- answers
+
+cdef Answer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain) except NULL:
+    cdef size_t n = (len(first) if first is not None else 0) + (len(second) if second is not None else 0)
+    cdef uint64_t number = handle
+    cdef uint8_t* p
+    cdef Answer* a = <Answer*>malloc(sizeof(Answer) + n + 1)
+    if a == NULL:
+        raise MemoryError
+    memset(a, 0, sizeof(Answer))
+    a.kind = <uint8_t><int>KINDS[kind]
+    a.handle = number
+    a.verdict = verdict
+    a.qos = <uint8_t>qos
+    a.retain = retain
+    p = <uint8_t*>a + sizeof(Answer)
+    view_put(&a.text, p, first)
+    view_put(&a.bytes, p + a.text.n, second)
+    return a
+
+
+cdef void view_put(View* v, uint8_t* p, bytes value):
+    if value is not None:
+        v.p = p
+        v.n = <uint32_t>len(value)
+        if v.n:
+            memcpy(p, <const char*>value, v.n)
+
+
+cdef Answer* answer_of(tuple given) except NULL:
+    kind, handle = given[0], given[1]
+    if kind == "connect":
+        extra = (given[3] if len(given) > 3 else None) or {}
+        username, data = extra.get("username"), extra.get("data")
+        encoded = None if username is None else username.encode()
+        if (encoded is not None and (len(encoded) > TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > TEXT_MAX):
+            raise ValueError("a user name or authentication data that does not go into a packet")
+        return answer_new("connect", handle, given[2], encoded, None if data is None else bytes(data), 0, False)
+    if kind == "acl":
+        return answer_new("acl", handle, -1 if given[2] is None else bool(given[2]), None, None, 0, False)
+    if kind != "message_in" and kind != "message_out":
+        raise ValueError(f"{kind!r} is no kind of answer")
+    if given[2] is None:
+        return answer_new(kind, handle, 0, None, None, 0, False)
+    topic, payload, qos, retain = given[2]
+    encoded = topic.encode()
+    if name_check(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded)) != 0 or b"\0" in encoded:
+        raise ValueError(f"{topic!r} is no topic to publish to")
+    if not 0 <= qos <= 2:
+        raise ValueError(f"{qos} is no quality of service")
+    return answer_new(kind, handle, 1, encoded, bytes(payload), qos, bool(retain))
+
+
+cdef int answers_give(Broker* b, list answers) except -1:
+    cdef Answer* first = NULL
+    cdef Answer* last = NULL
+    cdef Answer* a
+    try:
+        for given in answers:
+            a = answer_of(tuple(given))
+            if last != NULL:
+                last.next = a
+            else:
+                first = a
+            last = a
+    except BaseException:
+        while first != NULL:
+            a = first
+            first = a.next
+            free(a)
+        raise
+    if first != NULL:
+        with nogil:
+            answers_post(b, first, last)
+    return 0

@@ -1,0 +1,72 @@
+"""SIGHUP: the configuration is read again and takes the place of the old one, as a whole or not at all.
+
+    read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log -> tell
+
+Whatever fails: one line at error that says why, and the old state stays in force. With --compat a bad acl_file or
+password_file ends the broker with status 3, as in Mosquitto.
+"""
+
+import os
+
+from mosq.config.errors import ConfigError
+from mosq.control import ERROR, EXIT_CONFIG, INFORMATION, WARNING, Control, opening_lines, reachable
+from mosq.settings import engine_listeners, engine_securities
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config, Listener
+    from mosq.log import Log
+
+
+def reload(control: Control) -> int:
+    """Returns the exit status to end with; 0: go on."""
+    control.log.say(INFORMATION, "Reloading config.")
+    if control.load is None:
+        control.log.reopen()
+        return 0
+    try:
+        config = reachable(control.load())
+    except Exception as error:
+        return _refused(control.log, error)
+    try:
+        securities = engine_securities(config)
+    except ConfigError as error:
+        return _refused(control.log, error, EXIT_CONFIG if control.compat else 0)
+    try:
+        _take(control, config, securities)
+    except Exception as error:      # whatever it is, the old state is there
+        return _refused(control.log, error)
+    return 0
+
+
+def _take(control: Control, config: "Config", securities: "list[dict[str, object]]") -> None:
+    log, old = control.log, control.config
+    files = log.prepare(config)
+    try:
+        control.engine.reload(control.settings(config), engine_listeners(config), securities)
+    except BaseException:
+        for fd in files.values():
+            os.close(fd)
+        raise
+    log.change(config, control.mask(config), files)
+    control.config, control.securities = config, securities
+    for warning in config.warnings:
+        log.say(WARNING, f"Warning: {warning}")
+    for listener in config.listeners:
+        if _address(listener) not in {_address(one) for one in old.listeners}:
+            for line in opening_lines(listener):
+                log.say(INFORMATION, line)
+    for name in ("user", "pid_file"):
+        if getattr(config, name) != getattr(old, name):
+            log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+
+
+def _address(listener: "Listener") -> tuple[object, ...]:
+    return listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface
+
+
+def _refused(log: "Log", error: Exception, status: int = 0) -> int:
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
+    text = " ".join(text.removeprefix("Error: ").split("\n"))
+    log.say(ERROR, f"Error: The configuration was not reloaded, the old one stays in force: {text}")
+    return status

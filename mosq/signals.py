@@ -1,0 +1,42 @@
+"""Signals of the process, as numbers that a main loop reads from a descriptor; between two turns, never in the middle
+of something."""
+
+import os
+import signal
+
+STOP = (signal.SIGTERM, signal.SIGINT)
+RELOAD, SAVE, PRINT_TREES, REOPEN_LOG = signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGRTMIN
+TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
+
+
+class Signals:
+    """`with Signals() as signals:` from then on they come as bytes; before and after, they do what they did."""
+
+    def __enter__(self) -> "Signals":
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        os.set_blocking(self.write_fd, False)
+        self.old_wakeup_fd = signal.set_wakeup_fd(self.write_fd, warn_on_full_buffer=False)
+        self.old = {number: signal.signal(number, lambda number, frame: None) for number in TAKEN}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self.old.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self.old_wakeup_fd)
+        os.close(self.read_fd)
+        os.close(self.write_fd)
+
+    def wake(self) -> None:
+        """From any thread: makes `read_fd` readable without a signal."""
+        try:
+            os.write(self.write_fd, b"\0")
+        except BlockingIOError:
+            pass                    # it is readable
+
+    def taken(self) -> bytes:
+        """The numbers of the signals that came, each once, in their order."""
+        try:
+            return bytes(dict.fromkeys(os.read(self.read_fd, 4096)))
+        except BlockingIOError:
+            return b""

@@ -1,0 +1,61 @@
+"""SIGUSR2: the subscriptions as a tree, in the form of Mosquitto: two blanks a level, after each filter who has it.
+
+            a
+              +
+                b (s1, 1)        client s1, QoS 1
+
+Below it the shared ones: behind a filter its groups with their members, `(group: client, qos)`.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Row = tuple[str, str, int]      # client id, filter as the client wrote it, QoS
+
+BLOCK_LINES = 200
+_CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160), 0x2028, 0x2029), "?")
+
+
+class _Node:
+    __slots__ = ("below", "who")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.who: list[str] = []
+
+
+def tree_lines(rows: "Iterable[Row]", more: int = 0) -> "Iterator[str]":
+    """Text in pieces of whole lines. `more`: subscriptions that are not among the rows."""
+    plain, shared = _Node(), _Node()
+    for client, text, qos in rows:
+        parts = text.split("/", 2)
+        if parts[0] == "$share" and len(parts) == 3:
+            _add(shared, parts[2], f" ({parts[1]}: {client}, {qos})")
+        else:
+            _add(plain, text, f" ({client}, {qos})")
+    block: list[str] = []
+    for line in (*_lines(plain), *_lines(shared), *([f"... and {more} more"] if more else [])):
+        block.append(line.translate(_CONTROL) if not line.isprintable() else line)
+        if len(block) == BLOCK_LINES:
+            yield "\n".join(block) + "\n"
+            block = []
+    if block:
+        yield "\n".join(block) + "\n"
+
+
+def _add(root: _Node, text: str, who: str) -> None:
+    # Mosquitto's trees begin with "" for ordinary topics, and with the `$` name for the others
+    node = root.below.setdefault(text.split("/", 1)[0] if text.startswith("$") else "", _Node())
+    for level in text.split("/"):
+        node = node.below.setdefault(level, _Node())
+    node.who.append(who)
+
+
+def _lines(root: _Node) -> "Iterator[str]":
+    yield " " * 4
+    waiting = [(6, name, node) for name, node in sorted(root.below.items(), reverse=True)]
+    while waiting:
+        blanks, name, node = waiting.pop()
+        yield f"{' ' * blanks}{name}{''.join(sorted(node.who))}"
+        waiting += [(blanks + 2, below, one) for below, one in sorted(node.below.items(), reverse=True)]

@@ -1,0 +1,94 @@
+"""Access rules as facts about Mosquitto tell them, rule by rule: the model that the compiled ones are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Rule = tuple[str | None, str, str, str]  # user or None, 'topic' | 'pattern', access, filter
+
+
+def matches(pattern: str, topic: str) -> bool:
+    if topic.startswith("$") and not pattern.startswith("$"):
+        return False
+    want, have = pattern.split("/"), topic.split("/")
+    for i, level in enumerate(want):
+        if level == "#":
+            return True
+        if i >= len(have) or (level not in ("+", have[i])):
+            return False
+    return len(want) == len(have)
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Is every topic that `inner` matches matched by `outer`?"""
+    if inner.startswith("$") and not outer.startswith("$"):
+        return False
+    a, b = outer.split("/"), inner.split("/")
+    nameless = True
+    for i, level in enumerate(a):
+        if level == "#":
+            return True
+        if i >= len(b):
+            return False
+        if b[i] == "#":
+            return nameless and level == "+" and a[i + 1:] == ["#"]
+        if level not in ("+", b[i]):
+            return False
+        nameless = i == 0 and b[i] == ""
+    return len(a) == len(b)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Is there a topic that both match?"""
+    if one.startswith("$") != other.startswith("$"):
+        return False
+    a, b = one.split("/"), other.split("/")
+    for i in range(max(len(a), len(b))):
+        if i >= len(a):
+            return b[i:] == ["#"]
+        if i >= len(b):
+            return a[i:] == ["#"]
+        if "#" in (a[i], b[i]):
+            return True
+        if a[i] != b[i] and "+" not in (a[i], b[i]):
+            return False
+    return True
+
+
+def unsafe(name: str | None) -> bool:
+    return name is not None and ("+" in name or "#" in name)
+
+
+class Model:
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+
+    def parts(self, user: str | None, client_id: str) -> list[list[tuple[str, str]]]:
+        """(access, filter) of the client's own rules, then of the patterns with the names filled in."""
+        own = [(access, text) for who, kind, access, text in self.rules if kind == "topic" and who == user]
+        patterns = [(access, text) for _, kind, access, text in self.rules if kind == "pattern"]
+        if unsafe(user) or unsafe(client_id):
+            return [own]
+        filled = []
+        for access, text in patterns:
+            levels = text.split("/")
+            if user is None and "%u" in levels:
+                continue
+            filled.append((access, "/".join(user or "" if x == "%u" else client_id if x == "%c" else x for x in levels)))
+        return [own, filled]
+
+    def allows(self, user: str | None, client_id: str, topic: str, wanted: str) -> bool:
+        for part in self.parts(user, client_id):
+            if any(access == "deny" and matches(text, topic) for access, text in part):
+                return False
+            if any(access in (wanted, "readwrite") and matches(text, topic) for access, text in part):
+                return True
+        return False
+
+    def may_subscribe(self, user: str | None, client_id: str, pattern: str) -> bool:
+        for part in self.parts(user, client_id):
+            if any(access == "deny" and covers(text, pattern) for access, text in part):
+                return False
+            if any(access in ("read", "readwrite") and overlaps(text, pattern) for access, text in part):
+                return True
+        return False

@@ -1,0 +1,323 @@
+"""CONNECT while the control plane decides: answers in time, late, twice, stale, out of order, never; clients that go meanwhile."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Suback, Subscribe, Will
+from tests.harness.plane import Plane
+from tests.harness.properties import P
+
+ASKS = {"authenticate": True}
+ANN = Connect("c1", username="ann", password=b"pass\x00word")
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    with Plane(ASKS) as made:
+        yield made
+
+
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_let_in(plane: Plane, level: int) -> None:
+    wire = plane.connect(ANN, level)
+    asked = plane.ask()
+    assert asked[0] == "connect"
+    assert asked[2:7] == (0, "c1", "ann", b"pass\x00word", "127.0.0.1")
+    assert asked[7] == wire.sock.getsockname()[1]
+    assert asked[8:] == (level, None, None, None)
+    plane.answer(("connect", asked[1], 0, None))
+    got = wire.read_packet()
+    assert isinstance(got, Connack)
+    assert got.rc == 0
+    wire.expect_nothing()
+
+
+@pytest.mark.parametrize(("level", "rc", "told"), [
+    (5, 0x87, 0x87), (5, 0x86, 0x86), (5, 0x8A, 0x8A), (5, 1, 0x87), (4, 0x87, 5), (4, 0x86, 4), (4, 0x85, 2), (4, 0x89, 3), (3, 0x87, 5), (4, 0x18, 5)])
+def test_refused(plane: Plane, level: int, rc: int, told: int) -> None:
+    wire = plane.connect(ANN, level)
+    plane.answer(("connect", plane.ask()[1], rc, None))
+    wire.expect_packet(Connack(rc=told))
+    wire.expect_closed()
+    assert plane.stats()["refused_access"] == 1
+    assert plane.stats()["asks_open"] == 0
+
+
+def test_anonymous_is_refused_at_once(plane: Plane) -> None:
+    wire = plane.connect(Connect("c1"))
+    wire.expect_packet(Connack(rc=5))
+    wire.expect_closed()
+    assert plane.stats()["asked"] == 0
+
+
+def test_anonymous_may_in_unasked() -> None:
+    with Plane(ASKS, allow_anonymous=True) as plane:
+        plane.connect(Connect("c1")).expect_packet(Connack())
+        plane.connect(ANN)
+        assert plane.ask()[4] == "ann"
+
+
+def test_what_follows_connect_waits(plane: Plane) -> None:
+    """[v5 3.1.4-6] A client may go on before CONNACK; nothing of it counts before it is let in."""
+    wire = plane.wire()
+    wire.send(ANN, Subscribe(1, (("t", 0),)), Publish("t", b"x" * 5000), Pingreq())
+    handle = plane.ask()[1]
+    assert plane.stats()["publish_in"] == 0
+    plane.answer(("connect", handle, 0, None))
+    wire.expect_packet(Connack())
+    wire.expect_packet(Suback(1, (0,)))
+    wire.expect_packet(Publish("t", b"x" * 5000))
+    wire.expect_packet(Pingresp())
+
+
+def test_assigned_id_is_the_one_asked_about(plane: Plane) -> None:
+    wire = plane.connect(Connect("", username="ann"), 5)
+    asked = plane.ask()
+    assert asked[3].startswith("auto-")
+    plane.answer(("connect", asked[1], 0, None))
+    got = wire.read_packet()
+    assert isinstance(got, Connack)
+    assert (P.ASSIGNED_ID, asked[3]) in got.props
+
+
+def test_user_name_of_the_answer(plane: Plane) -> None:
+    wire = plane.connect(ANN)
+    plane.answer(("connect", plane.ask()[1], 0, {"username": "someone else"}))
+    wire.expect_packet(Connack())
+    assert plane.engine.clients()[0]["username"] == "someone else"
+
+
+def test_twice_stale_and_unknown(plane: Plane) -> None:
+    first, second = plane.connect(ANN), plane.connect(Connect("c2", username="bob"))
+    one, two = plane.ask(), plane.ask()
+    plane.answer(("connect", two[1], 0, None), ("connect", two[1], 0x87, None), ("connect", 12345 << 32 | 7, 0, None), ("acl", one[1], True))
+    second.expect_packet(Connack())
+    second.expect_nothing()
+    plane.until(lambda: plane.stats()["answers_stale"] == 3)
+    plane.answer(("connect", one[1], 0x87, None))
+    first.expect_packet(Connack(rc=5))
+
+
+@pytest.mark.parametrize(("level", "told"), [(4, 3), (5, 0x88)])
+def test_never_answered(level: int, told: int) -> None:
+    with Plane(ASKS, settings={"auth_timeout": 1}) as plane:
+        wire = plane.connect(ANN, level)
+        handle = plane.ask()[1]
+        wire.expect_packet(Connack(rc=told))
+        wire.expect_closed()
+        plane.answer(("connect", handle, 0, None))
+        plane.until(lambda: plane.stats()["answers_stale"] == 1)
+        seen = plane.stats()
+        assert (seen["asks_timed_out"], seen["refused_auth_timeout"], seen["asks_open"], seen["connections"]) == (1, 1, 0, 0)
+
+
+def test_gone_meanwhile(plane: Plane) -> None:
+    wire = plane.connect(ANN)
+    handle = plane.ask()[1]
+    wire.reset()
+    plane.until(lambda: plane.stats()["pool_used"] == 0)
+    assert plane.stats()["asks_open"] == 0
+    plane.answer(("connect", handle, 0, None))
+    plane.until(lambda: plane.stats()["answers_stale"] == 1)
+    assert plane.stats()["connections"] == 0
+
+
+def test_same_id_twice(plane: Plane) -> None:
+    """Who is let in last has the session; the will of the first goes out."""
+    watcher = plane.user("w", "w")
+    watcher.send(Subscribe(1, (("will", 0),)))
+    watcher.expect_packet(Suback(1, (0,)))
+    first = plane.connect(Connect("c1", username="ann", will=Will("will", b"gone")), 5)
+    second = plane.connect(Connect("c1", username="ann"), 5)
+    one, two = plane.ask(), plane.ask()
+    plane.answer(("connect", two[1], 0, None))
+    assert isinstance(second.read_packet(), Connack)
+    plane.answer(("connect", one[1], 0, None))
+    assert isinstance(first.read_packet(), Connack)
+    got = second.read_packet()
+    assert isinstance(got, Disconnect)
+    assert got.rc == 0x8E
+    first.expect_nothing()
+
+
+def test_stop_while_asked() -> None:
+    with Plane(ASKS) as plane:
+        wire = plane.connect(ANN)
+        handle = plane.ask()[1]
+        plane.engine.stop()
+        wire.expect_closed()
+        plane.answer(("connect", handle, 0, None))
+
+
+def test_reload_while_asked(plane: Plane) -> None:
+    wire = plane.connect(ANN)
+    handle = plane.ask()[1]
+    plane.engine.reload(plane.settings, plane.listeners, [{"authenticate": True, "acl": []}])
+    plane.answer(("connect", handle, 0, None))
+    wire.expect_packet(Connack())
+    wire.send(Publish("t", b"", 1, 1))
+    wire.read_packet()
+    assert plane.stats()["drops_acl_write"] == 1
+
+
+def test_five_thousand_at_once(plane: Plane) -> None:
+    """All are asked about, answered in any order, and none is forgotten; each costs the broker a bounded piece."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+    many = min(5000, limit[1] // 2 - 200)
+    wires = [plane.connect(Connect(f"c{n}", username="u", password=b"p")) for n in range(many)]
+    asked = plane.asks(many)
+    assert plane.stats()["asks_open"] == many
+    assert plane.stats()["buffers_used_bytes"] == 0
+    plane.answer(*[("connect", request[1], 0x87 if n % 3 == 0 else 0, None) for n, request in enumerate(reversed(asked))])
+    codes: list[int] = []
+    for wire in wires:
+        got = wire.read_packet()
+        assert isinstance(got, Connack)
+        codes.append(got.rc)
+    assert sorted(set(codes)) == [0, 5]
+    assert codes.count(5) == (many + 2) // 3
+    assert plane.stats()["asks_open"] == 0
+
+
+def test_a_full_ring_holds_them_back(plane: Plane) -> None:
+    """4 MiB of requests wait; the rest waits with its clients until somebody reads."""
+    big = Connect("x" * 60000, username="u" * 60000, password=b"p" * 60000)
+    wires = [plane.connect(Connect(f"{n}{big.client_id}", username=big.username, password=big.password)) for n in range(40)]
+    plane.until(lambda: plane.stats()["asked"] == 40)
+    for n in range(40):
+        request = plane.ask()
+        assert request[3].startswith(str(n))
+        plane.answer(("connect", request[1], 0, None))
+    for wire in wires:
+        wire.expect_packet(Connack())
+
+
+# ---------------------------------------------------------------- extended authentication [v5 4.12]
+
+SCRAM = ((P.AUTH_METHOD, "SCRAM"), (P.AUTH_DATA, b"first"))
+
+
+def step(rc: int, data: bytes | None, method: str = "SCRAM") -> Auth:
+    return Auth(rc, ((P.AUTH_METHOD, method), *(() if data is None else ((P.AUTH_DATA, data),))))
+
+
+@pytest.fixture
+def extended() -> Iterator[Plane]:
+    with Plane({"extended": True}) as made:
+        yield made
+
+
+def exchanged(plane: Plane, client_id: str = "c") -> Any:
+    """A client let in after two steps."""
+    wire = plane.connect(Connect(client_id, props=SCRAM), 5)
+    asked = plane.ask("connect")
+    assert asked[4:6] == (None, None)
+    assert asked[9:11] == ("SCRAM", b"first")
+    plane.answer(("connect", asked[1], 0x18, {"data": b"challenge"}))
+    wire.expect_packet(step(0x18, b"challenge"))
+    wire.send(step(0x18, b"response"))
+    again = plane.ask("auth")
+    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False)
+    plane.answer(("connect", again[1], 0, {"data": b"final", "username": "ann"}))
+    got = wire.read_packet()
+    assert isinstance(got, Connack)
+    assert got.rc == 0
+    assert (P.AUTH_METHOD, "SCRAM") in got.props
+    assert (P.AUTH_DATA, b"final") in got.props
+    return wire
+
+
+def test_exchange(extended: Plane) -> None:
+    wire = exchanged(extended)
+    wire.expect_nothing()
+    assert extended.engine.clients()[0]["username"] == "ann"
+    assert extended.stats()["asks_open"] == 0
+
+
+def test_method_not_offered(plane: Plane) -> None:
+    wire = plane.connect(Connect("c", props=SCRAM), 5)
+    wire.expect_packet(Connack(rc=0x8C))
+
+
+@pytest.mark.parametrize("bad", [step(0x18, b"r", "PLAIN"), step(0x19, b"r"), Pingreq(), Publish("t")])
+def test_wrong_packet_in_an_exchange(extended: Plane, bad: Any) -> None:
+    wire = extended.connect(Connect("c", props=SCRAM), 5)
+    extended.answer(("connect", extended.ask()[1], 0x18, {"data": b"challenge"}))
+    wire.read_packet()
+    wire.send(bad)
+    wire.expect_closed()
+    extended.until(lambda: extended.stats()["asks_open"] == 0)
+
+
+def test_refused_in_an_exchange(extended: Plane) -> None:
+    wire = extended.connect(Connect("c", props=SCRAM), 5)
+    extended.answer(("connect", extended.ask()[1], 0x18, None))
+    wire.expect_packet(step(0x18, None))
+    wire.send(step(0x18, None))
+    request = extended.ask("auth")
+    assert request[4] is None
+    extended.answer(("connect", request[1], 0x87, None))
+    wire.expect_packet(Connack(rc=0x87))
+    wire.expect_closed()
+
+
+def test_authenticates_anew(extended: Plane) -> None:
+    wire = exchanged(extended)
+    wire.send(step(0x19, b"again"), Pingreq())
+    request = extended.ask("auth")
+    assert request[3:] == ("SCRAM", b"again", True)
+    extended.answer(("connect", request[1], 0x18, {"data": b"prove it"}))
+    wire.expect_packet(step(0x18, b"prove it"))
+    wire.expect_packet(Pingresp())  # between the steps it may do what it could before
+    wire.send(step(0x18, b"proof"))
+    more = extended.ask("auth")
+    assert more[1] == request[1]
+    extended.answer(("connect", more[1], 0, {"data": b"done"}))
+    wire.expect_packet(step(0, b"done"))
+    wire.expect_nothing()
+
+
+def test_fails_to_authenticate_anew(extended: Plane) -> None:
+    wire = exchanged(extended)
+    wire.send(step(0x19, None))
+    extended.answer(("connect", extended.ask()[1], 0x87, None))
+    got = wire.read_packet()
+    assert isinstance(got, Disconnect)
+    assert got.rc == 0x87
+    wire.expect_closed()
+
+
+def test_a_step_nobody_asked_for(extended: Plane) -> None:
+    wire = exchanged(extended)
+    wire.send(step(0x18, None))
+    got = wire.read_packet()
+    assert isinstance(got, Disconnect)
+    assert got.rc == 0x82
+
+
+def test_client_falls_silent_in_an_exchange() -> None:
+    with Plane({"extended": True}, settings={"connect_timeout": 1}) as plane:
+        wire = plane.connect(Connect("c", props=SCRAM), 5)
+        plane.answer(("connect", plane.ask()[1], 0x18, None))
+        wire.read_packet()
+        wire.expect_closed()
+        plane.until(lambda: plane.stats()["asks_open"] == 0)
+
+
+def test_adopted_clients_are_trusted() -> None:
+    with Plane({"authenticate": True, "authorize": True, "acl": []}) as plane:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        plane.engine.adopt(theirs.detach())
+        with ours:
+            ours.settimeout(10)
+            ours.sendall(Connect("inside", username="ann").encode(4) + Publish("t", b"", 1, 1).encode(4))
+            assert ours.recv(8, socket.MSG_WAITALL) == bytes.fromhex("20020000 40020001".replace(" ", ""))
+        assert plane.stats()["asked"] == 0

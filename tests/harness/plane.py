@@ -1,0 +1,123 @@
+"""The data plane alone, with the test as its control plane: what it asks is read with `ask`, and answered with `answer`."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from cext.engine import Engine
+from tests.harness.broker import free_port
+from tests.harness.packets import Connack, Connect, Packet, Received
+from tests.harness.wire import Wire
+
+TIMEOUT_S = 10.0
+Request = tuple[Any, ...]
+
+
+class Plane:
+    """One listener on a free port of this machine per security."""
+
+    def __init__(self, *securities: dict[str, Any], settings: dict[str, Any] | None = None, **listener: Any) -> None:
+        given = list(securities) or [{}]
+        self.securities = given
+        self.settings: dict[str, Any] = {"sys_interval": 0, **(settings or {})}
+        self.listeners: list[dict[str, Any]] = [
+            {"port": free_port(), "host": "127.0.0.1", "allow_anonymous": False, "security": n, **listener} for n in range(len(given))]
+        self.engine = Engine(self.settings, self.listeners, given)
+        self.engine.open()
+        self.ports: list[int] = self.engine.ports()
+        self.port = self.ports[0]
+        self.waiting: deque[Request] = deque()
+        self.events: list[Request] = []
+        self.lines: list[str] = []
+        self.wires: list[Wire] = []
+        self._poll = select.poll()
+        self._poll.register(self.engine.event_fd(), select.POLLIN)
+        started = threading.Event()
+        self._loop = threading.Thread(target=self.engine.run, args=(started.set,), daemon=True)
+        self._loop.start()
+        started.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for wire in self.wires:
+            wire.close()
+        self.engine.stop()
+        self._loop.join()
+
+    def wire(self, level: int = 4, security: int = 0) -> Wire:
+        made = Wire(self.ports[security], level, TIMEOUT_S)
+        self.wires.append(made)
+        return made
+
+    def connect(self, connect: Connect, level: int = 4, security: int = 0) -> Wire:
+        made = self.wire(level, security)
+        made.send(connect)
+        return made
+
+    def user(self, client_id: str, username: str = "ann", level: int = 4, security: int = 0, **more: Any) -> Wire:
+        """A client with a user name that has been let in; its connect request is answered here when one comes."""
+        made = self.connect(Connect(client_id, username=username, password=b"secret", **more), level, security)
+        if self.securities[security].get("authenticate"):
+            self.answer(("connect", self.ask("connect")[1], 0, None))
+        got = made.read_packet()
+        assert isinstance(got, Connack)
+        assert got.rc == 0
+        return made
+
+    def look(self, timeout_s: float) -> None:
+        """Takes what the data plane has to say; waits for something."""
+        self._poll.poll(timeout_s * 1000)
+        self.lines += [event[3] for event in self.engine.drain()]
+        for request in self.engine.requests():
+            (self.events if request[0] == "event" else self.waiting).append(request)
+
+    def ask(self, kind: str | None = None) -> Request:
+        """The next request."""
+        end = time.monotonic() + TIMEOUT_S
+        while not self.waiting:
+            assert time.monotonic() < end, "nothing was asked"
+            self.look(end - time.monotonic())
+        request = self.waiting.popleft()
+        assert kind in (None, request[0]), request
+        return request
+
+    def asks(self, n: int) -> list[Request]:
+        return [self.ask() for _ in range(n)]
+
+    def asks_nothing(self) -> None:
+        """What a stats request has seen done has asked what it will."""
+        self.engine.stats()
+        self.look(0)
+        assert not self.waiting, self.waiting
+
+    def answer(self, *answers: tuple[Any, ...]) -> None:
+        self.engine.answer(list(answers))
+
+    def stats(self) -> dict[str, int]:
+        return self.engine.stats()  # type: ignore[no-any-return]
+
+    def until(self, what: Callable[[], bool]) -> None:
+        """For what the loop brings about and nothing announces."""
+        end = time.monotonic() + TIMEOUT_S
+        while not what():
+            assert time.monotonic() < end, "it did not come about"
+            self.look(0.005)
+
+    def event(self, kind: str) -> Request:
+        self.until(lambda: any(event[3] == kind for event in self.events))
+        found = next(event for event in self.events if event[3] == kind)
+        self.events.remove(found)
+        return found
+
+
+def exchange(wire: Wire, packet: Packet) -> Received:
+    wire.send(packet)
+    return wire.read_packet()

@@ -1,0 +1,128 @@
+"""A destination that is slow, full or gone: whoever logs goes on, and nothing is lost without a word."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from mosq.log_dest import QUEUE_BYTES_MAX, Stream
+
+LINE = b"x" * 999 + b"\n"
+
+
+@pytest.fixture
+def pipe():
+    fds = list(os.pipe())
+    yield fds
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def closed(stream):
+    stream.close(time.monotonic() + 5)
+    if stream._thread:
+        stream._thread.join(5)
+        assert not stream._thread.is_alive()
+
+
+def test_a_pipe_that_nobody_reads_delays_nobody_and_its_losses_are_told(pipe):
+    read_fd, write_fd = pipe
+    stream = Stream(write_fd)
+    put = 0
+    began = time.monotonic()
+    while not stream.lost:
+        stream.put(LINE, 1)
+        put += 1
+    stream.put(LINE * 3, 3)
+    assert time.monotonic() - began < 5
+    assert put * 1000 > QUEUE_BYTES_MAX
+    lost = stream.lost
+    assert lost == 4
+    out = []
+    reader = threading.Thread(target=lambda: out.extend(os.fdopen(read_fd, "rb", closefd=False)))
+    reader.start()
+    closed(stream)
+    os.close(write_fd)
+    reader.join(5)
+    told = [line for line in out if line != LINE]
+    assert [line.split(b": ", 1)[1] for line in told] == [
+        b"Warning: 4 log lines were lost, the log could not be written fast enough.\n"]
+    assert len(out) - 1 == put + 3 - lost
+
+
+def test_a_closed_pipe_is_no_reason_to_stop(pipe):
+    os.close(pipe[0])
+    stream = Stream(pipe[1])
+    for _ in range(3):
+        stream.put(b"a\n", 1)
+        stream.flush(time.monotonic() + 5)
+    assert stream.lost == 3
+    closed(stream)
+
+
+def test_a_full_disk(tmp_path):
+    full = os.open("/dev/full", os.O_WRONLY)
+    stream = Stream(full, str(tmp_path / "log"))
+    stream.put(b"a\nb\n", 2)
+    stream.flush(time.monotonic() + 5)
+    assert stream.lost == 2
+    stream.reopen()                                  # somebody made room
+    stream.put(b"c\n", 1)
+    stream.flush(time.monotonic() + 5)
+    closed(stream)
+    first, told = (tmp_path / "log").read_text().splitlines()
+    assert first == "c"
+    assert told.endswith("Warning: 2 log lines were lost, the log could not be written fast enough.")
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(full)                               # the old one was closed
+
+
+def test_half_a_line_is_ended_before_the_next(pipe, monkeypatch):
+    write = os.write
+    broken = threading.Event()
+
+    def half(fd, block):
+        if fd != pipe[1] or broken.is_set():
+            if fd == pipe[1] and bytes(block) == b"ond\n":
+                raise OSError(28, "No space left on device")
+            return write(fd, block)
+        broken.set()
+        return write(fd, bytes(block)[:-4])
+
+    monkeypatch.setattr("mosq.log_dest.os.write", half)
+    stream = Stream(pipe[1])
+    stream.put(b"first\nsecond\n", 2)
+    stream.flush(time.monotonic() + 5)
+    stream.put(b"third\n", 1)
+    closed(stream)
+    assert os.read(pipe[0], 1000).startswith(b"first\nsec\nthird\n")
+
+
+def test_a_shared_pipe_that_somebody_made_non_blocking(pipe):
+    os.set_blocking(pipe[1], False)
+    stream = Stream(pipe[1])
+    for _ in range(200):
+        stream.put(LINE, 1)
+    got = b""
+    while len(got) < 200 * len(LINE):
+        got += os.read(pipe[0], 65536)
+    assert got == LINE * 200
+    assert stream.lost == 0
+    closed(stream)
+
+
+def test_the_end_waits_a_little_and_not_for_ever(pipe):
+    stream = Stream(pipe[1])
+    for _ in range(200):
+        stream.put(LINE, 1)
+    began = time.monotonic()
+    stream.close(began + 0.05)
+    assert time.monotonic() - began < 2
+    stream.put(b"late\n", 1)
+    os.close(pipe[0])                                # lets its thread go
+    stream._thread.join(5)
+    assert not stream._thread.is_alive()
