@@ -30,6 +30,7 @@ from cext.broker.deliver cimport memory_short, pump
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
+from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
 from cext.codec.frame cimport Frame, V31, V311, V5, frame_next
@@ -451,6 +452,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Connect p
     cdef Connack k
     cdef uint8_t assigned[ASSIGNED_MAX]
+    cdef uint8_t told[TLS_NAME_MAX]
     cdef Session* s
     cdef bint was_empty
     cdef int rc
@@ -467,7 +469,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
-    if proxied_identity(c, &p):
+    if proxied_identity(c, &p) or secure_identity(c, &p, told):
+        log_refusal(b, c, "no user name in its certificate")
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
     rc = rc or check_will(b, c, &p)
@@ -502,6 +505,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.stats.clients_max = b.sessions.count
     log_connected(b, c, p.clean_start)
     log_will(b, c)
+    log_negotiated(b, c)
     if s.security != NULL:
         names_told(b, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)

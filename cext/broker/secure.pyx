@@ -6,7 +6,7 @@ from libc.string cimport strlen
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, C_ENDED, Client
+from cext.broker.broker cimport Broker, C_ENDED, CF_IDENTIFIED, Client
 from cext.broker.client cimport client_doom, client_id_of, log_line
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.decode cimport Connect
@@ -31,10 +31,23 @@ cdef bint secure_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
         n = c.conn.transport.ops.tell(&c.conn, TELL_COMMON_NAME if c.door.use_identity_as_username else TELL_SUBJECT, room, TLS_NAME_MAX)
     if n <= 0 or utf8_check(room, <uint32_t>n) != 0:
         return 1
+    c.flags |= CF_IDENTIFIED
     p.has_username = 1
     p.username.p = room
     p.username.n = <uint32_t>n
     return 0
+
+
+cdef void secure_fields(Client* c, View* fields, uint8_t* room) noexcept nogil:
+    cdef int what, n, at = 0
+    if c.conn.transport == NULL:
+        return
+    for what in range(3):
+        n = c.conn.transport.ops.tell(&c.conn, TELL_COMMON_NAME + what, room + at, <uint32_t>(IDENTITY_BYTES - at))
+        if n >= 0:
+            fields[what].p = room + at
+            fields[what].n = <uint32_t>n
+            at += n
 
 
 cdef void log_negotiated(Broker* b, Client* c) noexcept nogil:

@@ -37,7 +37,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef struct BIO_METHOD:
         pass
 
-    ctypedef int (*verify_fn)(int ok, X509_STORE_CTX* x) noexcept nogil
+    ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
     ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
     ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
     ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil

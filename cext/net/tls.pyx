@@ -34,7 +34,7 @@ from cext.net.openssl cimport (
     X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX, X509_STORE_CTX_free,
     X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new, X509_STORE_CTX_set_default,
     X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK,
-    X509_free, X509_get_subject_name, X509_verify_cert, XN_FLAG_RFC2253,
+    X509_free, X509_get_subject_name, X509_verify_cert, XN_FLAG_RFC2253, verify_fn,
 )
 from cext.net.reactor cimport (
     ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, TELL_CERTIFICATE, TELL_CIPHER, TELL_COMMON_NAME,
@@ -56,6 +56,11 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 cdef extern from * nogil:
+    """
+    #include <errno.h>
+    static inline void errno_set(int e) { errno = e; }
+    """
+    void errno_set(int e)
     long atomic_add "__sync_add_and_fetch"(long* p, long n)
 
 cdef enum:
@@ -385,7 +390,7 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
     if c.out_head != NULL:
         taken = encrypt(y, t, c.out_head) if t.done and t.base.open else -1
         if taken < 0:
-            errno = EPROTO
+            errno_set(EPROTO)
             t.base.open = 0
             return -1
     if c.flags & CONN_CLOSING and t.base.open and <size_t>taken == c.out_bytes:
@@ -401,10 +406,10 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
             return -1
         sent = 0
     if <size_t>sent < y.out_n and out_keep(r, t, y.out + sent, y.out_n - <size_t>sent) != 0:
-        errno = EPROTO
+        errno_set(EPROTO)
         return -1
     if t.base.unsent and taken == 0 and sent == 0:
-        errno = EAGAIN
+        errno_set(EAGAIN)
         return -1
     return taken
 
@@ -601,8 +606,10 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
 
 
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
-    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE,
-                       any_date if x.any_date else NULL)
+    cdef verify_fn judge = NULL
+    if x.any_date:
+        judge = any_date
+    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
     if x.n_psks:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
     if x.keylog_fd >= 0:

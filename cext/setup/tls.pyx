@@ -22,7 +22,7 @@ from cext.net.openssl cimport (
     SSL_load_client_CA_file, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION, X509_LOOKUP, X509_LOOKUP_file, X509_STORE_add_lookup,
     X509_STORE_set_flags, X509_V_FLAG_CRL_CHECK, X509_cmp, X509_load_crl_file,
 )
-from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, TlsContext, tls_context_callbacks, tls_context_new, tls_context_release
+from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_callbacks, tls_context_new, tls_context_release
 
 VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
 SESSION_LIFE_S = 7200           # of a ticket
@@ -31,13 +31,13 @@ PSKS_MAX = 1_000_000
 PSK_FILE_BYTES_MAX = 256 << 20
 
 
-def secure_new(dict spec, str keylog_path):
-    """The address of a new TlsContext, with a reference that is the caller's. `keylog_path` may be empty."""
+def secure_new(dict spec):
+    """The address of a new TlsContext, with a reference that is the caller's."""
     cdef TlsContext* x = tls_context_new()
     if x == NULL:
         raise MemoryError("Error: Unable to create TLS context." + reason())
     try:
-        fill(x, spec, keylog_path)
+        fill(x, spec, str(spec.get("tls_keylog") or ""))
     except BaseException:
         tls_context_release(&x.base)
         raise
@@ -46,7 +46,7 @@ def secure_new(dict spec, str keylog_path):
     return <size_t>x
 
 
-def tickets_keep(size_t old_address, size_t new_address):
+def tickets_copy(size_t old_address, size_t new_address):
     """Sessions that began with the old context may be resumed with the new one: where the certificate is the same, and clients show none (a
     resumed session would not be checked against new authorities and revocations) and have no keys of their own."""
     cdef TlsContext* old = <TlsContext*>old_address
@@ -213,7 +213,7 @@ cdef int identities_load(TlsContext* x, str path, str hint) except -1:
     if not path:
         raise ValueError("Error: psk_hint needs a psk_file: identities and their keys.")
     found = identities_read(path)
-    x.psks = <type(x.psks)>calloc(len(found) + 1, sizeof(x.psks[0]))
+    x.psks = <Psk*>calloc(len(found) + 1, sizeof(Psk))
     if x.psks == NULL:
         raise MemoryError
     for i, identity in enumerate(sorted(found, key=lambda name: (len(name), name))):     # looked up by halving
