@@ -33,7 +33,7 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform")
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
@@ -42,7 +42,7 @@ STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired",
          "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
          "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
          *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
-         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost")
+         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost", "unsent_packets")
 # how the door of adopted connections differs from a listener's: nothing is refused there
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 

@@ -12,7 +12,14 @@ need() {
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing $*"
         apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+        # what brings a service must not start it: there may be a broker already, and tests want the port
+        local policy=/usr/sbin/policy-rc.d
+        [ -e "$policy" ] && policy= || printf '#!/bin/sh\nexit 101\n' > "$policy"
+        [ -z "$policy" ] || chmod +x "$policy"
+        local status=0
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2 || status=$?
+        [ -z "$policy" ] || rm -f "$policy"
+        return $status
     else
         say "missing: $*"
         say "install them first; on Debian: sudo apt-get install --no-install-recommends $*"
@@ -51,6 +58,8 @@ need_for_build() {
 need_for_tests() {
     local missing=()
     command -v mosquitto_pub >/dev/null || missing+=(mosquitto-clients)
+    # tests/side runs it, and mosquitto_passwd; not as a service
+    PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
     need "${missing[@]}"

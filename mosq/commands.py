@@ -6,6 +6,8 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+from mosq.commands_config import config
+from mosq.commands_doctor import doctor
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
@@ -30,6 +32,8 @@ Examples:
   mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
   mosq --index tree --match-cache off             how much slower are filters found without them?
   mosq index explain site/7/temp                  which filters does a topic match, and how?
+  mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
+  mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
 
 \b
@@ -84,11 +88,12 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
               "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write the keys of TLS connections to this file, for debugging.")
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, compat: bool, test_config: bool, **tuning: str | None) -> int:
+         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
@@ -98,29 +103,34 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
         return check(config_file, overrides)
-    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat))
+    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat, tls_keylog))
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
-    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere."""
+    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
+    does not look at, such as certificates, it warns of and takes."""
     from mosq.config.errors import ConfigError
+    from mosq.config.files import file_problems, readable_acls
     from mosq.config.parser import load_config
-    from mosq.settings import engine_securities
+    from mosq.config.plugin import all_plugins, refusal
 
     if config_file is None:
         raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
     try:
         config = load_config(config_file, overrides=overrides)
-        engine_securities(config)
+        readable_acls(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG
-    for warning in config.warnings:
+    native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
+    for warning in (*config.warnings, *native, *file_problems(config)):
         click.echo(f"Warning: {warning}", err=True)
     click.echo("Configuration file is OK.")
     return EXIT_OK
 
 
+mosq.add_command(config)
+mosq.add_command(doctor)
 mosq.add_command(signal_command)
 
 

@@ -6,6 +6,7 @@ the data plane has to say. No message passes through here; what blocks here (a s
                 SIGHUP: reload.py   SIGRTMIN: log files opened again   SIGUSR2: trees to stdout   SIGUSR1: nothing yet
 """
 
+import collections
 import os
 import select
 import signal
@@ -18,14 +19,25 @@ from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
 from mosq.engine import new_engine
 from mosq.log import Log, log_of
-from mosq.settings import engine_listeners, engine_securities, engine_settings, log_mask
+from mosq.settings import (
+    MOSQUITTO_VERSION,
+    engine_listeners,
+    engine_securities,
+    engine_settings,
+    http_listeners,
+    log_mask,
+    needs_access,
+)
 from mosq.signals import Signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
+    from mosq.auth.access import Access
     from mosq.engine import Engine, Security, SettingValue
+    from mosq.http.server import HttpApi
     from mosq.log_dest import Stream
 
 EXIT_OK = 0
@@ -36,13 +48,13 @@ ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "wa
 
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # of the second that stopping may take
-DRAIN_ROUNDS_MAX = 100          # of the log, before signals are looked at again
+TICK_S = 1.0                    # of plugins and the like
 
 IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", False), ("TLS-PSK", False), ("Websockets", False))
+FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -91,6 +103,9 @@ class Control:
         self.config, self.quiet, self.verbose, self.compat, self.load = config, quiet, verbose, compat, load
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
+        self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
+        self.http: HttpApi | None = None
+        self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
         self.user: process.Account | None = None
         self.printer: Stream | None = None
         self.alive = False              # the loop has answered the watchdog
@@ -104,19 +119,23 @@ class Control:
         try:
             self.user = process.account(self.config.user)
             process.set_umask()
-            self.securities = engine_securities(self.config)
             with process.Acting(self.user):
-                self.log.open()
-        except ConfigError as error:
-            raise CannotStartError(str(error), EXIT_CONFIG) from None
-        except (OSError, LookupError, ValueError) as error:
+                wrong = self.log.open()
+            for text in wrong:
+                os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
+        except LookupError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
+        except (OSError, ValueError) as error:
             raise CannotStartError(f"Error: {_said(error)}") from None
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
         """Everything that may fail. Raises CannotStartError."""
         self._say_start()
         try:
+            self.access, self.securities = self.access_of(self.config)
             self.engine = self._open(make_engine)
+        except ConfigError as error:
+            raise CannotStartError(str(error), EXIT_CONFIG) from None
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:
@@ -149,7 +168,41 @@ class Control:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
         engine.open()
+        self.http = self.http_of(self.config)
         return engine
+
+    def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
+        """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
+        if not needs_access(config):
+            return None, engine_securities(config)
+        if self.access is not None:
+            access = self.access.reload(config)
+        else:
+            from mosq.auth.access import Access
+
+            access = Access(config, self.log.say, self.answer)
+        return access, access.securities()
+
+    def http_of(self, config: Config) -> "HttpApi | None":
+        """Bound, not started. Raises OSError."""
+        listeners = http_listeners(config)
+        if not listeners:
+            return None
+        from mosq.http.server import HttpApi
+
+        return HttpApi(listeners, self.http)
+
+    def http_start(self) -> None:
+        if self.http is None:
+            return
+        from mosq.config.security import places_of, securities_of
+        from mosq.http.gate import Gate
+        from mosq.http.pages import Pages
+
+        gate: Gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._ask_access,
+                          self.config.auth_timeout)
+        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
+        self.http.start(pages, gate, self.log.say)
 
     def settings(self, config: Config) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
@@ -186,6 +239,7 @@ class Control:
         self.loop = DataPlane(self.engine, self.signals)
         self.loop.start()
         self._publish_log()
+        self.http_start()
         self.log.say(INFORMATION, f"mosq version {__version__} running")
         if in_background is not None:
             in_background.ready()
@@ -196,6 +250,8 @@ class Control:
         systemd.notify("STOPPING=1")
         if watchdog:
             watchdog.stop()
+        if self.http is not None:
+            self.http.stop()
         return self._stop(asked)
 
     def _serve(self) -> bool:
@@ -205,9 +261,15 @@ class Control:
         poll = select.poll()
         poll.register(self.engine.event_fd(), select.POLLIN)
         poll.register(self.signals.read_fd, select.POLLIN)
+        tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            poll.poll()
+            poll.poll(None if self.access is None else 1000 * max(0.0, tick_s - time.monotonic()))
             self._drain()
+            if self.access is not None:
+                self._serve_access(self.access)
+                if time.monotonic() >= tick_s:
+                    self.access.tick()
+                    tick_s = time.monotonic() + TICK_S
             for number in self.signals.taken():
                 if number in signals.STOP:
                     return True
@@ -226,6 +288,29 @@ class Control:
 
     def _drain(self) -> None:
         self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
+
+    def _serve_access(self, access: "Access") -> None:
+        requests = self.engine.requests()
+        while self.asked:
+            requests.append(self.asked.popleft())
+        if requests:
+            access.take(requests)
+
+    def _ask_access(self, request: "tuple[Any, ...]") -> None:
+        self.asked.append(request)      # by the HTTP API's thread
+        self.signals.wake()
+
+    def answer(self, answers: "list[tuple[Any, ...]]") -> None:
+        """From access, any thread: handles below 0 are the HTTP API's, the others the data plane's."""
+        ours = [answer for answer in answers if answer[0] != "publish" and answer[1] < 0]
+        if ours:
+            gate = self.http.gate if self.http is not None else None
+            for one in ours:
+                if gate is not None:
+                    gate.answered(one)
+            answers = [answer for answer in answers if answer[0] == "publish" or answer[1] >= 0]
+        if answers:
+            self.engine.answer(answers)
 
     def _publish_log(self) -> None:
         if self.log.topic is not None:
@@ -271,6 +356,8 @@ class Control:
             while loop.is_alive() and time.monotonic() < give_up:
                 self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
                 loop.join(STOP_AGAIN_S)
+        if self.access is not None:
+            self.access.close()
         self._drain()
         if not asked:
             log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
@@ -308,6 +395,10 @@ def reachable(config: Config) -> Config:
 
 
 def opening_lines(listener: Listener) -> list[str]:
+    if listener.protocol == "http_api":
+        where = f"on port {listener.port}" if listener.path is None else f"on path {listener.path}"
+        lines = [f"Opening http api listen socket {where}."]
+        return [*lines, f"Using http_dir {listener.http_dir}"] if listener.http_dir else lines
     if listener.path is not None:
         return [f"Opening unix listen socket on path {listener.path}."]
     if listener.protocol == "websockets":

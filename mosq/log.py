@@ -77,9 +77,19 @@ class Log:
 
     # ---- destinations
 
-    def open(self) -> None:
-        """Opens the files. Raises OSError that names one; then none is open."""
-        self._aim(self.dests, self.facility, _open_all(self.dests))
+    def open(self) -> list[str]:
+        """Opens the files. What is wrong with those that cannot be opened: as in Mosquitto, that is no reason not to
+        start; where nothing else is left, lines go to stderr."""
+        files: dict[str, int] = {}
+        wrong = []
+        for dest in self.dests:
+            try:
+                files.update(_open_all((dest,)))
+            except OSError as error:
+                wrong.append(str(error.strerror))
+        left = tuple(dest for dest in self.dests if not dest.startswith("file ") or dest in files)
+        self._aim(left or ("stderr",), self.facility, files)
+        return wrong
 
     def reopen(self) -> None:
         """Files under their names again, as after they were moved away. What cannot be opened goes on in the old one,

@@ -211,6 +211,23 @@ def _write_in_place(path: str, content: bytes) -> None:
 
 def ask_password() -> bytes:
     """Twice, without showing it, from standard input."""
+    if not sys.stdin.isatty():
+        return _ask_twice()
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = termios.tcgetattr(fd)
+    quiet[3] &= ~termios.ECHO
+    # before the prompt, so that nobody's typing is shown or lost in between
+    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
+    try:
+        return _ask_twice()
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def _ask_twice() -> bytes:
     first = _ask("Password: ")
     second = _ask("Reenter password: ")
     if first != second:
@@ -221,23 +238,8 @@ def ask_password() -> bytes:
 def _ask(prompt: str) -> bytes:
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    line = _quietly() if sys.stdin.isatty() else sys.stdin.buffer.readline(BYTES_MAX + 2)
-    password = line.rstrip(b"\r\n")
+    password = sys.stdin.buffer.readline(BYTES_MAX + 2).rstrip(b"\r\n")
     if not password:
         raise PasswdError("Error: Empty password.")
     sys.stdout.write("\n")
     return password
-
-
-def _quietly() -> bytes:
-    import termios
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    quiet = termios.tcgetattr(fd)
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
-    try:
-        return sys.stdin.buffer.readline(BYTES_MAX + 2)
-    finally:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, before)

@@ -157,8 +157,8 @@ def _can_load(who: Account) -> bool:
 
 
 def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
-    """Gives up root's rights for good, and gives them the `files`; raises OSError when the system refuses. What is loaded later is loaded now if
-    it lies where only root can read, as a Python of root's own does."""
+    """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What
+    is loaded later is loaded now if it lies where only root can read, as a Python of root's own does."""
     if not _can_load(who):
         for name in LOADED_LATER:
             __import__(name)

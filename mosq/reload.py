@@ -10,11 +10,13 @@ import os
 
 from mosq.config.errors import ConfigError
 from mosq.control import ERROR, EXIT_CONFIG, INFORMATION, WARNING, Control, opening_lines, reachable
-from mosq.settings import engine_listeners, engine_securities
+from mosq.settings import engine_listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mosq.auth.access import Access
     from mosq.config.model import Config, Listener
+    from mosq.engine import Security
     from mosq.log import Log
 
 
@@ -29,27 +31,42 @@ def reload(control: Control) -> int:
     except Exception as error:
         return _refused(control.log, error)
     try:
-        securities = engine_securities(config)
+        access, securities = control.access_of(config)
     except ConfigError as error:
         return _refused(control.log, error, EXIT_CONFIG if control.compat else 0)
+    except Exception as error:
+        return _refused(control.log, error)
     try:
-        _take(control, config, securities)
+        _take(control, config, access, securities)
     except Exception as error:      # whatever it is, the old state is there
+        if access is not None:
+            access.close()
         return _refused(control.log, error)
     return 0
 
 
-def _take(control: Control, config: "Config", securities: "list[dict[str, object]]") -> None:
-    log, old = control.log, control.config
+def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
+    log, old, old_access = control.log, control.config, control.access
     files = log.prepare(config)
+    http = None
     try:
+        http = control.http_of(config)
         control.engine.reload(control.settings(config), engine_listeners(config), securities)
     except BaseException:
         for fd in files.values():
             os.close(fd)
+        if http is not None:
+            http.close()
         raise
+    # from here on nothing fails
     log.change(config, control.mask(config), files)
-    control.config, control.securities = config, securities
+    control.config, control.access, control.securities = config, access, securities
+    if old_access is not None:
+        old_access.close()
+    if control.http is not None:
+        control.http.stop()
+    control.http = http
+    control.http_start()
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
     for listener in config.listeners:

@@ -7,12 +7,15 @@ for it.
 
 from mosq import __version__
 from mosq.config.acl import load_acl
+from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
+from mosq.config.plugin import all_plugins, refuse
 from mosq.config.security import SecuritySource, places_of, securities_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from mosq.config.acl import AclRule
     from mosq.engine import ListenerSpec, Security, SettingValue
 
 __all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "log_mask",
@@ -83,12 +86,27 @@ def needs_access(config: Config) -> bool:
     return any(source.password_file is not None or source.plugins for source in securities_of(config))
 
 
+def acl_rules(config: Config) -> "list[list[AclRule] | None]":
+    """Those of each security; None: everything is allowed. Raises ConfigError."""
+    loaded: dict[str, list[AclRule]] = {}
+    for source in securities_of(config):
+        if source.acl_file is not None and source.acl_file not in loaded:
+            loaded[source.acl_file] = load_acl(source.acl_file, source.acl_origin)
+    return [None if source.acl_file is None else loaded[source.acl_file] for source in securities_of(config)]
+
+
 def engine_securities(config: Config) -> "list[Security]":
-    """What the listeners' clients may do, where there is an acl_file at most. Raises ConfigError."""
-    return [{"acl": None if source.acl_file is None else load_acl(source.acl_file, source.acl_origin),
-             "authenticate": False, "authorize": False, "extended": False, "transform_in": (), "transform_out": (),
-             "events": False}
-            for source in securities_of(config)]
+    """What the listeners' clients may do, where there is an acl_file at most: see needs_access. Raises ConfigError,
+    also where more is needed: to go on without it would let everybody in."""
+    refuse(all_plugins(config))
+    for source in securities_of(config):
+        if source.password_file is not None or source.plugins:
+            what, origin = ("password_file", source.password_origin) if source.password_file is not None else (
+                "plugin", source.plugins[0].origin)
+            raise ConfigError(f"'{what}' cannot be used here: passwords and plugins need the `mosq` command. Expected "
+                              f"a configuration without it.", origin)
+    return [{"acl": acl, "authenticate": False, "authorize": False, "extended": False, "transform_in": (),
+             "transform_out": (), "events": False} for acl in acl_rules(config)]
 
 
 def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpec":

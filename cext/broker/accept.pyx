@@ -11,8 +11,8 @@ from cext.broker.broker cimport (
 from cext.broker.client cimport (
     END_REFUSED, address_text, client_doom, client_give, client_take, log_line, log_line_of, log_text,
 )
-from cext.broker.deliver cimport memory_short
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.publication cimport memory_short
 from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_secure, conn_web
 
 cdef extern from "<unistd.h>" nogil:
@@ -104,4 +104,4 @@ cdef void no_descriptors(void* broker) noexcept nogil:
     b.stats.refused[REFUSED_DESCRIPTORS] += 1
     if b.reactor.now_s - b.descriptors_warned_s >= WARN_EVERY_S:
         b.descriptors_warned_s = b.reactor.now_s
-        log_text(b, LOG_WARNING, "Warning: no file descriptors left, new connections are refused. Raise the limit (ulimit -n).")
+        log_text(b, LOG_WARNING, "Unable to accept new connection, system socket count has been exceeded. Try increasing \"ulimit -n\" or equivalent.")

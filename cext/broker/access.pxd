@@ -1,10 +1,14 @@
 # Who may do what: a session's verdicts. See access.pyx.
 from libc.stdint cimport uint8_t
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker
+from cext.broker.broker cimport Broker, Security
 from cext.session.session cimport Session
 
 cdef void session_names(Session* s, View* id, View* user) noexcept nogil      # user.p NULL: none
+# Are there rules for it at all?
+cdef inline bint access_ruled(const Session* s) noexcept nogil:
+    return s.security != NULL and (<const Security*>s.security).acl != NULL
+
 # What the rules say of this access (ACL_READ, ACL_WRITE) to the topic; without rules everything is allowed.
 cdef bint access_allows(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil
 cdef bint access_may_subscribe(Broker* b, Session* s, View filter) noexcept nogil

@@ -215,11 +215,11 @@ cdef int rule_add(Acl* a, uint32_t root, View filter, bint pattern, uint8_t acce
 
 cdef Acl* acl_new(const View* users, const View* filters, const uint8_t* kinds, const uint8_t* access, uint32_t n) noexcept nogil:
     cdef Acl* a = <Acl*>calloc(1, sizeof(Acl))
-    cdef uint32_t i, root
+    cdef uint32_t i, _, root
     if a == NULL:
         return NULL
     a.refs = 1
-    for i in range(3):           # ACL_USERS, ACL_ANONYMOUS, ACL_PATTERNS
+    for _ in range(3):           # ACL_USERS, ACL_ANONYMOUS, ACL_PATTERNS
         node_new(a, 0)
     if a.n_nodes < 3 or slots_grow(a) != 0:
         acl_free(a)

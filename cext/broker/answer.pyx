@@ -4,19 +4,28 @@ An answer finds its question by handle, or is stale: late, given twice, or for a
 the others notice nothing when ten thousand clients log in at once.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 
+from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.ask cimport (
-    ANSWERS_PER_TURN, Answer, Q_AUTH, Q_CONNECT, Question, answers_next, question_answered, question_client, question_end, question_of,
+    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Question, answers_next, question_answered, question_client, question_end, question_of,
     questions_at, questions_end, questions_flush,
 )
-from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client
+from cext.broker.authorize cimport packet_answered, publish_changed
+from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client, LEND_MIN_BYTES, Publication
+from cext.broker.deliver cimport deliver_held
+from cext.broker.gate cimport gate_answered, gate_changed, gate_held, gate_learn, gate_settled
 from cext.broker.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.handle_connect cimport connect_answered, connect_timed_out
-from cext.broker.life cimport session_release
-from cext.session.session cimport Session
+from cext.broker.jobs cimport jobs_unblock
+from cext.broker.life cimport session_release, will_decided
+from cext.broker.publication cimport publication_fini, publication_init
+from cext.broker.retain cimport retain_store
+from cext.broker.route cimport route
+from cext.session.message cimport Message, message_new, message_unref
+from cext.session.session cimport SESSION_ENDED, Session
 
 
 cdef bint answers_serve(Broker* b) noexcept nogil:
@@ -37,12 +46,88 @@ cdef bint answers_serve(Broker* b) noexcept nogil:
 
 cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     """0: it is stale."""
-    cdef Question* q = question_of(b, a.handle)
+    cdef Question* q = question_of(b, a.handle) if a.kind != Q_PUBLISH else NULL
+    if a.kind == Q_PUBLISH:
+        publish(b, a)
+        return 1
     if q == NULL or not q.is_open:
         return 0
     if q.kind == Q_CONNECT or q.kind == Q_AUTH:
         return a.kind == Q_CONNECT and client_answered(b, q, a)
-    return 0
+    if a.kind != q.kind:
+        return 0
+    question_answered(b, q)
+    settle(b, q, a)
+    return 1
+
+
+cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:
+    """Of all but connects; a NULL: nobody answered. Ends the question."""
+    cdef Session* s = q.session
+    cdef Client* c = waiting_client(b, q)
+    if q.kind == Q_ACL:
+        verdict_given(b, q, c, a)
+    elif q.kind == Q_MESSAGE_IN and c != NULL:
+        publish_changed(b, c, a)
+    elif q.kind == Q_MESSAGE_OUT:
+        delivery_changed(b, q, a)
+    question_end(b, q)
+    if s != NULL:
+        if gate_held(s) and not s.flags & SESSION_ENDED:
+            deliver_held(b, s)
+            jobs_unblock(b, s)
+        session_release(b, s)
+
+
+cdef void verdict_given(Broker* b, Question* q, Client* c, const Answer* a) noexcept nogil:
+    cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
+    cdef View topic
+    cdef bint allowed = 0
+    topic.p = q.bytes
+    topic.n = q.n
+    if s == NULL:
+        return                   # its client is gone
+    if a != NULL:                # who does not answer allows nothing, but may be asked again
+        allowed = gate_settled(b, s, topic, q.access, a.verdict)
+        if q.session == NULL or q.turn == s.access_turn:
+            gate_learn(b, s, topic, q.access, allowed)
+    if q.purpose == FOR_PACKET and c != NULL:
+        packet_answered(b, c, q, allowed)
+    elif q.purpose == FOR_DELIVERY:
+        gate_answered(b, q, allowed)
+    elif q.purpose == FOR_WILL:
+        will_decided(b, q.message, s, allowed)
+
+
+cdef void delivery_changed(Broker* b, Question* q, const Answer* a) noexcept nogil:
+    cdef Message* m = NULL
+    if a != NULL and a.verdict:
+        m = message_new(&b.messages, a.text, q.message.props, a.bytes)
+        if m != NULL:
+            m.qos = a.qos
+            m.retain = a.retain
+            m.expires_ms = q.message.expires_ms
+            m.source_hash = q.message.source_hash
+    gate_changed(b, q, m, a != NULL and a.verdict)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void publish(Broker* b, const Answer* a) noexcept nogil:
+    """The broker's own: no access rule stands against it."""
+    cdef Publication p
+    publication_init(&p)
+    p.topic = a.text
+    p.payload = a.bytes
+    p.qos = a.qos
+    p.retain = a.retain and b.settings.retain_available
+    p.shaped = p.payload.n < LEND_MIN_BYTES
+    if a.verdict:
+        p.expires_ms = b.reactor.now_ms + <uint64_t>a.verdict * 1000
+    if p.retain:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
 
 
 cdef Client* waiting_client(Broker* b, Question* q) noexcept nogil:
@@ -56,10 +141,13 @@ cdef bint client_answered(Broker* b, Question* q, const Answer* a) noexcept nogi
     if c == NULL:
         return 0
     question_answered(b, q)
+    b.log.client = c
     if c.state == C_ASKING:
         connect_answered(b, c, a)
     else:
         auth_answered(b, c, a)
+    b.log.client = NULL
+    b.log.connecting.p = NULL    # it lay in the packet that is done with
     return 1
 
 
@@ -82,6 +170,8 @@ cdef void question_timer(Broker* b, Timer* t) noexcept nogil:
             connect_timed_out(b, c)
         else:
             auth_timed_out(b, c)
+    else:
+        settle(b, q, NULL)
 
 
 cdef void questions_forget(Broker* b) noexcept nogil:

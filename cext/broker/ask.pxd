@@ -20,12 +20,14 @@ cdef enum:
     Q_MESSAGE_IN = 4
     Q_MESSAGE_OUT = 5
     Q_EVENT = 6                 # no answer, no Question
+    Q_PUBLISH = 7               # an answer that nobody asked for: the control plane publishes
 
 cdef enum:
     # what an answer to Q_ACL, Q_MESSAGE_OUT is for
     FOR_PACKET = 0              # the client's packet that waits
     FOR_DELIVERY = 1            # deliveries that wait at the session's gate
     FOR_WILL = 2
+    FOR_LATER = 3               # nothing waits: it will be known when it is needed
 
 ctypedef struct Question:
     SlabItem slab               # its handle
@@ -37,7 +39,8 @@ ctypedef struct Question:
     uint8_t queued              # in the list of those that found no room
     uint8_t is_open             # asked and not answered
     uint8_t reauth              # of Q_AUTH: of a client that is connected
-    uint32_t item               # which filter of the packet
+    uint32_t item               # which filter of the packet, or which delivery that waits
+    uint32_t turn               # of the session then: the client that it is asked for
     uint32_t client_index       # whose packet waits; generation 0: nobody's
     uint32_t client_generation
     Session* session            # whose delivery or will it is; counted in session.jobs
@@ -61,10 +64,10 @@ ctypedef struct AskHead:        # of a record in the ring; n_fields times a leng
 ctypedef struct Answer:         # one block of malloc's, its bytes behind it
     Answer* next
     uint64_t handle
-    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT
+    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH
     uint8_t qos
     uint8_t retain
-    int32_t verdict             # connect: the reason code; acl: 1 yes, 0 no, -1 no opinion; message: 1 take, 0 drop
+    int32_t verdict             # connect: the reason code, or -1: allow_anonymous decides; publish: seconds until it expires, 0: never; acl: 1 yes, 0 no, -1 no opinion; message: 1 take, 0 drop
     View text                   # user name, topic; p NULL: none
     View bytes                  # authentication data, payload
 

@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 from cext.base.slab cimport Slab, slab_at, slab_end, slab_fini, slab_get, slab_give, slab_init, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
-from cext.broker.broker cimport Broker, Client, Parked, Security, TIMER_QUESTION
+from cext.broker.broker cimport Broker, Client, Security, TIMER_QUESTION
 from cext.broker.client cimport address_text
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.secure cimport IDENTITY_BYTES, TLS_NAME_MAX, secure_fields, secure_identity
@@ -218,6 +218,7 @@ cdef Question* question_new(Broker* b, int kind, Client* c, Session* s, Message*
     q.session = s
     if s != NULL:
         s.jobs += 1
+        q.turn = s.access_turn
     if m != NULL:
         q.message = message_ref(m)
     q.timer.kind = TIMER_QUESTION

@@ -61,7 +61,7 @@ cdef class AclBench:
 
     def seconds(self, loops: int, bint known_user=True) -> tuple[float, int]:
         """All asks, `loops` times -> (seconds, how many were allowed). known_user: where its rules begin was looked up before."""
-        cdef uint32_t i, loop, n_loops = loops
+        cdef uint32_t i, _, n_loops = loops
         cdef uint64_t allowed = 0
         cdef timespec start, end
         cdef View* v
@@ -72,7 +72,7 @@ cdef class AclBench:
             roots[i] = acl_root(self.a, self.asks[3 * i])
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &start)
-            for loop in range(n_loops):
+            for _ in range(n_loops):
                 for i in range(self.n):
                     v = self.asks + 3 * i
                     allowed += acl_allows(self.a, roots[i] if known_user else acl_root(self.a, v[0]), v[0], v[1], v[2], ACL_READ) != 0

@@ -1,5 +1,5 @@
 # The structs of the broker room: everything hangs off one Broker, so that several can live in one process.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View
@@ -45,7 +45,8 @@ cdef enum:
     DROP_QUOTA = 10             # receive maximum exceeded by a publisher
     DROP_SESSION_ENDED = 11     # owed to a session that ended
     DROP_RETAINED = 12          # a retained message refused or expired
-    DROP_REASONS = 13
+    DROP_TRANSFORM = 13         # taken by a plugin that changes messages
+    DROP_REASONS = 14
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -104,6 +105,7 @@ ctypedef struct Security:
     Acl* acl                            # NULL: everything is allowed
     uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
     uint8_t authenticate                # user names and passwords are checked by the control plane
+    uint8_t ask_anonymous               # so are clients without a user name
     uint8_t authorize                   # a plugin decides about topics
     uint8_t extended                    # authentication methods are offered [v5 4.12]
     uint8_t events                      # who comes, goes, subscribes is told
@@ -180,6 +182,7 @@ cdef enum:
     TIMER_RETAINED = 3
     TIMER_SYS = 4
     TIMER_QUESTION = 5
+    TIMER_DENIED = 6
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -196,14 +199,14 @@ ctypedef struct Parked:
     uint8_t kind                        # PARKED_...
     uint8_t waits                       # 0: its client is read from again
     uint8_t answered                    # nothing stands against it any more
-    uint8_t replaced                    # a transform gave text, payload, qos and retain; else dropped
+    int8_t allowed                      # -1: not known
+    uint8_t replaced                    # a transform gave text, bytes, qos and retain
+    uint8_t dropped                     # a transform took the message
     uint8_t qos
     uint8_t retain
     uint8_t* frame
     uint32_t frame_n
-    uint32_t n                          # filters
-    uint32_t n_asked
-    uint32_t n_open                     # asked and not answered
+    uint32_t n_open                     # filters asked about and not answered
     uint8_t* verdicts                   # of each filter
     Owned id                            # assigned
     Owned text                          # the answer's user name, or topic
@@ -327,7 +330,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[13]                  # DROP_REASONS
+    uint64_t drops[14]                  # DROP_REASONS
     uint64_t refused[7]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
@@ -387,8 +390,8 @@ ctypedef struct Broker:
     uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
     uint8_t ask_unread                  # the reader should be woken at the end of the turn
     uint8_t answers_due                 # there may be some
-    int64_t denied_s                    # the second that is counted in denied_n
-    uint32_t denied_n
+    Timer denied_timer                  # armed while denials are counted
+    uint32_t denied_n                   # in the last second
 
 cdef inline Client* client_of(Conn* c) noexcept nogil:
     return <Client*>(<uint8_t*>c - sizeof(SlabItem))

@@ -17,9 +17,10 @@ from cext.broker.arrive cimport client_proxied, client_upgraded
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.answer cimport answers_serve, question_timer, questions_forget
 from cext.broker.ask cimport asking_close, asking_fini, asking_init, asking_open
-from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give
+from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
+from cext.broker.gate cimport gate_free
 from cext.broker.jobs cimport job_free, jobs_unblock
 from cext.broker.life cimport (
     client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
@@ -96,6 +97,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         retained_expired(<Broker*>ctx, t)
     elif t.kind == TIMER_QUESTION:
         question_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_DENIED:
+        denials_sum(<Broker*>ctx)
     else:
         sys_timer_fired(<Broker*>ctx, t)
 
@@ -267,6 +270,7 @@ cdef void sessions_clear(Broker* b) noexcept nogil:
             replay_end(b, j)
             job_free(b, j)
         session_clear(b, s, -1)
+        gate_free(b, s)
         wheel_remove(&b.wheel, &s.timer)            # its neighbours there outlive it
         if s.will != NULL:
             message_unref(&b.messages, &b.reactor.buffers, s.will)

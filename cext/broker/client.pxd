@@ -33,7 +33,11 @@ cdef int address_text(const Address* a, char* out, uint32_t n) noexcept nogil   
 cdef void log_text(Broker* b, uint32_t type, const char* text) noexcept nogil
 cdef void log_line(Broker* b, uint32_t type, int n) noexcept nogil   # b.log.line, as snprintf left it
 cdef void log_line_of(Broker* b, Client* c, uint32_t type, int n) noexcept nogil     # about another than whose packet is handled
-cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil
+cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil     # as it asked for
+# May one more denial be told at notice (log_denied_per_second)? Those that may not are counted, and the count is told.
+cdef bint denial_told(Broker* b) noexcept nogil
+cdef void denials_sum(Broker* b) noexcept nogil     # at the end of the second
+cdef const char* reason_text(int reason) noexcept nogil      # NULL: an orderly end
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil
 # "Received PUBACK from ID (Mid: N, RC:R)", "Sending PUBACK to ID (mN, rcR)" and their kin, at debug; pid -1: none
 cdef void log_packet(Broker* b, Client* c, const char* what, int packet_type, int pid, int rc) noexcept nogil

@@ -8,12 +8,12 @@ from libc.errno cimport ECONNRESET, EPIPE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
-from libc.string cimport memset, strerror, strlen
+from libc.string cimport memset, strerror, strlen, strncmp
 
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_remove
-from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT
+from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
+from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT, TIMER_DENIED
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
 )
@@ -23,9 +23,10 @@ from cext.codec.frame cimport (
     T_UNSUBACK, T_UNSUBSCRIBE, V5, V311,
 )
 from cext.codec.reason cimport (
-    RC_ADMINISTRATIVE_ACTION, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_QUOTA_EXCEEDED,
+    RC_ADMINISTRATIVE_ACTION, RC_BAD_AUTHENTICATION_METHOD, RC_BAD_USERNAME_OR_PASSWORD, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_QUOTA_EXCEEDED,
     RC_RECEIVE_MAXIMUM_EXCEEDED, RC_SERVER_SHUTTING_DOWN, RC_SESSION_TAKEN_OVER, RC_TOPIC_ALIAS_INVALID,
     RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID, RC_QOS_NOT_SUPPORTED, RC_RETAIN_NOT_SUPPORTED,
+    RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.net.upgrade cimport WRONG_ORIGIN, upgrade_wrong_text
 from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_room, conn_wrote
@@ -193,7 +194,7 @@ cdef void log_put(Broker* b, uint32_t type, const char* text, int n) noexcept no
     log_push_about(&b.log, type, text, n, &about, id.p, where)
 
 
-cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil:
+cdef void log_connected(Broker* b, Client* c, bint clean, int keepalive_s) noexcept nogil:
     cdef char where[64]
     cdef View id = client_id_of(c)
     cdef View user = username_of(c)
@@ -203,7 +204,7 @@ cdef void log_connected(Broker* b, Client* c, bint clean) noexcept nogil:
     log_line_of(b, c, LOG_NOTICE, snprintf(
         b.log.line, LOG_LINE_MAX, "New %s connected from %s:%d as %.*s (p%d, c%d, k%d%s%.*s%s).",
         <const char*>b"bridge" if c.flags & CF_BRIDGE else <const char*>b"client", where, <int>c.conn.address.port,
-        <int>id.n, <const char*>id.p, <int>c.version, <int>clean, <int>c.keepalive_s,
+        <int>id.n, <const char*>id.p, <int>c.version, <int>clean, keepalive_s,
         <const char*>b", u'" if user.p != NULL else <const char*>b"", <int>user.n,
         <const char*>user.p if user.p != NULL else <const char*>b"", <const char*>b"'" if user.p != NULL else <const char*>b""))
 
@@ -243,30 +244,69 @@ cdef const char* reason_text(int reason) noexcept nogil:
     if reason == RC_TOPIC_FILTER_INVALID:
         return "topic filter invalid"
     if reason == RC_QOS_NOT_SUPPORTED:
-        return "QoS not supported"
+        return "bad socket read/write: Requested QoS not supported on server"
     if reason == RC_RETAIN_NOT_SUPPORTED:
-        return "retain not supported"
+        return "bad socket read/write: Retain not supported"
     if reason == RC_QUOTA_EXCEEDED:
         return "quota exceeded"
     return "protocol error"
 
 
+cdef const char* refusal_text(uint8_t rc) noexcept nogil:
+    """Why a CONNECT was refused, by the reason code that a v5 client gets."""
+    if rc == RC_UNSUPPORTED_PROTOCOL_VERSION or rc == RC_BAD_AUTHENTICATION_METHOD or rc == RC_QOS_NOT_SUPPORTED or rc == RC_RETAIN_NOT_SUPPORTED:
+        return "used disallowed feature (QoS too high, retain not supported, or bad AUTH method)"
+    if rc == RC_BAD_USERNAME_OR_PASSWORD:
+        return "not authorised"
+    if rc == RC_PACKET_TOO_LARGE:
+        return "oversize payload"
+    if rc == RC_SERVER_UNAVAILABLE:
+        return "server unavailable"
+    if rc == RC_SERVER_BUSY:
+        return "server busy"
+    if rc == 0:
+        return "bad socket read/write: Invalid input"    # 3.x, keepalive
+    return reason_text(rc)
+
+
 cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
     cdef char where[64]
-    cdef const char* why = reason_text(reason)
-    cdef View id = client_id_of(c)
+    cdef const char* why = refusal_text(b.log.refused) if reason == END_REFUSED else reason_text(reason)
+    cdef View id = client_id_of(c) if c.session != NULL or b.log.connecting.p == NULL else b.log.connecting
+    if reason == END_REFUSED:
+        if not b.log.was_refused:
+            return               # a line has said why
+        b.log.was_refused = 0
     if not b.settings.connection_messages or not log_wanted(&b.log, LOG_NOTICE):
         return
     address_text(&c.conn.address, where, sizeof(where))
-    if c.session == NULL:
+    if id.n == 0:
         id.p = <const uint8_t*>where     # no id yet: its address
         id.n = <uint32_t>strlen(where)
     if why == NULL:
         log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected.", <int>id.n,
                                          <const char*>id.p, where, <int>c.conn.address.port))
     else:
-        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s.", <int>id.n,
-                                         <const char*>id.p, where, <int>c.conn.address.port, why))
+        log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s [%s:%d] disconnected: %s%s", <int>id.n,
+                                         <const char*>id.p, where, <int>c.conn.address.port, why,
+                                         <const char*>b"" if strncmp(why, "bad socket", 10) == 0 else <const char*>b"."))
+
+
+cdef bint denial_told(Broker* b) noexcept nogil:
+    if b.settings.log_denied_per_s == 0:
+        return 0
+    if not timer_armed(&b.denied_timer):
+        b.denied_timer.kind = TIMER_DENIED
+        b.denied_n = 0
+        wheel_add(&b.wheel, &b.denied_timer, b.reactor.now_ms + 1000)
+    b.denied_n += 1
+    return b.denied_n <= b.settings.log_denied_per_s
+
+
+cdef void denials_sum(Broker* b) noexcept nogil:
+    if b.denied_n > b.settings.log_denied_per_s:
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "%u more denials were not logged.",
+                                         <unsigned int>(b.denied_n - b.settings.log_denied_per_s)))
 
 
 cdef const char* packet_name(int packet_type) noexcept nogil:

@@ -6,13 +6,6 @@ from cext.session.queue cimport Delivery
 from cext.session.session cimport Session
 from cext.broker.broker cimport Broker, Client, Publication
 
-# A publication over a stored message (a reference is held until publication_fini).
-cdef void publication_of(Publication* p, Message* m) noexcept nogil
-cdef void publication_init(Publication* p) noexcept nogil
-cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
-# The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
-cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
-
 cdef enum:
     NO_LOCAL = 1 << 2                   # in a subscription's options [v5 3.8.3.1]
     RETAIN_AS_PUBLISHED = 1 << 3
@@ -25,6 +18,8 @@ cdef inline uint8_t qos_for(const Broker* b, const Publication* p, uint8_t optio
 # Owes p to the session under a subscription's options [v5 3.3.4]: sent now, queued, or dropped with a counted reason.
 # retain is the flag of the outgoing PUBLISH.
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
+# Sends on what waited at the session's gate, as far as its fate is known.
+cdef void deliver_held(Broker* b, Session* s) noexcept nogil
 # Sends what waits in the session's queue, as far as the window and the socket allow. p (may be NULL): a publication
 # whose encodings may be used again.
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
@@ -32,6 +27,3 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
 # All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
 cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
-cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
-# Is what is held over memory_limit and the reserve (bytes)?
-cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil

@@ -9,7 +9,7 @@ Cost of a QoS 0 delivery: the copy of its bytes and some 20 ns.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
@@ -21,99 +21,25 @@ from cext.broker.broker cimport (
     Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
-from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
+from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
+from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport Message, message_bytes, message_new, message_new_big, message_ref, message_unref
+from cext.session.message cimport Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, Session, session_sub_id
-from cext.topic.index cimport index_bytes
-from cext.topic.retained cimport retained_bytes
+from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 
 cdef enum:
     WROTE = 0
     TOO_LARGE = 1
     NO_ROOM = 2
-
-
-# ---------------------------------------------------------------- publications
-
-cdef void publication_init(Publication* p) noexcept nogil:
-    memset(p, 0, sizeof(Publication) - sizeof(p.shapes))
-
-
-cdef void publication_of(Publication* p, Message* m) noexcept nogil:
-    publication_init(p)
-    p.topic = m.topic
-    p.props = m.props
-    p.payload = m.payload
-    p.expires_ms = m.expires_ms
-    p.qos = m.qos
-    p.retain = m.retain
-    p.message = message_ref(m)
-    p.shaped = m.payload.n < LEND_MIN_BYTES
-
-
-cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
-    if p.message != NULL:
-        message_unref(&b.messages, &b.reactor.buffers, p.message)
-        p.message = NULL
-
-
-cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
-    if not b.settings.memory_limit:
-        return 0
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
-            > b.settings.memory_limit + reserve)
-
-
-cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
-    if p.message != NULL:
-        return p.message
-    if memory_short(b, 0):
-        return NULL
-    cdef Message* m
-    if p.steal != NULL:
-        m = message_new_big(&b.messages, p.topic, p.props, p.payload, p.steal, p.steal_cap)
-        if m != NULL:
-            p.steal = NULL       # now the message's
-    else:
-        m = message_new(&b.messages, p.topic, p.props, p.payload)
-    if m == NULL:
-        return NULL
-    m.qos = p.qos
-    m.retain = p.retain
-    m.expires_ms = p.expires_ms
-    if p.source != NULL:
-        m.source_hash = p.source.hash
-    p.message = m
-    # what follows must not point into the read buffer any more when it is kept
-    p.topic = m.topic
-    p.props = m.props
-    p.payload = m.payload
-    return m
-
-
-# ---------------------------------------------------------------- drops
-
-cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
-    b.stats.drops[reason] += 1
-    if reason == DROP_ACL_READ:
-        return                   # filtered, not lost
-    b.stats.publish_dropped += 1
-    if s == NULL or reason == DROP_EXPIRED or s.flags & SESSION_DROPPING:
-        return
-    s.flags |= SESSION_DROPPING
-    if log_wanted(&b.log, LOG_NOTICE):
-        log_line_of(b, <Client*>s.client, LOG_NOTICE, snprintf(
-            b.log.line, LOG_LINE_MAX, "Outgoing messages are being dropped for client %.*s.", <int>s.id_len,
-            <const char*>s.client_id))
 
 
 # ---------------------------------------------------------------- encoding
@@ -305,12 +231,42 @@ cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain,
 
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                   uint32_t n_sub_ids) noexcept nogil:
+    b.work += 1                  # also for what is dropped
+    if s.security != NULL and (<Security*>s.security).guards and not passes(b, s, p, qos, retain, sub_ids, n_sub_ids):
+        return
+    deliver_now(b, s, p, qos, retain, sub_ids, n_sub_ids)
+
+
+cdef bint passes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                 uint32_t n_sub_ids) noexcept nogil:
+    """0: it was dropped, or waits for a plugin's word."""
+    cdef Security* security = <Security*>s.security
+    if security.authorize or security.transform_out != NULL:
+        return not gate_takes(b, s, p, qos, retain, sub_ids, n_sub_ids)
+    if access_allows(b, s, p.topic, ACL_READ):
+        return 1
+    drop(b, s, DROP_ACL_READ)
+    return 0
+
+
+cdef void deliver_held(Broker* b, Session* s) noexcept nogil:
+    cdef Held h
+    cdef Publication p
+    while gate_next(s, &h):
+        if h.state == H_READY:
+            publication_of(&p, h.message)
+            p.shaped = 0         # one client: an encoding to keep would be a copy more
+            if h.shared:
+                p.share = session_share(s, h.group, h.sub_id, 0)
+            deliver_now(b, s, &p, h.qos, h.retain, &h.sub_id, 1 if h.sub_id else 0)
+            publication_fini(b, &p)
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+
+
+cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                      uint32_t n_sub_ids) noexcept nogil:
     cdef Client* c = <Client*>s.client
     cdef int wrote, why
-    b.work += 1                  # also for what is dropped
-    if s.security != NULL and (<Security*>s.security).guards and not access_allows(b, s, p.topic, ACL_READ):
-        drop(b, s, DROP_ACL_READ)
-        return
     if expired(b, p.expires_ms):
         drop(b, s, DROP_EXPIRED)
         return
@@ -347,43 +303,6 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
     if c.conn.flags & CONN_BLOCKED and b.settings.max_queued_messages and c.out_packets >= b.settings.max_queued_messages:
         return DROP_QOS0_BLOCKED
     return -1
-
-
-cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:
-    """A copy of its own for a merged delivery that waits: its identifiers stand at the end of its properties [v5 3.3.4-4]."""
-    cdef View props
-    cdef uint32_t i, v, size = p.props.n
-    cdef Message* m
-    cdef uint8_t* out
-    cdef uint8_t* bytes = <uint8_t*>malloc(p.props.n + <size_t>n * 5)
-    if bytes == NULL:
-        return NULL
-    if p.props.n:
-        memcpy(bytes, p.props.p, p.props.n)
-    out = bytes + size
-    for i in range(n):
-        out[0] = 11              # Subscription Identifier
-        out += 1
-        v = sub_ids[i]
-        while v >= 128:
-            out[0] = <uint8_t>(v & 127 | 128)
-            out += 1
-            v >>= 7
-        out[0] = <uint8_t>v
-        out += 1
-    props.p = bytes
-    props.n = <uint32_t>(out - bytes)
-    m = message_new(&b.messages, p.topic, props, p.payload)
-    free_bytes(bytes)
-    if m != NULL:
-        m.qos = p.qos
-        m.retain = p.retain
-        m.expires_ms = p.expires_ms
-    return m
-
-
-cdef extern from "<stdlib.h>" nogil:
-    void free_bytes "free"(void* p)
 
 
 cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexcept nogil:
@@ -475,6 +394,18 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             return
 
 
+cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
+    """Of what was queued before the session was resumed. What a plugin has said of another user does not count for this one, and nothing here
+    can wait for it to be asked."""
+    cdef int known
+    if s.queue.next + 1 == s.queue.tail:
+        s.flags &= ~<uint32_t>SESSION_RECHECK
+    if s.security == NULL or not (<Security*>s.security).authorize:
+        return access_allows(b, s, topic, ACL_READ)
+    known = gate_verdict(b, s, topic, ACL_READ)
+    return known == 1 or (known < 0 and not s.flags & SESSION_STRANGER)
+
+
 cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
     """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
     cdef Queue* q = &s.queue
@@ -484,11 +415,14 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef int dup = d.state == D_SENT
     cdef uint32_t sub_id = session_sub_id(s, d)
     cdef uint32_t n_sub_ids = 1 if sub_id else 0
-    if not dup and expired(b, m.expires_ms):
+    cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
+    if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
+        why = DROP_ACL_READ
+    if why >= 0:
         q.next += 1
         q.waiting_bytes -= message_bytes(m)
         q.inflight_bytes += message_bytes(m)
-        drop(b, s, DROP_EXPIRED)
+        drop(b, s, why)
         delivery_done(b, s, d)
         return 1
     if p != NULL and p.message == m:

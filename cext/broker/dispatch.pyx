@@ -16,7 +16,7 @@ from cext.broker.handle_disconnect cimport handle_disconnect, handle_pingreq
 from cext.broker.handle_publish cimport handle_publish
 from cext.broker.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.life cimport client_end
-from cext.broker.log cimport LOG_INFORMATION, LOG_LINE_MAX, log_wanted
+from cext.broker.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
@@ -26,7 +26,7 @@ from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
 
 cdef enum:
     WORK_FRAME = 2               # what a frame costs beside its deliveries, in appends
-    CONNECT_BYTES_MAX = 300_000  # all its strings at their longest, but for user properties: it may be kept while the control plane is asked
+    CONNECT_BYTES_MAX = 100_004  # a Remaining Length of 100,000, as in Mosquitto: it may be kept while the control plane is asked
 
 
 cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -51,24 +51,34 @@ cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_auth(b, c, f)
     if kind == T_CONNECT:
         return handle_connect(b, c, f)
-    return RC_PROTOCOL_ERROR if kind else RC_MALFORMED       # a packet that only a server sends; type 0 is reserved [v5 2.1.2]
+    return RC_PROTOCOL_ERROR if kind else reserved(b, c)     # a packet that only a server sends
 
 
 cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
     return CONNECT_BYTES_MAX if b.settings.packet_max == 0 or b.settings.packet_max > CONNECT_BYTES_MAX else b.settings.packet_max
 
 
-cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
+cdef int reserved(Broker* b, Client* c) noexcept nogil:
+    """[v5 2.1.2] Type 0."""
     cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
         address_text(&c.conn.address, where, sizeof(where))
-        if f.first == 0x16:
-            log_line(b, LOG_INFORMATION, snprintf(
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: RESERVED packet.", where,
+                                              <int>c.conn.address.port))
+    return RC_PROTOCOL_ERROR
+
+
+cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef char where[64]
+    address_text(&c.conn.address, where, sizeof(where))
+    if f.first == 0x16:
+        if log_wanted(&b.log, LOG_NOTICE):
+            log_line(b, LOG_NOTICE, snprintf(
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
                 <int>c.conn.address.port))
-        else:
-            log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).",
-                                                  where, <int>c.conn.address.port, <int>f.first))
+    elif log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
+                                              <int>c.conn.address.port, <int>f.first))
     return END_SILENT
 
 
@@ -78,6 +88,7 @@ cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexc
     b.log.client = client_of(conn)
     used = dispatched(b, conn, p, n)
     b.log.client = NULL
+    b.log.connecting.p = NULL
     return used
 
 

@@ -60,10 +60,10 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
 
 cdef void unknown(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     """[v5 3.5.2.1, 4.3.3]"""
+    if kind != T_PUBREC or a.rc >= 0x80:
+        return
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Warning: Received %s from %.*s for an unknown packet identifier %d.",
-            <const char*>(b"PUBACK" if kind == T_PUBACK else b"PUBREC" if kind == T_PUBREC else b"PUBCOMP"),
+            b.log.line, LOG_LINE_MAX, "Warning: Received PUBREC from %.*s for an unknown packet identifier %d.",
             <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))
-    if kind == T_PUBREC and (a.rc < 0x80):
-        client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)    # as in Mosquitto: the client can end its side
+    client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)        # as in Mosquitto: the client can end its side

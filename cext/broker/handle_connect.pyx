@@ -11,13 +11,17 @@ the answer: the same way, to the end. AUTH packets [v5 4.12] come in between (ha
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.access cimport session_names
 from cext.broker.acl cimport ACL_PATTERNS, Acl, acl_name_unsafe
-from cext.broker.ask cimport Answer, Q_CONNECT, Question, client_question_end, question_end, question_handle, question_new, question_send
+from cext.broker.ask cimport (
+    Answer, EVENT_CONNECTED, FOR_LATER, Q_CONNECT, Question, client_question_end, event_post, question_end, question_handle, question_new,
+    question_send,
+)
+from cext.broker.connect_lines cimport connect_complain
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
@@ -26,11 +30,13 @@ from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
     END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
-from cext.broker.deliver cimport memory_short, pump
-from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_free
+from cext.broker.deliver cimport deliver_held, pump
+from cext.broker.gate cimport gate_renew
+from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
 from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
+from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
 from cext.codec.frame cimport Frame, V31, V311, V5, frame_next
@@ -46,7 +52,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport EXPIRY_NEVER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
+from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/random.h>" nogil:
@@ -66,13 +72,24 @@ cdef int connack_send(Broker* b, Client* c, Connack* k) noexcept nogil:
         return -1
     client_wrote(b, c, encode_connack(p, k), p)
     if log_wanted(&b.log, LOG_DEBUG):
-        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>client_id_of(c).n,
-                                        <const char*>client_id_of(c).p, <int>k.session_present, <int>k.rc))
+        log_connack(b, c, k)
     return 0
+
+
+cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
+    cdef char where[64]
+    cdef View id = client_id_of(c) if c.session != NULL else b.log.connecting
+    if id.p == NULL:
+        id.p = <const uint8_t*>where         # no id yet: its address
+        id.n = <uint32_t>address_text(&c.conn.address, where, sizeof(where))
+    log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Sending CONNACK to %.*s (%d, %d)", <int>id.n, <const char*>id.p,
+                                    <int>k.session_present, <int>k.rc))
 
 
 cdef int refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:
     cdef Connack k
+    b.log.was_refused = 1
+    b.log.refused = rc5
     connack_clear(&k)
     k.rc = rc5 if c.version == V5 else rc3
     connack_send(b, c, &k)
@@ -94,25 +111,31 @@ cdef void log_refusal(Broker* b, Client* c, const char* why) noexcept nogil:
                                          <int>c.conn.address.port, why))
 
 
+cdef void log_protocol_error(Broker* b, Client* c, const char* what) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_INFORMATION):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: %s.", where,
+                                              <int>c.conn.address.port, what))
+
+
 # ---------------------------------------------------------------- the checks, each 0 or why the client ends
 
-cdef int check_version(Broker* b, Client* c, Connect* p, int rc) noexcept nogil:
-    cdef char where[64]
+cdef int check_version(Broker* b, Client* c, const Frame* f, Connect* p, int rc) noexcept nogil:
     if rc == RC_UNSUPPORTED_PROTOCOL_VERSION:
-        if log_wanted(&b.log, LOG_INFORMATION):
-            address_text(&c.conn.address, where, sizeof(where))
-            log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid protocol version %d in CONNECT from %s.",
-                                                  <int>p.version, where))
+        connect_complain(b, c, f)
         # a level of 3.x under the wrong name is told in 3.x; one that we do not know, in the latest [v3.1.1 3.1.2-2] [v5 3.1.2-2]
         c.version = V311 if V31 <= p.version <= V5 else V5
-        return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
+        refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
+        if c.version == V311:
+            b.log.refused = RC_PROTOCOL_ERROR
+        return END_REFUSED
     if rc:
         c.version = V5 if p.version == V5 else V311
-        log_refusal(b, c, "malformed CONNECT" if rc == RC_MALFORMED else "protocol error in CONNECT")
+        connect_complain(b, c, f)
         return refuse(b, c, <uint8_t>rc, 0) if c.version == V5 else END_SILENT      # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
     c.version = p.version
     if not (c.door.versions >> p.version) & 1:
-        log_refusal(b, c, "protocol version not accepted by this listener")
         return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
     return 0
 
@@ -125,7 +148,8 @@ cdef int check_id(Broker* b, Client* c, Connect* p, uint8_t* assigned) noexcept 
         p.client_id = p.username
     if p.client_id.n == 0:
         if p.version == V31 or (p.version == V311 and not p.clean_start) or not c.door.allow_zero_length_clientid:
-            log_refusal(b, c, "client identifier not valid")
+            log_protocol_error(b, c, "v3.1 CONNECT with zero length clientid" if p.version == V31 else
+                               "CONNECT with zero length clientid when forbidden")
             return refuse(b, c, RC_UNSPECIFIED, CONNACK3_IDENTIFIER_REJECTED)    # 0x80, as Mosquitto says
         if c.parked != NULL:
             p.client_id = owned_view(&c.parked.id)       # as the control plane was told
@@ -195,12 +219,14 @@ cdef int check_access(Broker* b, Client* c, const Frame* f, Connect* p, bint was
         return refuse(b, c, RC_BAD_AUTHENTICATION_METHOD, 0)     # [v5 4.12.0-1]
     if c.flags & CF_TRUSTED:
         return 0
-    if c.parked != NULL:         # here again, with the answer
+    if c.parked != NULL and c.parked.allowed < 0:        # here again: nobody had an opinion
+        return 0 if c.door.allow_anonymous and not p.has_username else not_authorised(b, c)
+    if c.parked != NULL:         # let in
         if c.parked.text.p != NULL:
             p.has_username = c.parked.text.n != 0
             p.username = owned_view(&c.parked.text)
         return 0
-    if method or (c.door.security.authenticate and p.has_username and not c.flags & CF_IDENTIFIED):
+    if method or (c.door.security.authenticate and (p.has_username or c.door.security.ask_anonymous) and not c.flags & CF_IDENTIFIED):
         return connect_park(b, c, f, p, was_empty)
     if c.door.allow_anonymous and (not p.has_username or not c.door.security.authenticate):
         return 0
@@ -211,7 +237,6 @@ cdef int check_access(Broker* b, Client* c, const Frame* f, Connect* p, bint was
 
 cdef int not_authorised(Broker* b, Client* c) noexcept nogil:
     b.stats.refused[REFUSED_ACCESS] += 1
-    log_refusal(b, c, "not authorised")
     return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_NOT_AUTHORIZED)
 
 
@@ -274,12 +299,13 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
         park_goes_on(b, c)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
         return
-    if a.verdict != 0:
+    if a.verdict > 0:
         connect_refused(b, c, a.verdict)
         return
     if owned_set(&c.parked.text, a.text) != 0 or owned_set(&c.parked.bytes, a.bytes) != 0:
         connect_refused(b, c, RC_SERVER_BUSY)
         return
+    c.parked.allowed = -1 if a.verdict < 0 else 1
     rc = connect_again(b, c)
     if rc:
         client_end(b, c, rc)
@@ -308,8 +334,17 @@ cdef void connect_refused(Broker* b, Client* c, int rc) noexcept nogil:
     elif rc5 == RC_BAD_USERNAME_OR_PASSWORD:
         rc3 = CONNACK3_BAD_CREDENTIALS
     b.stats.refused[REFUSED_ACCESS] += 1
-    log_refusal(b, c, "not authorised")
+    name_parked(b, c)
     client_end(b, c, refuse(b, c, rc5, rc3))
+    b.log.connecting.p = NULL
+
+
+cdef void name_parked(Broker* b, Client* c) noexcept nogil:
+    """For the log: who it would have been."""
+    cdef Frame f
+    cdef Connect p
+    if frame_next(c.parked.frame, c.parked.frame_n, 0, &f) == 1 and decode_connect(&f, &p) == 0 and p.client_id.n:
+        b.log.connecting = p.client_id
 
 
 cdef void connect_timed_out(Broker* b, Client* c) noexcept nogil:
@@ -396,9 +431,6 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     """[v5 3.1.2-4..6, 3.1.4-3] The session of this id, after whoever had it; NULL: no memory."""
     cdef Session* s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and s.client != NULL:
-        if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
-            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s already connected, closing old connection.",
-                                             <int>s.id_len, <const char*>s.client_id))
         client_end(b, <Client*>s.client, RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, p.client_id)
     if s != NULL and p.clean_start:
@@ -420,7 +452,23 @@ cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) no
     return s
 
 
+cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
+    if s.username == NULL or not p.has_username:
+        return s.username == NULL and not p.has_username
+    return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
+
+
+cdef void recheck_begins(Session* s, Connect* p) noexcept nogil:
+    """As in Mosquitto: the user may be another one now, and so may be the rules."""
+    s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
+    if s.security != NULL and (<Security*>s.security).guards and s.queue.pending:
+        s.flags |= SESSION_RECHECK
+        if not same_user(s, p):
+            s.flags |= SESSION_STRANGER
+
+
 cdef int username_keep(Session* s, Connect* p) noexcept nogil:
+    recheck_begins(s, p)
     free(s.username)
     s.username = NULL
     if p.has_username:
@@ -448,6 +496,14 @@ cdef uint32_t expiry_of(Broker* b, Connect* p) noexcept nogil:
 
 # ---------------------------------------------------------------- the handler
 
+cdef void log_again(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bad client %s:%d sending multiple CONNECT messages.", where,
+                                         <int>c.conn.address.port))
+
+
 cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Connect p
     cdef Connack k
@@ -457,10 +513,10 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef bint was_empty
     cdef int rc
     if c.state != C_NEW and not (c.parked != NULL and c.parked.answered):       # [v5 3.1.0-2]
-        log_text(b, LOG_INFORMATION, "Bad client sending multiple CONNECT messages.")
+        log_again(b, c)
         return RC_PROTOCOL_ERROR
     p.version = 0
-    rc = check_version(b, c, &p, decode_connect(f, &p))
+    rc = check_version(b, c, f, &p, decode_connect(f, &p))
     if rc:
         return rc
     connack_clear(&k)
@@ -469,11 +525,15 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
-    if proxied_identity(c, &p) or secure_identity(c, &p, told):
-        log_refusal(b, c, "no user name in its certificate")
+    if secure_identity(c, &p, told):
+        log_refusal(b, c, "bad username or password")
+        return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
+    if proxied_identity(c, &p):
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
     rc = rc or check_will(b, c, &p)
+    if rc == 0:
+        b.log.connecting = p.client_id
     rc = rc or check_access(b, c, f, &p, was_empty)
     if rc == PARKED:
         return 0                 # it was copied
@@ -492,6 +552,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         k.session_present = 0
         return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
     session_attach(b, s, c)
+    s.access_turn += 1
+    gate_renew(b, s)
     s.expiry_s = expiry_of(b, &p)
     if props_has_expiry(&p) and s.expiry_s < p.props.session_expiry:
         k.has_session_expiry = 1         # [v5 3.2.2.3.2] less than was asked for
@@ -503,13 +565,15 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     b.stats.clients_connected += 1
     if b.sessions.count > b.stats.clients_max:
         b.stats.clients_max = b.sessions.count
-    log_connected(b, c, p.clean_start)
+    log_connected(b, c, p.clean_start, p.keepalive)
     log_will(b, c)
     log_negotiated(b, c)
     if s.security != NULL:
-        names_told(b, s)
+        security_begins(b, c, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
+    if s.gate != NULL:
+        deliver_held(b, s)
     return 0
 
 
@@ -529,6 +593,20 @@ cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned
         k.has_max_qos = 1
         k.max_qos = c.door.max_qos
     connack_send(b, c, k)
+
+
+cdef void security_begins(Broker* b, Client* c, Session* s) noexcept nogil:
+    cdef Security* security = <Security*>s.security
+    cdef View id, user, where
+    cdef char text[64]
+    names_told(b, s)
+    if security.events:
+        session_names(s, &id, &user)
+        where.p = <const uint8_t*>text
+        where.n = <uint32_t>address_text(&c.conn.address, text, sizeof(text))
+        event_post(b, security, EVENT_CONNECTED, id, user, where)
+    if security.authorize and c.will != NULL:
+        will_ask(b, s, c.will.message, FOR_LATER)    # so that it is known at the latest when we stop
 
 
 cdef void names_told(Broker* b, Session* s) noexcept nogil:

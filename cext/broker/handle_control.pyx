@@ -18,7 +18,7 @@ from cext.broker.broker cimport (
     Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PACKET_SIZE, DROP_QOS0_BLOCKED, HIGH_WATER_BYTES, WORK_SEND,
 )
 from cext.broker.client cimport client_room, client_wrote
-from cext.broker.deliver cimport memory_short
+from cext.broker.publication cimport memory_short
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, share_strategy,
 )

@@ -13,16 +13,19 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.buffer cimport buffer_give
-from cext.broker.access cimport access_allows
+from cext.base.view cimport View
+from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
+from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, LEND_MIN_BYTES,
-    Publication,
+    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    LEND_MIN_BYTES, Publication, Security,
 )
-from cext.broker.client cimport client_ack, log_line
-from cext.broker.deliver cimport memory_short, publication_fini, publication_init, publication_of, publication_store
+from cext.broker.client cimport client_ack, denial_told, log_line
 from cext.broker.handle_control cimport control_answer, control_topic
-from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.parked cimport owned_view, unpark
+from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
@@ -47,8 +50,10 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publish p
     cdef Publication out
     cdef uint8_t verdict
+    cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
+        log_malformed(b, c, f.first)
         return rc
     b.stats.publish_in += 1
     b.stats.publish_bytes_in += p.payload.n
@@ -62,21 +67,63 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if p.qos < 2 and control_topic(c, p.topic):
         control(b, c, &p)
         return 0
+    if is_plugged(<const Security*>c.session.security):
+        rc = decide(b, c, &p, &allowed)
+        if rc:
+            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_bytes_in -= p.payload.n
+            return rc
     publication_init(&out)
-    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out)
+    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out, allowed)
+    if c.parked != NULL and c.parked.replaced:
+        replace(c, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
         rc = hold(b, c, &p, &out, verdict)
     else:
-        if verdict < 0x80:
+        if verdict < 0x80 and not is_taken(c):
             verdict = publish_accepted(b, c, &out)
         if p.qos:
             client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
+    if c.parked != NULL:
+        if is_taken(c):
+            b.stats.drops[DROP_TRANSFORM] += 1
+        unpark(b, c)
     return rc
+
+
+cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
+    cdef View topic = p.topic
+    cdef uint32_t mount = c.door.mount_point.n
+    cdef uint8_t* bytes
+    if mount:
+        bytes = scratch(b, mount + topic.n)
+        if bytes == NULL:
+            return RC_QUOTA_EXCEEDED
+        memcpy(bytes, c.door.mount_point.p, mount)
+        memcpy(bytes + mount, topic.p, topic.n)
+        topic.p = bytes
+        topic.n += mount
+    return publish_decide(b, c, p, topic, allowed)
+
+
+cdef inline bint is_taken(Client* c) noexcept nogil:
+    """A plugin keeps the message: acknowledged, and gone."""
+    return c.parked != NULL and c.parked.dropped
+
+
+cdef void replace(Client* c, Publication* out) noexcept nogil:
+    """What a plugin made of it. The packet's own quality of service still rules its acknowledgement."""
+    out.topic = owned_view(&c.parked.text)
+    out.payload = owned_view(&c.parked.bytes)
+    out.qos = c.parked.qos
+    out.retain = c.parked.retain
+    out.shaped = out.payload.n < LEND_MIN_BYTES
+    out.frame.p = NULL
 
 
 cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
@@ -107,7 +154,7 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     rc = check_quota(b, c, &verdict)
     if rc:
         return rc
-    if verdict < 0x80:
+    if verdict < 0x80 and not is_taken(c):
         m = publication_store(b, out)
         if m == NULL:
             b.stats.drops[DROP_MEMORY] += 1
@@ -216,6 +263,7 @@ cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
             and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
     if p.qos > c.door.max_qos:
+        log_bad(b, c, "Too high QoS in PUBLISH")
         return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
     if p.retain and not b.settings.retain_available:
         return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
@@ -285,12 +333,12 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
         out.frame.n = f.total_len
         out.frame_version = c.version
         out.frame_pid_at = <uint32_t>(p.topic.p + p.topic.n - f.start)
-    if p.payload.n >= STEAL_MIN_BYTES:
+    if p.payload.n >= STEAL_MIN_BYTES and c.parked == NULL:
         out.steal = conn_steal_input(&c.conn, f.start, f.total_len, &out.steal_cap)
     return 0
 
 
-cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept nogil:
+cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allowed) noexcept nogil:
     """What the acknowledgement says: < 0x80: the message is taken."""
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
@@ -299,12 +347,12 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
     if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
         return RC_SUCCESS
     if topic_reserved(out.topic):
+        allowed = 0
+    elif allowed < 0:
+        allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
+    if not allowed:
         b.stats.drops[DROP_ACL_WRITE] += 1
-        log_received(b, c, p, "Denied")
-        return RC_NOT_AUTHORIZED
-    if not access_allows(b, c.session, out.topic, ACL_WRITE):
-        b.stats.drops[DROP_ACL_WRITE] += 1
-        log_received(b, c, p, "Denied")
+        log_denied(b, c, p)
         return RC_NOT_AUTHORIZED
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
@@ -312,10 +360,34 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out) noexcept 
     return RC_SUCCESS
 
 
+cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """At debug, as Mosquitto does; and at notice, so many in a second."""
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, "Denied", LOG_DEBUG)
+    elif log_wanted(&b.log, LOG_NOTICE) and denial_told(b):
+        log_publish(b, c, p, "Denied", LOG_NOTICE)
+
+
 cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:
-    if not log_wanted(&b.log, LOG_DEBUG):
-        return
-    log_line(b, LOG_DEBUG, snprintf(
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, what, LOG_DEBUG)
+
+
+cdef void log_publish(Broker* b, Client* c, Publish* p, const char* what, uint32_t type) noexcept nogil:
+    log_line(b, type, snprintf(
         b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", what,
         <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,
         <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
+
+
+cdef void log_malformed(Broker* b, Client* c, uint8_t first) noexcept nogil:
+    if (first & 6) == 6:
+        log_bad(b, c, "Invalid QoS in PUBLISH")
+    elif (first & 14) == 8:
+        log_bad(b, c, "Invalid PUBLISH (QoS=0 and DUP=1)")
+
+
+cdef void log_bad(Broker* b, Client* c, const char* what) noexcept nogil:
+    if log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", what, <int>c.session.id_len,
+                                              <const char*>c.session.client_id))

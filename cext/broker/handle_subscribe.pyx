@@ -4,15 +4,19 @@ retained follows in the order of the filters."""
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.access cimport access_may_subscribe
-from cext.broker.broker cimport Broker, CF_BRIDGE, Client
-from cext.broker.client cimport client_id_of, client_room, client_wrote, log_line, log_packet
-from cext.broker.deliver cimport memory_short
-from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
+from cext.broker.access cimport access_may_subscribe, session_names
+from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
+from cext.broker.authorize cimport filter_refused, filters_decide
+from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
+from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
+from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
+from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
+from cext.broker.parked cimport unpark
+from cext.broker.publication cimport memory_short
 from cext.broker.retain cimport replay_begin, replay_has_room
+from cext.broker.subscription cimport parse_mounted
 from cext.codec.decode cimport (
     Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next,
 )
@@ -23,8 +27,9 @@ from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS,
     RC_TOPIC_FILTER_INVALID, RC_UNSPECIFIED,
 )
+from cext.session.session cimport Session
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
-from cext.topic.name cimport Filter, filter_parse, level_count
+from cext.topic.name cimport Filter, level_count
 from cext.topic.retained cimport retained_may_match
 
 cdef enum:
@@ -32,24 +37,6 @@ cdef enum:
     QOS = 3
     NO_LOCAL = 1 << 2
     RETAIN_AS_PUBLISHED = 1 << 3
-
-
-cdef int parse_mounted(Client* c, View text, Filter* out, uint8_t** owned) noexcept nogil:
-    """filter_parse of the filter under the listener's mount point; *owned is to be freed. -1: no memory."""
-    cdef View mount = c.door.mount_point
-    cdef uint32_t at
-    cdef int rc = filter_parse(text.p, text.n, out)
-    owned[0] = NULL
-    if rc or mount.n == 0:
-        return rc
-    owned[0] = <uint8_t*>malloc(<size_t>text.n + mount.n)
-    if owned[0] == NULL:
-        return -1
-    at = <uint32_t>(out.filter.p - text.p)       # after $share/GROUP/, if it is there
-    memcpy(owned[0], text.p, at)
-    memcpy(owned[0] + at, mount.p, mount.n)
-    memcpy(owned[0] + at + mount.n, text.p + at, text.n - at)
-    return filter_parse(owned[0], text.n + mount.n, out)
 
 
 cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
@@ -61,7 +48,7 @@ cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
     return options
 
 
-cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, uint8_t* code) noexcept nogil:
+cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, bint refused, uint8_t* code) noexcept nogil:
     """*code gets what SUBACK says, with REPLAY on top when retained messages follow. Not 0: the client ends."""
     cdef Filter f
     cdef uint8_t* owned
@@ -78,10 +65,14 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if not access_may_subscribe(b, c.session, f.filter):
+    if refused or not may_by_rules(b, c.session, f.filter):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
+        if not log_wanted(&b.log, LOG_DEBUG) and log_wanted(&b.log, LOG_NOTICE) and denial_told(b):
+            log_line(b, LOG_NOTICE, snprintf(
+                b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
+                <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
         return 0
     added = -1 if memory_short(b, 0) or not replay_has_room(c.session, f.filter.n) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
@@ -94,13 +85,29 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         code[0] |= REPLAY
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
+    told(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
 
 
+cdef void told(Broker* b, Client* c, int event, View filter) noexcept nogil:
+    cdef View id, user
+    if c.session.security != NULL and (<Security*>c.session.security).events:
+        session_names(c.session, &id, &user)
+        event_post(b, <Security*>c.session.security, event, id, user, filter)
+
+
+cdef bint may_by_rules(Broker* b, Session* s, View filter) noexcept nogil:
+    """A plugin's word stands above them."""
+    if s.security != NULL and (<Security*>s.security).authorize:
+        return 1
+    return access_may_subscribe(b, s, filter)
+
+
 cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %.*s, disconnecting.",
-                                              <int>client_id_of(c).n, <const char*>client_id_of(c).p))
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.", where))
     return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
 
 
@@ -128,6 +135,10 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int rc = decode_subscribe(f, c.version, &s)
     if rc:
         return rc
+    if c.session.security != NULL and (<Security*>c.session.security).authorize:
+        rc = filters_decide(b, c, &s, ACL_SUBSCRIBE)
+        if rc:
+            return rc
     if c.version == V5 and props_has(&s.props, P_SUBSCRIPTION_ID):
         sub_id = s.props.sub_id
     if log_wanted(&b.log, LOG_DEBUG):
@@ -138,7 +149,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
             return RC_QUOTA_EXCEEDED
     items = s.items
     while rc == 0 and subscribe_next(&s, &item):
-        rc = subscribe_one(b, c, &item, sub_id, &codes[n])
+        rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>n), &codes[n])
         b.work += 20
         n += 1
     if rc == 0:
@@ -149,6 +160,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         if codes[n] < 0x80 and codes[n] & REPLAY:
             replay(b, c, &item)
         n += 1
+    unpark(b, c)
     if codes != few:
         free(codes)
     return rc
@@ -195,6 +207,10 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     cdef int rc = decode_unsubscribe(f, c.version, &s)
     if rc:
         return rc
+    if c.session.security != NULL and (<Security*>c.session.security).authorize:
+        rc = filters_decide(b, c, &s, ACL_UNSUBSCRIBE)
+        if rc:
+            return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
     if s.items.n > 3 * sizeof(few):
@@ -204,8 +220,11 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     while rc == 0 and unsubscribe_next(&s, &filter):
         if parse_mounted(c, filter, &parsed, &owned) != 0:
             rc = bad_filter(b, c)
+        elif filter_refused(c, <int>n):
+            codes[n] = RC_NOT_AUTHORIZED
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
+            told(b, c, EVENT_UNSUBSCRIBED, filter)
         else:
             codes[n] = RC_NO_SUBSCRIPTION_EXISTED
         free(owned)
@@ -217,6 +236,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
         if log_wanted(&b.log, LOG_UNSUBSCRIBE):
             log_line(b, LOG_UNSUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %.*s", <int>id.n, <const char*>id.p,
                                                   <int>filter.n, <const char*>filter.p))
+    unpark(b, c)
     if rc == 0:
         rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
     if codes != few:

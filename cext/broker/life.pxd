@@ -1,12 +1,16 @@
 # The life of clients and sessions: ends, wills, expiry.
 from libc.stdint cimport uint32_t
 from cext.base.wheel cimport Timer
+from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.broker.broker cimport Broker, Client, Job, Will
 
 # Ends a client: log line, DISCONNECT where v5 wants one, will, session. Not to be called in the middle of a fan-out (client_doom).
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil
 cdef void doomed_end(Broker* b) noexcept nogil                       # all that client_doom has marked
+# Asks whether a session's will may be written: FOR_WILL, it is sent with the answer; FOR_LATER, the answer is kept.
+cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogil
+cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil
 cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_now(Broker* b, Client* c) noexcept nogil              # at shutdown: sends a connected client's will, whatever its delay
 cdef void session_will(Broker* b, Session* s) noexcept nogil         # sends a delayed will that waits

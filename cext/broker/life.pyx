@@ -11,22 +11,29 @@ and the timers are dealt with in one place.
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
+from libc.string cimport strlen
 
+from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.access cimport access_allows
+from cext.broker.access cimport access_allows, session_names
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
-from cext.broker.ask cimport client_question_end
+from cext.broker.ask cimport (
+    EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, Q_ACL, Question, client_question_end, event_post, question_bytes, question_end, question_new,
+    question_send,
+)
 from cext.broker.broker cimport (
-    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
-    LINGER_MS, Publication, Will,
+    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    LINGER_MS, Publication, Security, Will,
 )
 from cext.broker.client cimport (
-    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line,
+    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
-from cext.broker.deliver cimport drop, publication_fini, publication_of, session_clear
+from cext.broker.deliver cimport session_clear
+from cext.broker.gate cimport gate_clear, gate_free, gate_verdict
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport unpark
+from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
@@ -36,7 +43,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_ENDED, SESSION_TRUSTED, Session, session_free, sessions_remove,
+    EXPIRY_NEVER, SESSION_ENDED, Session, session_free, sessions_remove,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -51,8 +58,41 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
+    cdef Security* security = <Security*>s.security
+    cdef int allowed = 1
+    if security != NULL and topic_reserved(m.topic):
+        allowed = 0
+    elif security != NULL and security.authorize:
+        allowed = gate_verdict(b, s, m.topic, ACL_WRITE)
+        if allowed < 0 and not b.stopping:
+            will_ask(b, s, m, FOR_WILL)
+            return
+    elif security != NULL:
+        allowed = access_allows(b, s, m.topic, ACL_WRITE)
+    will_decided(b, m, s, allowed == 1)
+
+
+cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
+    cdef Question* q
+    if purpose == FOR_LATER and (topic_reserved(m.topic) or gate_verdict(b, s, m.topic, ACL_WRITE) >= 0):
+        return
+    q = question_new(b, Q_ACL, NULL, s, m)
+    if q == NULL or question_bytes(q, m.topic) != 0:
+        if q != NULL:
+            question_end(b, q)
+        if purpose == FOR_WILL:
+            drop(b, NULL, DROP_MEMORY)
+        return
+    q.purpose = <uint8_t>purpose
+    q.access = ACL_WRITE
+    q.qos = m.qos
+    q.retain = m.retain
+    question_send(b, q)
+
+
+cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
     cdef Publication p
-    if not s.flags & SESSION_TRUSTED and (topic_reserved(m.topic) or not access_allows(b, s, m.topic, ACL_WRITE)):
+    if not allowed:
         drop(b, NULL, DROP_ACL_WRITE)
         return
     publication_of(&p, m)
@@ -120,6 +160,18 @@ cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
     return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
 
 
+cdef void told(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef View id, user, why
+    cdef const char* text = reason_text(reason)
+    cdef Security* security = <Security*>c.session.security
+    if security == NULL or not security.events:
+        return
+    session_names(c.session, &id, &user)
+    why.p = <const uint8_t*>text
+    why.n = <uint32_t>strlen(text) if text != NULL else 0
+    event_post(b, security, EVENT_DISCONNECTED, id, user, why)
+
+
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     cdef uint8_t was = c.state
     if was == C_ENDED:
@@ -130,7 +182,8 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
             b.stats.shed += 1
             client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
-    elif reason != END_REFUSED:
+        told(b, c, reason)
+    else:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
             b.stats.shed += 1
@@ -268,6 +321,7 @@ cdef bint wind_up(Broker* b, Session* s) noexcept nogil:
     if s.n_shares and not b.stopping and not share_hand_over(b, s, DROP_SLICE):
         return 0
     session_clear(b, s, DROP_SESSION_ENDED)
+    gate_clear(b, s)
     return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
 
 
@@ -277,4 +331,5 @@ cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
 
 cdef void session_release(Broker* b, Session* s) noexcept nogil:
     if s.flags & SESSION_ENDED and s.jobs == 0 and s.owner.head == NULL:
+        gate_free(b, s)
         session_free(&b.sessions, s)

@@ -1,5 +1,6 @@
 # Log lines on their way to the control plane: a bounded ring between the loop and whoever writes them.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.view cimport View
 
 cdef enum:
     LOG_ERROR = 1
@@ -50,6 +51,9 @@ ctypedef struct Log:
     uint32_t unread             # set when the reader should be woken at the end of the turn
     bint json                   # records say whom they are about
     void* client                # the Client whose packets are being handled, or whom the next line is about; NULL: nobody
+    View connecting             # the id of a client that has no session, while its CONNECT is handled; p NULL: not known yet
+    bint was_refused            # by a CONNACK, that the line about its end is to come for
+    uint8_t refused             # why: a reason code of v5; 0: a 3.x client's keepalive
     char line[1001]             # LOG_LINE_MAX + 1: where the loop formats
 
 cdef int log_init(Log* l) noexcept nogil

@@ -14,6 +14,7 @@ from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUS
 from cext.broker.client cimport address_text, client_doom, username_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
+from cext.broker.sys cimport packets_waiting
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
@@ -203,6 +204,7 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     v[n + 3] = b.stats.ask_timeouts
     v[n + 4] = b.stats.answers_stale
     v[n + 5] = b.stats.events_lost
+    v[n + 6] = packets_waiting(b)
 
 
 cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:

@@ -16,8 +16,10 @@ from cext.broker.broker cimport (
     Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_BYTES_MAX, REPLAY_NODES,
     REPLAY_WAITING_MAX, Security, TIMER_RETAINED,
 )
-from cext.broker.deliver cimport deliver, drop, publication_fini, publication_of, publication_store
+from cext.broker.deliver cimport deliver
+from cext.broker.gate cimport gate_held
 from cext.broker.jobs cimport job_add, job_free, job_new
+from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
@@ -190,7 +192,7 @@ cdef bint crowded(Broker* b, Session* s) noexcept nogil:
         return 1
     if b.settings.max_queued_messages and b.settings.max_queued_messages < most:
         most = b.settings.max_queued_messages
-    if queue_waiting(&s.queue) >= most:
+    if queue_waiting(&s.queue) >= most or gate_held(s) >= most:
         return 1
     return b.settings.max_queued_bytes != 0 and (
         s.queue.waiting_bytes + s.queue.inflight_bytes >= b.settings.max_queued_bytes + b.settings.max_inflight_bytes)

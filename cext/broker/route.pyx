@@ -16,11 +16,10 @@ from cext.broker.broker cimport (
     Broker, Client, JOB_FANOUT, Job, MERGE_BYTES_MAX, MERGE_DELIVERS, MERGE_GATHERS, MERGE_KEEP, MERGE_NOT, MERGE_WANTED, Publication,
     WORK_SEND,
 )
-from cext.broker.deliver cimport (
-    NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, publication_fini, publication_of, publication_store, qos_for,
-)
+from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
 from cext.broker.jobs cimport job_add, job_new
 from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
+from cext.broker.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.share cimport share_deliver
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session

@@ -17,9 +17,8 @@ from libc.string cimport memcmp
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, DROP_SESSION_ENDED, Publication, ShareRule
-from cext.broker.deliver cimport (
-    RETAIN_AS_PUBLISHED, deliver, drop, publication_fini, publication_of, qos_for,
-)
+from cext.broker.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport D_WAITING, DELIVERY_SHARED, Delivery, Queue, queue_at
 from cext.session.session cimport SESSION_ENDED, Session, session_share

@@ -11,7 +11,7 @@ from libc.stdlib cimport calloc, free
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
-from cext.broker.deliver cimport publication_fini, publication_init
+from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.topic.explain cimport index_load_hundredths

@@ -20,7 +20,7 @@ from cext.net.proxy cimport PROXY_V2_BYTES_MAX, Proxied
 from cext.net.upgrade cimport UpgradeRules
 from cext.net.web cimport (
     WEB_BAD_PROXY, WEB_MORE, WEB_NO_MEMORY, WEB_OPEN, WEB_PLAIN, WEB_PROXY, WEB_REFUSED, WEB_UPGRADE, web_frame, web_free, web_new,
-    web_proxy_wants, web_stage_end, web_take,
+    web_proxy_wants, web_request_drop, web_stage_end, web_take,
 )
 from cext.net.websocket cimport WS_CLOSED, WS_FAILED, WS_HEAD_SIZE_MAX, ws_decode
 
@@ -317,6 +317,8 @@ cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil:
         c.flags &= ~<uint32_t>CONN_DEAF
         watch(r, c)
     drop_input(r, c)
+    if c.web != NULL:
+        web_request_drop(&r.buffers, c.web)
     if not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)
 

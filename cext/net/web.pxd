@@ -23,6 +23,7 @@ cdef enum:
 
 cdef Web* web_new(int proxy_version, const UpgradeRules* rules) noexcept nogil      # rules NULL: no WebSocket. NULL: no memory
 cdef void web_free(Buffers* b, Conn* c) noexcept nogil
+cdef void web_request_drop(Buffers* b, Web* w) noexcept nogil       # nothing of it will be read any more
 # How much of the n bytes at p, which wait in the socket, still belongs to the PROXY header. At least 1.
 cdef size_t web_proxy_wants(const Web* w, const uint8_t* p, size_t n) noexcept nogil
 # Before the frames: takes the n bytes at p, or what of them belongs to the header or request; `used` says how many.

@@ -40,14 +40,14 @@ cdef Web* web_new(int proxy_version, const UpgradeRules* rules) noexcept nogil:
 
 cdef void web_free(Buffers* b, Conn* c) noexcept nogil:
     if c.web != NULL:
-        request_drop(b, c.web)
+        web_request_drop(b, c.web)
         free(c.web)
         c.web = NULL
 
 
 # ---------------------------------------------------------------- what comes before the frames
 
-cdef void request_drop(Buffers* b, Web* w) noexcept nogil:
+cdef void web_request_drop(Buffers* b, Web* w) noexcept nogil:
     if w.request != NULL:
         buffer_give(b, w.request, w.request_cap)
         w.request = NULL
@@ -145,10 +145,10 @@ cdef int web_take(Buffers* b, Conn* c, const uint8_t* p, size_t n, size_t* used,
 cdef void web_stage_end(Buffers* b, Conn* c) noexcept nogil:
     cdef Web* w = c.web
     if w.stage == WEB_PROXY:
-        request_drop(b, w)
+        web_request_drop(b, w)
         w.stage = WEB_UPGRADE if w.rules != NULL else WEB_PLAIN
     else:
-        request_drop(b, w)
+        web_request_drop(b, w)
         memset(&w.parser, 0, sizeof(w.parser))
         w.stage = WEB_OPEN
 

@@ -15,6 +15,8 @@ cdef enum:
     SESSION_ENDED = 1           # no longer in the table; its subscriptions are being removed in slices
     SESSION_DROPPING = 2        # in a drop episode: "Outgoing messages are being dropped" was logged
     SESSION_TRUSTED = 4         # of the embedding process: no ACL
+    SESSION_RECHECK = 8         # resumed: what was queued is checked again before it goes out
+    SESSION_STRANGER = 16       # by another user than before
 
 cdef enum:
     SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery
@@ -31,6 +33,7 @@ ctypedef struct Session:
     void* gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
     uint32_t access_epoch       # in which access_root is true
     uint32_t access_root        # where the rules of its user begin
+    uint32_t access_turn        # rises with every client that takes it: what was asked for the one before is void
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue

@@ -6,11 +6,13 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
     ("connect", handle, security, client id, user name or None, password: bytes or None, address, port, version, method or None, data: bytes or None,
                 identity: dict or None)
     ("auth", handle, security, method, data: bytes or None, of a connected client: bool)
-        -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, else refused
+        -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, -1: without a user
+                name allow_anonymous decides, else refused
     ("acl", handle, security, client id, user name or None, address, access, topic, qos, retain, None)
         -> ("acl", handle, True | False | None)      access 1 read, 2 write, 4 subscribe, 8 unsubscribe; None: no opinion, the rules decide
     ("message_in" | "message_out", handle, security, client id, user name or None, topic, payload, qos, retain, properties: bytes)
         -> (the same, handle, None: drop | (topic, payload, qos, retain))
+    and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
     ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
 """
 
@@ -20,7 +22,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -29,8 +31,9 @@ cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
-KINDS = {"connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT}
+KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT}
 TEXT_MAX = 65535
+LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
 
 
 cdef list requests_take(Broker* b):
@@ -52,9 +55,9 @@ cdef list requests_take(Broker* b):
 
 cdef list fields_of(const AskHead* head):
     cdef const uint8_t* p = <const uint8_t*>head + sizeof(AskHead)
-    cdef uint32_t i, n
+    cdef uint32_t _, n
     out = []
-    for i in range(head.n_fields):
+    for _ in range(head.n_fields):
         memcpy(&n, p, sizeof(n))
         p += sizeof(n)
         if n == ASK_NONE:
@@ -116,6 +119,9 @@ cdef void view_put(View* v, uint8_t* p, bytes value):
 
 cdef Answer* answer_of(tuple given) except NULL:
     kind, handle = given[0], given[1]
+    if kind == "publish":
+        _, topic, payload, qos, retain = given[:5]
+        return publish_of(topic, payload, qos, retain, given[5] if len(given) > 5 else None)
     if kind == "connect":
         extra = (given[3] if len(given) > 3 else None) or {}
         username, data = extra.get("username"), extra.get("data")
@@ -130,12 +136,22 @@ cdef Answer* answer_of(tuple given) except NULL:
     if given[2] is None:
         return answer_new(kind, handle, 0, None, None, 0, False)
     topic, payload, qos, retain = given[2]
+    return answer_new(kind, handle, 1, topic_of(topic, qos), bytes(payload), qos, bool(retain))
+
+
+cdef bytes topic_of(str topic, qos):
     encoded = topic.encode()
     if name_check(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded)) != 0 or b"\0" in encoded:
         raise ValueError(f"{topic!r} is no topic to publish to")
     if not 0 <= qos <= 2:
         raise ValueError(f"{qos} is no quality of service")
-    return answer_new(kind, handle, 1, encoded, bytes(payload), qos, bool(retain))
+    return encoded
+
+
+cdef Answer* publish_of(str topic, payload, qos, retain, expiry_s) except NULL:
+    if expiry_s is None:
+        expiry_s = LOG_EXPIRY_S if topic.startswith("$SYS/broker/log/") else 0
+    return answer_new("publish", 0, expiry_s, topic_of(topic, qos), bytes(payload), qos, bool(retain))
 
 
 cdef int answers_give(Broker* b, list answers) except -1:

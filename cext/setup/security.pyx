@@ -14,7 +14,7 @@ ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_
 
 cdef Security* security_new(dict spec) except NULL:
     """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed; authenticate:
-    user names and passwords are checked by who answers Engine.requests(); authorize: so are topics; extended: authentication methods
+    user names and passwords are checked by who answers Engine.requests(); ask_anonymous: so are clients without; authorize: so are topics; extended: authentication methods
     are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
@@ -25,6 +25,7 @@ cdef Security* security_new(dict spec) except NULL:
         s.transform_in = filters_read(spec.get("transform_in") or ())
         s.transform_out = filters_read(spec.get("transform_out") or ())
         s.authenticate = bool(spec.get("authenticate"))
+        s.ask_anonymous = bool(spec.get("ask_anonymous"))
         s.authorize = bool(spec.get("authorize"))
         s.extended = bool(spec.get("extended"))
         s.events = bool(spec.get("events"))

@@ -35,7 +35,7 @@ def secure_new(dict spec):
     """The address of a new TlsContext, with a reference that is the caller's."""
     cdef TlsContext* x = tls_context_new()
     if x == NULL:
-        raise MemoryError("Error: Unable to create TLS context." + reason())
+        raise MemoryError("Unable to create TLS context." + reason())
     try:
         fill(x, spec, str(spec.get("tls_keylog") or ""))
     except BaseException:
@@ -88,7 +88,7 @@ cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
     if text["cafile"] or text["capath"]:
         authorities_load(x, text["cafile"], text["capath"])
     elif x.asks:
-        raise ValueError("Error: require_certificate needs cafile or capath: who may sign the certificates of clients.")
+        raise ValueError("require_certificate needs cafile or capath: who may sign the certificates of clients.")
     if text["crlfile"]:
         revocations_load(x, text["crlfile"])
     if text["psk_hint"]:
@@ -102,16 +102,16 @@ cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
 
 cdef int version_set(TlsContext* x, str version) except -1:
     if version not in VERSIONS:
-        raise ValueError(f'Error: Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
+        raise ValueError(f'Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
     SSL_CTX_set_min_proto_version(x.ctx, <int>VERSIONS[version])
     return 0
 
 
 cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
     if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
-        raise ValueError(f'Error: Unable to set TLS ciphers. Check cipher list "{ciphers}".{reason()}')
+        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{reason()}')
     if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
-        raise ValueError(f'Error: Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{reason()}')
+        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{reason()}')
     return 0
 
 
@@ -152,28 +152,29 @@ def _why_not(path):
 
 cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
     if not certfile or not keyfile:
-        raise ValueError("Error: Both certfile and keyfile must be provided to enable a TLS listener.")
+        raise ValueError("Both certfile and keyfile must be provided to enable a TLS listener.")
     if SSL_CTX_use_certificate_chain_file(x.ctx, os.fsencode(certfile)) != 1:
-        raise OSError(f'Error: Unable to load server certificate "{certfile}". Check certfile.'
+        raise OSError(f'Unable to load server certificate "{certfile}". Check certfile.'
                       f' Expected certificates in PEM form, the broker\'s own first.{_why_not(certfile)}')
     if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
-        raise OSError(key_error(keyfile))
+        said = reason()
+        if "mismatch" not in said:
+            raise OSError(key_error(keyfile, said))
     if SSL_CTX_check_private_key(x.ctx) != 1:
-        raise OSError(f'Error: Server certificate/key are inconsistent. Expected keyfile "{keyfile}" to hold the key of'
+        raise OSError(f'Server certificate/key are inconsistent. Expected keyfile "{keyfile}" to hold the key of'
                       f' certfile "{certfile}".')
     return 0
 
 
-def key_error(keyfile):
-    said = _why_not(keyfile)
+def key_error(keyfile, said):
     try:
         content = _readable(keyfile)
-    except OSError:
-        content = b""
+    except OSError as error:
+        content, said = b"", f" ({error.strerror})"
     if b"ENCRYPTED" in content:
-        return (f'Error: Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and nobody can be asked for'
+        return (f'Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and nobody can be asked for'
                 f' its passphrase: expected a key without one (openssl pkey -in "{keyfile}" -out NEW).')
-    return f'Error: Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{said}'
+    return f'Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{said}'
 
 
 cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
@@ -182,7 +183,7 @@ cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
     cdef NAME_STACK* names
     if cafile:
         if SSL_CTX_load_verify_locations(x.ctx, <const char*>file, NULL) != 1:
-            raise OSError(f'Error: Unable to load CA certificates. Check cafile "{cafile}". Expected certificates in PEM form.'
+            raise OSError(f'Unable to load CA certificates. Check cafile "{cafile}". Expected certificates in PEM form.'
                           f'{_why_not(cafile)}')
         if x.asks:
             names = SSL_load_client_CA_file(file)
@@ -190,17 +191,17 @@ cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
                 SSL_CTX_set_client_CA_list(x.ctx, names)
     if capath:
         if not os.path.isdir(capath):
-            raise OSError(f'Error: Unable to load CA certificates. Check capath "{capath}". Expected a folder prepared by'
+            raise OSError(f'Unable to load CA certificates. Check capath "{capath}". Expected a folder prepared by'
                           f' "openssl rehash".')
         if SSL_CTX_load_verify_locations(x.ctx, NULL, <const char*>folder) != 1:
-            raise OSError(f'Error: Unable to load CA certificates. Check capath "{capath}".{reason()}')
+            raise OSError(f'Unable to load CA certificates. Check capath "{capath}".{reason()}')
     return 0
 
 
 cdef int revocations_load(TlsContext* x, str path) except -1:
     cdef X509_LOOKUP* lookup = X509_STORE_add_lookup(SSL_CTX_get_cert_store(x.ctx), X509_LOOKUP_file())
     if lookup == NULL or X509_load_crl_file(lookup, os.fsencode(path), SSL_FILETYPE_PEM) < 1:
-        raise OSError(f'Error: Unable to load certificate revocation file "{path}". Check crlfile. Expected revocation lists in PEM form.'
+        raise OSError(f'Unable to load certificate revocation file "{path}". Check crlfile. Expected revocation lists in PEM form.'
                       f'{_why_not(path)}')
     X509_STORE_set_flags(SSL_CTX_get_cert_store(x.ctx), X509_V_FLAG_CRL_CHECK)
     return 0
@@ -211,7 +212,7 @@ cdef int revocations_load(TlsContext* x, str path) except -1:
 cdef int identities_load(TlsContext* x, str path, str hint) except -1:
     cdef uint32_t i
     if not path:
-        raise ValueError("Error: psk_hint needs a psk_file: identities and their keys.")
+        raise ValueError("psk_hint needs a psk_file: identities and their keys.")
     found = identities_read(path)
     x.psks = <Psk*>calloc(len(found) + 1, sizeof(Psk))
     if x.psks == NULL:
@@ -223,7 +224,7 @@ cdef int identities_load(TlsContext* x, str path, str hint) except -1:
         x.psks[i].key = copied(found[identity])
         x.psks[i].key_n = <uint16_t>len(found[identity])
     if SSL_CTX_use_psk_identity_hint(x.ctx, hint.encode()) != 1:
-        raise ValueError(f"Error: Unable to set TLS PSK hint. Expected at most 256 bytes of text.{reason()}")
+        raise ValueError(f"Unable to set TLS PSK hint. Expected at most 256 bytes of text.{reason()}")
     return 0
 
 
@@ -243,7 +244,7 @@ def identities_read(path):
     except OSError as error:
         raise OSError(error.errno, f'Error opening psk file "{path}": {error.strerror}.') from None
     if len(content) > PSK_FILE_BYTES_MAX:
-        raise ValueError(f'Error: psk file "{path}" is larger than {PSK_FILE_BYTES_MAX} bytes.')
+        raise ValueError(f'psk file "{path}" is larger than {PSK_FILE_BYTES_MAX} bytes.')
     found = {}
     for number, line in enumerate(content.splitlines(), 1):
         line = line.strip()
@@ -253,17 +254,17 @@ def identities_read(path):
         where = f'psk file "{path}", line {number}'
         name = identity.decode("utf-8", "replace")
         if not colon or not identity:
-            raise ValueError(f"Error: {where}: expected IDENTITY:KEY, the key in hexadecimal.")
+            raise ValueError(f"{where}: expected IDENTITY:KEY, the key in hexadecimal.")
         if not digits:
-            raise ValueError(f'Error: Empty psk for identity "{name}": {where}.')
+            raise ValueError(f'Empty psk for identity "{name}": {where}.')
         try:
             key = bytes.fromhex(digits.decode("ascii"))
         except ValueError:
-            raise ValueError(f'Error: psk for identity "{name}" contains non-hexadecimal characters, or an odd number of them:'
+            raise ValueError(f'psk for identity "{name}" contains non-hexadecimal characters, or an odd number of them:'
                              f' {where}.') from None
         if b"\0" in identity or len(identity) > PSK_IDENTITY_BYTES_MAX or len(key) > PSK_KEY_BYTES_MAX:
-            raise ValueError(f"Error: {where}: an identity may have {PSK_IDENTITY_BYTES_MAX} bytes, and its key {PSK_KEY_BYTES_MAX}.")
+            raise ValueError(f"{where}: an identity may have {PSK_IDENTITY_BYTES_MAX} bytes, and its key {PSK_KEY_BYTES_MAX}.")
         found.setdefault(identity, key)
         if len(found) > PSKS_MAX:
-            raise ValueError(f'Error: psk file "{path}" has more than {PSKS_MAX} identities.')
+            raise ValueError(f'psk file "{path}" has more than {PSKS_MAX} identities.')
     return found

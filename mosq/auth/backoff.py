@@ -47,15 +47,14 @@ class Backoff:
         self._places: TTLCache[bytes, tuple[float, float, float]] = TTLCache(entries_max, FORGET_S, timer=clock)
         self._trusted: TTLCache[bytes, bool] = TTLCache(entries_max, TRUST_S, timer=clock)
 
-    def key(self, address: str, user: str) -> bytes:
-        """Of a user at an address, for the other methods."""
+    def _key(self, address: str, user: str) -> bytes:
         return blake2b(place(address) + b"\0" + user.encode(), key=self._secret, digest_size=16).digest()
 
-    def refuses(self, key: bytes, address: str) -> bool:
+    def refuses(self, address: str, user: str) -> bool:
         """Whether an attempt now is not even looked at."""
         if not self._users and not self._places:        # as it should be; reading a length needs no lock
             return False
-        now = self._clock()
+        now, key = self._clock(), self._key(address, user)
         with self._lock:
             _, until = self._users.get(key, (0, 0.0))
             if now < until:
@@ -63,9 +62,9 @@ class Backoff:
             _, _, until = self._places.get(place(address), (0.0, 0.0, 0.0))
             return now < until and key not in self._trusted
 
-    def failed(self, key: bytes, address: str) -> float:
+    def failed(self, address: str, user: str) -> float:
         """An attempt that was looked at has failed. Returns the pause of the address that begins now; 0: none."""
-        now = self._clock()
+        now, key = self._clock(), self._key(address, user)
         with self._lock:
             failures, until = self._users.get(key, (0, 0.0))
             if now < until:             # they ran side by side: one pause for them all
@@ -80,7 +79,8 @@ class Backoff:
             self._places[where] = min(users, FREE_USERS + DOUBLINGS_MAX + 1.0), now, max(until, now + pause_s)
             return pause_s
 
-    def succeeded(self, key: bytes) -> None:
+    def succeeded(self, address: str, user: str) -> None:
+        key = self._key(address, user)
         with self._lock:
             if self._users:
                 self._users.pop(key, None)

@@ -19,7 +19,8 @@ SHA512, PBKDF2, ARGON2ID = "sha512", "sha512-pbkdf2", "argon2id"
 KINDS = (ARGON2ID, PBKDF2, SHA512)
 
 DIGEST_BYTES = 64
-SALT_BYTES = 64                         # of new ones; older files have 12
+SALT_BYTES = 12                         # of new ones: Mosquitto 2.1 takes 12 or 64, all before it 12 only
+ARGON2_SALT_BYTES = 64
 SALT_BYTES_MAX = 1024
 ITERATIONS = 1000                       # of new ones, as mosquitto_passwd makes them
 ITERATIONS_MAX = 10_000_000             # about ten seconds of one core
@@ -42,6 +43,8 @@ class Hash:
 
     def matches(self, password: bytes) -> bool:
         """Whether it is the hash of this password. Takes its time, without the GIL."""
+        if b"\0" in password:           # in no password of ours; and to HMAC zeros at the end make no difference
+            return False
         if self.kind == PBKDF2:
             return compare_digest(hashlib.pbkdf2_hmac("sha512", password, self.salt, self.iterations), self.digest)
         if self.kind == SHA512:
@@ -69,7 +72,7 @@ def read_hash(encoded: str) -> Hash:
 
 def new_hash(kind: str, password: bytes, iterations: int = ITERATIONS) -> str:
     """The encoded hash of a password, with a salt of its own."""
-    salt = os.urandom(SALT_BYTES)
+    salt = os.urandom(ARGON2_SALT_BYTES if kind == ARGON2ID else SALT_BYTES)
     if kind == SHA512:
         return f"$6${_base64(salt)}${_base64(hashlib.sha512(password + salt).digest())}"
     if kind == PBKDF2:

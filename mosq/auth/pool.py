@@ -32,12 +32,22 @@ class Pool:
         self._began: dict[int, float] = {}      # of the calls that run: thread -> since when
         self._threads = [threading.Thread(target=self._run, name=f"mosq-{name}-{i}", daemon=True)
                          for i in range(threads)]
-        for thread in self._threads:
-            thread.start()
+        self._started = False
+        self._starting = threading.Lock()
+
+    def _start(self) -> None:
+        """With the first work, not before: threads do not survive the fork into the background."""
+        with self._starting:
+            if not self._started:
+                for thread in self._threads:
+                    thread.start()
+                self._started = True
 
     def put(self, work: "Work") -> bool:
         if self._closing or self._waiting.qsize() >= self._waiting_max:
             return False
+        if not self._started:
+            self._start()
         self._waiting.put(work)
         return True
 
@@ -45,14 +55,19 @@ class Pool:
         """Seconds since the oldest call that still runs began; 0: none runs."""
         return max((now - began for began in tuple(self._began.values())), default=0.0)
 
-    def close(self, within_s: float) -> bool:
-        """What waits is dropped; what runs may end in time. Returns whether all has ended."""
+    def close(self, within_s: float, last: "Work | None" = None) -> bool:
+        """What waits is dropped, `last` is done; what runs may end in time. Returns whether all has ended."""
         self._closing = True
         try:
             while True:
                 self._waiting.get_nowait()
         except Empty:
             pass
+        if last is not None:
+            self._start()
+            self._waiting.put(last)
+        if not self._started:
+            return True
         for _ in self._threads:
             self._waiting.put(None)
         give_up = monotonic() + within_s

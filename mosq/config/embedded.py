@@ -10,7 +10,7 @@ from mosq.config.check import check, say_what_is_missing
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.model import Config, Listener
 from mosq.config.options import OF_LISTENERS, SECURITY, Option, find_option
-from mosq.config.parser import Reader
+from mosq.config.parser import EMBEDDED, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _override(reader: Reader, keyword: str, value: "OptionValue") -> None:
         for line in _lines(option, keyword, value):
             of_listeners = option is not None and _is_of_listeners(option, config)
             for reader.current in [*config.listeners] if of_listeners else [None]:
-                reader.read_line(line, Origin("<options>", 1), main=True)
+                reader.read_line(line, Origin(EMBEDDED, 1), main=True)
 
 
 def _is_of_listeners(option: Option, config: Config) -> bool:

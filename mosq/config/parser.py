@@ -37,6 +37,9 @@ from mosq.config.special import (
 from mosq.config.values import SHOWN_MAX, Value, decode, empty, ignored_words, parse_value
 
 COMMAND_LINE = "<command line>"
+EMBEDDED = "<options>"
+OVERRIDES = (COMMAND_LINE, EMBEDDED)    # their lines come after the file's, and count
+ORIGINS_MAX = 10_000    # websockets_origin
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
 FILE_BYTES_MAX = 64 << 20
@@ -243,7 +246,7 @@ class Reader:
             if warning:
                 self._warn(f"{warning} ({origin}).")
         elif option.once:
-            self._once(option, keyword, config.origins)
+            self._once(option, keyword, config.origins, origin)
         setattr(config, name, value)
         config.origins[name] = origin
 
@@ -256,18 +259,18 @@ class Reader:
         if config.per_listener_settings:
             assert self.current is not None
             if option.once:
-                self._once(option, keyword, self.current.origins)
+                self._once(option, keyword, self.current.origins, origin)
             self.current.security[name] = value
             self.current.origins[name] = origin
         else:
             if option.once:
-                self._once(option, keyword, config.origins)
+                self._once(option, keyword, config.origins, origin)
             setattr(config, name, value)
             config.origins[name] = origin
 
-    def _once(self, option: Option, keyword: str, origins: dict[str, Origin]) -> None:
+    def _once(self, option: Option, keyword: str, origins: dict[str, Origin], origin: Origin) -> None:
         first = origins.get(option.name)
-        if first is not None and first.file not in (COMMAND_LINE, "<options>"):
+        if first is not None and origin.file not in OVERRIDES:
             raise ValueError(f"Duplicate '{option.label or keyword}' value in configuration. Expected it once; the "
                              f"first is at {first}.")
 
@@ -279,12 +282,14 @@ class Reader:
         if option.name in TLS_FILES and listener.psk_hint:
             raise ValueError("Cannot use both certificate and psk encryption in a single listener. Expected one of "
                              "them.")
+        if option.name == "http_dir" and not os.path.exists(str(value)):
+            raise ValueError(f"Unable to open http_dir '{str(value)[:SHOWN_MAX]}'. Expected a folder that is there.")
         if option.name == "accept_protocol_versions":
             value, unknown = versions(keyword, value)
             if unknown:
                 self._warn(f"'{keyword}' ({origin}): '{unknown[0]}' is no version and is ignored; expected 3, 4, 5.")
         if option.once:
-            self._once(option, keyword, listener.origins)
+            self._once(option, keyword, listener.origins, origin)
         setattr(listener, option.name, value)
         listener.origins[option.name] = origin
 
@@ -305,7 +310,7 @@ class Reader:
                 self._warn(f"Default listener port specified multiple times. Only the latest will be used ({origin}).")
             listener.port = self.default_port = value
         else:
-            self._once(option, option.name, listener.origins)
+            self._once(option, option.name, listener.origins, origin)
             listener.host = str(value)
         listener.origins[option.name] = origin
 
@@ -348,6 +353,8 @@ class Reader:
             assert self.current is not None
             if not text:
                 raise ValueError(empty(option, keyword))
+            if len(self.current.websockets_origin) == ORIGINS_MAX:
+                raise ValueError(f"Too many '{keyword}' lines. Expected at most {ORIGINS_MAX} for a listener.")
             self.current.websockets_origin += (text,)
             self.current.origins[name] = origin
         else:

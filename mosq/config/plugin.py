@@ -2,6 +2,10 @@
 
 from mosq.config.errors import ConfigError, Origin
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config
+
 ACL_FILE, PASSWORD_FILE, SPARKPLUG_AWARE = "acl-file", "password-file", "sparkplug-aware"
 PERSIST_SQLITE, DYNAMIC_SECURITY = "persist-sqlite", "dynamic-security"
 PYTHON, NATIVE = "python", "native"
@@ -45,6 +49,13 @@ class Plugin:
         return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
 
 
+def all_plugins(config: "Config") -> list[Plugin]:
+    """Each once."""
+    plugins = [*config.plugins, *config.named_plugins.values()]
+    plugins += [plugin for listener in config.listeners for plugin in listener.plugins]
+    return list({id(plugin): plugin for plugin in plugins}.values())
+
+
 def refusal(plugin: Plugin) -> str | None:
     """Why the broker cannot start with it, and what to do; None: it can."""
     kind = plugin.kind
@@ -55,8 +66,9 @@ def refusal(plugin: Plugin) -> str | None:
     if kind == DYNAMIC_SECURITY:
         return (f"Unable to load the plugin '{plugin.path}': dynamic-security is not in this version of mosq. "
                 "Expected a password_file and an acl_file, or a plugin in Python.")
-    if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") != 1:
-        return f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`."
+    if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") > 1:
+        return (f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`, or `python:NAME` for an "
+                "entry point of mosq.plugins.")
     return None
 
 

@@ -52,7 +52,7 @@ GENERAL = (
     number("message_size_limit", 0, G, "the largest payload; 0: no limit; better: max_packet_size", 0, PACKET_MAX,
            unit="bytes", deprecated_by="max_packet_size"),
     number("max_packet_size", 2_000_000, G, "the largest packet taken", 20, PACKET_MAX, above=PACKET_MAX, unit="bytes",
-           said="'max_packet_size' must be >= 20.", reload=NEW),
+           said="'max_packet_size' must be >= 20."),
     number("packet_buffer_size", 4096, G, "the longest request head of a WebSocket client", 0, 65535, unit="bytes",
            said="Packet buffer size must be between 0 and 65535 inclusive.", aliases=("websockets_headers_size",),
            reload=NEW),

@@ -45,7 +45,7 @@ LISTENERS = (
            said="Invalid 'max_topic_alias' value in configuration."),
     number("max_topic_alias_broker", 10, L, "topic aliases that the broker uses towards a client", 0, 65535,
            said="Invalid 'max_topic_alias_broker' value in configuration.", reload=NEW),
-    text("mount_point", L, "put before every topic of this listener's clients; no wildcards", reload=NEW),
+    text("mount_point", L, "put before every topic of this listener's clients; no wildcards"),
     flag("use_username_as_clientid", False, D, "the user name takes the place of the client id", reload=NEW),
     number("enable_proxy_protocol", 0, L, "the PROXY protocol's version, which every client must then speak; default: "
            "none", 1, 2, said="enable_proxy_protocol must be 1 or 2.", reload=NEW),

@@ -1,11 +1,10 @@
 """Which files and plugins decide about which listeners: a `SecuritySource` for all of them, or under
 per_listener_settings, and for a listener with plugins of its own, one each. Opens no file."""
 
-from typing import TYPE_CHECKING
-
 from mosq.config.model import Config, Listener
 from mosq.config.plugin import Plugin
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.config.errors import Origin
 
@@ -32,8 +31,8 @@ class SecuritySource:
         self.psk_origin: Origin | None = origins.get("psk_file")
         self.plugins = plugins                          # in the order in which they are asked
         # may clients without a user name pass? A listener's `listener_allow_anonymous` comes before it
-        said_anonymous = listener.security.get("allow_anonymous") if per_listener and listener \
-            else config.allow_anonymous
+        said_anonymous = (listener.security.get("allow_anonymous") if per_listener and listener
+                          else config.allow_anonymous)
         self.allow_anonymous = config.local_only if said_anonymous is None else bool(said_anonymous)
         self.listeners: list[Listener] = []
 

@@ -28,7 +28,8 @@ def listener_line(text: str, origin: Origin) -> tuple[Listener, str]:
         if not rest:
             raise ValueError("A listener with port 0 must provide a Unix socket path. Expected `listener 0 /PATH`.")
         # a path with blanks is ours: Mosquitto takes its first word
-        return Listener(0, path=text.split(None, 1)[1], origin=origin), ""
+        path = text.split(None, 1)[1].replace("\t#", " #").partition(" #")[0].rstrip()
+        return Listener(0, path=path, origin=origin), ""
     return Listener(port, rest[0] if rest else None, origin=origin), " ".join(rest[1:])[:SHOWN_MAX]
 
 

@@ -63,6 +63,19 @@ def test_anonymous_may_in_unasked() -> None:
         assert plane.ask()[4] == "ann"
 
 
+@pytest.mark.parametrize(("allow", "rc"), [(True, 0), (False, 5)])
+def test_nobody_has_an_opinion_about_an_anonymous_client(allow: bool, rc: int) -> None:
+    with Plane({**ASKS, "ask_anonymous": True}, allow_anonymous=allow) as plane:
+        wire = plane.connect(Connect("c1"))
+        asked = plane.ask()
+        assert asked[4] is None
+        plane.answer(("connect", asked[1], -1, None))
+        wire.expect_packet(Connack(rc=rc))
+        named = plane.connect(ANN)
+        plane.answer(("connect", plane.ask()[1], -1, None))
+        named.expect_packet(Connack(rc=5))
+
+
 def test_what_follows_connect_waits(plane: Plane) -> None:
     """[v5 3.1.4-6] A client may go on before CONNACK; nothing of it counts before it is let in."""
     wire = plane.wire()
@@ -166,11 +179,18 @@ def test_reload_while_asked(plane: Plane) -> None:
     assert plane.stats()["drops_acl_write"] == 1
 
 
-def test_five_thousand_at_once(plane: Plane) -> None:
+@pytest.fixture
+def descriptors() -> Iterator[int]:
+    """As many as may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_five_thousand_at_once(descriptors: int, plane: Plane) -> None:
     """All are asked about, answered in any order, and none is forgotten; each costs the broker a bounded piece."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
-    many = min(5000, limit[1] // 2 - 200)
+    many = min(5000, descriptors // 2 - 200)
     wires = [plane.connect(Connect(f"c{n}", username="u", password=b"p")) for n in range(many)]
     asked = plane.asks(many)
     assert plane.stats()["asks_open"] == many
@@ -188,15 +208,21 @@ def test_five_thousand_at_once(plane: Plane) -> None:
 
 def test_a_full_ring_holds_them_back(plane: Plane) -> None:
     """4 MiB of requests wait; the rest waits with its clients until somebody reads."""
-    big = Connect("x" * 60000, username="u" * 60000, password=b"p" * 60000)
-    wires = [plane.connect(Connect(f"{n}{big.client_id}", username=big.username, password=big.password)) for n in range(40)]
-    plane.until(lambda: plane.stats()["asked"] == 40)
-    for n in range(40):
+    wires = [plane.connect(Connect(f"{n}-" + "x" * 60000, username="u" * 30000, password=b"p" * 9000)) for n in range(60)]
+    plane.until(lambda: plane.stats()["asked"] == 60)
+    for n in range(60):
         request = plane.ask()
-        assert request[3].startswith(str(n))
+        assert request[3].startswith(f"{n}-")
         plane.answer(("connect", request[1], 0, None))
     for wire in wires:
         wire.expect_packet(Connack())
+
+
+def test_a_connect_is_bounded(plane: Plane) -> None:
+    """As in Mosquitto: a Remaining Length over 100,000 ends the connection without a word."""
+    wire = plane.connect(Connect("x" * 50000, username="u" * 50000))
+    wire.expect_closed()
+    assert plane.stats()["asked"] == 0
 
 
 # ---------------------------------------------------------------- extended authentication [v5 4.12]

@@ -28,7 +28,7 @@ def test_version(mosq):
     (["--foo"], "No such option '--foo'"), (["-p", "0"], "0 is not in the range"), (["-p", "65536"], "65536 is not in the range"),
     (["-p", "x"], "'x' is not a valid integer"), (["-p"], "requires an argument"), (["-c"], "requires an argument"),
     (["--test-config"], "expected `-c FILE`"), (["what"], "what"), (["-c", ""], "Unable to open config file"),
-    (["-c", "missing.conf"], "Unable to open config file missing.conf: No such file or directory."),
+    (["-c", "missing.conf"], "Unable to open config file 'missing.conf'. Expected a file that can be read: No such file or directory."),
     (["-p", "2000"] * 11, "Only 10 ports"),
 ])
 def test_mistakes_end_with_status_3_on_stderr(arguments, said, mosq):
@@ -61,7 +61,7 @@ def test_a_mistake_in_a_file(check, mosq, tmp_path):
     path.write_text("listener 1883\n\nallow_anonymous = true\n")
     done = mosq("-c", path, *check)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == ("Error: Invalid 'allow_anonymous' value (= true): there is no '=' in this file; "
+    assert done.stderr == ("Error: Invalid 'allow_anonymous' value (=). There is no '=' in this file; "
                            f"write `allow_anonymous true`.\nError found at {path}:3.\n")
 
 

@@ -68,7 +68,7 @@ def test_start_lines_of_a_file(start, until, tmp_path):
     assert all(stamp.isdigit() for stamp, _ in lines)
     text = [line for _, line in lines]
     assert text[:2] == ["mosq version 0.1.0 starting", f"Config loaded from {path}."]
-    assert text[7].startswith(f"Warning: 'persistence true' ({path}:1) is not in this version of mosq")
+    assert text[7].startswith(f"Warning: 'persistence true' ({path}:1) has no effect: SESSIONS, ")
     assert text[8:11] == ["Opening ipv4 listen socket on port 1891.", "Opening ipv6 listen socket on port 1892.",
                           "Opening unix listen socket on path /tmp/x.sock."]
     assert text[11].startswith("Info: running mosq as user: ")
@@ -95,7 +95,7 @@ def test_switches_of_the_command_line_come_after_the_file(start, mosq, tmp_path)
     assert {name: told[name] for name in TUNING} == {
         "index": "hash", "letter_index": "27", "hash_buckets": 5, "child_hash_threshold": 0, "match_cache": 0, "pool": "off",
         "pool_grow": 7, "pool_idle_max": 0}
-    for flags, expected in ((["--index", "fast"], "expected one of full, letter"), (["--pool-grow", "0"], "expected a number from 1"),
+    for flags, expected in ((["--index", "fast"], "Expected one of full, letter"), (["--pool-grow", "0"], "Expected a number from 1"),
                             (["--match-cache", "no"], "or off"), (["--hash-buckets", ""], "Empty 'hash_buckets'")):
         for check in ([], ["-c", path, "--test-config"]):
             done = mosq(*check, *flags)
@@ -133,10 +133,12 @@ listener_allow_anonymous false
     assert settings["version"] == "mosquitto version 2.1.2 (mosq 0.1.0)"
     assert all(type(value) in (int, str) for value in settings.values())
     first, second = told["listeners"]
-    assert first == {"port": 1893, "host": "127.0.0.1", "path": "", "socket_domain": "", "bind_interface": "",
-                     "max_connections": -1, "max_qos": 1, "max_topic_alias": 3, "max_topic_alias_broker": 10,
-                     "allow_anonymous": 1, "allow_zero_length_clientid": 1, "versions": 0b110000, "auto_id_prefix": "auto-", "mount_point": "m/",
-                     "use_username_as_clientid": 1}
+    assert (first["port"], first["host"]) == (1893, "127.0.0.1")
+    said = {"path": "", "socket_domain": "", "bind_interface": "", "max_connections": -1, "max_qos": 1, "max_topic_alias": 3,
+            "max_topic_alias_broker": 10, "allow_anonymous": 1, "allow_zero_length_clientid": 1, "versions": 0b110000,
+            "auto_id_prefix": "auto-", "mount_point": "m/", "use_username_as_clientid": 1, "protocol": "mqtt", "certfile": "",
+            "ciphers_tls1.3": "", "websockets_origin": [], "enable_proxy_protocol": 0, "security": 0}
+    assert {name: first[name] for name in said} == said
     assert (second["port"], second["path"], second["allow_anonymous"]) == (0, f"{tmp_path}/s", 0)
 
 

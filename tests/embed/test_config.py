@@ -79,12 +79,10 @@ def test_several_free_ports_and_a_unix_socket(tmp_path):
     (None, {"log_type": ["error", "loud"]}, "loud"),
     (None, {"port": 70000}, "port"),
     (None, {"port": "x"}, "port"),
-    (None, {"password_file": "x"}, "not in this version"),
     (None, {"mount_point": "a\nb"}, "line break"),
     (None, {"listener": []}, "listener"),
     ("listener 1\nlistener 2\n", {"port": 3}, "one TCP listener"),
     ("\nmax_qos 3\n", {}, "<config>:2"),
-    ("listener 1883\nlistener 1883\n", {}, "twice"),
     ("/no/such/file", {}, "/no/such/file"),
 ])
 def test_errors(config, options, text):
@@ -109,3 +107,15 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path):
 def test_an_acl_file_that_is_not_there():
     with pytest.raises(mosq.ConfigError, match="acl_file"):
         mosq.Broker(acl_file="/no/such").start()
+
+
+def test_an_option_that_a_file_may_have_once_can_be_overridden():
+    text = "listener 1883 127.0.0.1\nlistener_auto_id_prefix a-\nallow_anonymous true\npid_file /a\n"
+    config = embedded_config(text, {"listener_auto_id_prefix": "b-", "pid_file": "/b", "log_dest": ["none"]})
+    assert (config.listeners[0].listener_auto_id_prefix, config.pid_file, config.log_dest) == ("b-", "/b", ("none",))
+
+
+def test_passwords_and_plugins_are_refused_rather_than_left_out():
+    for option in ({"password_file": "/p"}, {"plugin": "python:a:B"}):
+        with pytest.raises(mosq.ConfigError, match="cannot be used here"):
+            mosq.Broker(**option).start()

@@ -13,6 +13,11 @@ from mosq.log import Log
 from mosq.log_json import code_of
 
 
+def closed(log):
+    for stream in log.streams.values():
+        stream.close(time.monotonic() + 5)
+
+
 @pytest.fixture
 def lines(tmp_path):
     """lines(log, records) writes them to a file and returns what it holds afterwards."""
@@ -105,10 +110,18 @@ def test_files_that_cannot_be_opened(tmp_path):
     for name, why in (("none/log", "No such file"), ("link", "symbolic link"), ("fifo", "No such device"),
                       (".", "Is a directory")):
         log = Log((f"file {tmp_path}/ok", f"file {tmp_path}/{name}"), mask=1)
+        config = SimpleNamespace(log_dest=log.dests, log_format="text")
         with pytest.raises(OSError, match=f"Unable to open log file {tmp_path}/{name} for writing: .*{why}"):
-            log.open()
+            log.prepare(config)
         assert all(not os.path.samefile(f"/proc/self/fd/{fd}", tmp_path / "ok") for fd in os.listdir("/proc/self/fd")
                    if os.path.exists(f"/proc/self/fd/{fd}"))
+        (text,) = log.open()            # at the start: goes on with the others
+        assert why in text
+        assert list(log.streams) == [f"file {tmp_path}/ok"]
+        closed(log)
+    log = Log((f"file {tmp_path}/none/log",), mask=1)
+    assert len(log.open()) == 1
+    assert list(log.streams) == ["stderr"]
     assert not (tmp_path / "precious").exists()
 
 

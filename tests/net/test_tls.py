@@ -239,6 +239,7 @@ def test_no_common_name(tmp_path: Path, level: int, answer: bytes) -> None:
         wire.send(Connect(client_id="x"))
         wire.expect(answer)
         wire.expect_closed()
+        wire.close()
 
 
 def test_no_certificate_at_all_where_one_names_the_user() -> None:
@@ -246,6 +247,7 @@ def test_no_certificate_at_all_where_one_names_the_user() -> None:
         wire = Wire(one.port, 4, tls=client_context())
         wire.send(Connect(client_id="x", username="ann"))
         wire.expect(b"\x20\x02\x00\x04")
+        wire.close()
 
 
 def test_who_is_let_in(tmp_path: Path) -> None:
@@ -282,6 +284,8 @@ def test_a_revoked_client_goes_at_reload_and_others_stay(tmp_path: Path) -> None
         staying.expect_nothing()
         refused(one, client_context(tmp_path, (goes[0], goes[1])))
         connect(one, client_context(tmp_path, (stays[0], stays[1])), "new").close()
+        staying.close()
+        going.close()
 
 
 def test_another_certificate_after_reload_and_old_connections_go_on() -> None:
@@ -300,6 +304,7 @@ def test_another_certificate_after_reload_and_old_connections_go_on() -> None:
             except ssl.SSLError:
                 assert time.monotonic() < deadline
         old.expect_nothing()
+        old.close()
         refused(one, client_context())
 
 

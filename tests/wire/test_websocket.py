@@ -13,7 +13,10 @@ TABLES = {
     "subscribe": test_subscribe.CASES,
     "flow": test_flow.CASES,
     "resume": test_resume.CASES,
-    "session": test_session.SESSIONS + test_session.WILLS + test_session.RETAINED + test_session.DISCONNECT,
+    "session": test_session.SESSIONS,
+    "will": test_session.WILLS,
+    "retained": test_session.RETAINED,
+    "disconnect": test_session.DISCONNECT,
 }
 CASES: list[Case] = [
     replace(case, id=f"{name}-{case.id}", flavour="plain-ws", versions=case.versions[-1:])

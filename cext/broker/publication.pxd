@@ -1,0 +1,17 @@
+# A message on its way, and what is counted when it does not arrive.
+from libc.stdint cimport uint32_t, uint64_t
+from cext.session.message cimport Message
+from cext.session.session cimport Session
+from cext.broker.broker cimport Broker, Publication
+
+# A publication over a stored message (a reference is held until publication_fini).
+cdef void publication_of(Publication* p, Message* m) noexcept nogil
+cdef void publication_init(Publication* p) noexcept nogil
+cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
+# The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
+cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
+# A message of its own for one copy with several subscription identifiers; the reference is the caller's. NULL: no memory.
+cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil
+cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
+# Is what is held over memory_limit and the reserve (bytes)?
+cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil

@@ -1,0 +1,165 @@
+"""A plugin: the password is a JSON Web Token [RFC 7519]. Needs PyJWT: `pip install 'mosq[jwt]'`.
+
+    plugin python:mosq.auth.jwt:Jwt                 JwtAcl: the token also says what its client may do
+    plugin_opt_algorithms ES256,RS256               required; HS256, HS384, HS512 with a secret, others with a key
+    plugin_opt_public_key_file /etc/mosq/jwt.pem    or plugin_opt_secret_file FILE, or plugin_opt_secret SECRET
+    plugin_opt_audience mqtt                        optional: what `aud` must hold
+    plugin_opt_issuer https://login.example         optional: what `iss` must be
+    plugin_opt_username_claim sub                   which claim must be the user name
+    plugin_opt_leeway 0                             seconds by which clocks may differ
+
+A token must have `exp`, and `nbf` and `iat` count where they are there. A password that has not the form of a token
+is left to the next plugin or the password_file; a token that is not good is refused. JwtAcl: the claims `publ` and
+`subs` are lists of filters that the client may publish to, and subscribe to and read; a list that is missing allows
+nothing. `%u` and `%c` in them, as whole levels, stand for user name and client id.
+
+A token that runs out while its client is connected does not end the connection.
+"""
+
+import threading
+from typing import Any
+
+import jwt
+from cachetools import LRUCache
+
+from mosq.auth.plugin import ALLOW, DEFER, DENY, UNSUBSCRIBE, WRITE, AclRequest, ConnectRequest, Plugin, Verdict
+from mosq.auth.runner import matches
+
+OPTIONS = ("algorithms", "public_key_file", "secret_file", "secret", "audience", "issuer", "username_claim", "leeway")
+SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}      # [RFC 7518 3.2]
+PUBLIC = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"))
+RSA_BITS_MIN = 2048
+LEEWAY_MAX_S = 3600
+CLIENTS_MAX = 1_000_000                 # whose rights are known
+FILTERS_MAX = 1000                      # of one token
+
+
+class Jwt(Plugin):
+    def __init__(self, options: dict[str, str]) -> None:
+        unknown = next((key for key in options if key not in OPTIONS), None)
+        if unknown is not None:
+            raise ValueError(f"unknown option '{unknown[:40]}'; expected one of {', '.join(OPTIONS)}")
+        self._algorithms = [word.strip() for word in options.get("algorithms", "").split(",") if word.strip()]
+        self._key = _key(options, self._algorithms)
+        self._audience, self._issuer = options.get("audience"), options.get("issuer")
+        self._claim = options.get("username_claim", "sub")
+        leeway = options.get("leeway", "0")
+        if not leeway.isascii() or not leeway.isdigit() or len(leeway) > 6 or int(leeway) > LEEWAY_MAX_S:
+            raise ValueError(f"leeway is no number of seconds from 0 to {LEEWAY_MAX_S}")
+        self._leeway_s = int(leeway)
+
+    def authenticate(self, request: ConnectRequest) -> Verdict:
+        if request.username is None or request.password is None or request.password.count(b".") != 2:
+            return DEFER
+        claims = self._claims(request.password)
+        if claims is None or claims.get(self._claim) != request.username:
+            return DENY
+        self.let_in(request, claims)
+        return ALLOW
+
+    def let_in(self, request: ConnectRequest, claims: dict[str, Any]) -> None:
+        """For those that want to know more of the token."""
+
+    def _claims(self, token: bytes) -> dict[str, Any] | None:
+        try:
+            return jwt.decode(token, self._key, algorithms=self._algorithms, audience=self._audience,
+                              issuer=self._issuer, leeway=self._leeway_s,
+                              options={"require": ["exp"], "verify_aud": self._audience is not None})
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            return None                 # which of them it was, who guesses need not know
+
+
+class JwtAcl(Jwt):
+    """A token's claims also say what its client may do."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._lock = threading.Lock()
+        self._rights: LRUCache[tuple[str, str], dict[str, list[tuple[str, ...]]]] = LRUCache(CLIENTS_MAX)
+
+    def let_in(self, request: ConnectRequest, claims: dict[str, Any]) -> None:
+        user = request.username or ""
+        rights = {name: _filters(claims.get(name), user, request.client_id) for name in ("publ", "subs")}
+        with self._lock:
+            self._rights[request.client_id, user] = rights
+
+    def authorize(self, request: AclRequest) -> Verdict:
+        with self._lock:
+            rights = self._rights.get((request.client_id, request.username or ""))
+        if request.access == UNSUBSCRIBE:
+            return ALLOW
+        if rights is None:
+            return DEFER                # somebody else let this client in
+        filters = rights["publ" if request.access == WRITE else "subs"]
+        allowed = any(covers(filter, request.topic) for filter in filters)
+        return ALLOW if allowed else DENY
+
+
+def covers(filter: tuple[str, ...], asked: str) -> bool:
+    """Whether all topics that `asked`, a topic or a filter, can mean are among those of `filter`."""
+    if asked.startswith("$share/"):
+        _, _, asked = asked.removeprefix("$share/").partition("/")
+    levels = asked.split("/")
+    if "+" not in levels and levels[-1] != "#":
+        return matches(filter, asked)
+    if asked.startswith("$") and filter[0] in ("+", "#"):
+        return False
+    for i, level in enumerate(filter):
+        if level == "#":
+            return True
+        if i == len(levels) or levels[i] == "#" or (level not in ("+", levels[i])):
+            return False
+    return len(filter) == len(levels)
+
+
+def _filters(claim: object, user: str, client_id: str) -> list[tuple[str, ...]]:
+    if not isinstance(claim, list):
+        return []
+    stands_for = {"%u": user, "%c": client_id}
+    if not {"+", "#", "/"}.isdisjoint(user + client_id):
+        stands_for = {}                 # they could be taken for a part of the filter: then they stand for nobody
+    return [tuple(stands_for.get(level, level) for level in filter.split("/"))
+            for filter in claim[:FILTERS_MAX] if isinstance(filter, str)]
+
+
+def _key(options: dict[str, str], algorithms: list[str]) -> Any:
+    given = [name for name in ("public_key_file", "secret_file", "secret") if options.get(name)]
+    if len(given) != 1:
+        raise ValueError("expected one of plugin_opt_public_key_file, plugin_opt_secret_file and plugin_opt_secret")
+    known = PUBLIC if given[0] == "public_key_file" else SECRET_BYTES_MIN.keys()
+    if not algorithms or not known >= set(algorithms):
+        raise ValueError(f"expected plugin_opt_algorithms, a list of {', '.join(sorted(known))}")
+    if given[0] == "public_key_file":
+        return _public_key(options["public_key_file"], algorithms)
+    secret = options["secret"].encode() if given[0] == "secret" else _read(options["secret_file"]).rstrip(b"\r\n")
+    needed = max(SECRET_BYTES_MIN[name] for name in algorithms)
+    if len(secret) < needed:
+        raise ValueError(f"the secret has {len(secret)} bytes; expected at least {needed} for {', '.join(algorithms)}")
+    return secret
+
+
+def _public_key(path: str, algorithms: list[str]) -> Any:
+    try:
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    except ImportError:
+        raise ValueError("public keys need a package that is not there; expected after `pip install cryptography`"
+                         ) from None
+    try:
+        key = load_pem_public_key(_read(path))
+        for name in algorithms:
+            jwt.get_algorithm_by_name(name).prepare_key(key)
+    except Exception as error:          # whatever its library says of a file that is no key, or one of another kind
+        if isinstance(error, ValueError) and str(error).startswith("unable to read"):
+            raise
+        raise ValueError(f"{path} is no public key in PEM for {', '.join(algorithms)}") from None
+    if getattr(key, "key_size", RSA_BITS_MIN) < RSA_BITS_MIN and any(name[:2] in ("RS", "PS") for name in algorithms):
+        raise ValueError(f"{path} has fewer than {RSA_BITS_MIN} bits")
+    return key
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 20)
+    except OSError as error:
+        raise ValueError(f"unable to read {path}: {error.strerror}") from None

@@ -1,0 +1,162 @@
+"""A plugin at work: its threads, what it failed at, what it is good for. Knows the interface of plugins; not what is
+asked.
+
+Invariants: a plugin's calls run in its own threads, so that a slow one delays only who asked it; an exception never
+gets out, and is logged by its type and place, once a minute for each method, never with its text, which may hold a
+secret.
+"""
+
+import threading
+from functools import partial
+from time import monotonic
+
+from mosq.auth.plugin import Broker, Plugin
+from mosq.auth.pool import Pool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
+METHODS = ("authenticate", "extended", "authorize", "message_in", "message_out", *EVENTS, "tick", "reload", "close")
+REPORT_EVERY_S = 60.0
+WAITING_MAX = 20_000
+THREADS_MAX = 64
+
+
+class PluginFailedError(Exception):
+    """It raised, or answered something that is no answer."""
+
+
+class Runner:
+    """One instance of a plugin, held by one or two `Access`es (two while the broker reloads)."""
+
+    def __init__(self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
+                 flush: "Callable[[], None]", warn: "Callable[[str], None]") -> None:
+        self.name, self.path, self.plugin, self.options = name, path, plugin, options
+        self.deny_special_chars = deny_special_chars
+        self.does = frozenset(m for m in METHODS if getattr(type(plugin), m) is not getattr(Plugin, m))
+        self.topics_in = tuple(plugin.topics_in) if "message_in" in self.does else ()
+        self.topics_out = tuple(plugin.topics_out) if "message_out" in self.does else ()
+        self.does_events = any(event in self.does for event in EVENTS)
+        self._in = [tuple(f.split("/")) for f in self.topics_in]
+        self._out = [tuple(f.split("/")) for f in self.topics_out]
+        self.holders = 0
+        self._warn = warn
+        self._lock = threading.Lock()
+        self._failures: dict[str, tuple[int, float]] = {}       # method -> not yet told, told last
+        self._ticking = False
+        threads = max(1, min(THREADS_MAX, plugin.threads)) if plugin.concurrent else 1
+        self._pool = Pool(f"plugin-{name}"[:40], threads, WAITING_MAX, flush, partial(self.failed, "a call"))
+
+    def wants(self, kind: str, topic: str) -> bool:
+        """Whether a message of this topic is for its `message_in` or `message_out`."""
+        filters = self._in if kind == "message_in" else self._out
+        return bool(filters) and any(matches(filter, topic) for filter in filters)
+
+    def put(self, work: "Callable[[], None]") -> bool:
+        """Has it run in the plugin's threads. False: too much waits there."""
+        return self._pool.put(work)
+
+    def call(self, method: str, argument: "Any") -> "Any":
+        """In a thread of the plugin. Raises PluginFailedError, told of already."""
+        try:
+            return getattr(self.plugin, method)(argument)
+        except Exception as error:
+            self.failed(method, _where(error))
+            raise PluginFailedError from None
+
+    def event(self, kind: str, argument: "Any") -> None:
+        if kind in self.does and not self._pool.put(partial(self._quietly, kind, argument)):
+            self.failed(kind, "too many of them wait")
+
+    def tick(self, now: float, timeout_s: float) -> None:
+        """From the control thread."""
+        stuck_s = self._pool.running_for(now)
+        if stuck_s > timeout_s:
+            self.failed("a call", f"no answer for {stuck_s:.0f} s")
+        if "tick" in self.does and not self._ticking:
+            self._ticking = self._pool.put(self._tick)
+
+    def reload(self, options: dict[str, str]) -> None:
+        self.options = options
+        if "reload" in self.does:
+            self._pool.put(partial(self._quietly, "reload", options))
+
+    def close(self, within_s: float) -> None:
+        """`within_s` 0: it may take its time."""
+        ended = self._pool.close(within_s, self._close if "close" in self.does else None)
+        if within_s and not ended:
+            self._warn(f"Warning: Plugin {self.name} did not stop in time.")
+
+    def failed(self, method: str, how: str) -> None:
+        now = monotonic()
+        with self._lock:
+            untold, told = self._failures.get(method, (0, -REPORT_EVERY_S))
+            if now - told < REPORT_EVERY_S:
+                self._failures[method] = untold + 1, told
+                return
+            self._failures[method] = 0, now
+        more = f" ({untold} more since it was last told)" if untold else ""
+        self._warn(f"Warning: Plugin {self.name} failed in {method}: {how}{more}.")
+
+    def _tick(self) -> None:
+        self._ticking = False
+        try:
+            self.plugin.tick()
+        except Exception as error:
+            self.failed("tick", _where(error))
+
+    def _close(self) -> None:
+        try:
+            self.plugin.close()
+        except Exception as error:
+            self.failed("close", _where(error))
+
+    def _quietly(self, method: str, argument: "Any") -> None:
+        try:
+            self.call(method, argument)
+        except PluginFailedError:
+            pass
+
+
+class Door(Broker):
+    """The broker as a plugin sees it."""
+
+    def __init__(self, name: str, publish: "Callable[[str, bytes, int, bool], None]", say: "Callable[[str], None]"
+                 ) -> None:
+        self._name, self._publish, self._say = name, publish, say
+
+    def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+        if not topic or "+" in topic or "#" in topic or "\0" in topic or len(topic.encode()) > 65535:
+            raise ValueError("not a topic")
+        if qos not in (0, 1, 2):
+            raise ValueError("not a QoS")
+        self._publish(topic, bytes(payload), qos, bool(retain))
+
+    def log(self, text: str) -> None:
+        self._say(f"Plugin {self._name}: {text}")
+
+
+def matches(filter: tuple[str, ...], topic: str) -> bool:
+    """[v5 4.7] Whether a filter, in levels, matches a topic."""
+    levels = topic.split("/")
+    if topic.startswith("$") and filter[0] in ("+", "#"):
+        return False
+    for i, level in enumerate(filter):
+        if level == "#":
+            return True
+        if i == len(levels) or (level not in ("+", levels[i])):
+            return False
+    return len(filter) == len(levels)
+
+
+def _where(error: BaseException) -> str:
+    """The type of an exception and the line that it came from; not its text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"

@@ -1,0 +1,98 @@
+"""The files that a configuration points to. Reads them at most, and writes nothing.
+
+Mosquitto's `--test-config` does not look at them, so what is wrong here does not change its verdict.
+"""
+
+import os
+import stat
+
+from mosq.config.acl import load_acl
+from mosq.config.errors import Origin
+from mosq.config.model import Config
+from mosq.config.security import securities_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.acl import AclRule
+
+FILE, FOLDER = "file", "folder"
+LISTENER_FILES = {"cafile": FILE, "capath": FOLDER, "certfile": FILE, "keyfile": FILE, "crlfile": FILE,
+                  "http_dir": FOLDER}
+BRIDGE_FILES = {"bridge_cafile": FILE, "bridge_capath": FOLDER, "bridge_certfile": FILE, "bridge_keyfile": FILE}
+PLUGIN_FILES = {"acl-file": "acl_file", "password-file": "password_file"}
+SECRET_FILES = ("password_file", "psk_file", "keyfile", "bridge_keyfile")
+
+
+class Pointer:
+    """An option that names a file or a folder."""
+
+    __slots__ = ("option", "path", "kind", "origin")
+
+    def __init__(self, option: str, path: str, kind: str, origin: Origin | None) -> None:
+        self.option, self.path, self.kind, self.origin = option, path, kind, origin
+
+    def problem(self) -> str | None:
+        """Why it cannot be used."""
+        try:
+            mode = os.stat(self.path).st_mode
+            if self.kind == FOLDER:
+                if not stat.S_ISDIR(mode):
+                    return "is not a folder"
+                os.listdir(self.path)
+            elif stat.S_ISDIR(mode):
+                return "is a folder"
+            elif stat.S_ISREG(mode):
+                with open(self.path, "rb"):
+                    pass
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            return f"cannot be read ({reason})"
+        return None
+
+    @property
+    def open_to_all(self) -> bool:
+        """A secret that everybody on this machine may read."""
+        try:
+            return self.option in SECRET_FILES and bool(os.stat(self.path).st_mode & stat.S_IROTH)
+        except (OSError, ValueError):
+            return False
+
+
+def pointers(config: Config) -> list[Pointer]:
+    """All of them, each once."""
+    found = []
+    for source in securities_of(config):
+        for option, path, origin in (("acl_file", source.acl_file, source.acl_origin),
+                                     ("password_file", source.password_file, source.password_origin),
+                                     ("psk_file", source.psk_file, source.psk_origin)):
+            if path is not None:
+                found.append(Pointer(option, path, FILE, origin))
+        for plugin in source.plugins:
+            option = PLUGIN_FILES.get(plugin.kind, "")
+            path = plugin.option(option) if option else None
+            if path is not None:
+                found.append(Pointer(option, path, FILE, plugin.origin))
+    for listener in config.listeners:
+        for option, kind in LISTENER_FILES.items():
+            path = getattr(listener, option)
+            if path is not None:
+                found.append(Pointer(option, path, kind, listener.origins.get(option)))
+    for bridge in config.bridges:
+        for option, kind in BRIDGE_FILES.items():
+            path = getattr(bridge, option)
+            if path is not None:
+                found.append(Pointer(option, path, kind, bridge.origins.get(option)))
+    return list({(pointer.option, pointer.path, str(pointer.origin)): pointer for pointer in found}.values())
+
+
+def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
+    """The rules of each acl_file that can be opened, by path. Raises ConfigError."""
+    return {pointer.path: load_acl(pointer.path, pointer.origin) for pointer in pointers(config)
+            if pointer.option == "acl_file" and pointer.problem() is None}
+
+
+def file_problems(config: Config) -> list[str]:
+    """A line for each that cannot be used."""
+    return [f"'{pointer.option}' ({pointer.origin}): {pointer.path} {problem}; expected a {pointer.kind} that can be "
+            "read, or the broker will not start." for pointer in pointers(config)
+            if (problem := pointer.problem()) is not None]

@@ -1,0 +1,76 @@
+"""The data plane as `Access` sees it: requests in, answers out; and a configuration to make one of."""
+
+import threading
+
+from mosq.auth.access import Access
+from mosq.config.errors import Origin
+from mosq.config.plugin import Plugin
+from mosq.config.model import Config, Listener
+
+WAIT_S = 20.0
+
+
+def plugin_line(path, deny_special_chars=True, number=1, **options):
+    """A `plugin` line of a configuration with its `plugin_opt_` lines."""
+    line = Plugin(path, None, "global", Origin("mosq.conf", number))
+    line.options = list(options.items())
+    line.deny_special_chars = deny_special_chars
+    return line
+
+
+def config_of(password_file=None, plugins=(), listeners=1, per_listener=False, **options):
+    config = Config()
+    config.listeners = [Listener(1883 + i) for i in range(listeners)]
+    config.per_listener_settings = per_listener
+    config.password_file = None if password_file is None else str(password_file)
+    config.plugins = list(plugins)
+    for listener in config.listeners:
+        listener.plugins = []
+    for name, value in {"auth_threads": 2, **options}.items():
+        setattr(config, name, value)
+    return config
+
+
+class FakeEngine:
+    """Collects answers; `ask` waits for the one to a request."""
+
+    def __init__(self):
+        self.answers = []
+        self.lines = []
+        self.batches = 0
+        self._new = threading.Condition()
+        self._handle = 0
+        self.access = None
+
+    def start(self, config):
+        self.access = Access(config, lambda kind, text: self.lines.append(text), self.answer)
+        return self
+
+    def answer(self, answers):
+        with self._new:
+            self.batches += 1
+            self.answers.extend(answers)
+            self._new.notify_all()
+
+    def wait(self, done):
+        with self._new:
+            assert self._new.wait_for(lambda: done(self.answers), WAIT_S), self.answers
+            return list(self.answers)
+
+    def handle(self):
+        self._handle += 1
+        return self._handle
+
+    def connect(self, user="ann", password=b"secret", security=0, client_id="c", address="192.0.2.1", method=None, data=None,
+                identity=None):
+        return ("connect", self.handle(), security, client_id, user, password, address, 40000, 5, method, data, identity)
+
+    def ask(self, request):
+        """The answer to a request, without kind and handle."""
+        self.access.take([request])
+        handle = request[1]
+        answers = self.wait(lambda so_far: any(len(a) > 1 and a[1] == handle and a[0] != "publish" for a in so_far))
+        return next(a for a in answers if a[1] == handle and a[0] != "publish")[2:]
+
+    def login(self, *args, **kwargs):
+        return self.ask(self.connect(*args, **kwargs))[0]

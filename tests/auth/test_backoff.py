@@ -1,0 +1,144 @@
+import pytest
+from hypothesis import given, strategies as st
+
+from mosq.auth.backoff import FREE_USERS, Backoff, pause, place
+
+HERE = "192.0.2.1"
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def backoff(clock):
+    return Backoff(clock)
+
+
+def fail(backoff, clock, times, user="ann", address=HERE):
+    """The pauses before each further attempt."""
+    pauses = []
+    for _ in range(times):
+        waited = 0.0
+        while backoff.refuses(address, user):
+            clock.now += 1 / 64
+            waited += 1 / 64
+        backoff.failed(address, user)
+        pauses.append(waited)
+    return pauses
+
+
+def test_two_mistakes_are_free_then_pauses_double_up_to_ten_seconds(backoff, clock):
+    pauses = fail(backoff, clock, 12)
+    assert pauses[:3] == [0, 0, 0]
+    assert pauses[3:10] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4], abs=0.02)
+    assert pauses[10:] == pytest.approx([10, 10], abs=0.02)
+
+
+def test_attempts_within_a_pause_do_not_prolong_it(backoff, clock):
+    fail(backoff, clock, 6)
+    until = clock.now + 0.8
+    while clock.now < until - 0.001:
+        assert backoff.refuses(HERE, "ann")
+        clock.now += 0.01
+    clock.now = until
+    assert not backoff.refuses(HERE, "ann")
+
+
+def test_failures_side_by_side_count_once(backoff, clock):
+    fail(backoff, clock, 3)
+    for _ in range(100):
+        backoff.failed(HERE, "ann")
+    clock.now += 0.11
+    assert not backoff.refuses(HERE, "ann")
+
+
+def test_a_success_ends_it(backoff, clock):
+    fail(backoff, clock, 8)
+    assert backoff.refuses(HERE, "ann")
+    backoff.succeeded(HERE, "ann")
+    assert not backoff.refuses(HERE, "ann")
+    assert fail(backoff, clock, 3) == [0, 0, 0]
+
+
+def test_one_user_that_fails_for_ever_is_nobody_elses_trouble(backoff, clock):
+    fail(backoff, clock, 200)
+    assert backoff.refuses(HERE, "ann")
+    assert not backoff.refuses(HERE, "ben")
+    assert not backoff.refuses("192.0.2.2", "ann")
+
+
+def test_many_users_that_fail_pause_the_address_but_not_those_who_were_there(backoff, clock):
+    backoff.succeeded(HERE, "old")
+    for i in range(FREE_USERS):
+        assert backoff.failed(HERE, f"u{i}") == 0
+    assert not backoff.refuses(HERE, "new")
+    assert backoff.failed(HERE, "one more") == pytest.approx(0.1)
+    assert backoff.refuses(HERE, "new")
+    assert not backoff.refuses(HERE, "old")
+    assert not backoff.refuses("192.0.2.2", "new")
+    clock.now += 0.11
+    assert not backoff.refuses(HERE, "new")
+
+
+def test_an_address_is_never_paused_for_longer_than_ten_seconds_and_recovers(backoff, clock):
+    for i in range(1000):
+        if not backoff.refuses(HERE, f"u{i}"):
+            backoff.failed(HERE, f"u{i}")
+        clock.now += 0.1
+    clock.now += 10.0
+    assert not backoff.refuses(HERE, "new")
+    clock.now += 600
+    assert backoff.failed(HERE, "x") == 0
+
+
+def test_a_guesser_gets_few_attempts(backoff, clock):
+    looked_at = 0
+    for i in range(10_000):         # ten a second, always another user, for a thousand seconds
+        if not backoff.refuses(HERE, f"u{i}"):
+            backoff.failed(HERE, f"u{i}")
+            looked_at += 1
+        clock.now += 0.1
+    assert looked_at < 150
+
+
+def test_it_is_bounded(clock):
+    backoff = Backoff(clock, entries_max=10)
+    for i in range(1000):
+        backoff.failed(f"192.0.2.{i % 250}", "u" * i)
+        backoff.succeeded(f"198.51.100.{i % 250}", "u" * i)
+    assert max(len(backoff._users), len(backoff._places), len(backoff._trusted)) <= 10
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ("192.0.2.1", "::ffff:192.0.2.1", True),
+    ("2001:db8::1", "2001:db8::ffff:1", True),
+    ("2001:db8::1", "2001:db8:0:1::1", False),
+    ("fe80::1%eth0", "fe80::2", True),
+    ("192.0.2.1", "192.0.2.2", False),
+])
+def test_what_counts_as_one_address(one, other, same):
+    assert (place(one) == place(other)) == same
+
+
+@pytest.mark.parametrize("address", ["", "/run/mosq.sock", "::::", "x" * 1000])
+def test_what_is_no_ip_address_has_no_pause_of_its_own(backoff, address):
+    assert place(address) == b""
+    for i in range(100):
+        backoff.failed(address, f"u{i}")
+    assert not backoff.refuses(address, "new")
+
+
+@given(st.integers(-5, 10_000))
+def test_pauses_are_bounded(failures):
+    assert 0 <= pause(failures) <= 10
+    assert pause(failures) <= pause(failures + 1)

@@ -1,0 +1,225 @@
+"""The JWT plugin, with real tokens."""
+
+import time
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from hypothesis import given, strategies as st
+
+from mosq.auth.jwt import Jwt, covers
+from mosq.auth.plugin import ConnectRequest
+from mosq.auth.runner import matches
+from mosq.config.errors import ConfigError
+
+from .conftest import write_users
+from .engine import config_of, plugin_line
+
+LET_IN, REFUSED = 0, 0x87
+SECRET = "s" * 32
+READ, WRITE, SUBSCRIBE = 1, 2, 4
+
+
+def token(key=SECRET, algorithm="HS256", **claims):
+    return jwt.encode({"sub": "ann", "exp": time.time() + 60, **claims}, key, algorithm).encode()
+
+
+def start(engine, kind="Jwt", password_file=None, **options):
+    options = {"algorithms": "HS256", "secret": SECRET, **options}
+    options = {name: value for name, value in options.items() if value is not None}
+    engine.start(config_of(password_file, [plugin_line(f"python:mosq.auth.jwt:{kind}", **options)], auth_backoff=False))
+
+
+def test_a_good_token(engine):
+    start(engine)
+    assert engine.login("ann", token()) == LET_IN
+
+
+@pytest.mark.parametrize(("user", "changes"), [
+    ("ben", {}),
+    ("ann", {"exp": time.time() - 10}),
+    ("ann", {"exp": None}),
+    ("ann", {"exp": "soon"}),
+    ("ann", {"nbf": time.time() + 100}),
+    ("ann", {"iat": time.time() + 100}),
+    ("ann", {"sub": None}),
+    ("ann", {"key": "t" * 32}),
+    ("ann", {"key": SECRET * 2, "algorithm": "HS512"}),
+    ("ann", {"key": None, "algorithm": "none"}),
+])
+def test_bad_tokens(engine, user, changes):
+    start(engine)
+    claims = dict(changes)
+    if claims.get("exp", 1) is None:
+        password = jwt.encode({"sub": "ann"}, SECRET, "HS256").encode()
+    elif claims.get("sub", 1) is None:
+        password = jwt.encode({"exp": time.time() + 60}, SECRET, "HS256").encode()
+    else:
+        password = token(**claims)
+    assert engine.login(user, password) == REFUSED
+
+
+@pytest.mark.parametrize("cut", [b"..", b"a.b.c", b"\xff.\xfe.\xfd"])
+def test_what_looks_like_a_token_and_is_none(engine, cut):
+    start(engine)
+    assert engine.login("ann", cut) == REFUSED
+
+
+def test_audience_and_issuer(engine):
+    start(engine, audience="mqtt", issuer="us")
+    assert engine.login("ann", token(aud=["mqtt", "web"], iss="us")) == LET_IN
+    assert engine.login("ann", token(aud="mqtt", iss="them")) == REFUSED
+    assert engine.login("ann", token(aud="web", iss="us")) == REFUSED
+    assert engine.login("ann", token(aud="mqtt")) == REFUSED
+    assert engine.login("ann", token(iss="us")) == REFUSED
+
+
+def test_without_an_audience_any_will_do(engine):
+    start(engine)
+    assert engine.login("ann", token(aud="web")) == LET_IN
+
+
+def test_username_claim_and_leeway(engine):
+    start(engine, username_claim="device", leeway="30")
+    assert engine.login("d1", token(device="d1", exp=time.time() - 10)) == LET_IN
+    assert engine.login("ann", token()) == REFUSED
+
+
+def test_other_passwords_are_left_to_the_password_file(engine, tmp_path):
+    write_users(tmp_path / "passwd", ben=b"plain")
+    start(engine, password_file=tmp_path / "passwd")
+    assert engine.login("ann", token()) == LET_IN
+    assert engine.login("ben", b"plain") == LET_IN
+    assert engine.login("ben", b"wrong") == REFUSED
+    assert engine.login("ann", None) == REFUSED
+
+
+def pem(private, path):
+    path.write_bytes(private.public_key().public_bytes(serialization.Encoding.PEM,
+                                                       serialization.PublicFormat.SubjectPublicKeyInfo))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def rsa_key():
+    return rsa.generate_private_key(65537, 2048)
+
+
+def test_public_keys(engine, tmp_path, rsa_key):
+    curve = ec.generate_private_key(ec.SECP256R1())
+    for private, algorithm in ((rsa_key, "RS256"), (curve, "ES256")):
+        start(engine, algorithms=algorithm, secret=None, public_key_file=pem(private, tmp_path / algorithm))
+        assert engine.login("ann", token(private, algorithm)) == LET_IN
+        assert engine.login("ann", token(ec.generate_private_key(ec.SECP256R1()), "ES256")) == REFUSED
+        engine.access.close()
+
+
+def test_a_public_key_is_no_secret(engine, tmp_path, rsa_key):
+    """The old trick: a token signed with HS256, the public key being the secret."""
+    path = pem(rsa_key, tmp_path / "key")
+    start(engine, algorithms="RS256", secret=None, public_key_file=path)
+    with open(path) as file:
+        text = file.read()
+    import base64
+    import hashlib
+    import hmac
+    import json
+
+    def part(value):
+        return base64.urlsafe_b64encode(value).rstrip(b"=")
+
+    head = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode())
+    body = part(json.dumps({"sub": "ann", "exp": int(time.time()) + 60}).encode())
+    signature = part(hmac.new(text.encode(), head + b"." + body, hashlib.sha256).digest())
+    assert engine.login("ann", b".".join((head, body, signature))) == REFUSED
+
+
+def test_a_secret_in_a_file(engine, tmp_path):
+    path = tmp_path / "secret"
+    path.write_text(SECRET + "\n")
+    start(engine, secret=None, secret_file=str(path))
+    assert engine.login("ann", token()) == LET_IN
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"secret": None}, "expected one of"),
+    ({"secret_file": "/x"}, "expected one of"),
+    ({"secret": "short"}, "has 5 bytes; expected at least 32"),
+    ({"algorithms": None}, "plugin_opt_algorithms"),
+    ({"algorithms": "none"}, "plugin_opt_algorithms"),
+    ({"algorithms": "RS256"}, "plugin_opt_algorithms"),
+    ({"algorithms": "HS512"}, "expected at least 64"),
+    ({"secret": None, "secret_file": "/no/such"}, "unable to read /no/such"),
+    ({"secret": None, "public_key_file": "/no/such", "algorithms": "RS256"}, "unable to read /no/such"),
+    ({"secret": None, "public_key_file": "/dev/null", "algorithms": "RS256"}, "no public key in PEM"),
+    ({"leeway": "x"}, "leeway"),
+    ({"colour": "red"}, "unknown option 'colour'"),
+])
+def test_options(engine, options, says):
+    with pytest.raises(ConfigError, match=says):
+        start(engine, **options)
+
+
+def test_a_key_of_another_kind(engine, tmp_path, rsa_key):
+    with pytest.raises(ConfigError, match="no public key in PEM for ES256"):
+        start(engine, algorithms="ES256", secret=None, public_key_file=pem(rsa_key, tmp_path / "key"))
+
+
+@given(st.binary(max_size=200))
+def test_any_password_has_a_verdict(password):
+    plugin = Jwt({"algorithms": "HS256", "secret": SECRET})
+    verdict = plugin.authenticate(ConnectRequest("c", "ann", password, "", 0, 5, None))
+    assert verdict.decision in ("deny", "defer")
+
+
+# ---------------------------------------------------------------- rights
+
+def acl(engine, access, topic, user="ann", client_id="c"):
+    return engine.ask(("acl", engine.handle(), 0, client_id, user, "192.0.2.1", access, topic, 0, False, None))[0]
+
+
+def test_rights_of_a_token(engine):
+    start(engine, "JwtAcl")
+    assert engine.login("ann", token(publ=["out/%u/#"], subs=["in/+", "all/#"])) == LET_IN
+    assert acl(engine, WRITE, "out/ann/x") is True
+    assert acl(engine, WRITE, "out/ben/x") is False
+    assert acl(engine, WRITE, "in/x") is False
+    assert acl(engine, READ, "in/x") is True
+    assert acl(engine, SUBSCRIBE, "in/x") is True
+    assert acl(engine, SUBSCRIBE, "in/+") is True
+    assert acl(engine, SUBSCRIBE, "in/#") is False
+    assert acl(engine, SUBSCRIBE, "$share/group/in/+") is True
+    assert acl(engine, SUBSCRIBE, "$share/group/#") is False
+    assert acl(engine, SUBSCRIBE, "#") is False
+    assert acl(engine, 8, "anything") is True
+
+
+def test_lists_that_are_missing_or_nonsense_allow_nothing(engine):
+    start(engine, "JwtAcl")
+    assert engine.login("ann", token(publ="out/#", subs=[1, None])) == LET_IN
+    assert acl(engine, WRITE, "out/x") is False
+    assert acl(engine, READ, "x") is False
+
+
+def test_who_was_let_in_by_somebody_else_is_not_decided_about(engine):
+    start(engine, "JwtAcl")
+    assert acl(engine, READ, "x") is None
+
+
+def test_a_name_cannot_widen_its_rights(engine):
+    start(engine, "JwtAcl")
+    engine.login("#", token(sub="#", subs=["in/%u"]))
+    assert acl(engine, READ, "in/ann", user="#") is not True
+
+
+_levels = st.lists(st.sampled_from(("a", "b", "+")), min_size=1, max_size=3)
+_filters = st.tuples(_levels, st.booleans()).map(lambda x: "/".join([*x[0], *(["#"] if x[1] else [])]))
+_topics = st.lists(st.sampled_from(("a", "b", "")), min_size=1, max_size=4).map("/".join)
+
+
+@given(_filters, _filters, _topics)
+def test_what_a_filter_covers_is_no_more_than_what_it_matches(own, asked, topic):
+    own_levels, asked_levels = tuple(own.split("/")), tuple(asked.split("/"))
+    if covers(own_levels, asked) and matches(asked_levels, topic):
+        assert matches(own_levels, topic)

@@ -1,0 +1,104 @@
+import os
+import threading
+
+import pytest
+
+from mosq.auth.pool import NICE, Pool
+
+
+@pytest.fixture
+def pools():
+    made = []
+
+    def make(threads=1, waiting_max=100, when_idle=lambda: None, failed=lambda name: None):
+        made.append(Pool("test", threads, waiting_max, when_idle, failed))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close(5)
+
+
+def test_it_runs_what_it_is_given_in_threads_of_low_priority(pools):
+    done = threading.Event()
+    seen = []
+
+    def work():
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        done.set()
+
+    assert pools().put(work)
+    assert done.wait(5)
+    assert seen == [max(NICE, os.getpriority(os.PRIO_PROCESS, os.getpid()))]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < NICE
+
+
+def test_threads_begin_with_the_first_work_so_that_a_fork_before_it_loses_none(pools):
+    pool = pools()
+    child = os.fork()
+    if child == 0:
+        done = threading.Event()
+        pool.put(done.set)
+        os._exit(0 if done.wait(5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pool.close(5)
+
+
+def test_it_says_when_it_is_full(pools):
+    begun, go = threading.Event(), threading.Event()
+    pool = pools(waiting_max=2)
+
+    def block():
+        begun.set()
+        go.wait(5)
+
+    assert pool.put(block)
+    assert begun.wait(5)
+    assert pool.put(go.is_set)
+    assert pool.put(go.is_set)
+    assert not pool.put(go.is_set)
+    assert pool.running_for(1e12) > 0
+    go.set()
+
+
+def test_an_exception_is_told_by_name_and_the_thread_goes_on(pools):
+    names, done = [], threading.Event()
+    pool = pools(failed=names.append)
+    pool.put(lambda: {}["secret"])
+    pool.put(done.set)
+    assert done.wait(5)
+    assert names == ["KeyError"]
+
+
+def test_idle_is_told_after_the_last_one(pools):
+    order, done = [], threading.Event()
+
+    def idle():
+        order.append("idle")
+        if "b" in order:
+            done.set()
+
+    pool = pools(when_idle=idle)
+    pool.put(lambda: order.append("a"))
+    pool.put(lambda: order.append("b"))
+    assert done.wait(5)
+    assert order[-1] == "idle"
+
+
+def test_close_drops_what_waits_does_the_last_and_takes_nothing_more(pools):
+    begun, go, done = threading.Event(), threading.Event(), []
+    pool = pools()
+
+    def block():
+        begun.set()
+        go.wait(5)
+
+    pool.put(block)
+    assert begun.wait(5)
+    pool.put(lambda: done.append("dropped"))
+    assert not pool.close(0, lambda: done.append("last"))
+    assert not pool.put(go.set)
+    go.set()
+    for thread in pool._threads:
+        thread.join(5)
+    assert done == ["last"]

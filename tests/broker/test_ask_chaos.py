@@ -1,0 +1,94 @@
+"""Random sessions while a control plane answers at random: late, twice, never, out of order, for clients that are gone. See
+tests/fuzz/chaos.py for what the clients do; here each has a user name, and some speak of authentication."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import socket
+from typing import Any
+
+import pytest
+
+from tests.fuzz.chaos import Chaos
+from tests.harness.packets import Auth, Connack, Connect
+from tests.harness.plane import Plane, Request
+from tests.harness.properties import P
+
+EVERYTHING: dict[str, Any] = {
+    "authenticate": True, "extended": True, "authorize": True, "events": True, "transform_in": ("b", "deep/#"), "transform_out": ("a/#",),
+    "acl": [("u0", "topic", "readwrite", "#"), (None, "pattern", "read", "%c/#"), ("u1", "topic", "deny", "b")],
+}
+
+
+class Guests(Chaos):
+    """Clients with user names, methods and AUTH packets."""
+
+    def send(self, sock: socket.socket, level: int, packet: object) -> bool:
+        if isinstance(packet, Connect):
+            packet = dataclasses.replace(packet, username=self.random.choice(("u0", "u1", "u2")), password=b"p")
+            if level == 5 and self.random.random() < 0.5:
+                packet = dataclasses.replace(packet, props=(*packet.props, (P.AUTH_METHOD, "M")))
+        return super().send(sock, level, packet)
+
+    def packet(self, level: int) -> object:
+        if level == 5 and self.random.random() < 0.1:
+            return Auth(self.random.choice((0x18, 0x19)), ((P.AUTH_METHOD, "M"), (P.AUTH_DATA, b"d")))
+        return super().packet(level)
+
+
+class Fickle:
+    """Answers when and what it likes."""
+
+    def __init__(self, plane: Plane, seed: int) -> None:
+        self.plane, self.random = plane, random.Random(seed)
+        self.kept: list[Request] = []
+
+    def act(self) -> None:
+        self.plane.look(0)
+        while self.plane.waiting:
+            self.kept.append(self.plane.waiting.popleft())
+        self.random.shuffle(self.kept)
+        for _ in range(self.random.randrange(10)):
+            if self.kept:
+                request = self.kept.pop() if self.random.random() < 0.9 else self.kept[-1]  # some are answered again
+                if self.random.random() < 0.95:
+                    self.plane.answer(self.verdict(request))
+
+    def verdict(self, request: Request) -> tuple[Any, ...]:
+        r, kind, handle = self.random, request[0], request[1]
+        if kind in ("connect", "auth"):
+            rc = r.choice((0, 0, 0, 0x87, 0x18))
+            return ("connect", handle, rc, r.choice((None, {"username": "u9"}, {"data": b"more"})))
+        if kind == "acl":
+            return ("acl", handle, r.choice((True, True, False, None)))
+        topic, payload, qos, retain = request[5:9]
+        return (kind, handle, None if r.random() < 0.2 else (topic + r.choice(("", "/x")), payload * r.randrange(3), qos, retain))
+
+
+def run(settings: dict[str, Any], seed: int, actions: int) -> None:
+    with Plane(EVERYTHING, {}, settings={"auth_timeout": 1, "sys_interval": 1, **settings}, allow_anonymous=True) as plane:
+        guests, fickle = Guests(plane.port, seed), Fickle(plane, seed)
+        try:
+            for n in range(actions):
+                guests.act()
+                fickle.act()
+                if n % 400 == 399:
+                    plane.engine.reload(plane.settings, plane.listeners, [EVERYTHING if n % 800 == 799 else {**EVERYTHING, "authorize": False}, {}])
+            well = plane.connect(Connect("well-behaved"), security=1)
+            assert isinstance(well.read_packet(), Connack)
+            well.expect_nothing()
+            if seed % 2:
+                return  # stops with everything open
+        finally:
+            for sock, _ in guests.sockets:
+                sock.close()
+        plane.until(lambda: plane.stats()["asks_open"] == 0)  # every question has its end
+        assert plane.stats()["asks_timed_out"] > 0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("settings", [
+    {}, {"max_queued_messages": 5, "max_inflight_messages": 3, "turn_budget": 1000, "queue_qos0_messages": 1}], ids=["default", "tight"])
+def test_lives_and_serves(settings: dict[str, Any], seed: int) -> None:
+    run(settings, seed, actions=1500)

@@ -1,0 +1,224 @@
+"""`mosq config diff`, `mosq config explain`, `mosq doctor` and what --test-config says of files."""
+
+import datetime
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mosq.commands import main, mosq
+
+
+@pytest.fixture
+def run(capsys):
+    """run("doctor", "x.conf") -> status, stdout, stderr."""
+
+    def run_command(*arguments):
+        status = main([str(argument) for argument in arguments])
+        done = capsys.readouterr()
+        return status, done.out, done.err
+
+    return run_command
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, *lines):
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o600)
+        return path
+
+    return write_file
+
+
+# ---- config diff
+
+def test_diff(run, write):
+    old = write("old.conf", "listener 1883 127.0.0.1", "max_qos 1", "user a")
+    new = write("new.conf", "listener 1883 127.0.0.1", "user b", "listener 1884 127.0.0.1", "set_tcp_nodelay false")
+    status, out, _ = run("config", "diff", old, new)
+    assert status == 1
+    assert out == ("At once:\n  max_qos of the listener 127.0.0.1:1883: 1 -> 2\n  listener 127.0.0.1:1884 is new\n\nFor new connections:\n  set_tcp_nodelay: true -> false\n\n"
+                   "Only after a restart of the broker:\n  user: a -> b\n")
+    status, out, _ = run("config", "diff", "--json", old, new)
+    assert status == 1
+    assert {change["option"]: change["reload"] for change in json.loads(out)} == {
+        "user": "restart of the broker", "set_tcp_nodelay": "new connections", "max_qos": "live", "listener": "live"}
+    assert run("config", "diff", old, old) == (0, "Both mean the same.\n", "")
+
+
+def test_diff_of_a_bad_file(run, write):
+    good, bad = write("good.conf", "sys_interval 1"), write("bad.conf", "", "sys_interval x")
+    for pair in ((good, bad), (bad, good)):
+        status, out, err = run("config", "diff", *pair)
+        assert (status, out) == (3, "")
+        assert err.endswith(f"Error found at {bad}:2.\n")
+    assert run("config", "diff", good, "missing.conf")[0] == 3
+    assert run("config", "diff", good)[0] == 3
+
+
+# ---- config explain
+
+def test_explain(run, write):
+    path = write("m.conf", "max_queued_messages 5", "listener 1883 127.0.0.1", "max_qos 1", "connection b", "address h", "topic #",
+                 "remote_password hunter2")
+    status, out, _ = run("config", "explain", "-c", path)
+    assert status == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["max_queued_messages", "5", "#", f"{path}:1"] in lines
+    assert ["max_qos", "1", "#", f"{path}:3"] in lines
+    assert ["bridge", "b:"] in lines
+    assert "hunter2" not in out and "max_inflight_messages" not in out
+    status, out, _ = run("config", "explain", "-c", path, "--all")
+    assert ["max_inflight_messages", "20", "#", "default"] in [line.split() for line in out.splitlines()]
+    assert "hunter2" not in out
+
+
+def test_explain_one_option(run, write):
+    path = write("m.conf", "listener 1883", "listener 1884", "listener_allow_anonymous true")
+    status, out, _ = run("config", "explain", "-c", path, "allow_anonymous")
+    assert (status, "allow_anonymous false  # implied: there is a listener" in out) == (0, True)
+    found = json.loads(run("config", "explain", "-c", path, "--json", "listener_allow_anonymous")[1])
+    assert [(one["scope"], one["value"], one["source"]) for one in found] == [
+        ("listener port 1883", "false", "implied: allow_anonymous"), ("listener port 1884", "true", f"{path}:3")]
+    status, out, _ = run("config", "explain", "-c", write("empty.conf"), "allow_anonymous")
+    assert "allow_anonymous true  # implied: there is no listener" in out
+    found = json.loads(run("config", "explain", "-c", path, "--json", "maximum_qos")[1])
+    assert [one["option"] for one in found] == ["max_qos", "max_qos"]
+
+
+def test_explain_mistakes(run, write):
+    path = write("m.conf", "sys_interval 1")
+    status, _, err = run("config", "explain", "-c", path, "max_qoss")
+    assert (status, "Did you mean 'max_qos'?" in err) == (3, True)
+    assert run("config", "explain")[0] == 3
+    assert run("config", "explain", "-c", "missing.conf")[0] == 3
+    for option in ("plugin", "plugin_opt_x", "listener", "include_dir", "retry_interval"):
+        assert run("config", "explain", "-c", path, option)[0] == 0
+
+
+# ---- doctor
+
+def findings(run, path, level="attention"):
+    status, out, _ = run("doctor", "--json", path)
+    found = json.loads(out)
+    assert (status == 1) == (found["attention"] > 0)
+    return [one["text"] for one in found["findings"] if one["level"] == level]
+
+
+def test_a_healthy_file(run, write):
+    path = write("m.conf", "listener 1883 127.0.0.1", "allow_anonymous true", "max_qos 1")
+    status, out, err = run("doctor", path)
+    assert (status, err) == (0, "")
+    assert "Nothing needs attention: start mosq with this file." in out
+    assert "listener 127.0.0.1:1883: mqtt, lets in everybody  (line 1)" in out
+    assert "Needs attention" not in out
+
+
+@pytest.mark.parametrize(("lines", "said"), [
+    (("port 1884",), "'port' works and is deprecated by Mosquitto"),
+    (("persistence true",), "LIVE IN MEMORY ONLY"),
+    (("retry_interval 20",), "no longer available"),
+    (("enable_control_api true",), "$CONTROL/broker/v1"),
+    (("plugin /usr/lib/auth-plug.so",), "does not load native plugins"),
+    (("plugin /usr/lib/mosquitto_dynamic_security.so",), "dynamic-security is not in this version"),
+    (("plugin /usr/lib/mosquitto_persist_sqlite.so",), "keeps sessions in memory only"),
+    (("acl_file /no/such/file",), "acl_file /no/such/file cannot be read"),
+    (("listener 8883", "certfile /no/c", "keyfile /no/k"), "keyfile /no/k cannot be read"),
+    (("listener 1883", "allow_anonymous true"), "lets in everybody who reaches this machine"),
+    (("listener 1883", "listener 1883"), "is there twice"),
+    (("listener 1883",), "lets nobody in"),
+    (("listener 8883", "certfile /c", "keyfile /k", "tls_version tlsv1.1"), "tls_version tlsv1.1 is broken"),
+    (("listener 8883", "certfile /c", "keyfile /k", "tls_version tls12"), "tls_version tls12 is unknown"),
+    (("listener 8883", "certfile /c", "keyfile /k", "ciphers HIGH:RC4-SHA:!MD5"), "name broken ones: RC4-SHA"),
+    (("listener 8883", "certfile /c", "keyfile /k", "require_certificate true"), "trusts no authority"),
+    (("connection b", "address h", "topic #"), "The bridge 'b'"),
+    (("connection b", "address h", "topic #", "bridge_insecure true"), "does not check whom it talks to"),
+    (("connection b", "address h", "topic #", "remote_password x"), "sends its password without TLS"),
+    (("log_dest dlt",), "does not log to dlt"),
+    (("max_qos 1 2",), "has no meaning and is ignored"),
+])
+def test_what_needs_attention(lines, said, run, write):
+    assert [text for text in findings(run, write("m.conf", *lines)) if said in text]
+
+
+def test_password_files(run, write):
+    file = write("passwd", "ann:$7$101$c2FsdA==$aGFzaA==", "bob:$6$c2FsdA==$aGFzaA==", "# a comment", "", "carl:secret", "dora", "eve:$argon2id$x")
+    path = write("m.conf", "listener 1883", f"password_file {file}")
+    found = findings(run, path)
+    assert [text.partition(": ")[2].split(" passwords")[0].split(" lines")[0] for text in found if text.startswith("password_file")] == ["1", "1", "1"]
+    assert [text for text in found if "passwords without TLS" in text]
+    file.chmod(0o644)
+    assert [text for text in findings(run, path) if "can be read by everybody" in text]
+    assert "secret" not in run("doctor", path)[1]
+
+
+def test_acl_files(run, write):
+    rules = write("acl", "pattern read a/%u", "pattern read b")
+    path = write("m.conf", "listener 1883 127.0.0.1", "allow_anonymous true", f"acl_file {rules}")
+    assert [text.split("the pattern ")[1] for text in findings(run, path)] == ["'b' has neither %c nor %u as a whole level: it holds for everybody"]
+    rules.write_text("nonsense\n")
+    assert "Invalid line in acl_file" in findings(run, path)[0]
+
+
+def certificate(folder: Path, name: str, days: tuple[int, int]) -> tuple[Path, Path]:
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    cert = (x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(now + datetime.timedelta(days[0]))
+            .not_valid_after(now + datetime.timedelta(days[1])).sign(key, hashes.SHA256()))
+    certfile, keyfile = folder / f"{name}.crt", folder / f"{name}.key"
+    certfile.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+    keyfile.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    keyfile.chmod(0o600)
+    return certfile, keyfile
+
+
+def test_certificates(run, write, tmp_path):
+    good, old = certificate(tmp_path, "good", (-1, 400)), certificate(tmp_path, "old", (-20, -10))
+    soon, later = certificate(tmp_path, "soon", (-1, 10)), certificate(tmp_path, "later", (10, 400))
+    for (certfile, keyfile), said in ((good, []), (old, ["has expired on"]), (soon, ["expires in 9 days"]), (later, ["is not valid before"]),
+                                      ((good[0], old[1]), ["do not belong together"]), ((good[1], good[1]), ["cannot be used"])):
+        found = findings(run, write("m.conf", "listener 8883 127.0.0.1", f"certfile {certfile}", f"keyfile {keyfile}", "allow_anonymous true"))
+        assert [True for text in found for word in said if word in text] == [True] * len(said)
+        assert bool(found) == bool(said)
+
+
+def test_a_file_that_the_broker_would_not_take(run, write):
+    status, out, err = run("doctor", write("m.conf", "nonsense 1"))
+    assert (status, out) == (3, "")
+    assert err.startswith("Error: Unknown configuration variable 'nonsense'.") and "Correct that line first." in err
+    status, out, _ = run("doctor", "--json", "missing.conf")
+    assert status == 3 and "Unable to open" in json.loads(out)["error"]
+
+
+def test_it_writes_nothing(run, write, tmp_path):
+    path = write("m.conf", "persistence true", f"persistence_location {tmp_path}/", f"log_dest file {tmp_path}/log", f"pid_file {tmp_path}/pid")
+    before = sorted(os.listdir(tmp_path))
+    for command in (["doctor", path], ["config", "explain", "-c", path], ["config", "diff", path, path], ["-c", path, "--test-config"]):
+        run(*command)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_help_has_examples_and_exit_statuses():
+    for command in (["doctor"], ["config", "diff"], ["config", "explain"]):
+        done = CliRunner().invoke(mosq, [*command, "--help"])
+        assert done.exit_code == 0 and "Examples:" in done.output, done.output
+
+
+# ---- --test-config
+
+def test_check_warns_of_files_and_plugins_and_takes_the_file(run, write):
+    path = write("m.conf", "listener 8883", "certfile /no/c", "keyfile /no/k", "password_file /no/p", "acl_file /no/a", "auth_plugin /no/x.so")
+    status, out, err = run("-c", path, "--test-config")
+    assert (status, out) == (0, "Configuration file is OK.\n")
+    for said in ("'certfile'", "'keyfile'", "'password_file'", "'acl_file'", "does not load native plugins"):
+        assert said in err

@@ -1,0 +1,204 @@
+"""One broker, ours or another's, run on a configuration and a script of clients: what it answers, byte by byte, what it
+logs, and how it ends.
+
+Nothing waits for a time: after each step every connection sends a PINGREQ and reads up to its PINGRESP, and the end of a
+connection is waited for in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.harness.broker import ROOT, free_port
+from tests.harness.packets import Connect, Pingreq
+from tests.harness.wire import Wire
+
+TIMEOUT_S = 10.0
+PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
+MOSQ = [sys.executable, "-m", "mosq"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a client does. `what`: bytes or packets to send; empty: `how` alone."""
+
+    who: str
+    what: tuple = ()
+    how: str = "send"           # send, drop (closes without a word), connect
+    level: int = 4
+    ends: bool = False          # the broker is to close the connection
+
+
+
+@dataclass(frozen=True)
+class Scene:
+    name: str
+    config: str
+    steps: tuple[Step, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()     # beside -c FILE
+    status: int = 0
+    fails: bool = False                 # it does not start: its status and its last words count
+    needs: str = ""                     # "2.1": Mosquitto 2.0 does not know the option
+
+
+def connect(who: str, level: int = 4, **fields: object) -> Step:
+    return Step(who, (Connect(**{"client_id": who, **fields}),), "connect", level)
+
+
+def send(who: str, *what: object) -> Step:
+    return Step(who, what)
+
+
+def last(who: str, *what: object) -> Step:
+    """After that the broker closes the connection."""
+    return Step(who, what, ends=True)
+
+
+def drop(who: str) -> Step:
+    return Step(who, (), "drop")
+
+
+@dataclass
+class Told:
+    bytes: list[tuple[int, str, str]]   # step, who, what came, in hexadecimal
+    lines: list[str]
+    status: int
+    stderr: str = ""
+
+
+class Peer:
+    def __init__(self, command: list[str], scene: Scene) -> None:
+        self.command, self.scene = command, scene
+        self.port = free_port()
+        self.dir = Path(tempfile.mkdtemp(prefix="side-"))
+        self.dir.chmod(0o755)
+        for name, content in {**scene.files, "m.conf": scene.config}.items():
+            (self.dir / name).write_text(self._filled(content))
+            (self.dir / name).chmod(0o644)
+        self.wires: dict[str, Wire] = {}
+        self.log_path = self.dir / "stderr"
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{port}", str(self.port)).replace("{dir}", str(self.dir))
+
+    def run(self) -> Told:
+        arguments = [self._filled(word) for word in self.scene.arguments] or ["-c", str(self.dir / "m.conf")]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with self.log_path.open("wb") as log:
+            process = subprocess.Popen([*self.command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env,
+                                       cwd=self.dir)
+        try:
+            told = self._ended(process) if self.scene.fails else self._played(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for wire in self.wires.values():
+                wire.close()
+            shutil.rmtree(self.dir, ignore_errors=True)
+        return told
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> Told:
+        status = process.wait(TIMEOUT_S)
+        return Told([], self.lines(), status, self.log_path.read_text())
+
+    def _played(self, process: subprocess.Popen[bytes]) -> Told:
+        self._await_port(process)
+        heard: list[tuple[int, str, str]] = []
+        for number, step in enumerate(self.scene.steps):
+            self._play(step, number, heard)
+        for who in sorted(self.wires):          # leave in order, so that the log has an order, too
+            self.wires[who].send(b"\xe0\x00")
+            self.wires[who].expect_closed()
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(TIMEOUT_S)
+        return Told(heard, self.lines(), status, self.log_path.read_text(errors="replace"))
+
+    def _await_port(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < deadline, self.log_path.read_text()
+                time.sleep(0.005)
+        self._await_ends(1)
+
+    def _ends(self) -> int:
+        return len(re.findall(r"^\d+: Client .*(disconnected|closed its|denied)", self.log_path.read_text(errors="replace"), re.MULTILINE))
+
+    def _await_ends(self, n: int) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while self._ends() < n:
+            assert time.monotonic() < deadline, self.log_path.read_text()
+            time.sleep(0.005)
+
+    def _play(self, step: Step, number: int, heard: list[tuple[int, str, str]]) -> None:
+        if step.how == "drop":
+            ends = self._ends()
+            self.wires.pop(step.who).close()
+            self._await_ends(ends + 1)
+        elif step.how == "connect":
+            self._connect(step, number, heard)
+        else:
+            self.wires[step.who].send(*step.what)
+        for who in [step.who, *sorted(set(self.wires) - {step.who})]:
+            if who in self.wires:
+                self._hear(step, who, number, heard)
+
+    def _connect(self, step: Step, number: int, heard: list[tuple[int, str, str]]) -> None:
+        ends = self._ends()
+        wire = Wire(self.port, step.level, TIMEOUT_S)
+        wire.send(*step.what)
+        first = wire.read_frame()
+        heard.append((number, step.who, "closed" if first is None else first.hex()))
+        if first is not None and (first[0] != 0x20 or first[3]):
+            last = wire.read_frame()
+            heard.append((number, step.who, "closed" if last is None else last.hex()))
+            first = last
+        if first is None:
+            wire.close()
+            self._await_ends(ends + 1)
+        else:
+            self.wires[step.who] = wire
+
+    def _hear(self, last: Step, who: str, number: int, heard: list[tuple[int, str, str]]) -> None:
+        wire = self.wires[who]
+        if not (who == last.who and last.ends):
+            wire.send(Pingreq())
+        came = ""
+        while True:
+            frame = wire.read_frame()
+            if frame is None:
+                heard.append((number, who, f"{came} closed".strip()))
+                self.wires.pop(who).close()
+                return
+            if frame == PINGRESP:
+                break
+            came = f"{came} {frame.hex()}".strip()
+        if came:
+            heard.append((number, who, came))
+
+    def lines(self) -> list[str]:
+        """Of the log, without what is different in each run."""
+        return [self._normal(line) for line in self.log_path.read_text(errors="replace").splitlines()
+                if not re.search(r"PINGREQ|PINGRESP", line)]
+
+    def _normal(self, line: str) -> str:
+        line = re.sub(r"^\d{10}: ", "", line).replace(str(self.dir), "DIR")
+        line = re.sub(rf"\b{self.port}\b", "PORT", line)
+        line = re.sub(r"(127\.0\.0\.1):\d+", r"\1:N", line)
+        line = re.sub(r"(mosq|mosquitto) version \S+", "mosq version V", line)
+        return re.sub(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}", "UUID", line)
