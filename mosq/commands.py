@@ -88,11 +88,12 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
               "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write the keys of TLS connections to this file, for debugging.")
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, compat: bool, test_config: bool, **tuning: str | None) -> int:
+         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
@@ -102,7 +103,7 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
         return check(config_file, overrides)
-    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat))
+    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat, tls_keylog))
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:

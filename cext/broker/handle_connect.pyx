@@ -35,6 +35,7 @@ from cext.broker.gate cimport gate_renew
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
+from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
 from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
@@ -507,6 +508,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Connect p
     cdef Connack k
     cdef uint8_t assigned[ASSIGNED_MAX]
+    cdef uint8_t told[TLS_NAME_MAX]
     cdef Session* s
     cdef bint was_empty
     cdef int rc
@@ -523,6 +525,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
+    if secure_identity(c, &p, told):
+        log_refusal(b, c, "bad username or password")
+        return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
     if proxied_identity(c, &p):
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
@@ -562,6 +567,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.stats.clients_max = b.sessions.count
     log_connected(b, c, p.clean_start, p.keepalive)
     log_will(b, c)
+    log_negotiated(b, c)
     if s.security != NULL:
         security_begins(b, c, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)
