@@ -17,6 +17,7 @@ from libc.string cimport memcpy, memset
 from cext.base.slab cimport Slab, slab_at, slab_end, slab_fini, slab_get, slab_give, slab_init, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
+from cext.broker.arrive cimport proxied_identity
 from cext.broker.broker cimport Broker, Client, Security, TIMER_QUESTION
 from cext.broker.client cimport address_text
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
@@ -405,6 +406,7 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
         return 1                 # it was decoded before: cannot be
     fields[0] = view(c.parked.id.p, c.parked.id.n) if c.parked.id.n else p.client_id
     secure_identity(c, &p, told)
+    proxied_identity(c, &p)
     if p.has_username and p.username.n:
         fields[1] = p.username
     if p.has_password:
