@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.auth.access import Access
     from mosq.config.model import Config, Listener
     from mosq.engine import Security
+    from mosq.http.doors import Door
     from mosq.log import Log
 
 
@@ -48,15 +49,15 @@ def reload(control: Control) -> int:
 def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access = control.log, control.config, control.access
     files = log.prepare(config)
-    http = None
+    doors: list[Door] = []
     try:
-        http = control.http_of(config)
+        doors = control.http_doors(config)
         control.engine.reload(control.settings(config), engine_listeners(config), securities)
     except BaseException:
         for fd in files.values():
             os.close(fd)
-        if http is not None:
-            http.close()
+        for door in doors:
+            door.close()
         raise
     # from here on nothing fails
     log.change(config, control.mask(config), files)
@@ -67,7 +68,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         old_access.close()
     if control.http is not None:
         control.http.stop()
-    control.http = http
+    control.http, control.doors = None, doors
     control.http_start()
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
