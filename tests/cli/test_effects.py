@@ -5,8 +5,10 @@ to see; a row moves up as soon as what it waits for is there.
 """
 
 import os
+import signal
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from tests.config.keywords import KEYWORDS
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Received, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Received, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
@@ -202,8 +204,16 @@ def _check_retain_source(b: Site) -> bool:
     sub = Client(b, "s", username="ann")
     sub.subscribe("ann/x")
     assert sub.texts(1) == [b"kept"]
-    (b.dir / "acl").write_text("user ann\ntopic read ann/#\n")
-    return True
+    (b.dir / "acl").write_text("user ann\ntopic read ann/#\n")      # the writer may no longer write it
+    b.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        sub.subscribe("ann/x")
+        sub.send(Pingreq())
+        if sub.read_packet() == Pingresp():
+            return True
+        assert sub.read_packet() == Pingresp()
+    return False
 
 
 def _log_has(*texts: str) -> Check:
