@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mosq.auth.hashes import PBKDF2, new_hash
 from tests.config.keywords import KEYWORDS
 from tests.harness.broker import Broker, free_port
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Received, Suback, Subscribe
@@ -31,7 +32,7 @@ class Site(Broker):
     def __init__(self, lines: str) -> None:
         self.other = free_port()
         self.opened: list[Wire] = []
-        super().__init__(lines.replace("{other}", str(self.other)), {"acl": RULES})
+        super().__init__(lines.replace("{other}", str(self.other)), {"acl": RULES, "passwd": f"ann:{new_hash(PBKDF2, b'secret', 10)}\n"})
         (self.dir / "conf.d").mkdir()
         (self.dir / "conf.d/x.conf").write_text("max_keepalive 9\n")
 
@@ -282,9 +283,67 @@ def _two_ports(first: int, second: int) -> Check:
     return check
 
 
+def answer(port: int, request: bytes) -> bytes:
+    """The first bytes that a server of HTTP says, up to where it waits or ends."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+        sock.sendall(request)
+        got = b""
+        while b"\r\n\r\n" not in got and (more := sock.recv(65536)):
+            got += more
+        return got
+
+
+def upgrade(more: bytes = b"") -> bytes:
+    return (b"GET /mqtt HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n" + more + b"\r\n")
+
+
+def upgrades(good: bytes, bad: bytes | None = None) -> Check:
+    """A WebSocket listener takes one request, and not the other."""
+    return lambda b: b" 101 " in answer(b.other, good) and (bad is None or b" 101 " not in answer(b.other, bad))
+
+
+def _proxy(b: Site) -> bool:
+    with socket.create_connection(("127.0.0.1", b.other), timeout=5) as sock:
+        sock.sendall(b"PROXY TCP4 10.1.2.3 10.0.0.1 4321 1883\r\n" + Connect("c").encode(5))
+        assert sock.recv(4)[3] == 0
+    b.stop()
+    return "from 10.1.2.3:4321" in b.log()
+
+
+def _proxy_needs_tls(b: Site) -> bool:
+    with socket.create_connection(("127.0.0.1", b.other), timeout=5) as sock:
+        sock.sendall(b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes(12) + Connect("c").encode(5))
+        try:
+            return sock.recv(4) == b""
+        except ConnectionResetError:
+            return True
+
+
+def _http_dir(b: Site) -> bool:
+    deadline = time.monotonic() + 5
+    while " running" not in b.log():        # it opens after the port that the start awaits
+        assert time.monotonic() < deadline, b.log()
+        time.sleep(0.01)
+    return b" 200 " in answer(b.other, b"GET /conf.d/x.conf HTTP/1.1\r\nHost: h\r\n\r\n")
+
+
+def _password(b: Site) -> bool:
+    return (refused(b, username="ann", password=b"wrong") == 0x87 and refused(b) == 0x87
+            and Client(b, username="ann", password=b"secret").connack.rc == 0)
+
+
+def _password_on_the_other_port(b: Site) -> bool:
+    return Client(b).connack.rc == 0 and Client(b, port=b.other, username="ann", password=b"secret").connack.rc == 0
+
+
 TWO = HERE + "listener {other} 127.0.0.1\n"
 
-# {port}, {other}: free ports; {dir}: a folder of its own, with `acl` and a conf.d in it
+PLAIN = "listener {port} 127.0.0.1\n"
+WEB = HERE + "listener {other} 127.0.0.1\nprotocol websockets\n"
+PLUGIN = "{0} /usr/lib/mosquitto_password_file.so\n{1}_password_file {{dir}}/passwd\n"
+
+# {port}, {other}: free ports; {dir}: a folder of its own, with `acl`, `passwd` and a conf.d in it
 EFFECTS: dict[str, tuple[str, Check]] = {
     "accept_protocol_versions": (HERE + "accept_protocol_versions 5", lambda b: refused(b, level=4) == 1 and Client(b).connack.rc == 0),
     "acl_file": ("acl_file {dir}/acl", _acl),
@@ -327,11 +386,29 @@ EFFECTS: dict[str, tuple[str, Check]] = {
     "retain_available": ("retain_available false", _retained),
     "sys_interval": ("sys_interval 1", _sys),
     "upgrade_outgoing_qos": ("upgrade_outgoing_qos true", _upgrade),
+    "protocol": (WEB, upgrades(upgrade())),
+    "websockets_origin": (WEB + "websockets_origin good.example", upgrades(upgrade(b"Origin: good.example\r\n"), upgrade(b"Origin: bad.example\r\n"))),
+    "packet_buffer_size": ("packet_buffer_size 1000\n" + WEB, upgrades(upgrade(), upgrade(b"X: " + b"x" * 2000 + b"\r\n"))),
+    "websockets_headers_size": ("websockets_headers_size 1000\n" + WEB, upgrades(upgrade(), upgrade(b"X: " + b"x" * 2000 + b"\r\n"))),
+    "enable_proxy_protocol": (TWO + "enable_proxy_protocol 1", _proxy),
+    "proxy_protocol_v2_require_tls": (TWO + "enable_proxy_protocol 2\nproxy_protocol_v2_require_tls true", _proxy_needs_tls),
+    "http_dir": (TWO + "protocol http_api\nhttp_dir {dir}", _http_dir),
+    "password_file": (PLAIN + "password_file {dir}/passwd", _password),
+    "plugin": (PLAIN + PLUGIN.format("plugin", "plugin_opt"), _password),
+    "auth_plugin": (PLAIN + PLUGIN.format("auth_plugin", "plugin_opt"), _password),
+    "plugin_opt_": (PLAIN + PLUGIN.format("plugin", "plugin_opt"), _password),
+    "auth_opt_": (PLAIN + PLUGIN.format("plugin", "auth_opt"), _password),
+    "global_plugin": ("per_listener_settings true\n" + PLAIN + PLUGIN.format("global_plugin", "plugin_opt"), _password),
+    "plugin_load": (PLUGIN.format("plugin_load p", "plugin_opt") + PLAIN + "plugin_use p", _password),
+    "plugin_use": (PLUGIN.format("plugin_load p", "plugin_opt") + HERE + "listener {other} 127.0.0.1\nlistener_allow_anonymous false\n"
+                   "plugin_use p", _password_on_the_other_port),
     "use_username_as_clientid": (HERE + "use_username_as_clientid true", lambda b: refused(b) == 0x87
                                  and Client(b, "x", username="ann").connack.rc == 0),
 }
 
 ELSEWHERE: dict[str, str] = {
+    "bind_interface": "tests/net/test_listen.py",
+    "auth_plugin_deny_special_chars": "tests/auth/test_plugins.py",
     "persistent_client_expiration": "tests/wire/flavours.py",
     "memory_limit": "tests/broker/test_bounds.py",
     "socket_domain": "tests/cli/test_process.py",
@@ -343,15 +420,11 @@ ELSEWHERE: dict[str, str] = {
 _BRIDGE = "bridges are issue D: read and checked (test_bridge.py), and warned of"
 _PERSISTENCE = "storage is issue E: read and warned of"
 _OBSOLETE = "nothing to see: a warning, in test_options.py"
-_TLS, _WEB, _AUTH = "TLS listeners", "WebSocket, PROXY and sockets", "passwords and plugins"
+_TLS = "TLS listeners"
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(("cafile", "capath", "certfile", "keyfile", "crlfile", "require_certificate", "disable_client_cert_date_checks",
                      "use_identity_as_username", "use_subject_as_username", "ciphers", "ciphers_tls1.3", "tls_version", "psk_hint",
                      "psk_file"), _TLS),
-    **dict.fromkeys(("protocol", "packet_buffer_size", "websockets_headers_size", "websockets_origin", "enable_proxy_protocol",
-                     "proxy_protocol_v2_require_tls", "bind_interface", "http_dir"), _WEB),
-    **dict.fromkeys(("password_file", "plugin", "auth_plugin", "global_plugin", "plugin_load", "plugin_use", "plugin_opt_", "auth_opt_",
-                     "auth_plugin_deny_special_chars"), _AUTH),
     **dict.fromkeys(("persistence", "retained_persistence", "persistence_location", "persistence_file", "autosave_interval",
                      "autosave_on_changes"), _PERSISTENCE),
     **dict.fromkeys(("retry_interval", "dhparamfile", "tls_engine", "tls_engine_kpass_sha1", "tls_keyform", "websockets_log_level"), _OBSOLETE),
