@@ -1,11 +1,11 @@
-"""What TLS costs the broker beside another one, in runs that take turns: CPU per message, per full and per resumed handshake, and memory per
-idle client.
+"""What TLS costs the broker beside another one, in runs that take turns: CPU per message, per full and per resumed
+handshake, and memory per idle client.
 
     python -m perf.tls                               # mosq of this checkout and /usr/sbin/mosquitto
     python -m perf.tls --mosquitto OTHER --rounds 3
 
-Each round starts every broker afresh; what is shown are medians of the rounds. tlsload.c says what the load is. The certificate is RSA 2048, as
-`openssl req` makes it.
+Each round starts every broker afresh; what is shown are medians of the rounds. tlsload.c says what the load is. The
+certificate is RSA 2048, as `openssl req` makes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Broker:
         path = folder / "m.conf"
         path.write_text(CONFIG.format(port=self.port, dir=folder))
         self.process = subprocess.Popen(
-            ["taskset", "-c", "0", *shlex.split(command), "-c", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["taskset", "-c", "0", *shlex.split(command), "-c", str(path)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + 10
         while True:
@@ -76,12 +77,15 @@ class Broker:
 
 
 def measure(load: Path, broker: Broker, what: list[str]) -> float:
-    command = ["taskset", "-c", str((os.cpu_count() or 1) - 1), str(load), str(broker.port), str(broker.process.pid), *what]
+    command = ["taskset", "-c", str((os.cpu_count() or 1) - 1), str(load), str(broker.port), str(broker.process.pid),
+               *what]
     if what[0] == "idle":
-        subprocess.run([*command[:6], "full", "20"], check=True, capture_output=True, timeout=60)  # what is made once is made
+        # what is made once is made
+        subprocess.run([*command[:6], "full", "20"], check=True, capture_output=True, timeout=60)
         before = broker.memory_kib()
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:
-            assert clients.stdout is not None and clients.stdin is not None
+            assert clients.stdout is not None
+            assert clients.stdin is not None
             found = json.loads(clients.stdout.readline())
             grown = broker.memory_kib() - before
             clients.stdin.write(b"\n")
@@ -101,9 +105,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         load = folder / "tlsload"
-        subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"], check=True)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(folder / "s.key"), "-out",
-                        str(folder / "s.crt"), "-days", "2", "-subj", "/CN=localhost"], check=True, capture_output=True)  # fmt: skip
+        subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"],
+                       check=True)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(folder / "s.key"),
+                        "-out", str(folder / "s.crt"), "-days", "2", "-subj", "/CN=localhost"],
+                       check=True, capture_output=True)
         print("| load | mosq | Mosquitto | ratio (of medians) | ratios of the rounds | promised |")
         print("|---|---|---|---|---|---|")
         for title, (what, unit, promised) in LOADS.items():
@@ -120,8 +126,9 @@ def main() -> int:
                             broker.stop()
             ours, theirs = statistics.median(found["mosq"]), statistics.median(found["mosquitto"])
             each = sorted(a / b for a, b in zip(found["mosq"], found["mosquitto"], strict=True))
-            print(f"| {title} | {ours:.2f} {unit} | {theirs:.2f} | {ours / theirs:.2f} | {each[0]:.2f} to {each[-1]:.2f} | "
-                  f"{'' if promised is None else f'at most {promised}'} |", flush=True)  # fmt: skip
+            limit = "" if promised is None else f"at most {promised}"
+            print(f"| {title} | {ours:.2f} {unit} | {theirs:.2f} | {ours / theirs:.2f} | "
+                  f"{each[0]:.2f} to {each[-1]:.2f} | {limit} |", flush=True)
             kept &= promised is None or ours / theirs <= promised
     print(f"\n{'kept' if kept else 'NOT KEPT'}")
     return 0 if kept else 1

@@ -108,6 +108,7 @@ static SSL *client(const char *id, SSL_SESSION *resume)
 static void finish(SSL *s)
 {
     int fd = SSL_get_fd(s);
+    SSL_set_shutdown(s, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);     /* else its session would not be resumed */
     SSL_free(s);
     close(fd);
 }
