@@ -154,6 +154,7 @@ class Access:
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
+            "ask_anonymous": any(not isinstance(one, Passwords) for one in realm.deciders),
             "authorize": bool(realm.authorizers),
             "extended": any("extended" in runner.does for runner in realm.plugins),
             "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),

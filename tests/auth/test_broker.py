@@ -96,7 +96,7 @@ def test_a_bad_password_file_ends_the_start_with_status_3(tmp_path):
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
     (tmp_path / "fleet.py").write_text('''
-from mosq.auth.plugin import ALLOW, DENY, DROP, Plugin, allow_as
+from mosq.auth.plugin import ALLOW, DEFER, DENY, DROP, Plugin, allow_as
 
 
 class Fleet(Plugin):
@@ -106,6 +106,8 @@ class Fleet(Plugin):
         self.key = options["key"].encode()
 
     def authenticate(self, request):
+        if request.username is None:
+            return ALLOW if request.client_id == "known" else DEFER
         return allow_as("robot") if request.password == self.key else DENY
 
     def authorize(self, request):
@@ -121,6 +123,10 @@ def test_a_plugin(fleet):
     config = "listener {port} 127.0.0.1\nplugin python:fleet:Fleet\nplugin_opt_key sesame\n"
     with Broker(config) as broker:
         assert login(broker.port, "ann", "wrong") == REFUSED
+        assert login(broker.port, None, None) == REFUSED
+        known, code = connack(broker.port, None, None, client_id="known")
+        known.close()
+        assert code == LET_IN
         wire, code = connack(broker.port, "ann", "sesame")
         assert code == LET_IN
         told(broker, "u'robot'")
