@@ -19,9 +19,10 @@ class Start:
 
     def __init__(self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
                  quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
-                 compat: bool = False) -> None:
+                 compat: bool = False, tls_keylog: str | None = None) -> None:
         self.config_file, self.ports = config_file, ports
         self.overrides = overrides      # lines of a configuration that come after the file's
+        self.tls_keylog = tls_keylog
         self.background, self.quiet, self.verbose, self.compat = background, quiet, verbose, compat
 
 
@@ -53,7 +54,9 @@ def run(start: Start) -> int:
     from mosq.config.parser import load_config
 
     def load() -> "Config":
-        return load_config(start.config_file, start.ports, start.overrides)
+        config = load_config(start.config_file, start.ports, start.overrides)
+        config.tls_keylog = start.tls_keylog
+        return config
 
     try:
         config = load()

@@ -85,6 +85,8 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background, once the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
+              "production.")
 @click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
               "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
@@ -92,7 +94,7 @@ def tuning_flags(command: "Command") -> "Command":
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, compat: bool, test_config: bool, **tuning: str | None) -> int:
+         verbose: bool, tls_keylog: str | None, compat: bool, test_config: bool, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):
@@ -102,7 +104,7 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
     overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
     if test_config:
         return check(config_file, overrides)
-    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat))
+    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat, tls_keylog))
 
 
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
