@@ -10,7 +10,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
-from cext.broker.broker cimport Broker, Client, Door, client_of
+from cext.broker.broker cimport Broker, CF_IDENTIFIED, Client, Door, client_of
 from cext.broker.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.decode cimport Connect
@@ -87,7 +87,7 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     if door.require_certificate and not has_certificate:
         return rejected(b, c, "client did not provide a certificate")
     log_negotiated(b, c, p)
-    if door.require_certificate and door.use_identity_as_username and name_keep(c, p) != 0:
+    if has_certificate and name_keep(c, p) != 0:
         return rejected(b, c, "out of memory")
     return 0
 
@@ -95,8 +95,11 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
 cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
     if c.door.proxy_version != 2 or not c.door.require_certificate or not c.door.use_identity_as_username:
         return 0
+    p.has_username = p.has_password = 0
+    p.password.n = 0
     if c.proxied_name == NULL:
         return 1
+    c.flags |= CF_IDENTIFIED
     p.has_username = 1
     p.username.p = c.proxied_name
     p.username.n = c.proxied_name_n

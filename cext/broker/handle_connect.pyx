@@ -538,11 +538,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
-    if secure_identity(c, &p, told):
+    if secure_identity(c, &p, told) or proxied_identity(c, &p):
         log_refusal(b, c, "bad username or password")
         return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
-    if proxied_identity(c, &p):
-        return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
     rc = rc or check_will(b, c, &p)
     if rc == 0:

@@ -39,6 +39,9 @@ cdef bint secure_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
 
 cdef void secure_fields(Client* c, View* fields, uint8_t* room) noexcept nogil:
     cdef int what, n, at = 0
+    if c.proxied_name != NULL:
+        fields[0].p = c.proxied_name
+        fields[0].n = c.proxied_name_n
     if c.conn.transport == NULL:
         return
     for what in range(3):
