@@ -27,9 +27,19 @@ LDFLAGS = os.environ.get("MOSQ_LDFLAGS", "").split()
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False,
               "cdivision": True, "embedsignature": True}
 
+# the rooms that call OpenSSL; loaded by the first listener that asks for TLS
+WITH_OPENSSL = ["cext/net/tls.pyx", "cext/setup/tls.pyx"]
+
+
+def extension(name, sources, libraries=()):
+    return Extension(name, sources, depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS,
+                     libraries=list(libraries))
+
+
 setup(
     ext_modules=cythonize(
-        [Extension("*", ["cext/**/*.pyx"], depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS)],
+        [*(extension(path[:-4].replace("/", "."), [path], ("ssl", "crypto")) for path in WITH_OPENSSL),
+         extension("*", ["cext/**/*.pyx"])],
         nthreads=JOBS, build_dir="build/cython", compiler_directives=DIRECTIVES),
     options={"build_ext": {"parallel": JOBS}},
 )

@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
-from cext.broker.log cimport LogAbout, LogRecord, log_swap
+from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
     ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
 )
@@ -47,6 +47,11 @@ STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired",
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 
 
+def specs_of(settings, listeners):
+    """Each listener's, with what is set for all of them."""
+    return [{**spec, "tls_keylog": settings.get("tls_keylog") or ""} for spec in listeners]
+
+
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/settings.py); `listeners`: a dict each, whose `security` is a place in
     `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed."""
@@ -55,7 +60,7 @@ cdef class Engine:
         self.keep = []
         self.keep_adopted = []
         self.gone = []
-        self.specs = [dict(spec) for spec in listeners]
+        self.specs = specs_of(settings, listeners)
         self.sockets = [[] for _ in self.specs]
         self.watched = [[] for _ in self.specs]
         self.event = -1
@@ -70,6 +75,7 @@ cdef class Engine:
         self.b.log.mask = <uint32_t>int(settings.get("log_mask", 15))
         self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._doors(list(securities or [{}]))
+        self._keylog_told(settings)
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.event < 0:
@@ -89,6 +95,13 @@ cdef class Engine:
             os.close(self.event)
 
     # ------------------------------------------------------------ set-up
+
+    def _keylog_told(self, settings):
+        path = settings.get("tls_keylog")
+        for line in (f"TLS key logging to '{path}' enabled for all listeners.", "TLS key logging is for DEBUGGING only.") if path else ():
+            text = line.encode()
+            if self.b.log.mask & LOG_WARNING:
+                log_push(&self.b.log, LOG_WARNING, self.b.reactor.now_s, <const char*>text, <int>len(text))
 
     cdef int _doors(self, list securities) except -1:
         cdef uint32_t i
@@ -139,7 +152,7 @@ cdef class Engine:
         those that are removed end."""
         from cext.renewal import Renewal     # loaded when it is needed: starting must be quick
 
-        Renewal(self, dict(settings), [dict(spec) for spec in listeners], list(securities or [{}])).run()
+        Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
 
     cdef int _reload(self, Reload* r) except -1:
         cdef Ask a

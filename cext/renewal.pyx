@@ -15,7 +15,7 @@ from cext.broker.broker cimport Door, Security
 from cext.broker.reload cimport Reload
 from cext.engine cimport Engine
 from cext.net.reactor cimport Listener
-from cext.setup.doors cimport door_new, lists_free, listeners_new
+from cext.setup.doors cimport door_new, lists_free, listeners_new, tickets_keep
 from cext.setup.security cimport security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -111,6 +111,7 @@ cdef class Renewal:
             self.r.n_doors = i + 1
             if self.before[i] is not None:
                 self.r.doors_into[i] = <uint32_t>self.before[i] + 1
+                tickets_keep(self.e.b.doors[<uint32_t>self.before[i]], self.r.doors[i])
         return 0
 
     def _make_room(self, ended):

@@ -43,6 +43,7 @@ find_python() {
 need_for_build() {
     local missing=()
     { command -v gcc && echo '#include <stdio.h>' | gcc -E - ; } >/dev/null 2>&1 || missing+=(gcc libc6-dev)
+    echo '#include <openssl/ssl.h>' | gcc -E - >/dev/null 2>&1 || missing+=(libssl-dev)
     find_python || missing+=(python3 python3-dev python3-venv)
     need "${missing[@]}"
     find_python || { say "mosq needs Python 3.11 or newer"; exit 1; }

@@ -94,7 +94,7 @@ def tuning_flags(command: "Command") -> "Command":
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
 def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, tls_keylog: str | None, compat: bool, test_config: bool, **tuning: str | None) -> int:
+         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):

@@ -55,7 +55,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", False), ("TLS-PSK", False), ("Websockets", True))
+FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):

@@ -63,6 +63,8 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     log.change(config, control.mask(config), files)
     control.config, control.access, control.securities = config, access, securities
     if old_access is not None:
+        if access is not None:
+            _end_revoked(control, access.revoked(old_access))
         old_access.close()
     if control.http is not None:
         control.http.stop()
@@ -77,6 +79,14 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     for name in ("user", "pid_file"):
         if getattr(config, name) != getattr(old, name):
             log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+
+
+def _end_revoked(control: Control, users: set[str]) -> None:
+    """Who is connected with a password that is not good any more must log in again, as in Mosquitto."""
+    if users:
+        for client in control.engine.clients():
+            if client["username"] in users:
+                control.engine.kick(str(client["id"]))
 
 
 def _address(listener: "Listener") -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from cext.broker.client cimport (
 )
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.publication cimport memory_short
-from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_web
+from cext.net.reactor cimport Address, Conn, Listener, conn_open, conn_secure, conn_web
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -33,6 +33,8 @@ cdef void refuse(Broker* b, int fd, const Address* a, int why, const char* text)
 
 cdef bint begins(Broker* b, Door* door, Conn* conn) noexcept nogil:
     """What comes before MQTT on this listener. 0: no memory."""
+    if door.secure != NULL and conn_secure(&b.reactor, conn, door.secure) != 0:
+        return 0
     if not door.proxy_version and not door.websockets:
         return 1
     door.upgrade.size_max = b.settings.packet_buffer_size

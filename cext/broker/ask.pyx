@@ -20,6 +20,7 @@ from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.broker cimport Broker, Client, Security, TIMER_QUESTION
 from cext.broker.client cimport address_text
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
+from cext.broker.secure cimport IDENTITY_BYTES, TLS_NAME_MAX, secure_fields, secure_identity
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.frame cimport Frame, V5, frame_next
 from cext.codec.properties cimport P_AUTH_DATA, P_AUTH_METHOD, props_has
@@ -392,6 +393,8 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
     cdef Frame f
     cdef Connect p
     cdef uint16_t port = c.conn.address.port
+    cdef uint8_t told[TLS_NAME_MAX]
+    cdef uint8_t identity[IDENTITY_BYTES]
     if q.kind == Q_AUTH:
         fields[0] = view(c.method.p, c.method.n)
         fields[1] = view(q.bytes, q.n) if q.bytes != NULL else view(NULL, 0)
@@ -401,6 +404,7 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
     if c.parked == NULL or frame_next(c.parked.frame, c.parked.frame_n, 0, &f) != 1 or decode_connect(&f, &p) != 0:
         return 1                 # it was decoded before: cannot be
     fields[0] = view(c.parked.id.p, c.parked.id.n) if c.parked.id.n else p.client_id
+    secure_identity(c, &p, told)
     if p.has_username and p.username.n:
         fields[1] = p.username
     if p.has_password:
@@ -413,7 +417,8 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
     head.a = p.version
     head.b = <uint8_t>(port >> 8)
     head.c = <uint8_t>port
-    head.n_fields = 9            # 6, 7, 8: the identity that TLS found; none here
+    secure_fields(c, fields + 6, identity)
+    head.n_fields = 9
     return record_put(b, head, fields)
 
 

@@ -4,7 +4,7 @@ from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, Wheel
-from cext.net.reactor cimport Conn, Reactor
+from cext.net.reactor cimport Conn, Reactor, TransportContext
 from cext.net.upgrade cimport UpgradeRules
 from cext.session.message cimport Message, Messages
 from cext.session.session cimport Session, Sessions
@@ -136,6 +136,8 @@ ctypedef struct Door:
     uint8_t proxy_require_tls
     uint8_t require_certificate
     uint8_t use_identity_as_username
+    uint8_t use_subject_as_username
+    TransportContext* secure            # NULL: no TLS. A reference
     UpgradeRules upgrade                # its origins are this Door's
 
 ctypedef struct Will:
@@ -365,6 +367,8 @@ ctypedef struct Broker:
     Job* jobs
     Job* jobs_tail
     Client* doomed
+    uint32_t recheck_at                 # clients from here on have not shown their certificate to what a reload made
+    bint rechecks
     uint64_t work                       # appends so far, sends weighed in
     uint8_t* shape_bytes
     Merge merge                         # of fan-outs that are done at once

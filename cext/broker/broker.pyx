@@ -30,6 +30,7 @@ from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mail
 from cext.broker.merge cimport merge_end
 from cext.broker.parked cimport unpark
 from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
+from cext.broker.secure cimport log_wrong, recheck_slice
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
 from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
@@ -165,6 +166,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, fire, b)
         if b.answers_due:
             more |= answers_serve(b)
+        if b.rechecks:
+            more |= recheck_slice(b)
         doomed_end(b)
         if b.jobs != NULL:
             more |= jobs_run(b)
@@ -234,6 +237,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
+    b.reactor.on_wrong = log_wrong
     b.started_ms = b.reactor.now_ms
     b.started_s = b.reactor.now_s
     wheel_init(&b.wheel, b.reactor.now_ms)

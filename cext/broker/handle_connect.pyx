@@ -28,13 +28,14 @@ from cext.broker.broker cimport (
 )
 from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
-    END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
+    END_LOST, END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.gate cimport gate_renew
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
+from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
 from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
@@ -53,6 +54,10 @@ from cext.codec.reason cimport (
 from cext.session.message cimport message_new
 from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* p, size_t n, int flags)
+    int MSG_PEEK, MSG_DONTWAIT
 
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* p, size_t n, unsigned int flags)
@@ -301,6 +306,9 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
     if a.verdict > 0:
         connect_refused(b, c, a.verdict)
         return
+    if is_gone(c):
+        client_end(b, c, END_LOST)
+        return
     if owned_set(&c.parked.text, a.text) != 0 or owned_set(&c.parked.bytes, a.bytes) != 0:
         connect_refused(b, c, RC_SERVER_BUSY)
         return
@@ -312,6 +320,12 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
     client_question_end(b, c)
     park_goes_on(b, c)
     unpark(b, c)
+
+
+cdef bint is_gone(Client* c) noexcept nogil:
+    """Its input was not looked at while it waited. What it sent before it went still counts."""
+    cdef uint8_t byte
+    return c.conn.in_buf == NULL and c.conn.web == NULL and recv(c.conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0
 
 
 cdef int connect_again(Broker* b, Client* c) noexcept nogil:
@@ -507,6 +521,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Connect p
     cdef Connack k
     cdef uint8_t assigned[ASSIGNED_MAX]
+    cdef uint8_t told[TLS_NAME_MAX]
     cdef Session* s
     cdef bint was_empty
     cdef int rc
@@ -523,6 +538,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
+    if secure_identity(c, &p, told):
+        log_refusal(b, c, "bad username or password")
+        return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
     if proxied_identity(c, &p):
         return refuse(b, c, RC_NOT_AUTHORIZED, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)
@@ -562,6 +580,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.stats.clients_max = b.sessions.count
     log_connected(b, c, p.clean_start, p.keepalive)
     log_will(b, c)
+    log_negotiated(b, c)
     if s.security != NULL:
         security_begins(b, c, s)
     accept(b, c, &p, &k, was_empty and c.version == V5)

@@ -38,7 +38,7 @@ from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
 from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
-from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close
+from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close, conn_unsent
 from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
@@ -157,7 +157,7 @@ cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
     """Nothing is to be sent any more. A WebSocket says Close first, also to a peer that did, or that broke its rules."""
     if was_lost(reason):
         return not (conn_owes_close(conn) and conn.web.over)
-    return conn.out_bytes == 0 and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
+    return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
 
 
 cdef void told(Broker* b, Client* c, int reason) noexcept nogil:

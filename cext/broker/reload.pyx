@@ -12,6 +12,7 @@ from libc.stdint cimport uint32_t
 from cext.base.slab cimport slab_at, slab_end
 from cext.broker.broker cimport Broker, C_ENDED, Client, Door, Security, Settings
 from cext.broker.client cimport client_doom
+from cext.broker.secure cimport recheck_begin
 from cext.broker.sys cimport sys_again
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_listen, reactor_unlisten
@@ -37,6 +38,7 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     b.access_epoch += 1
     some_gone = doors_swap(b, r)
     settings_swap(b, r)
+    recheck_begin(b)
     if some_gone:
         clients_of_gone_end(b)
 

@@ -62,6 +62,52 @@ ctypedef struct Web:            # what is between the socket and the owner (web.
     Seg* framed_tail            # the last of them, while there are any
     WebParser parser            # by stage
 
+ctypedef struct Conn            # below
+ctypedef struct Reactor
+
+# What a connection may have between its socket and its owner, from the outside in. Any part may be missing; a plain connection has none
+# and pays one look at each of two pointers per read and per flush.
+#
+#     socket -> PROXY header (Web) -> TLS (Transport) -> HTTP upgrade, WebSocket frames (Web) -> on_input
+#     socket <-                    <- TLS (Transport) <- WebSocket frames (Web)               <- Segs
+#
+# All happens in the read and in the flush of the connection's turn: one recv, one send. What was decrypted and is not taken at once lies in
+# in_buf as any input does, never within the layer, so that CONN_PAUSED, CONN_READY and CONN_DEAF mean what they mean elsewhere. What was
+# encrypted and could not be sent is `unsent` here. The deadline for all of it is the owner's, from accept to the first packet.
+cdef enum:
+    NOTHING = -2                # TransportOps.receive: what came was not for the owner
+
+cdef enum:
+    # what TransportOps.tell is asked for
+    TELL_PROTOCOL = 0           # "TLSv1.3"
+    TELL_CIPHER = 1
+    TELL_COMMON_NAME = 2        # of the peer's certificate, UTF-8
+    TELL_SUBJECT = 3            # RFC 2253
+    TELL_CERTIFICATE = 4        # PEM
+    TELL_IDENTITY = 5           # of the pre-shared key
+
+ctypedef struct TransportOps:
+    # At most n bytes for the owner, as recv: 0 the peer closed, -1 errno, NOTHING. n is ARENA_BYTES: nothing is left within the layer.
+    ssize_t (*receive)(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil
+    # Takes what it can from the Segs, changes none of them, and sends. How many of their bytes it took, or -1 errno; then none.
+    ssize_t (*send)(Reactor* r, Conn* c) noexcept nogil
+    # Last words as far as the socket takes them now; the layer's memory goes. The socket is still open.
+    void (*close)(Reactor* r, Conn* c) noexcept nogil
+    # How many bytes it put at out; -1: there is none, or it does not fit or is not text.
+    int (*tell)(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil
+
+ctypedef struct Transport:      # begins each layer's struct
+    const TransportOps* ops
+    uint32_t unsent             # encrypted bytes that the socket did not take
+    int32_t error               # of `over`: errno, or 0: an orderly end
+    uint8_t open                # its last words (close_notify) are still to be said
+    uint8_t over                # nothing more comes
+
+ctypedef struct TransportContext:       # what the connections of a listener are made with; begins each layer's struct. Counts references
+    Transport* (*begin)(TransportContext* x, Reactor* r, Conn* c) noexcept nogil     # NULL: no memory
+    bint (*verifies)(TransportContext* x, const Conn* c) noexcept nogil  # would c's certificate still let it in?
+    void (*release)(TransportContext* x) noexcept nogil     # any thread
+
 cdef enum:
     CONN_DIRTY = 1              # in the flush list
     CONN_BLOCKED = 2            # EPOLLOUT is armed
@@ -90,6 +136,7 @@ ctypedef struct Conn:
     uint64_t rx_ms              # when something was last read
     Listener* listener          # NULL: adopted
     Web* web                    # NULL: the bytes are the owner's as they come
+    Transport* transport        # NULL: not encrypted
     Address address
 
 ctypedef void (*accept_fn)(void* ctx, Listener* l, int fd, const Address* a) noexcept nogil
@@ -102,6 +149,8 @@ ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
 # A PROXY header has come (NULL: a bad one). 0: go on; else the owner ends c, before the turn is over.
 ctypedef int (*proxied_fn)(void* ctx, Conn* c, const Proxied* p) noexcept nogil
+# A layer says what is wrong with a connection, before on_lost.
+ctypedef void (*wrong_fn)(void* ctx, Conn* c, const char* text) noexcept nogil
 # The HTTP request has been answered. u.wrong is 0: c speaks WebSocket from now on, `text` is the request; else the owner ends c.
 ctypedef void (*upgraded_fn)(void* ctx, Conn* c, const Upgrade* u, const uint8_t* text) noexcept nogil
 
@@ -120,6 +169,10 @@ ctypedef struct Reactor:
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded
+    wrong_fn on_wrong
+    void* layer                 # what the transports of this loop share; NULL until the first
+    void (*layer_free)(void* layer) noexcept nogil
+    uint64_t turns
     uint8_t* arena              # ARENA_MARGIN bytes of room before it
     Buffers buffers
     Conn* dirty
@@ -167,6 +220,11 @@ cdef int conn_lend(Reactor* r, Conn* c, const uint8_t* p, uint32_t n, void* ref)
 cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil           # after CONN_PAUSED, or to go on next turn
 # Before the first byte is read: a PROXY header comes first (its version, or 0), then a WebSocket (rules NULL: none). 0 or ENOMEM
 cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil
+# Before the first byte is read: 0 or ENOMEM
+cdef int conn_secure(Reactor* r, Conn* c, TransportContext* x) noexcept nogil
+# Something waits to be sent, be it in Segs or within the layer.
+cdef inline bint conn_unsent(const Conn* c) noexcept nogil:
+    return c.out_bytes != 0 or (c.transport != NULL and c.transport.unsent != 0)
 # A last word can still be said: a WebSocket's Close, also after the peer's, or after it broke the rules of WebSocket.
 cdef inline bint conn_owes_close(const Conn* c) noexcept nogil:
     return c.web != NULL and c.web.stage == 3 and not c.web.close_sent       # WEB_OPEN

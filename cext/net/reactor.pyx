@@ -101,7 +101,6 @@ cdef extern from * nogil:
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
-    NOTHING = -2
 
 
 # ---------------------------------------------------------------- life
@@ -130,6 +129,9 @@ cdef int reactor_init(Reactor* r, void* ctx) noexcept nogil:
 
 
 cdef void reactor_fini(Reactor* r) noexcept nogil:
+    if r.layer != NULL:
+        r.layer_free(r.layer)
+        r.layer = NULL
     if r.ep >= 0:
         c_close(r.ep)
     if r.wake_fd >= 0:
@@ -172,6 +174,7 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
     if r.ready != NULL or r.dirty != NULL:
         timeout_ms = 0
     n = epoll_wait(r.ep, events, EVENTS_MAX, timeout_ms)
+    r.turns += 1
     r.now_ms = clock_monotonic_ms()
     r.now_s = clock_wall_s()
     if n < 0:
@@ -218,7 +221,7 @@ cdef void serve_ready(Reactor* r) noexcept nogil:
         if not c.flags & (CONN_CLOSED | CONN_PAUSED):
             if c.in_buf != NULL:
                 feed_buffered(r, c)
-            web_over(r, c)
+            over(r, c)
             if c.flags & CONN_DEAF and not c.flags & (CONN_CLOSED | CONN_PAUSED | CONN_READY):
                 c.flags &= ~<uint32_t>CONN_DEAF
                 watch(r, c)
@@ -292,6 +295,9 @@ cdef void conn_close(Reactor* r, Conn* c) noexcept nogil:
     if c.flags & CONN_CLOSED:
         return
     c.flags |= CONN_CLOSED
+    if c.transport != NULL:
+        c.transport.ops.close(r, c)
+        c.transport = NULL
     epoll_ctl(r.ep, EPOLL_CTL_DEL, c.fd, NULL)   # a forked child may hold a copy: closing ours would not end its events
     c_close(c.fd)
     c.fd = -1
@@ -343,7 +349,11 @@ cdef void drop_input(Reactor* r, Conn* c) noexcept nogil:
 
 cdef ssize_t receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
     """The owner's bytes, as recv: 0 the peer closed, -1 errno; NOTHING: what came was not for the owner."""
-    cdef ssize_t got = recv(c.fd, p, n, 0)
+    cdef ssize_t got
+    if c.transport != NULL and not c.flags & CONN_CLOSING:
+        got = c.transport.ops.receive(r, c, p, n)
+    else:
+        got = recv(c.fd, p, n, 0)
     if got > 0:
         r.bytes_in += <uint64_t>got
         if c.web != NULL and not c.flags & CONN_CLOSING:
@@ -359,12 +369,12 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         return
     if have > ARENA_MARGIN or c.in_need > ARENA_MARGIN:
         read_large(r, c)
-        web_over(r, c)
+        over(r, c)
         return
     got = receive(r, c, r.arena, ARENA_BYTES)
     if got <= 0:
         lost(r, c, got)
-        web_over(r, c)
+        over(r, c)
         return
     c.rx_ms = r.now_ms
     if c.flags & CONN_CLOSING:
@@ -374,7 +384,7 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         memcpy(p, c.in_buf + c.in_off, have)
         drop_input(r, c)
     feed(r, c, p, have + <size_t>got)
-    web_over(r, c)
+    over(r, c)
 
 
 cdef void lost(Reactor* r, Conn* c, ssize_t got) noexcept nogil:
@@ -448,6 +458,9 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     if room_for_frame(r, c) != 0:
         r.on_lost(r.ctx, c, ENOMEM)
         return
+    if c.transport != NULL:
+        read_large_secure(r, c)
+        return
     if c.web != NULL:
         read_large_web(r, c)
         return
@@ -471,16 +484,48 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     got -= <ssize_t>first
     if c.in_len < c.in_need:
         return                   # the first part is full: the next read makes room for all
+    after_large(r, c, r.arena, <size_t>got)
+
+
+cdef void after_large(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
+    """The large frame is whole; the n bytes at p, in the arena, follow it."""
     feed_buffered(r, c)
-    if got == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
+    if n == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
         return
     if c.in_buf != NULL:
-        keep(r, c, r.arena, <size_t>got)
+        keep(r, c, p, n)
     elif c.flags & (CONN_PAUSED | CONN_READY):
         c.in_need = 0
-        keep(r, c, r.arena, <size_t>got)
+        keep(r, c, p, n)
     else:
-        feed(r, c, r.arena, <size_t>got)
+        feed(r, c, p, n)
+
+
+cdef void read_large_secure(Reactor* r, Conn* c) noexcept nogil:
+    """Decrypted in the arena, as nothing may be left within the layer; the large frame's part is copied to where it will stay."""
+    cdef uint8_t* p = r.arena
+    cdef ssize_t got = receive(r, c, p, ARENA_BYTES)
+    cdef size_t left, n
+    if got <= 0:
+        lost(r, c, got)
+        return
+    c.rx_ms = r.now_ms
+    if c.flags & CONN_CLOSING:
+        return
+    left = <size_t>got
+    while left:
+        if room_for_frame(r, c) != 0:
+            r.on_lost(r.ctx, c, ENOMEM)
+            return
+        n = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
+        n = n if n < left else left
+        memcpy(c.in_buf + c.in_len, p, n)
+        c.in_len += <uint32_t>n
+        p += n
+        left -= n
+        if c.in_len >= c.in_need:
+            after_large(r, c, p, left)
+            return
 
 
 cdef void read_large_web(Reactor* r, Conn* c) noexcept nogil:
@@ -516,7 +561,12 @@ cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* 
     return q
 
 
-# ---------------------------------------------------------------- PROXY headers and WebSockets
+# ---------------------------------------------------------------- layers
+
+cdef int conn_secure(Reactor* r, Conn* c, TransportContext* x) noexcept nogil:
+    c.transport = x.begin(x, r, c)
+    return 0 if c.transport != NULL else ENOMEM
+
 
 cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil:
     c.web = web_new(proxy_version, rules)
@@ -583,10 +633,14 @@ cdef ssize_t web_input(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil
     return <ssize_t>found if found else NOTHING
 
 
-cdef void web_over(Reactor* r, Conn* c) noexcept nogil:
-    """After the peer's Close, or an error in its frames: what came before has been taken by the owner, as far as it can be."""
-    if c.web != NULL and c.web.over and not c.flags & (CONN_CLOSED | CONN_CLOSING | CONN_PAUSED | CONN_READY):
+cdef void over(Reactor* r, Conn* c) noexcept nogil:
+    """After the peer's last word, or an error in a layer: what came before has been taken by the owner, as far as it can be."""
+    if (c.web == NULL and c.transport == NULL) or c.flags & (CONN_CLOSED | CONN_CLOSING | CONN_PAUSED | CONN_READY):
+        return
+    if c.web != NULL and c.web.over:
         r.on_lost(r.ctx, c, EPROTO if c.web.parser.ws.state == WS_FAILED else 0)
+    elif c.transport != NULL and c.transport.over:
+        r.on_lost(r.ctx, c, c.transport.error)
 
 
 # ---------------------------------------------------------------- output
@@ -678,14 +732,19 @@ cdef ssize_t send_some(Conn* c) noexcept nogil:
     return sendmsg(c.fd, &m, MSG_NOSIGNAL)
 
 
+cdef inline bint busy(Conn* c) noexcept nogil:
+    """The layer itself has something to send."""
+    return c.transport.unsent != 0 or (c.flags & CONN_CLOSING and c.transport.open)
+
+
 cdef void flush(Reactor* r, Conn* c) noexcept nogil:
     cdef ssize_t sent
     cdef Seg* s
     cdef uint32_t left
     if c.web != NULL and frame_output(r, c) != 0:
         return
-    while c.out_head != NULL:
-        sent = send_some(c)
+    while c.out_head != NULL or (c.transport != NULL and busy(c)):
+        sent = send_some(c) if c.transport == NULL else c.transport.ops.send(r, c)
         if sent < 0:
             if errno == EINTR:
                 continue

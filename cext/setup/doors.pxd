@@ -4,6 +4,8 @@ from cext.broker.broker cimport Door, Security
 
 # A new Door; `security` and the port that it really got are the caller's. Raises ValueError, OSError, MemoryError.
 cdef Door* door_new(dict spec, list keep) except NULL
+# Sessions that began with `old` may go on with `new`, where that is safe.
+cdef int tickets_keep(Door* old, Door* new) except -1
 cdef void door_free(Door* d) noexcept nogil
 # The Listeners of bound sockets, as a list of addresses (each to be freed). d.port becomes the one that the system gave.
 cdef list listeners_new(list opened, Door* d)

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
 from cext.broker.broker cimport Door, Security
-from cext.net.reactor cimport Listener
+from cext.net.reactor cimport Listener, TransportContext
 from cext.setup.security cimport security_free
 from cext.setup.views cimport view_keep
 
@@ -45,7 +45,18 @@ cdef int door_read(Door* d, dict spec, list keep) except -1:
     d.proxy_version = choice_read(spec, "enable_proxy_protocol", 0, (0, 1, 2))
     d.proxy_require_tls = bool(spec.get("proxy_protocol_v2_require_tls"))
     d.websockets = choice_read(spec, "protocol", "mqtt", ("mqtt", "websockets"))
+    d.use_subject_as_username = bool(spec.get("use_subject_as_username"))
     origins_read(d, spec.get("websockets_origin") or (), keep)
+    if spec.get("certfile") or spec.get("keyfile") or spec.get("psk_hint"):
+        from cext.setup.tls import secure_new    # a broker without TLS does not load libssl
+        d.secure = <TransportContext*><size_t>secure_new(spec)
+    return 0
+
+
+cdef int tickets_keep(Door* old, Door* new) except -1:
+    if old.secure != NULL and new.secure != NULL:
+        from cext.setup.tls import tickets_copy
+        tickets_copy(<size_t>old.secure, <size_t>new.secure)
     return 0
 
 
@@ -77,6 +88,8 @@ cdef int origins_read(Door* d, origins, list keep) except -1:
 cdef void door_free(Door* d) noexcept nogil:
     if d != NULL:
         free(<void*>d.upgrade.origins)
+        if d.secure != NULL:
+            d.secure.release(d.secure)
     free(d)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -77,6 +78,7 @@ class Scene:
     port: int
     level: int
     websocket: bool = False
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         self.prefix = f"w{next(_prefixes)}"
@@ -106,7 +108,7 @@ class Scene:
             self.wires[actor].close()
         self.alias_max[actor] = 0
         self._aliases[actor] = {}
-        self.wires[actor] = Wire(self.port, level or self.level, websocket=self.websocket)
+        self.wires[actor] = Wire(self.port, level or self.level, websocket=self.websocket, tls=self.tls)
         return self.wires[actor]
 
     def read(self, actor: str, timeout_s: float | None = None) -> Received:

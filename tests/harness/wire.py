@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import time
 
 from tests.harness import packets
@@ -17,11 +18,15 @@ TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
 
 
 class Wire:
-    def __init__(self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False) -> None:
+    def __init__(
+        self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.level = level
         self.timeout_s = timeout_s
         tcp = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            tcp = tls.wrap_socket(tcp, server_hostname="localhost")
         self.sock: socket.socket | WebSocket = WebSocket(tcp) if websocket else tcp
         self._buffer = bytearray()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.harness.broker import Brokers, is_reference
+from tests.harness.certificates import client_context
 from tests.harness.scene import Scene, Steps
 from tests.wire.flavours import FILES, FLAVOURS
 
@@ -35,8 +36,10 @@ class Play:
 
     def run(self, brokers: Brokers) -> None:
         broker = brokers.get(FLAVOURS[self.case.flavour], FILES.get(self.case.flavour))
+        config = FLAVOURS[self.case.flavour]
+        tls = client_context() if "certfile" in config else None
         try:
-            Scene(broker.port, self.level, "protocol websockets" in FLAVOURS[self.case.flavour]).play(self.case.steps)
+            Scene(broker.port, self.level, "protocol websockets" in config, tls).play(self.case.steps)
         except AssertionError as error:
             raise AssertionError(f"{self.case.clause} {error}") from None
         assert broker.alive(), f"{self.case.clause} the broker died:\n{broker.log()[-2000:]}"

@@ -5,11 +5,15 @@ A flavour without a listener gets one on a free loopback port, with anonymous ac
 
 from __future__ import annotations
 
+from tests.harness.certificates import TLS_LINES, server_files
+
 _LISTENER = "listener {port} 127.0.0.1\nallow_anonymous true\n"
 
 FLAVOURS: dict[str, str] = {
     "plain": "sys_interval 0\n",
     "plain-ws": _LISTENER + "protocol websockets\nsys_interval 0\n",
+    "plain-tls": _LISTENER + TLS_LINES + "sys_interval 0\n",
+    "plain-wss": _LISTENER + TLS_LINES + "protocol websockets\nsys_interval 0\n",
     "sys": "sys_interval 1\n",
     "closed-shop": "listener {port} 127.0.0.1\n",  # allow_anonymous defaults to false with a listener
     "max-keepalive": "max_keepalive 30\n",
@@ -66,4 +70,10 @@ user bob
 topic readwrite $CONTROL/#
 topic deny $CONTROL/mosq/index/v1
 """
-FILES: dict[str, dict[str, str]] = {"acl": {"acl": _ACL}, "acl-refuse": {"acl": _ACL}, "control-acl": {"acl": _CONTROL_ACL}}
+FILES: dict[str, dict[str, str]] = {
+    "acl": {"acl": _ACL},
+    "acl-refuse": {"acl": _ACL},
+    "control-acl": {"acl": _CONTROL_ACL},
+    "plain-tls": server_files(),
+    "plain-wss": server_files(),
+}

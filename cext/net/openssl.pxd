@@ -1,0 +1,167 @@
+# What is used of OpenSSL 3's libssl and libcrypto.
+from libc.stdint cimport int64_t, uint64_t
+
+cdef extern from "<openssl/ssl.h>" nogil:
+    ctypedef struct SSL:
+        pass
+    ctypedef struct SSL_CTX:
+        pass
+    ctypedef struct SSL_METHOD:
+        pass
+    ctypedef struct SSL_CIPHER:
+        pass
+    ctypedef struct X509:
+        pass
+    ctypedef struct X509_NAME:
+        pass
+    ctypedef struct X509_NAME_ENTRY:
+        pass
+    ctypedef struct X509_STORE:
+        pass
+    ctypedef struct X509_STORE_CTX:
+        pass
+    ctypedef struct X509_LOOKUP:
+        pass
+    ctypedef struct X509_LOOKUP_METHOD:
+        pass
+    ctypedef struct X509_VERIFY_PARAM:
+        pass
+    ctypedef struct OPENSSL_STACK "STACK_OF(X509)":
+        pass
+    ctypedef struct NAME_STACK "STACK_OF(X509_NAME)":
+        pass
+    ctypedef struct ASN1_STRING:
+        pass
+    ctypedef struct BIO:
+        pass
+    ctypedef struct BIO_METHOD:
+        pass
+
+    ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
+    ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
+    ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
+    ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil
+
+    const SSL_METHOD* TLS_server_method()
+    SSL_CTX* SSL_CTX_new(const SSL_METHOD* m)
+    void SSL_CTX_free(SSL_CTX* x)
+    uint64_t SSL_CTX_set_options(SSL_CTX* x, uint64_t options)
+    long SSL_CTX_set_mode(SSL_CTX* x, long mode)
+    int SSL_CTX_set_min_proto_version(SSL_CTX* x, int version)
+    long SSL_CTX_set_session_cache_mode(SSL_CTX* x, long mode)
+    int SSL_CTX_set_session_id_context(SSL_CTX* x, const unsigned char* p, unsigned int n)
+    long SSL_CTX_set_timeout(SSL_CTX* x, long seconds)
+    int SSL_CTX_set_num_tickets(SSL_CTX* x, size_t n)
+    long SSL_CTX_get_tlsext_ticket_keys(SSL_CTX* x, unsigned char* keys, int n)
+    long SSL_CTX_set_tlsext_ticket_keys(SSL_CTX* x, unsigned char* keys, int n)
+    int SSL_CTX_set_cipher_list(SSL_CTX* x, const char* text)
+    int SSL_CTX_set_ciphersuites(SSL_CTX* x, const char* text)
+    long SSL_CTX_set_dh_auto(SSL_CTX* x, int on)
+    int SSL_CTX_use_certificate_chain_file(SSL_CTX* x, const char* path)
+    int SSL_CTX_use_PrivateKey_file(SSL_CTX* x, const char* path, int type)
+    int SSL_CTX_check_private_key(SSL_CTX* x)
+    X509* SSL_CTX_get0_certificate(SSL_CTX* x)
+    int SSL_CTX_load_verify_locations(SSL_CTX* x, const char* cafile, const char* capath)
+    NAME_STACK* SSL_load_client_CA_file(const char* path)
+    void SSL_CTX_set_client_CA_list(SSL_CTX* x, NAME_STACK* names)
+    X509_STORE* SSL_CTX_get_cert_store(SSL_CTX* x)
+    void SSL_CTX_set_verify(SSL_CTX* x, int mode, verify_fn f)
+    void SSL_CTX_set_default_passwd_cb(SSL_CTX* x, password_fn f)
+    void SSL_CTX_set_psk_server_callback(SSL_CTX* x, psk_server_fn f)
+    int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
+    void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)
+    void SSL_CTX_set_app_data(SSL_CTX* x, void* p)
+    void* SSL_CTX_get_app_data(const SSL_CTX* x)
+
+    SSL* SSL_new(SSL_CTX* x)
+    void SSL_free(SSL* s)
+    SSL_CTX* SSL_get_SSL_CTX(const SSL* s)
+    void SSL_set_app_data(SSL* s, void* p)
+    void* SSL_get_app_data(const SSL* s)
+    void SSL_set_accept_state(SSL* s)
+    void SSL_set_bio(SSL* s, BIO* r, BIO* w)
+    int SSL_read(SSL* s, void* p, int n)
+    int SSL_write(SSL* s, const void* p, int n)
+    int SSL_shutdown(SSL* s)
+    int SSL_pending(const SSL* s)
+    int SSL_get_error(const SSL* s, int result)
+    int SSL_is_init_finished(const SSL* s)
+    int SSL_session_reused(const SSL* s)
+    int SSL_version(const SSL* s)
+    const char* SSL_get_version(const SSL* s)
+    const SSL_CIPHER* SSL_get_current_cipher(const SSL* s)
+    const char* SSL_CIPHER_get_name(const SSL_CIPHER* c)
+    X509* SSL_get1_peer_certificate(const SSL* s)
+    OPENSSL_STACK* SSL_get_peer_cert_chain(const SSL* s)
+
+    int SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_ERROR_SSL
+    uint64_t SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_COMPRESSION, SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_TICKET
+    uint64_t SSL_OP_SINGLE_ECDH_USE, SSL_OP_SINGLE_DH_USE
+    long SSL_MODE_RELEASE_BUFFERS, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
+    long SSL_SESS_CACHE_OFF
+    int SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+    int SSL_FILETYPE_PEM, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION
+
+cdef extern from "<openssl/x509_vfy.h>" nogil:
+    X509_STORE_CTX* X509_STORE_CTX_new()
+    void X509_STORE_CTX_free(X509_STORE_CTX* x)
+    int X509_STORE_CTX_init(X509_STORE_CTX* x, X509_STORE* store, X509* leaf, OPENSSL_STACK* chain)
+    int X509_STORE_CTX_set_default(X509_STORE_CTX* x, const char* name)
+    void X509_STORE_CTX_set_verify_cb(X509_STORE_CTX* x, verify_fn f)
+    int X509_STORE_CTX_get_error(const X509_STORE_CTX* x)
+    void X509_STORE_CTX_set_error(X509_STORE_CTX* x, int error)
+    int X509_STORE_CTX_get_error_depth(const X509_STORE_CTX* x)
+    int X509_verify_cert(X509_STORE_CTX* x)
+    int X509_STORE_set_flags(X509_STORE* s, unsigned long flags)
+    X509_LOOKUP* X509_STORE_add_lookup(X509_STORE* s, X509_LOOKUP_METHOD* m)
+    X509_LOOKUP_METHOD* X509_LOOKUP_file()
+    int X509_load_crl_file(X509_LOOKUP* l, const char* path, int type)
+    unsigned long X509_V_FLAG_CRL_CHECK
+    int X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED, X509_V_OK
+
+cdef extern from "<openssl/x509.h>" nogil:
+    void X509_free(X509* x)
+    int X509_cmp(const X509* a, const X509* b)
+    X509_NAME* X509_get_subject_name(const X509* x)
+    int X509_NAME_get_index_by_NID(const X509_NAME* name, int nid, int last)
+    X509_NAME_ENTRY* X509_NAME_get_entry(const X509_NAME* name, int at)
+    ASN1_STRING* X509_NAME_ENTRY_get_data(const X509_NAME_ENTRY* e)
+    int X509_NAME_print_ex(BIO* out, const X509_NAME* name, int indent, unsigned long flags)
+    int ASN1_STRING_to_UTF8(unsigned char** out, const ASN1_STRING* s)
+    int NID_commonName
+    unsigned long XN_FLAG_RFC2253
+
+cdef extern from "<openssl/pem.h>" nogil:
+    int PEM_write_bio_X509(BIO* out, X509* x)
+
+cdef extern from "<openssl/bio.h>" nogil:
+    ctypedef int (*bio_write_fn)(BIO* b, const char* p, int n) noexcept nogil
+    ctypedef int (*bio_read_fn)(BIO* b, char* p, int n) noexcept nogil
+    ctypedef long (*bio_ctrl_fn)(BIO* b, int command, long number, void* p) noexcept nogil
+    BIO_METHOD* BIO_meth_new(int type, const char* name)
+    void BIO_meth_free(BIO_METHOD* m)
+    int BIO_meth_set_write(BIO_METHOD* m, bio_write_fn f)
+    int BIO_meth_set_read(BIO_METHOD* m, bio_read_fn f)
+    int BIO_meth_set_ctrl(BIO_METHOD* m, bio_ctrl_fn f)
+    BIO* BIO_new(const BIO_METHOD* m)
+    const BIO_METHOD* BIO_s_mem()
+    int BIO_free(BIO* b)
+    int BIO_up_ref(BIO* b)
+    void BIO_set_data(BIO* b, void* p)
+    void* BIO_get_data(BIO* b)
+    void BIO_set_init(BIO* b, int on)
+    void BIO_set_retry_read(BIO* b)
+    void BIO_clear_retry_flags(BIO* b)
+    long BIO_get_mem_data(BIO* b, char** p)
+    int BIO_TYPE_SOURCE_SINK, BIO_CTRL_FLUSH
+
+cdef extern from "<openssl/err.h>" nogil:
+    unsigned long ERR_get_error()
+    void ERR_clear_error()
+    void ERR_error_string_n(unsigned long e, char* out, size_t n)
+    const char* ERR_reason_error_string(unsigned long e)
+
+cdef extern from "<openssl/crypto.h>" nogil:
+    void OPENSSL_free(void* p)
+    void OPENSSL_cleanse(void* p, size_t n)
+    int CRYPTO_memcmp(const void* a, const void* b, size_t n)

@@ -1,0 +1,30 @@
+# TLS between the socket and what is above it: a transport of the reactor, and what the connections of a listener are made with.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from cext.net.openssl cimport SSL_CTX
+from cext.net.reactor cimport TransportContext
+
+cdef enum:
+    PSK_KEY_BYTES_MAX = 256
+    PSK_IDENTITY_BYTES_MAX = 256
+
+ctypedef struct Psk:
+    uint8_t* identity           # no NUL in it, one behind it
+    uint8_t* key
+    uint16_t identity_n
+    uint16_t key_n
+
+ctypedef struct TlsContext:
+    TransportContext base
+    SSL_CTX* ctx
+    long refs                   # atomic: the listener's, and one of each connection
+    Psk* psks                   # by length of the identity, then its bytes
+    uint32_t n_psks
+    uint8_t asks                # for client certificates
+    uint8_t any_date            # those may be expired, or not valid yet
+    int keylog_fd               # -1: none
+
+# A context around an empty SSL_CTX, with one reference. NULL: no memory. cext/setup/tls.pyx fills it.
+cdef TlsContext* tls_context_new() noexcept nogil
+cdef void tls_context_release(TransportContext* x) noexcept nogil
+# What the contexts' callbacks need, once what they stand on is set.
+cdef void tls_context_callbacks(TlsContext* x) noexcept nogil

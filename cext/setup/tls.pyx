@@ -1,0 +1,270 @@
+"""A listener's TLS options -> TlsContext. Knows files and Mosquitto's words for what is wrong with them; runs at start and at each reload, and
+everything is read anew: certificates, trusted authorities, revocations and keys of identities.
+
+Errors: OSError and ValueError, whose text names the option, the file and what was expected. No key and no passphrase is ever in one.
+Loaded by the first listener that asks for TLS.
+"""
+
+import os
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, malloc
+from libc.string cimport memcpy
+
+from cext.net.openssl cimport (
+    ERR_clear_error, ERR_get_error, ERR_reason_error_string, NAME_STACK, SSL_CTX_check_private_key, SSL_CTX_get0_certificate,
+    SSL_CTX_get_cert_store, SSL_CTX_get_tlsext_ticket_keys, SSL_CTX_load_verify_locations, SSL_CTX_set_cipher_list,
+    SSL_CTX_set_ciphersuites, SSL_CTX_set_client_CA_list, SSL_CTX_set_default_passwd_cb, SSL_CTX_set_dh_auto,
+    SSL_CTX_set_min_proto_version, SSL_CTX_set_mode, SSL_CTX_set_num_tickets, SSL_CTX_set_options, SSL_CTX_set_session_cache_mode,
+    SSL_CTX_set_session_id_context, SSL_CTX_set_timeout, SSL_CTX_set_tlsext_ticket_keys, SSL_CTX_use_PrivateKey_file,
+    SSL_CTX_use_certificate_chain_file, SSL_CTX_use_psk_identity_hint, SSL_FILETYPE_PEM, SSL_MODE_RELEASE_BUFFERS,
+    SSL_OP_CIPHER_SERVER_PREFERENCE, SSL_OP_NO_COMPRESSION, SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET, SSL_SESS_CACHE_OFF,
+    SSL_load_client_CA_file, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION, X509_LOOKUP, X509_LOOKUP_file, X509_STORE_add_lookup,
+    X509_STORE_set_flags, X509_V_FLAG_CRL_CHECK, X509_cmp, X509_load_crl_file,
+)
+from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_callbacks, tls_context_new, tls_context_release
+
+VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
+SESSION_LIFE_S = 7200           # of a ticket
+TICKET_KEYS_BYTES = 80
+PSKS_MAX = 1_000_000
+PSK_FILE_BYTES_MAX = 256 << 20
+
+
+def secure_new(dict spec):
+    """The address of a new TlsContext, with a reference that is the caller's."""
+    cdef TlsContext* x = tls_context_new()
+    if x == NULL:
+        raise MemoryError("Unable to create TLS context." + reason())
+    try:
+        fill(x, spec, str(spec.get("tls_keylog") or ""))
+    except BaseException:
+        tls_context_release(&x.base)
+        raise
+    finally:
+        ERR_clear_error()
+    return <size_t>x
+
+
+def tickets_copy(size_t old_address, size_t new_address):
+    """Sessions that began with the old context may be resumed with the new one: where the certificate is the same, and clients show none (a
+    resumed session would not be checked against new authorities and revocations) and have no keys of their own."""
+    cdef TlsContext* old = <TlsContext*>old_address
+    cdef TlsContext* new = <TlsContext*>new_address
+    cdef unsigned char keys[80]
+    if old.asks or new.asks or old.n_psks or new.n_psks:
+        return
+    if SSL_CTX_get0_certificate(old.ctx) == NULL or SSL_CTX_get0_certificate(new.ctx) == NULL:
+        return
+    if X509_cmp(SSL_CTX_get0_certificate(old.ctx), SSL_CTX_get0_certificate(new.ctx)) != 0:
+        return
+    if SSL_CTX_get_tlsext_ticket_keys(old.ctx, keys, TICKET_KEYS_BYTES) == 1:
+        SSL_CTX_set_tlsext_ticket_keys(new.ctx, keys, TICKET_KEYS_BYTES)
+    for i in range(TICKET_KEYS_BYTES):
+        keys[i] = 0
+
+
+def reason():
+    """What OpenSSL says of the last thing that failed."""
+    cdef unsigned long e = ERR_get_error()
+    cdef const char* text = ERR_reason_error_string(e) if e else NULL
+    ERR_clear_error()
+    return f" ({text.decode('utf-8', 'replace')})" if text != NULL else ""
+
+
+cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
+    text = {name: str(spec.get(name) or "") for name in (
+        "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers", "ciphers_tls1.3", "tls_version", "psk_hint", "psk_file")}
+    x.asks = bool(spec.get("require_certificate"))
+    x.any_date = bool(spec.get("disable_client_cert_date_checks"))
+    SSL_CTX_set_options(x.ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE)
+    SSL_CTX_set_mode(x.ctx, SSL_MODE_RELEASE_BUFFERS)
+    SSL_CTX_set_dh_auto(x.ctx, 1)
+    SSL_CTX_set_default_passwd_cb(x.ctx, no_password)
+    version_set(x, text["tls_version"])
+    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"])
+    if text["certfile"] or text["keyfile"]:
+        certificate_load(x, text["certfile"], text["keyfile"])
+    if text["cafile"] or text["capath"]:
+        authorities_load(x, text["cafile"], text["capath"])
+    elif x.asks:
+        raise ValueError("require_certificate needs cafile or capath: who may sign the certificates of clients.")
+    if text["crlfile"]:
+        revocations_load(x, text["crlfile"])
+    if text["psk_hint"]:
+        identities_load(x, text["psk_file"], text["psk_hint"])
+    tickets_set(x)
+    if keylog_path:
+        x.keylog_fd = os.open(keylog_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    tls_context_callbacks(x)
+    return 0
+
+
+cdef int version_set(TlsContext* x, str version) except -1:
+    if version not in VERSIONS:
+        raise ValueError(f'Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
+    SSL_CTX_set_min_proto_version(x.ctx, <int>VERSIONS[version])
+    return 0
+
+
+cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
+    if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
+        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{reason()}')
+    if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
+        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{reason()}')
+    return 0
+
+
+cdef int tickets_set(TlsContext* x) except -1:
+    """Sessions live in tickets that clients hold: the broker keeps none. One ticket per connection is enough; none where identities are
+    proven by keys, as a resumed session would not say whose."""
+    SSL_CTX_set_session_cache_mode(x.ctx, SSL_SESS_CACHE_OFF)
+    SSL_CTX_set_session_id_context(x.ctx, <const unsigned char*>b"mosq", 4)
+    SSL_CTX_set_timeout(x.ctx, SESSION_LIFE_S)
+    SSL_CTX_set_num_tickets(x.ctx, 0 if x.n_psks else 1)
+    if x.n_psks:
+        SSL_CTX_set_options(x.ctx, SSL_OP_NO_TICKET)
+    return 0
+
+
+# ---------------------------------------------------------------- certificates
+
+cdef int no_password(char* out, int n, int writing, void* ctx) noexcept nogil:
+    """Nobody is there to type it."""
+    return -1
+
+
+def _readable(path):
+    """Raises OSError in the system's words."""
+    with open(path, "rb") as file:
+        return file.read(1 << 20)
+
+
+def _why_not(path):
+    """Why a file could not be loaded: the system's reason, or OpenSSL's."""
+    said = reason()
+    try:
+        _readable(path)
+    except OSError as error:
+        return f" ({error.strerror})"
+    return said
+
+
+cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
+    if not certfile or not keyfile:
+        raise ValueError("Both certfile and keyfile must be provided to enable a TLS listener.")
+    if SSL_CTX_use_certificate_chain_file(x.ctx, os.fsencode(certfile)) != 1:
+        raise OSError(f'Unable to load server certificate "{certfile}". Check certfile.'
+                      f' Expected certificates in PEM form, the broker\'s own first.{_why_not(certfile)}')
+    if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
+        said = reason()
+        if "mismatch" not in said:
+            raise OSError(key_error(keyfile, said))
+    if SSL_CTX_check_private_key(x.ctx) != 1:
+        raise OSError(f'Server certificate/key are inconsistent. Expected keyfile "{keyfile}" to hold the key of'
+                      f' certfile "{certfile}".')
+    return 0
+
+
+def key_error(keyfile, said):
+    try:
+        content = _readable(keyfile)
+    except OSError as error:
+        content, said = b"", f" ({error.strerror})"
+    if b"ENCRYPTED" in content:
+        return (f'Unable to load server key file "{keyfile}". Check keyfile. The key is encrypted, and nobody can be asked for'
+                f' its passphrase: expected a key without one (openssl pkey -in "{keyfile}" -out NEW).')
+    return f'Unable to load server key file "{keyfile}". Check keyfile. Expected a private key in PEM form.{said}'
+
+
+cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
+    cdef bytes file = os.fsencode(cafile)
+    cdef bytes folder = os.fsencode(capath)
+    cdef NAME_STACK* names
+    if cafile:
+        if SSL_CTX_load_verify_locations(x.ctx, <const char*>file, NULL) != 1:
+            raise OSError(f'Unable to load CA certificates. Check cafile "{cafile}". Expected certificates in PEM form.'
+                          f'{_why_not(cafile)}')
+        if x.asks:
+            names = SSL_load_client_CA_file(file)
+            if names != NULL:
+                SSL_CTX_set_client_CA_list(x.ctx, names)
+    if capath:
+        if not os.path.isdir(capath):
+            raise OSError(f'Unable to load CA certificates. Check capath "{capath}". Expected a folder prepared by'
+                          f' "openssl rehash".')
+        if SSL_CTX_load_verify_locations(x.ctx, NULL, <const char*>folder) != 1:
+            raise OSError(f'Unable to load CA certificates. Check capath "{capath}".{reason()}')
+    return 0
+
+
+cdef int revocations_load(TlsContext* x, str path) except -1:
+    cdef X509_LOOKUP* lookup = X509_STORE_add_lookup(SSL_CTX_get_cert_store(x.ctx), X509_LOOKUP_file())
+    if lookup == NULL or X509_load_crl_file(lookup, os.fsencode(path), SSL_FILETYPE_PEM) < 1:
+        raise OSError(f'Unable to load certificate revocation file "{path}". Check crlfile. Expected revocation lists in PEM form.'
+                      f'{_why_not(path)}')
+    X509_STORE_set_flags(SSL_CTX_get_cert_store(x.ctx), X509_V_FLAG_CRL_CHECK)
+    return 0
+
+
+# ---------------------------------------------------------------- pre-shared keys
+
+cdef int identities_load(TlsContext* x, str path, str hint) except -1:
+    cdef uint32_t i
+    if not path:
+        raise ValueError("psk_hint needs a psk_file: identities and their keys.")
+    found = identities_read(path)
+    x.psks = <Psk*>calloc(len(found) + 1, sizeof(Psk))
+    if x.psks == NULL:
+        raise MemoryError
+    for i, identity in enumerate(sorted(found, key=lambda name: (len(name), name))):     # looked up by halving
+        x.n_psks = i + 1
+        x.psks[i].identity = copied(identity + b"\0")
+        x.psks[i].identity_n = <uint16_t>len(identity)
+        x.psks[i].key = copied(found[identity])
+        x.psks[i].key_n = <uint16_t>len(found[identity])
+    if SSL_CTX_use_psk_identity_hint(x.ctx, hint.encode()) != 1:
+        raise ValueError(f"Unable to set TLS PSK hint. Expected at most 256 bytes of text.{reason()}")
+    return 0
+
+
+cdef uint8_t* copied(bytes value) except NULL:
+    cdef uint8_t* p = <uint8_t*>malloc(len(value) + 1)
+    if p == NULL:
+        raise MemoryError
+    memcpy(p, <const char*>value, len(value))
+    return p
+
+
+def identities_read(path):
+    """identity -> key, of lines `identity:key in hexadecimal`; `#` begins a comment, and the first line of an identity counts."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(PSK_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise OSError(error.errno, f'Error opening psk file "{path}": {error.strerror}.') from None
+    if len(content) > PSK_FILE_BYTES_MAX:
+        raise ValueError(f'psk file "{path}" is larger than {PSK_FILE_BYTES_MAX} bytes.')
+    found = {}
+    for number, line in enumerate(content.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith(b"#"):
+            continue
+        identity, colon, digits = line.partition(b":")
+        where = f'psk file "{path}", line {number}'
+        name = identity.decode("utf-8", "replace")
+        if not colon or not identity:
+            raise ValueError(f"{where}: expected IDENTITY:KEY, the key in hexadecimal.")
+        if not digits:
+            raise ValueError(f'Empty psk for identity "{name}": {where}.')
+        try:
+            key = bytes.fromhex(digits.decode("ascii"))
+        except ValueError:
+            raise ValueError(f'psk for identity "{name}" contains non-hexadecimal characters, or an odd number of them:'
+                             f' {where}.') from None
+        if b"\0" in identity or len(identity) > PSK_IDENTITY_BYTES_MAX or len(key) > PSK_KEY_BYTES_MAX:
+            raise ValueError(f"{where}: an identity may have {PSK_IDENTITY_BYTES_MAX} bytes, and its key {PSK_KEY_BYTES_MAX}.")
+        found.setdefault(identity, key)
+        if len(found) > PSKS_MAX:
+            raise ValueError(f'psk file "{path}" has more than {PSKS_MAX} identities.')
+    return found
