@@ -88,7 +88,8 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
               "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
-@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write the keys of TLS connections to this file, for debugging.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE",
+              help="Write the keys of TLS connections to this file, for debugging.")
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context
