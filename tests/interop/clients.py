@@ -44,6 +44,7 @@ class Setup:
     version: int
     persistent: bool = False
     will: Message | None = None
+    websocket: bool = False
 
 
 class Client(ABC):
@@ -89,6 +90,7 @@ class Paho(Client):
             s.client_id,
             clean_session=None if v5 else not s.persistent,
             protocol=MQTTProtocolVersion.MQTTv5 if v5 else MQTTProtocolVersion.MQTTv311,
+            transport="websockets" if s.websocket else "tcp",
         )
         self.client.on_message = lambda _c, _u, m: self.inbox.put(Message(m.topic, m.payload.decode(), m.qos, m.retain))
         self.client.on_connect = lambda _c, _u, _f, rc, _p: self.done.put(f"connect {rc}")
@@ -119,7 +121,8 @@ class Paho(Client):
 
     def drop(self) -> None:
         self.client.loop_stop()
-        _cut(self.client.socket())
+        sock: Any = self.client.socket()
+        _cut(getattr(sock, "_socket", sock))  # below its WebSocket
 
 
 class Looping(Client):

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
-from tests.harness.broker import Broker
+from tests.harness.broker import Broker, free_port
 from tests.interop.clients import Aiomqtt, Client, Gmqtt, Message, Paho, Setup
 from tests.interop.programs import Mosquitto, MqttJs, install_mqttjs
 
 KINDS: dict[str, type[Client]] = {"paho": Paho, "aiomqtt": Aiomqtt, "gmqtt": Gmqtt, "mosquitto": Mosquitto, "mqttjs": MqttJs}
+WEB_KINDS: dict[str, type[Client]] = {"paho-ws": Paho, "mqttjs-ws": MqttJs}
 _numbers = itertools.count(1)
 
 
+@dataclass(frozen=True)
+class Ports:
+    tcp: int
+    websocket: int
+
+
 @pytest.fixture(scope="session")
-def port() -> Iterator[int]:
-    with Broker("sys_interval 0\n") as broker:
-        yield broker.port
+def ports() -> Iterator[Ports]:
+    websocket = free_port()
+    config = f"listener {{port}} 127.0.0.1\nlistener {websocket} 127.0.0.1\nprotocol websockets\nallow_anonymous true\nsys_interval 0\n"
+    with Broker(config) as broker:
+        yield Ports(broker.port, websocket)
 
 
 @pytest.fixture
@@ -30,14 +40,16 @@ Maker = Callable[..., Client]
 
 
 @pytest.fixture
-def make(port: int, unique: str, request: pytest.FixtureRequest) -> Iterator[Maker]:
+def make(ports: Ports, unique: str, request: pytest.FixtureRequest) -> Iterator[Maker]:
     """make(kind, version, name, persistent=, will=) -> a connected client; all are stopped in the end."""
     made: list[Client] = []
 
     def maker(kind: str, version: int, name: str, persistent: bool = False, will: Message | None = None) -> Client:
-        if kind == "mqttjs":
+        if kind.startswith("mqttjs"):
             install_mqttjs()
-        client = KINDS[kind](Setup(port, f"{unique}-{name}", version, persistent, will))
+        websocket = kind.endswith("-ws")
+        port = ports.websocket if websocket else ports.tcp
+        client = (KINDS | WEB_KINDS)[kind](Setup(port, f"{unique}-{name}", version, persistent, will, websocket))
         client.start()
         made.append(client)
         stop, drop = client.stop, client.drop

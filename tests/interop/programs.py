@@ -123,7 +123,7 @@ class MqttJs(Client):
         self.reader.start()
         s = self.setup
         will = vars(s.will) if s.will else None
-        self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will)
+        self._ask(do="connect", port=s.port, clientId=s.client_id, version=s.version, persistent=s.persistent, will=will, websocket=s.websocket)
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -290,6 +290,21 @@ def test_the_size_of_a_request_is_an_option(run: Run, dial: Dial) -> None:
     assert dial(broker, handshake(X="x" * 9000)[0]).recv(12) == b"HTTP/1.1 431"
 
 
+def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
+    """[v5 3.1.2-22] A page whose script hangs may still have a browser that answers for it."""
+    ws = enter(web(run(**WS)), keepalive=1)
+    ws.sock.settimeout(0.1)
+    began = time.monotonic()
+    while ws.closed is None and time.monotonic() - began < 8:
+        ws.sock.sendall(frame(PING, b"here"))
+        try:
+            ws.recv()
+        except TimeoutError:
+            pass
+    assert ws.closed == 1000
+    assert 1.2 < time.monotonic() - began < 5
+
+
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 1}, {"enable_proxy_protocol": 2}, {"enable_proxy_protocol": 2, **WS}])
 @pytest.mark.parametrize("dripping", [False, True])
 def test_the_first_connect_has_a_deadline(run: Run, dial: Dial, options: dict[str, object], dripping: bool) -> None:

@@ -6,8 +6,10 @@ const say = (item) => process.stdout.write(JSON.stringify(item) + "\n");
 let client;
 
 const commands = {
-  async connect({ port, clientId, version, persistent, will }) {
+  async connect({ port, clientId, version, persistent, will, websocket }) {
     client = mqtt.connect({
+      protocol: websocket ? "ws" : "mqtt",
+      path: "/mqtt",
       host: "127.0.0.1",
       port,
       clientId,
