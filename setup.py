@@ -32,12 +32,14 @@ WITH_OPENSSL = ["cext/net/tls.pyx", "cext/setup/tls.pyx"]
 
 
 def extension(name, sources, libraries=()):
-    return Extension(name, sources, depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS, libraries=list(libraries))
+    return Extension(name, sources, depends=["setup.py"], extra_compile_args=CFLAGS, extra_link_args=LDFLAGS,
+                     libraries=list(libraries))
 
 
 setup(
     ext_modules=cythonize(
-        [*(extension(path[:-4].replace("/", "."), [path], ("ssl", "crypto")) for path in WITH_OPENSSL), extension("*", ["cext/**/*.pyx"])],
+        [*(extension(path[:-4].replace("/", "."), [path], ("ssl", "crypto")) for path in WITH_OPENSSL),
+         extension("*", ["cext/**/*.pyx"])],
         nthreads=JOBS, build_dir="build/cython", compiler_directives=DIRECTIVES),
     options={"build_ext": {"parallel": JOBS}},
 )

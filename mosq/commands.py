@@ -85,10 +85,11 @@ def tuning_flags(command: "Command") -> "Command":
 @click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background, once the broker listens.")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
 @click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
+              "production.")
 @click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
               "Mosquitto does, instead of going on with the old ones.")
 @click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
-@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write the keys of TLS connections to this file, for debugging.")
 @tuning_flags
 @click.version_option(__version__, message="mosq version %(version)s")
 @click.pass_context

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from mosq.auth.access import Access
     from mosq.engine import Engine, Security, SettingValue
+    from mosq.http.doors import Door
     from mosq.http.server import HttpApi
     from mosq.log_dest import Stream
 
@@ -104,6 +105,7 @@ class Control:
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
+        self.doors: list[Door] = []
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
         self.user: process.Account | None = None
@@ -167,8 +169,8 @@ class Control:
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
+        self.doors = self.http_doors(self.config)
         engine.open()
-        self.http = self.http_of(self.config)
         return engine
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
@@ -183,23 +185,25 @@ class Control:
             access = Access(config, self.log.say, self.answer)
         return access, access.securities()
 
-    def http_of(self, config: Config) -> "HttpApi | None":
-        """Bound, not started. Raises OSError."""
+    def http_doors(self, config: Config) -> "list[Door]":
+        """Bound, not served yet. Raises OSError."""
         listeners = http_listeners(config)
         if not listeners:
-            return None
-        from mosq.http.server import HttpApi
+            return []
+        from mosq.http.doors import open_doors
 
-        return HttpApi(listeners, self.http)
+        return open_doors(listeners, self.doors)
 
     def http_start(self) -> None:
-        if self.http is None:
+        if not self.doors:
             return
         from mosq.config.security import places_of, securities_of
         from mosq.http.gate import Gate
         from mosq.http.pages import Pages
+        from mosq.http.server import HttpApi
 
-        gate: Gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._ask_access,
+        self.http = HttpApi(self.doors)
+        gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._ask_access,
                           self.config.auth_timeout)
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
@@ -219,6 +223,8 @@ class Control:
             except OSError as error:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self.pid_file = self.config.pid_file
+        if self.doors:
+            import mosq.http.server  # noqa: F401 - it may lie where only root can read
         if self.user is not None:
             # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
             process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])

@@ -147,7 +147,7 @@ def _open_doors(config: Config) -> list[Finding]:
 def _passwords(config: Config) -> list[Finding]:
     found = []
     for pointer in pointers(config):
-        if pointer.option != "password_file" or pointer.problem() is not None:
+        if pointer.option != "password_file" or not pointer.readable:
             continue
         with open(pointer.path, "rb") as file:
             lines = file.read(PASSWORD_BYTES_MAX).splitlines()

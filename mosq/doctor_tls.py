@@ -1,5 +1,6 @@
 """What `mosq doctor` says about certificates, keys and TLS versions. Opens the files; shows nothing of a key."""
 
+from mosq.config.files import FILE, Pointer
 from mosq.config.model import Config, Listener
 
 TYPE_CHECKING = False
@@ -60,11 +61,7 @@ def _certificate(listener: Listener) -> "Iterator[Found]":
 
     certfile, keyfile = listener.certfile or "", listener.keyfile or ""
     origin = listener.origins.get("certfile")
-    try:
-        for path in (certfile, keyfile):
-            with open(path, "rb"):
-                pass
-    except (OSError, ValueError):
+    if not all(Pointer("certfile", path, FILE, None).readable for path in (certfile, keyfile)):
         return                          # said elsewhere
     try:
         # a password would be asked for on the terminal

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mosq.auth.access import Access
     from mosq.config.model import Config, Listener
     from mosq.engine import Security
+    from mosq.http.doors import Door
     from mosq.log import Log
 
 
@@ -48,24 +49,26 @@ def reload(control: Control) -> int:
 def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access = control.log, control.config, control.access
     files = log.prepare(config)
-    http = None
+    doors: list[Door] = []
     try:
-        http = control.http_of(config)
+        doors = control.http_doors(config)
         control.engine.reload(control.settings(config), engine_listeners(config), securities)
     except BaseException:
         for fd in files.values():
             os.close(fd)
-        if http is not None:
-            http.close()
+        for door in doors:
+            door.close()
         raise
     # from here on nothing fails
     log.change(config, control.mask(config), files)
     control.config, control.access, control.securities = config, access, securities
     if old_access is not None:
+        if access is not None:
+            _end_revoked(control, access.revoked(old_access))
         old_access.close()
     if control.http is not None:
         control.http.stop()
-    control.http = http
+    control.http, control.doors = None, doors
     control.http_start()
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
@@ -76,6 +79,14 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     for name in ("user", "pid_file"):
         if getattr(config, name) != getattr(old, name):
             log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+
+
+def _end_revoked(control: Control, users: set[str]) -> None:
+    """Who is connected with a password that is not good any more must log in again, as in Mosquitto."""
+    if users:
+        for client in control.engine.clients():
+            if client["username"] in users:
+                control.engine.kick(str(client["id"]))
 
 
 def _address(listener: "Listener") -> tuple[object, ...]:

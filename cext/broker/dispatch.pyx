@@ -21,7 +21,7 @@ from cext.broker.parked cimport PARKED
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
 )
-from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
+from cext.codec.reason cimport RC_PROTOCOL_ERROR
 from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
 
 cdef enum:

@@ -28,7 +28,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
-    END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
+    END_LOST, END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.gate cimport gate_renew
@@ -47,13 +47,17 @@ from cext.codec.properties cimport (
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
-    RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_CONTINUE_AUTHENTICATION, RC_MALFORMED, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
+    RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_CONTINUE_AUTHENTICATION, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
 from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* p, size_t n, int flags)
+    int MSG_PEEK, MSG_DONTWAIT
 
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* p, size_t n, unsigned int flags)
@@ -302,6 +306,9 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
     if a.verdict > 0:
         connect_refused(b, c, a.verdict)
         return
+    if is_gone(c):
+        client_end(b, c, END_LOST)
+        return
     if owned_set(&c.parked.text, a.text) != 0 or owned_set(&c.parked.bytes, a.bytes) != 0:
         connect_refused(b, c, RC_SERVER_BUSY)
         return
@@ -313,6 +320,12 @@ cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
     client_question_end(b, c)
     park_goes_on(b, c)
     unpark(b, c)
+
+
+cdef bint is_gone(Client* c) noexcept nogil:
+    """Its input was not looked at while it waited. What it sent before it went still counts."""
+    cdef uint8_t byte
+    return c.conn.in_buf == NULL and c.conn.web == NULL and recv(c.conn.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0
 
 
 cdef int connect_again(Broker* b, Client* c) noexcept nogil:

@@ -2,7 +2,6 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport strlen
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View

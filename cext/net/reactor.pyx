@@ -568,7 +568,6 @@ cdef int conn_secure(Reactor* r, Conn* c, TransportContext* x) noexcept nogil:
     return 0 if c.transport != NULL else ENOMEM
 
 
-
 cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil:
     c.web = web_new(proxy_version, rules)
     return 0 if c.web != NULL else ENOMEM

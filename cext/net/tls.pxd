@@ -26,5 +26,5 @@ ctypedef struct TlsContext:
 # A context around an empty SSL_CTX, with one reference. NULL: no memory. cext/setup/tls.pyx fills it.
 cdef TlsContext* tls_context_new() noexcept nogil
 cdef void tls_context_release(TransportContext* x) noexcept nogil
-# What the contexts' callbacks need, once what they stand on is set. 
+# What the contexts' callbacks need, once what they stand on is set.
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil

@@ -25,7 +25,7 @@ from cext.net.openssl cimport (
     ASN1_STRING_to_UTF8, BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data,
     BIO_get_mem_data, BIO_meth_free, BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_s_mem,
     BIO_set_data, BIO_set_init, BIO_set_retry_read, BIO_up_ref, ERR_clear_error, ERR_error_string_n, ERR_get_error,
-    NID_commonName, OPENSSL_cleanse, OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX, SSL_CTX_free,
+    NID_commonName, OPENSSL_cleanse, OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX_free,
     SSL_CTX_get_app_data, SSL_CTX_get_cert_store, SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_keylog_callback,
     SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
     SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_free, SSL_get1_peer_certificate, SSL_get_SSL_CTX, SSL_get_app_data,
@@ -37,7 +37,7 @@ from cext.net.openssl cimport (
     X509_free, X509_get_subject_name, X509_verify_cert, XN_FLAG_RFC2253, verify_fn,
 )
 from cext.net.reactor cimport (
-    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, TELL_CERTIFICATE, TELL_CIPHER, TELL_COMMON_NAME,
+    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, TELL_CIPHER, TELL_COMMON_NAME,
     TELL_IDENTITY, TELL_PROTOCOL, TELL_SUBJECT, Transport, TransportContext, TransportOps, conn_mark_dirty,
 )
 

@@ -154,6 +154,7 @@ class Access:
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
+            "ask_anonymous": any(not isinstance(one, Passwords) for one in realm.deciders),
             "authorize": bool(realm.authorizers),
             "extended": any("extended" in runner.does for runner in realm.plugins),
             "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),
@@ -164,6 +165,14 @@ class Access:
     def reload(self, config: "Config") -> "Access":
         """A new one, beside this one. Close the one that is not in force afterwards. Raises ConfigError."""
         return Access(config, self._log, self._answer, self)
+
+    def revoked(self, earlier: "Access") -> set[str]:
+        """Users of earlier password files whose password is another now, or who are in none any more."""
+        return {user for user, _ in earlier._users() - self._users()}
+
+    def _users(self) -> set[tuple[str, str]]:
+        return {(user, hash.encoded) for realm in self.realms for one in realm.deciders if isinstance(one, Passwords)
+                for user, hash in one.hashes.items()}
 
     def close(self) -> None:
         if self._closed:
@@ -187,7 +196,10 @@ class Access:
             self._plugins.begin()
         for request in requests:
             kind = request[0]
-            if kind == "connect" and request[9] is None:
+            if request[2] >= len(self.realms):  # asked before a reload, of a security that is no more
+                if kind != "event":
+                    self._outbox.append(refusal(request))
+            elif kind == "connect" and request[9] is None:
                 self.decide(request, self.realms[request[2]].deciders, 0, deadline)
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request[2]], deadline)

@@ -50,6 +50,11 @@ class Pointer:
         return None
 
     @property
+    def readable(self) -> bool:
+        """A file that can be read without waiting: no pipe, no device."""
+        return self.problem() is None and stat.S_ISREG(os.stat(self.path).st_mode)
+
+    @property
     def open_to_all(self) -> bool:
         """A secret that everybody on this machine may read."""
         try:
@@ -88,7 +93,7 @@ def pointers(config: Config) -> list[Pointer]:
 def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
     """The rules of each acl_file that can be opened, by path. Raises ConfigError."""
     return {pointer.path: load_acl(pointer.path, pointer.origin) for pointer in pointers(config)
-            if pointer.option == "acl_file" and pointer.problem() is None}
+            if pointer.option == "acl_file" and pointer.readable}
 
 
 def file_problems(config: Config) -> list[str]:

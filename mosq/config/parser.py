@@ -31,7 +31,9 @@ from mosq.config.special import (
     log_types,
     named_plugin,
     plugin_option,
+    plugin_path,
     shared_strategies,
+    unknown_keyword,
     versions,
 )
 from mosq.config.values import SHOWN_MAX, Value, decode, empty, ignored_words, parse_value
@@ -150,13 +152,13 @@ class Reader:
         raw = rest[0] if rest else b""
         option = find_option(keyword)
         if option is None:
-            raise ValueError(_unknown(keyword, raw))
+            raise ValueError(unknown_keyword(keyword))
         self._needs(option, keyword)
         if option.name == "plugin_opt_":
             plugin_option(self.plugin, keyword, decode(option, keyword, raw))
             return
         if option.name in PLUGIN_LINES:
-            self._take_plugin(option, keyword, decode_plugin(option, keyword, raw), origin)
+            self._take_plugin(option, keyword, plugin_path(option, keyword, raw), origin)
             return
         value = parse_value(option, keyword, raw)
         self._remark(option, keyword, value, raw, origin)
@@ -383,26 +385,6 @@ class Reader:
                               origin) from None
         for name in sorted(names, key=_include_order):
             self.read_file(os.path.join(folder, name), main=False, included_at=origin)
-
-
-def decode_plugin(option: Option, keyword: str, raw: bytes) -> str:
-    if not raw:
-        raise ValueError(f"Missing plugin path for plugin name '(null)'. Expected `{keyword} PATH`.")
-    return decode(option, keyword, raw)
-
-
-def _unknown(keyword: str, raw: bytes) -> str:
-    text = f"Unknown configuration variable '{keyword[:100]}'."
-    if "=" in keyword:
-        name, _, value = keyword.partition("=")
-        if find_option(name):
-            return f"{text} There is no '=' in this file; write `{name} {value[:SHOWN_MAX]}`."
-    if keyword.startswith(("{{", "{%")):
-        return f"{text} This is a template. Expected the file that is made of it."
-    from difflib import get_close_matches  # slow to load, and needed to say goodbye only
-
-    near = get_close_matches(keyword[:100].lower(), list(BY_KEYWORD), n=1, cutoff=0.7)
-    return f"{text} Did you mean '{near[0]}'?" if near else f"{text} Expected an option of mosquitto.conf."
 
 
 def _include_order(name: str) -> tuple[tuple[str, str], ...]:

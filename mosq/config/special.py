@@ -2,9 +2,18 @@
 
 from mosq.config.errors import Origin
 from mosq.config.model import Listener
-from mosq.config.options import BY_KEYWORD, LOG_DESTS, LOG_TYPES, SHARED_LINES_MAX, SHARED_STRATEGIES, UINT16_MAX
+from mosq.config.options import (
+    BY_KEYWORD,
+    LOG_DESTS,
+    LOG_TYPES,
+    SHARED_LINES_MAX,
+    SHARED_STRATEGIES,
+    UINT16_MAX,
+    Option,
+    find_option,
+)
 from mosq.config.plugin import Plugin
-from mosq.config.values import SHOWN_MAX, Value, empty, integer, words_before_comment
+from mosq.config.values import SHOWN_MAX, Value, decode, empty, integer, words_before_comment
 
 LOGGED_NOWHERE = ("dlt", "android")
 PLUGIN_KEY_MIN = 3      # characters, in Mosquitto
@@ -123,3 +132,23 @@ def plugin_option(plugin: Plugin | None, keyword: str, text: str) -> None:
     if not text:
         raise ValueError(f"Empty '{key[:SHOWN_MAX]}' value in configuration. Expected `{keyword[:SHOWN_MAX]} VALUE`.")
     plugin.options.append((key, text))
+
+
+def plugin_path(option: Option, keyword: str, raw: bytes) -> str:
+    if not raw:
+        raise ValueError(f"Missing plugin path for plugin name '(null)'. Expected `{keyword} PATH`.")
+    return decode(option, keyword, raw)
+
+
+def unknown_keyword(keyword: str) -> str:
+    text = f"Unknown configuration variable '{keyword[:100]}'."
+    if "=" in keyword:
+        name, _, value = keyword.partition("=")
+        if find_option(name):
+            return f"{text} There is no '=' in this file; write `{name} {value[:SHOWN_MAX]}`."
+    if keyword.startswith(("{{", "{%")):
+        return f"{text} This is a template. Expected the file that is made of it."
+    from difflib import get_close_matches  # slow to load, and needed to say goodbye only
+
+    near = get_close_matches(keyword[:100].lower(), list(BY_KEYWORD), n=1, cutoff=0.7)
+    return f"{text} Did you mean '{near[0]}'?" if near else f"{text} Expected an option of mosquitto.conf."

@@ -9,8 +9,6 @@ for the loop or the disk, and at most WAITING_MAX requests for them.
 import asyncio
 import base64
 import binascii
-import os
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
@@ -24,10 +22,10 @@ from mosq.http.pages import FAILED, INVALID_METHOD, NOT_AUTHORISED, NOT_FOUND, U
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from mosq.config.model import Listener
+    from mosq.http.doors import Door
     from mosq.http.gate import Gate
     from mosq.http.pages import Pages
 
@@ -37,7 +35,6 @@ REQUEST_WITHIN_S = 10.0
 RESPONSE_WITHIN_S = 30.0
 PAGE_WITHIN_S = 5.0
 WAITING_MAX = 32
-BACKLOG = 64
 STOP_WITHIN_S = 1.0
 
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
@@ -46,36 +43,11 @@ TOO_LARGE = Page(431, b"Request header fields too large.\n", ("Content-Type", "t
 BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))
 
 
-class Door:
-    """A bound listener."""
-
-    def __init__(self, listener: "Listener", before: "list[Door]") -> None:
-        """Raises OSError for an address or a certificate. `before`: their sockets are taken over where they are at
-        the same address."""
-        self.listener = listener
-        self.address = (listener.port, listener.host, listener.path, listener.socket_domain)
-        self.tls = _tls(listener)
-        same = [one for door in before if door.address == self.address for one in door.sockets]
-        self.sockets: list[socket.socket] = [one.dup() for one in same] or _bind(listener)
-        self.n = 0
-
-    def close(self) -> None:
-        for one in self.sockets:
-            one.close()
-
-
 class HttpApi:
     """All of a broker's HTTP listeners."""
 
-    def __init__(self, listeners: "list[Listener]", before: "HttpApi | None" = None) -> None:
-        """Binds. Raises OSError; then nothing is bound. `before`: whose place it is going to take."""
-        self.doors: list[Door] = []
-        try:
-            for listener in listeners:
-                self.doors.append(Door(listener, before.doors if before else []))
-        except BaseException:
-            self.close()
-            raise
+    def __init__(self, doors: "list[Door]") -> None:
+        self.doors = doors
         self.pages: Pages | None = None
         self.gate: Gate | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,9 +72,6 @@ class HttpApi:
                 pass
             self._thread.join(STOP_WITHIN_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self.close()
-
-    def close(self) -> None:
         for door in self.doors:
             door.close()
 
@@ -130,7 +99,7 @@ class HttpApi:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _accepter(self, door: Door) -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]":
+    def _accepter(self, door: "Door") -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]":
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             most = door.listener.max_connections
             if len(self._tasks) >= CONNECTIONS_MAX or 0 <= most <= door.n:
@@ -148,7 +117,7 @@ class HttpApi:
 
         return accept
 
-    async def _talk(self, door: Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(self, door: "Door", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
             try:
@@ -165,7 +134,7 @@ class HttpApi:
         finally:
             writer.transport.abort()
 
-    async def _answer(self, door: Door, request: h11.Request, writer: asyncio.StreamWriter) -> Page:
+    async def _answer(self, door: "Door", request: h11.Request, writer: asyncio.StreamWriter) -> Page:
         assert self.gate is not None
         if request.method != b"GET":
             return INVALID_METHOD
@@ -254,69 +223,3 @@ def credentials_of(request: h11.Request) -> tuple[str | None, bytes | None]:
             except (binascii.Error, UnicodeDecodeError):
                 return None, None
     return None, None
-
-
-def _tls(listener: "Listener") -> "ssl.SSLContext | None":
-    if not (listener.certfile and listener.keyfile):
-        return None
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if listener.require_certificate:
-        context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if listener.tls_version == "tlsv1.3" else ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(listener.certfile, listener.keyfile, password=_no_password)
-        if listener.require_certificate:
-            context.load_verify_locations(listener.cafile, listener.capath)
-    except OSError as error:            # ssl.SSLError is one
-        text = f'Unable to load server certificate "{listener.certfile}" and key "{listener.keyfile}": '
-        raise OSError(error.errno or 0, f"{text}{error.strerror or error}. Check certfile and keyfile.") from None
-    return context
-
-
-def _no_password() -> str:
-    return ""                           # else OpenSSL would ask at the terminal, and wait
-
-
-def _bind(listener: "Listener") -> list[socket.socket]:
-    if listener.path is not None:
-        return [_bound(socket.AF_UNIX, listener.path)]
-    family = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}.get(listener.socket_domain or "", 0)
-    try:
-        found = socket.getaddrinfo(listener.host, listener.port, family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
-    except OSError as error:
-        raise OSError(error.errno, f"listener {listener.port} {listener.host}: {error.strerror}") from None
-    sockets: list[socket.socket] = []
-    try:
-        for kind, _, _, _, address in found:
-            try:
-                sockets.append(_bound(kind, address))
-            except OSError as error:
-                if kind == socket.AF_INET6 and len(found) > 1 and error.errno in (97, 99):
-                    continue            # a machine without IPv6
-                raise
-    except BaseException:
-        for one in sockets:
-            one.close()
-        raise
-    return sockets
-
-
-def _bound(family: int, address: "str | tuple[object, ...]") -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if family == socket.AF_UNIX:
-            if os.path.exists(str(address)):
-                os.unlink(str(address))
-        else:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-        one.listen(BACKLOG)
-    except OSError as error:
-        one.close()
-        where = address if isinstance(address, str) else f"{address[0]} port {address[1]}"
-        raise OSError(error.errno, f"cannot listen on {where}: {error.strerror}") from None
-    return one

@@ -1,5 +1,6 @@
-"""What an access check costs by the number of rules and their shape: nanoseconds per check, best of several runs. With 5000 topics in turn
-and many rules it is memory that is waited for.
+"""What an access check costs by the number of rules and their shape: nanoseconds per check, best of several runs.
+
+With 5000 topics in turn and many rules it is memory that is waited for.
 
     python -m perf.micro.bench_acl
 """
@@ -60,11 +61,13 @@ def best(bench: AclBench, asks: int, known_user: bool) -> float:
 
 def main() -> None:
     random.seed(1)
-    print("| rules | shape | ns, 500 topics | ns, 5000 topics | ns, 500 topics and the user looked up |\n|---|---|---|---|---|")
+    print("| rules | shape | ns, 500 topics | ns, 5000 topics | ns, 500 topics and the user looked up |")
+    print("|---|---|---|---|---|")
     for n in SIZES:
         for shape in (one_user, wildcards, many_users, patterns, denied):
             few, many = (AclBench(*shape(n, asks)) for asks in (500, 5000))
-            print(f"| {n} | {shape.__name__} | {best(few, 500, True):.0f} | {best(many, 5000, True):.0f} | {best(few, 500, False):.0f} |")
+            figures = best(few, 500, True), best(many, 5000, True), best(few, 500, False)
+            print(f"| {n} | {shape.__name__} | " + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
 
 
 if __name__ == "__main__":

@@ -151,6 +151,26 @@ def test_a_reload_takes_new_users_and_passwords_and_keeps_what_is_remembered(eng
     assert engine.login("cid", b"new") == LET_IN
 
 
+def test_users_whose_password_changed_or_is_gone_are_revoked(engine, tmp_path):
+    path = tmp_path / "passwd"
+    write_users(path, ann=b"1", ben=b"2", cid=b"3")
+    engine.start(config_of(path))
+    kept = path.read_text().splitlines()[1]
+    write_users(path, ann=b"changed", new=b"4")
+    path.write_text(path.read_text() + kept + "\n")
+    old, engine.access = engine.access, engine.access.reload(config_of(path))
+    assert engine.access.revoked(old) == {"ann", "cid"}
+    assert engine.access.revoked(engine.access) == set()
+    old.close()
+
+
+def test_a_question_about_a_security_that_is_no_more_is_refused(engine, password_file):
+    engine.start(config_of(password_file))
+    assert engine.login(security=3) == BUSY
+    assert engine.ask(("acl", 5, 9, "c", "ann", "", 1, "t", 0, False, None)) == (False,)
+    engine.access.take([("event", 0, 9, "connected", "c", "ann", "")])
+
+
 def test_a_reload_that_fails_leaves_the_old_one_in_force(engine, password_file):
     engine.start(config_of(password_file))
     before = password_file.read_text()
@@ -183,7 +203,7 @@ def test_per_listener_settings(engine, tmp_path):
 
 def test_what_a_plain_security_says(engine, password_file):
     engine.start(config_of(password_file))
-    assert engine.access.securities() == [{"acl": None, "authenticate": True, "authorize": False, "extended": False,
+    assert engine.access.securities() == [{"acl": None, "authenticate": True, "ask_anonymous": False, "authorize": False, "extended": False,
                                            "transform_in": (), "transform_out": (), "events": False}]
 
 

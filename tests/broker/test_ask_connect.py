@@ -29,6 +29,7 @@ def test_let_in(plane: Plane, level: int) -> None:
     asked = plane.ask()
     assert asked[0] == "connect"
     assert asked[2:7] == (0, "c1", "ann", b"pass\x00word", "127.0.0.1")
+    assert isinstance(wire.sock, socket.socket)
     assert asked[7] == wire.sock.getsockname()[1]
     assert asked[8:] == (level, None, None, None)
     plane.answer(("connect", asked[1], 0, None))
@@ -139,6 +140,19 @@ def test_gone_meanwhile(plane: Plane) -> None:
     plane.answer(("connect", handle, 0, None))
     plane.until(lambda: plane.stats()["answers_stale"] == 1)
     assert plane.stats()["connections"] == 0
+
+
+def test_closed_meanwhile(plane: Plane) -> None:
+    """An orderly end is seen when the answer comes, unless something was sent before it."""
+    silent, hasty = plane.connect(ANN), plane.wire()
+    hasty.send(Connect("c2", username="ann"), Publish("t", b"", 0), Disconnect())
+    requests = plane.asks(2)
+    for wire in (silent, hasty):
+        wire.close()
+    plane.answer(*(("connect", request[1], 0, None) for request in requests))
+    plane.until(lambda: plane.stats()["pool_used"] == 0)
+    seen = plane.stats()
+    assert (seen["connections"], seen["publish_in"], seen["clients_total"]) == (1, 1, 0)
 
 
 def test_same_id_twice(plane: Plane) -> None:

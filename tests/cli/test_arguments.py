@@ -1,5 +1,6 @@
 """The command line: what is taken, what is refused, and the exit status of each."""
 
+import json
 import subprocess
 import sys
 
@@ -115,3 +116,8 @@ def test_what_runs_before_the_broker_listens_loads_little():
     slow = {"click", "typing", "dataclasses", "inspect", "argparse", "asyncio", "socket", "logging", "subprocess", "re", "difflib"}
     assert not slow & set(loaded)
     assert not [name for name in loaded if name.startswith("cext")]
+
+
+def test_a_file_for_tls_keys(start, tmp_path):
+    told = json.loads(start("--tls-keylog", tmp_path / "keys", way="tell").stdout.readline())["settings"]
+    assert told["tls_keylog"] == str(tmp_path / "keys")

@@ -200,6 +200,14 @@ def test_a_file_that_the_broker_would_not_take(run, write):
     assert status == 3 and "Unable to open" in json.loads(out)["error"]
 
 
+def test_it_does_not_wait_for_a_pipe(run, write, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    pipe = tmp_path / "pipe"
+    path = write("m.conf", "listener 8883", f"certfile {pipe}", f"keyfile {pipe}", f"acl_file {pipe}", f"password_file {pipe}")
+    assert run("doctor", path)[0] == 1
+    assert run("-c", path, "--test-config")[0] == 0
+
+
 def test_it_writes_nothing(run, write, tmp_path):
     path = write("m.conf", "persistence true", f"persistence_location {tmp_path}/", f"log_dest file {tmp_path}/log", f"pid_file {tmp_path}/pid")
     before = sorted(os.listdir(tmp_path))

@@ -201,7 +201,7 @@ def test_a_user_that_does_not_exist(mosq, start, until, tmp_path):
     path.write_text("user nobody-of-this-name\n")
     if os.geteuid() == 0:
         done = mosq("-c", path)
-        assert done.returncode == 1
+        assert done.returncode == 3
         assert "Unable to drop privileges to 'nobody-of-this-name' because this user does not exist" in done.stderr
     else:
         until(start("-c", path), "0.1.0 running")     # only root changes its user

@@ -7,7 +7,7 @@ import pytest
 
 from mosq.config.acl import load_acl
 from mosq.config.parser import load_config
-from mosq.settings import engine_listeners, engine_securities, engine_settings
+from mosq.settings import engine_listeners, engine_securities, engine_settings, securities_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "conf").glob("*.conf"))
@@ -33,3 +33,46 @@ def test_make_run_serves_everybody_on_1883():
 def test_acl_files_of_other_people_load():
     for path in sorted(CORPUS.glob("acl/*.acl")):
         assert load_acl(str(path)), path.name
+
+
+# ---- files of the kinds that people have, written for these tests: FILES/NAME.conf -> listeners, and what is said
+
+FILES = Path(__file__).parent / "files"
+KINDS = {
+    "container": (["port 1883"], ["persistence true", "persistence_location"]),
+    "home-automation": (["0.0.0.0:1883", "port 9001"], ["persistence true", "persistence_location", "autosave_interval 900"]),
+    "gateway": (["192.168.1.10:1883", "127.0.0.1:1884"], []),
+    "mtls": (["port 8883", "127.0.0.1:1883", "port 8884"], []),
+    "bridges": (["port 1883"], ["The bridge 'cloud'", "The bridge 'next-door'"]),
+    "old-1x": (["127.0.0.1:1883"], ["The 'retry_interval' option is no longer available", "'retained_persistence true'",
+                                    "dhparamfile is no longer required", "websockets_log_level"]),
+    "plugins": (["port 1883", "port 1884"], []),
+}
+
+
+def test_every_kind_has_its_row():
+    assert sorted(KINDS) == sorted(path.stem for path in FILES.glob("*.conf"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_its_kind(kind):
+    config = load_config(str(FILES / f"{kind}.conf"))
+    where, said = KINDS[kind]
+    assert [listener.where for listener in config.listeners] == where
+    assert len(config.warnings) == len(said)
+    assert all(word in warning for word, warning in zip(said, config.warnings, strict=True))
+    assert [spec["security"] for spec in engine_listeners(config)] == list(range(len(where))) if config.per_listener_settings else True
+
+
+def test_what_some_of_them_mean():
+    gateway = load_config(str(FILES / "gateway.conf"))
+    assert (gateway.listeners[0].max_connections, gateway.listeners[1].mount_point, gateway.log_type) == (50, "gateway/", ("all",))
+    old = load_config(str(FILES / "old-1x.conf"))
+    assert (old.persistent_client_expiration, old.log_dest, old.log_facility, old.listeners[0].max_qos) == (5184000, ("syslog",), 5, 1)
+    assert old.plugins[0].options == [("password_file", "/etc/mosquitto/passwd")]
+    cloud, neighbour = load_config(str(FILES / "bridges.conf")).bridges
+    assert [topic.key() for topic in cloud.topics] == [("#", "out", 1, "site/7/", "in/7/"), ("commands for/#", "in", 2, "", "site/7/"),
+                                                       (None, "both", 0, "local/state", "remote/state")]
+    assert neighbour.addresses == [("192.168.1.20", 1883), ("192.168.1.21", 1884)]
+    mtls = load_config(str(FILES / "mtls.conf"))
+    assert [source.acl_file for source in securities_of(mtls)] == ["/etc/mosquitto/devices.acl", "/etc/mosquitto/people.acl", None]

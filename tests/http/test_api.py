@@ -195,7 +195,7 @@ topic write /a.css
 
 
 def hashed(user, password):
-    from mosq.auth.hashes import new_hash  # noqa: PLC0415
+    from mosq.auth.hashes import new_hash
 
     return f"{user}:{new_hash(password)}\n"
 

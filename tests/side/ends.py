@@ -17,8 +17,7 @@ class End:
 ROWS = {
     "no such file": End("Error: Unable to open config file"),
     "unknown option": End("Error: Unknown configuration variable 'nonsense'.", {"2.0": 'Error: Unknown configuration variable "nonsense".'}),
-    "bad number": End("Error: 'max_connections' value not a number.", why="row:`10abc` as a number; the same listener twice",
-                      not_on="2.0"),
+    "bad number": End("Error: 'max_connections' value not a number.", not_on="2.0"),
     "bad bool": End("Error: Invalid 'allow_anonymous' value (maybe)", {"2.0": "Error: Invalid allow_anonymous value (maybe)"}),
     "port out of range": End("Error: Invalid 'port' value (70000).", {"2.0": "Error: Invalid port value (70000)."}),
     "empty value": End("Error: Empty 'acl_file' value in configuration", {"2.0": "Error: Empty acl_file value in configuration."}),

@@ -1,0 +1,138 @@
+"""What TLS costs the broker beside another one, in runs that take turns: CPU per message, per full and per resumed
+handshake, and memory per idle client.
+
+    python -m perf.tls                               # mosq of this checkout and /usr/sbin/mosquitto
+    python -m perf.tls --mosquitto OTHER --rounds 3
+
+Each round starts every broker afresh; what is shown are medians of the rounds. tlsload.c says what the load is. The
+certificate is RSA 2048, as `openssl req` makes it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from perf.lock import bench_lock
+
+HERE = Path(__file__).parent
+IDLE = 1000
+# title: (load, unit, most of Mosquitto's that is promised)
+LOADS = {
+    "100 pairs QoS 0, 10 messages of 64 bytes per write": (["pairs", "100", "10", "4", "64", "2"], "us/message", 0.6),
+    "100 pairs QoS 0, 1 message of 64 bytes per write": (["pairs", "100", "1", "4", "64", "2"], "us/message", None),
+    "full handshake, CONNECT, DISCONNECT": (["full", "500"], "us", 1.0),
+    "resumed handshake, CONNECT, DISCONNECT": (["resumed", "500"], "us", 0.5),
+    f"memory of an idle client ({IDLE:,} of them)": (["idle", str(IDLE)], "KiB", 0.6),
+}
+CONFIG = """\
+log_dest none
+user root
+allow_anonymous true
+set_tcp_nodelay true
+listener {port} 127.0.0.1
+cafile {dir}/s.crt
+certfile {dir}/s.crt
+keyfile {dir}/s.key
+"""
+
+
+class Broker:
+    def __init__(self, command: str, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        path = folder / "m.conf"
+        path.write_text(CONFIG.format(port=self.port, dir=folder))
+        self.process = subprocess.Popen(
+            ["taskset", "-c", "0", *shlex.split(command), "-c", str(path)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{command} does not listen") from None
+                time.sleep(0.01)
+
+    def memory_kib(self) -> int:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0])
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def measure(load: Path, broker: Broker, what: list[str]) -> float:
+    command = ["taskset", "-c", str((os.cpu_count() or 1) - 1), str(load), str(broker.port), str(broker.process.pid),
+               *what]
+    if what[0] == "idle":
+        # what is made once is made
+        subprocess.run([*command[:6], "full", "20"], check=True, capture_output=True, timeout=60)
+        before = broker.memory_kib()
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:
+            assert clients.stdout is not None
+            assert clients.stdin is not None
+            found = json.loads(clients.stdout.readline())
+            grown = broker.memory_kib() - before
+            clients.stdin.write(b"\n")
+        return grown / float(found["count"])
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
+    return float(found["cpu_ns"]) / float(found["count"]) / 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="the command (default: this checkout's)")
+    parser.add_argument("--mosquitto", default="/usr/sbin/mosquitto", help="the other broker's command")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="loads whose title holds this")
+    args = parser.parse_args()
+    kept = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        load = folder / "tlsload"
+        subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"],
+                       check=True)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(folder / "s.key"),
+                        "-out", str(folder / "s.crt"), "-days", "2", "-subj", "/CN=localhost"],
+                       check=True, capture_output=True)
+        print("| load | mosq | Mosquitto | ratio (of medians) | ratios of the rounds | promised |")
+        print("|---|---|---|---|---|---|")
+        for title, (what, unit, promised) in LOADS.items():
+            if args.only not in title:
+                continue
+            found: dict[str, list[float]] = {"mosq": [], "mosquitto": []}
+            for turn in range(args.rounds):
+                with bench_lock():
+                    for key in ("mosq", "mosquitto")[:: 1 if turn % 2 else -1]:
+                        broker = Broker(args.mosq if key == "mosq" else args.mosquitto, folder)
+                        try:
+                            found[key].append(measure(load, broker, what))
+                        finally:
+                            broker.stop()
+            ours, theirs = statistics.median(found["mosq"]), statistics.median(found["mosquitto"])
+            each = sorted(a / b for a, b in zip(found["mosq"], found["mosquitto"], strict=True))
+            limit = "" if promised is None else f"at most {promised}"
+            print(f"| {title} | {ours:.2f} {unit} | {theirs:.2f} | {ours / theirs:.2f} | "
+                  f"{each[0]:.2f} to {each[-1]:.2f} | {limit} |", flush=True)
+            kept &= promised is None or ours / theirs <= promised
+    print(f"\n{'kept' if kept else 'NOT KEPT'}")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
