@@ -26,7 +26,7 @@ from cext.broker.broker cimport (
     LINGER_MS, Publication, Security, Will,
 )
 from cext.broker.client cimport (
-    END_ERRNO, END_LOST, END_NORMAL, END_REFUSED, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
+    END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
 from cext.broker.deliver cimport session_clear
 from cext.broker.gate cimport gate_clear, gate_free, gate_verdict

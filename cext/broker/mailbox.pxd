@@ -15,7 +15,7 @@ cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request
     STATS_N = 64
     SUBSCRIPTIONS_SLICE = 1000  # subscriptions and buckets per request, about
-    SUBSCRIPTIONS_OF_ONE = 1000 # of one session at most; the others are counted
+    SUBSCRIPTIONS_OF_ONE = 1000  # of one session at most; the others are counted
     SUBSCRIPTIONS_BYTES = 1 << 18   # of one session at most
 
 ctypedef struct Ask:
