@@ -88,8 +88,7 @@ class HttpApi:
 
     async def _serve(self, started: threading.Event) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        servers = [await asyncio.start_server(self._accepter(door), sock=one, ssl=door.tls, limit=HEAD_BYTES_MAX,
-                                              ssl_handshake_timeout=REQUEST_WITHIN_S if door.tls else None)
+        servers = [await asyncio.start_server(self._accepter(door), sock=one, limit=HEAD_BYTES_MAX)
                    for door in self.doors for one in door.sockets]
         started.set()
         await self._ended.wait()
@@ -120,6 +119,9 @@ class HttpApi:
     async def _talk(self, door: "Door", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
+            if door.tls is not None:
+                # here rather than by the server, so that a handshake under way counts, and ends when we do
+                await writer.start_tls(door.tls, ssl_handshake_timeout=REQUEST_WITHIN_S)
             try:
                 request = await asyncio.wait_for(_request(conn, reader), REQUEST_WITHIN_S)
             except h11.RemoteProtocolError as error:
