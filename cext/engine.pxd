@@ -13,6 +13,7 @@ cdef class Engine:
     cdef bint made
     cdef list open_ports
     cdef list keep_adopted
+    cdef list keep_before       # of the configuration before
     cdef list gone              # Listeners that are not watched any more: an event of their last turn may have pointed to them
     cdef bint nodelay
 

@@ -59,6 +59,7 @@ cdef class Engine:
     def __cinit__(self, settings, listeners, securities=None):
         self.keep = []
         self.keep_adopted = []
+        self.keep_before = []
         self.gone = []
         self.specs = specs_of(settings, listeners)
         self.sockets = [[] for _ in self.specs]

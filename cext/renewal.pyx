@@ -184,5 +184,7 @@ cdef class Renewal:
                 for s in self.sockets[place]:
                     set_nodelay(s, nodelay)
         self.e.open_ports = [port_of(opened[0]) if opened else 0 for opened in self.sockets]
-        self.e.sockets, self.e.watched, self.e.specs, self.e.keep = self.sockets, self.watched, self.specs, self.keep
+        self.e.sockets, self.e.watched, self.e.specs = self.sockets, self.watched, self.specs
+        # the loop may still be in the turn of the swap, with clients of listeners that are gone: theirs goes with the next reload
+        self.e.keep_before, self.e.keep = self.e.keep, self.keep
         self.e.nodelay = nodelay

@@ -163,7 +163,7 @@ def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
         for name in LOADED_LATER:
             __import__(name)
     for path in files:
-        os.chown(path, who.uid, who.gid)
+        os.chown(path, who.uid, who.gid, follow_symlinks=False)     # the folder may be writable by others
     os.setgroups(who.groups)
     os.setgid(who.gid)
     os.setuid(who.uid)

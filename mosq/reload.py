@@ -40,7 +40,7 @@ def reload(control: Control) -> int:
     try:
         _take(control, config, access, securities)
     except Exception as error:      # whatever it is, the old state is there
-        if access is not None:
+        if access is not None and access is not control.access:
             access.close()
         return _refused(control.log, error)
     return 0
@@ -52,6 +52,8 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     doors: list[Door] = []
     try:
         doors = control.http_doors(config)
+        if doors:
+            import mosq.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
         control.engine.reload(control.settings(config), engine_listeners(config), securities)
     except BaseException:
         for fd in files.values():

@@ -11,10 +11,10 @@ from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.broker.ask cimport (
     ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Question, answers_next, question_answered, question_client, question_end, question_of,
-    questions_at, questions_end, questions_flush,
+    question_send, questions_at, questions_end, questions_flush,
 )
 from cext.broker.authorize cimport packet_answered, publish_changed
-from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client, LEND_MIN_BYTES, Publication
+from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, CF_DOOMED, Client, LEND_MIN_BYTES, Publication, Security
 from cext.broker.deliver cimport deliver_held
 from cext.broker.gate cimport gate_answered, gate_changed, gate_held, gate_learn, gate_settled
 from cext.broker.handle_auth cimport auth_answered, auth_timed_out
@@ -52,6 +52,10 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
         return 1
     if q == NULL or not q.is_open:
         return 0
+    if q.epoch != b.access_epoch and asks_still(b, q):
+        question_answered(b, q)          # what was true before the reload may not be any more
+        question_send(b, q)
+        return 1
     if q.kind == Q_CONNECT or q.kind == Q_AUTH:
         return a.kind == Q_CONNECT and client_answered(b, q, a)
     if a.kind != q.kind:
@@ -59,6 +63,15 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     question_answered(b, q)
     settle(b, q, a)
     return 1
+
+
+cdef bint asks_still(Broker* b, Question* q) noexcept nogil:
+    """Is there somebody to ask anew after a reload? The steps of an exchange are between those who began it."""
+    cdef Client* c = question_client(b, q)
+    cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
+    if q.kind == Q_CONNECT:
+        return c != NULL and (c.door.security.authenticate or c.door.security.extended)
+    return q.kind == Q_ACL and s != NULL and s.security != NULL and (<Security*>s.security).authorize
 
 
 cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:

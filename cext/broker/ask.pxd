@@ -41,6 +41,7 @@ ctypedef struct Question:
     uint8_t reauth              # of Q_AUTH: of a client that is connected
     uint32_t item               # which filter of the packet, or which delivery that waits
     uint32_t turn               # of the session then: the client that it is asked for
+    uint32_t epoch              # of the rules then
     uint32_t client_index       # whose packet waits; generation 0: nobody's
     uint32_t client_generation
     Session* session            # whose delivery or will it is; counted in session.jobs

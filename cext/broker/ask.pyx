@@ -307,6 +307,7 @@ cdef void unqueue(Asking* a, Question* q) noexcept nogil:
 cdef void question_send(Broker* b, Question* q) noexcept nogil:
     cdef Asking* a = asking_of(b)
     q.is_open = 1
+    q.epoch = b.access_epoch
     wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + b.settings.auth_timeout_ms)
     b.stats.asked += 1
     if a.waiting == NULL and encode(b, q):

@@ -113,7 +113,6 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
     cdef Subscribe walk = s[0]
     cdef SubscribeItem item
     cdef Parked* k = c.parked
-    cdef uint32_t i = 0
     if k == NULL:
         k = park(b, c, PARKED_FILTERS)
         if k == NULL:
@@ -121,11 +120,14 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
         k.verdicts = <uint8_t*>calloc(s.items.n // 2 + 1, 1)     # a filter has at least 2 bytes
         if k.verdicts == NULL:
             return RC_QUOTA_EXCEEDED
+        k.walk_left = s.items.n
+    walk.items.p += walk.items.n - k.walk_left   # all before is known: the packet came up again with the answers
+    walk.items.n = k.walk_left
     while k.n_open < FILTERS_ASKED_MAX and next_filter(&walk, &item, access):
-        if k.verdicts[i] == 0:
-            b.work += 20
-            decide_one(b, c, &item, i, access)
-        i += 1
+        b.work += 20
+        decide_one(b, c, &item, k.n_walked, access)
+        k.n_walked += 1
+        k.walk_left = walk.items.n
     if k.n_open:
         park_again(b, c)
         return PARKED

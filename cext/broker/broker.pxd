@@ -207,6 +207,8 @@ ctypedef struct Parked:
     uint8_t* frame
     uint32_t frame_n
     uint32_t n_open                     # filters asked about and not answered
+    uint32_t n_walked                   # filters that are known or asked about, and how many bytes of the packet come after them
+    uint32_t walk_left
     uint8_t* verdicts                   # of each filter
     Owned id                            # assigned
     Owned text                          # the answer's user name, or topic

@@ -18,6 +18,10 @@ from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport reactor_listen, reactor_unlisten
 
 
+cdef enum:
+    NOWHERE = 0xFFFFFFFFu        # the place of a security that is gone: sessions may still ask in its name
+
+
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     cdef uint32_t i
     cdef bint some_gone
@@ -72,6 +76,7 @@ cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
         r.securities_list[i] = place
     for i in range(n_old):
         if old[i] != NULL:
+            old[i].place = NOWHERE
             old[i].gone_next = b.gone_securities
             b.gone_securities = old[i]
     b.securities = r.securities_list

@@ -107,6 +107,8 @@ cdef int bio_read(BIO* b, char* p, int n) noexcept nogil:
     if size == 0:
         BIO_set_retry_read(b)
         return -1
+    if y.out_n > UNREAD_MAX_BYTES:
+        return -1                # it only makes us talk: each ClientHello after the handshake is answered with an alert
     memcpy(p, y.in_p, size)
     y.in_p += size
     y.in_n -= size
@@ -322,7 +324,7 @@ cdef void leave(Reactor* r, Conn* c) noexcept nogil:
     cdef Layer* y = <Layer*>r.layer
     cdef uint8_t* old = t.out
     cdef uint32_t cap = t.out_cap, n = t.base.unsent
-    if n + y.out_n > UNREAD_MAX_BYTES + (0 if not t.done else OUT_BYTES):
+    if n + y.out_n > <size_t>(OUT_BYTES if t.done else UNREAD_MAX_BYTES):     # never more than layer.out holds
         fail(r, c)               # it makes us talk and does not listen
         y.out_n = 0
         return

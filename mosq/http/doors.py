@@ -1,7 +1,9 @@
 """The HTTP listeners' sockets and certificates: made before the broker says that it runs, and light to load."""
 
+import errno
 import os
 import socket
+import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,12 +92,22 @@ def _bind(listener: "Listener") -> list[socket.socket]:
     return sockets
 
 
+def _make_way(path: str) -> None:
+    """Removes a socket that a broker left behind, and nothing else."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise OSError(errno.EEXIST, "there is a file that is not a socket; it is left alone")
+    os.unlink(path)
+
+
 def _bound(family: int, address: "str | tuple[object, ...]") -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family == socket.AF_UNIX:
-            if os.path.exists(str(address)):
-                os.unlink(str(address))
+            _make_way(str(address))
         else:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

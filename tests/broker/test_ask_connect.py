@@ -186,6 +186,9 @@ def test_reload_while_asked(plane: Plane) -> None:
     wire = plane.connect(ANN)
     handle = plane.ask()[1]
     plane.engine.reload(plane.settings, plane.listeners, [{"authenticate": True, "acl": []}])
+    plane.answer(("connect", handle, 0, None))      # by who knew the passwords before: it is asked anew
+    again = plane.ask()
+    assert again[:2] == ("connect", handle) and again[4] == "ann"
     plane.answer(("connect", handle, 0, None))
     wire.expect_packet(Connack())
     wire.send(Publish("t", b"", 1, 1))

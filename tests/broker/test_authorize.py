@@ -378,6 +378,19 @@ def test_reload_forgets_verdicts(plane: Plane) -> None:
     plane.asks_nothing()
 
 
+def test_a_verdict_from_before_a_reload_does_not_count(plane: Plane) -> None:
+    wire = publisher(plane, "other")
+    wire.send(Publish("t", b"", 1, 1))
+    handle = plane.ask()[1]
+    plane.engine.reload(plane.settings, plane.listeners, [PLUGIN])
+    plane.answer(("acl", handle, True))
+    verdict(plane, False, WRITE, "t")
+    wire.expect_packet(Puback(1))
+    wire.send(Publish("t", b"", 1, 2))      # and it is the new one that is kept
+    wire.expect_packet(Puback(2))
+    plane.asks_nothing()
+
+
 def test_stop_with_everything_open(plane: Plane) -> None:
     subscriber(plane, "s", "#")
     subscriber(plane, "off", "#", clean=False).close()
