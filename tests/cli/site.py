@@ -1,6 +1,7 @@
 """A broker and its clients, for the effects of options: see test_effects.py."""
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 
@@ -26,10 +27,22 @@ class Site(Broker):
         self.other = free_port()
         self.opened: list[Wire] = []
         self.mark = 0                   # the log's length at the reload
+        self.two = "{other}" in lines
         super().__init__(lines.replace("{other}", str(self.other)),
                          {"acl": RULES, "passwd": f"ann:{new_hash(PBKDF2, b'secret', 10)}\n", **site_files(lines)})
         (self.dir / "conf.d").mkdir()
         (self.dir / "conf.d/x.conf").write_text("max_keepalive 9\n")
+
+    def start(self) -> Broker:
+        super().start()
+        while self.two:                 # it opens after the first, which the start has awaited
+            try:
+                socket.create_connection(("127.0.0.1", self.other), timeout=1).close()
+                break
+            except ConnectionRefusedError:
+                assert self.alive(), self.log()
+                time.sleep(0.002)
+        return self
 
     def reload(self, lines: str) -> None:
         """Returns when the new configuration is in force."""

@@ -87,6 +87,10 @@ def test_compat_ends_with_mosquittos_status_on_a_bad_acl_file(start, until, conf
 def test_the_other_signals(start, until, conf, tmp_path):
     process = start("-c", conf(f"log_dest stderr\nlog_dest file {tmp_path}/log\n"))
     until(process, "the loop runs")
+    deadline = time.monotonic() + 5
+    while "the loop runs" not in (tmp_path / "log").read_text():        # each destination has its own thread
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
     (tmp_path / "log").rename(tmp_path / "log.1")
     process.send_signal(signal.SIGRTMIN)
     process.send_signal(signal.SIGUSR1)
