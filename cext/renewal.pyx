@@ -5,7 +5,7 @@ back afterwards. Knows both sides' memory; not what the settings mean.
                             any failure: close the new sockets, open those again that had to make room; nothing has changed
 """
 
-from cext.setup.listen import close, port_of, set_nodelay, sockets_of
+from cext.setup.listen import close, port_of, set_nodelay, sockets_of, twin_of
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -20,10 +20,15 @@ from cext.setup.security cimport security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
 
-def key_of(spec):
-    """What makes two listeners the same."""
+def address_of(spec):
     return spec.get("path") or (int(spec.get("port") or 0), spec.get("host") or "", spec.get("socket_domain") or "",
                                 spec.get("bind_interface") or "")
+
+
+def key_of(spec):
+    """What makes two listeners the same: where they are, and what is spoken there from the first byte on, since whoever is connected
+    could not go on with another protocol."""
+    return address_of(spec), spec.get("protocol") or "mqtt", int(spec.get("enable_proxy_protocol") or 0)
 
 
 cdef class Renewal:
@@ -32,6 +37,7 @@ cdef class Renewal:
     cdef Reload r
     cdef dict settings
     cdef list specs, securities, keep, before, sockets, watched
+    cdef dict heirs             # new listener -> ended one whose sockets it takes over: another protocol at the same address
 
     def __cinit__(self, Engine e, dict settings, list specs, list securities):
         memset(&self.r, 0, sizeof(Reload))
@@ -39,6 +45,9 @@ cdef class Renewal:
         self.keep, self.sockets, self.watched = [], [[] for _ in specs], [[] for _ in specs]
         keys = {key_of(spec): place for place, spec in enumerate(e.specs)}
         self.before = [keys.pop(key_of(spec), None) for spec in specs]      # of each new listener: where it was
+        ended = {address_of(e.specs[place]): place for place in keys.values()}
+        self.heirs = {place: ended.pop(address_of(spec)) for place, spec in enumerate(specs)
+                      if self.before[place] is None and address_of(spec) in ended}
 
     def __dealloc__(self):
         # whatever is here now is nobody else's
@@ -116,8 +125,9 @@ cdef class Renewal:
 
     def _make_room(self, ended):
         """A listener that goes may hold the port of one that comes, at another address: it is closed before the new one is tried."""
-        wanted = {int(spec.get("port") or 0) for spec, was in zip(self.specs, self.before, strict=True) if was is None} - {0}
-        closed = [place for place in ended if int(self.e.specs[place].get("port") or 0) in wanted]
+        wanted = {int(spec.get("port") or 0) for place, spec in enumerate(self.specs)
+                  if self.before[place] is None and place not in self.heirs} - {0}
+        closed = [place for place in ended if int(self.e.specs[place].get("port") or 0) in wanted and place not in self.heirs.values()]
         if closed:
             self._sockets_ask((), [address for place in closed for address in self.e.watched[place]])
             for place in closed:
@@ -127,8 +137,12 @@ cdef class Renewal:
     def _bind(self):
         nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))
         for place, was in enumerate(self.before):
-            if was is None:
+            if place in self.heirs:
+                for s in self.e.sockets[self.heirs[place]]:
+                    self.sockets[place].append(twin_of(s))
+            elif was is None:
                 self.sockets[place] = sockets_of(self.specs[place], nodelay)
+            if was is None:
                 self.watched[place] = listeners_new(self.sockets[place], self.r.doors[place])
 
     def _watch(self, ended):
@@ -175,6 +189,10 @@ cdef class Renewal:
 
     def _keep(self, ended):
         nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))
+        for place, was in self.heirs.items():
+            for s, old in zip(self.sockets[place], self.e.sockets[was], strict=True):
+                s.file, old.file = old.file, None
+                set_nodelay(s, nodelay)
         for place in ended:
             close(self.e.sockets[place])
             self.e.gone += self.e.watched[place]

@@ -5,7 +5,9 @@ import os
 FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
-LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket")
+LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket", "cext.setup.tls",
+                "mosq.auth.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug", "argon2.low_level",
+                "mosq.http.doors", "mosq.http.gate", "mosq.http.pages", "mosq.http.server")
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
 
@@ -161,7 +163,10 @@ def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
     is loaded later is loaded now if it lies where only root can read, as a Python of root's own does."""
     if not _can_load(who):
         for name in LOADED_LATER:
-            __import__(name)
+            try:
+                __import__(name)
+            except ImportError:     # one that is optional; who needs it is told then
+                pass
     for path in files:
         os.chown(path, who.uid, who.gid, follow_symlinks=False)     # the folder may be writable by others
     os.setgroups(who.groups)

@@ -8,7 +8,9 @@ password_file ends the broker with status 3, as in Mosquitto.
 
 import os
 
+from mosq.config.change import changes
 from mosq.config.errors import ConfigError
+from mosq.config.options import RESTART
 from mosq.control import ERROR, EXIT_CONFIG, INFORMATION, WARNING, Control, opening_lines, reachable
 from mosq.settings import engine_listeners
 
@@ -48,6 +50,7 @@ def reload(control: Control) -> int:
 
 def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access = control.log, control.config, control.access
+    late = [change.option for change in changes(old, config) if change.reload == RESTART]
     files = log.prepare(config)
     doors: list[Door] = []
     try:
@@ -78,9 +81,8 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         if _address(listener) not in {_address(one) for one in old.listeners}:
             for line in opening_lines(listener):
                 log.say(INFORMATION, line)
-    for name in ("user", "pid_file"):
-        if getattr(config, name) != getattr(old, name):
-            log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+    for name in late:
+        log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
 
 
 def _end_revoked(control: Control, users: set[str]) -> None:
@@ -92,7 +94,8 @@ def _end_revoked(control: Control, users: set[str]) -> None:
 
 
 def _address(listener: "Listener") -> tuple[object, ...]:
-    return listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface
+    return (listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface,
+            listener.protocol, listener.enable_proxy_protocol)
 
 
 def _refused(log: "Log", error: Exception, status: int = 0) -> int:

@@ -539,6 +539,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if p.bridge:
         c.flags |= CF_BRIDGE
     if secure_identity(c, &p, told) or proxied_identity(c, &p):
+        if p.client_id.n:
+            b.log.connecting = p.client_id
         log_refusal(b, c, "bad username or password")
         return refuse(b, c, RC_BAD_USERNAME_OR_PASSWORD, CONNACK3_BAD_CREDENTIALS)
     rc = check_id(b, c, &p, assigned)

@@ -54,6 +54,13 @@ def close(sockets: list) -> None:
                 pass
 
 
+def twin_of(s: Socket) -> Socket:
+    """The same socket by a descriptor of its own. What it made in the file system stays the first one's."""
+    twin = Socket(s.family, s.type, s.proto, os.dup(s.fileno()))
+    twin.file = None
+    return twin
+
+
 # ---------------------------------------------------------------- TCP
 
 

@@ -48,7 +48,7 @@ LISTENERS = (
     text("mount_point", L, "put before every topic of this listener's clients; no wildcards"),
     flag("use_username_as_clientid", False, D, "the user name takes the place of the client id", reload=NEW),
     number("enable_proxy_protocol", 0, L, "the PROXY protocol's version, which every client must then speak; default: "
-           "none", 1, 2, said="enable_proxy_protocol must be 1 or 2.", reload=NEW),
+           "none", 1, 2, said="enable_proxy_protocol must be 1 or 2.", reload=LISTENER_RESTART),
     flag("proxy_protocol_v2_require_tls", False, L, "only clients that reached the proxy by TLS", reload=NEW),
     text("websockets_origin", L, "web pages that may connect; may repeat; default: all", "special", reload=NEW),
 )

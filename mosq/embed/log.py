@@ -28,4 +28,8 @@ def wanted(config: Config) -> int:
 
 def write(events: "Iterable[Event]") -> None:
     for _, _, type_bit, text in events:
-        logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
+        say(type_bit, text)
+
+
+def say(type_bit: int, text: str) -> None:
+    logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)

@@ -1,36 +1,50 @@
-"""A broker that runs: its engine and two threads, one in the loop (without the GIL), one that hands its log lines over.
+"""A broker that runs: its engine and two threads, one in the loop (without the GIL), one that hands its log lines over
+and, where there are password files or plugins, what the loop asks about users to those who know (`mosq.auth`, which has
+threads of its own for what takes time, and is loaded only then).
 
-    start: open -> loop thread -> mailbox open        stop: ask the loop -> join both -> nothing is left
+    start: open -> loop thread -> mailbox open        stop: ask the loop -> join both -> access -> nothing is left
 """
 
 import os
 import select
 import signal
 import threading
+import time
 
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
-from mosq.settings import engine_listeners, engine_securities, engine_settings
+from mosq.settings import engine_listeners, engine_securities, engine_settings, needs_access
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.auth.access import Access
     from mosq.config.model import Config
-    from mosq.engine import Engine
+    from mosq.engine import Engine, Security
 
 # raised by the thread's own doing: blocking them would only hide where
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
                 signal.SIGPROF}
+TICK_S = 1.0                    # of plugins and the like
 
 
 class Running:
     """Knows nothing of whoever started it, so that a forgotten broker can be collected."""
 
     def __init__(self, config: "Config") -> None:
-        """Raises ValueError for settings, OSError for a socket."""
-        self.engine: Engine | None = new_engine(engine_settings(config, log.wanted(config)), engine_listeners(config),
-                                                engine_securities(config))
-        self.engine.open()
+        """Raises ConfigError and ValueError for settings, OSError for a socket."""
+        self.engine: Engine | None = None
+        self._mask = log.wanted(config)
+        self._access: Access | None = None
+        securities = self._securities(config)
+        try:
+            self.engine = new_engine(engine_settings(config, self._mask), engine_listeners(config), securities)
+            self.engine.open()
+        except BaseException:
+            self._close_access()
+            raise
         self.ports = self.engine.ports()
         self.failure: BaseException | None = None
         self._started = threading.Event()
@@ -51,6 +65,7 @@ class Running:
             for thread in (self._loop, self._log):
                 if thread is not threading.current_thread():
                     thread.join()
+            self._close_access()
             self.engine = None          # its descriptors go with the last who asks it something
 
     def asked(self) -> "Engine":
@@ -59,6 +74,27 @@ class Running:
         if engine is None:
             raise BrokerStopped("the broker is not running")
         return engine
+
+    def _securities(self, config: "Config") -> "list[Security]":
+        if not needs_access(config):
+            return engine_securities(config)
+        from mosq.auth.access import Access
+
+        self._access = Access(config, self._say, self._answer)
+        return self._access.securities()
+
+    def _close_access(self) -> None:
+        if self._access is not None:
+            self._access.close()
+
+    def _say(self, type_bit: int, text: str) -> None:
+        if type_bit & self._mask:
+            log.say(type_bit, text)
+
+    def _answer(self, answers: "list[tuple[Any, ...]]") -> None:
+        engine = self.engine
+        if engine is not None:
+            engine.answer(answers)
 
     def _run(self, engine: "Engine") -> None:
         # signals are the program's: they must not end up in this thread, where Python would not see them at once
@@ -75,9 +111,17 @@ class Running:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
         poll = select.poll()
         poll.register(engine.event_fd(), select.POLLIN)
+        tick_s = time.monotonic()
         while not self._ended:
-            poll.poll()
+            poll.poll(None if self._access is None else 1000 * max(0.0, tick_s - time.monotonic()))
             log.write(engine.drain())
+            if self._access is not None:
+                requests = engine.requests()
+                if requests:
+                    self._access.take(requests)
+                if time.monotonic() >= tick_s:
+                    self._access.tick()
+                    tick_s = time.monotonic() + TICK_S
         log.write(engine.drain())
         if self.failure is not None:
             log.logger.error("The data plane ended by itself: %r", self.failure)

@@ -213,3 +213,67 @@ def test_a_broker_that_does_not_run() -> None:
     engine = new_engine({}, [listener(port)], [{}])  # type: ignore[list-item]
     with pytest.raises(RuntimeError, match="not running"):
         engine.reload({}, [listener(port)], [{}])  # type: ignore[list-item]
+
+
+# ---------------------------------------------------------------- what the sockets and the listeners themselves have
+
+
+def nodelay(client: Wire) -> bool:
+    """Of the broker's end, which is in this process."""
+    ours = client.sock.getsockname()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            copy = os.dup(int(fd))
+        except OSError:             # the listing's own
+            continue
+        if not os.path.sameopenfile(copy, client.sock.fileno()) and os.fstat(copy).st_mode & 0o170000 == 0o140000:
+            with socket.socket(fileno=copy) as end:
+                try:
+                    if end.getpeername() == ours:
+                        return bool(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                except OSError:     # a listening one, or of another kind
+                    continue
+        else:
+            os.close(copy)
+    raise AssertionError("the broker's end is not here")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_set_tcp_nodelay(run: Run, connected: Dial, first: int) -> None:
+    port = free_port()
+    broker = run({"set_tcp_nodelay": first}, [listener(port)])
+    before = connected(port, "before")
+    assert nodelay(before) == bool(first)
+    broker.reload({"set_tcp_nodelay": 1 - first}, [listener(port)])
+    assert nodelay(connected(port, "after")) == (not first)
+    assert nodelay(before) == bool(first)
+    before.expect_nothing()
+
+
+@pytest.mark.parametrize(("was", "becomes"), [
+    ({}, {"protocol": "websockets"}), ({"protocol": "websockets"}, {}), ({}, {"enable_proxy_protocol": 1}), ({"enable_proxy_protocol": 1}, {}),
+])
+def test_another_protocol_restarts_the_listener(run: Run, was: dict[str, object], becomes: dict[str, object]) -> None:
+    """Nobody is left behind whose bytes the listener does not speak any more; the port stays the same."""
+    port, other = free_port(), free_port()
+    broker = run({}, [listener(port, **was), listener(other)])
+    clients = [speaks(port, "here", was), speaks(other, "there", {})]
+    broker.reload({}, [listener(port, **becomes), listener(other)])
+    assert broker.engine.ports() == [port, other]
+    clients[0].expect(b"\xe0\x01\x98")
+    clients[0].expect_closed()
+    clients[1].expect_nothing()
+    clients.append(speaks(port, "new", becomes))
+    clients[2].expect_nothing()
+    for client in clients:
+        client.close()
+
+
+def speaks(port: int, client_id: str, options: dict[str, object]) -> Wire:
+    """A client of a listener with these options."""
+    wire = Wire(port, 5, websocket=options.get("protocol") == "websockets")
+    if options.get("enable_proxy_protocol"):
+        wire.send(b"PROXY TCP4 10.1.2.3 10.0.0.1 4321 1883\r\n")
+    wire.send(Connect(client_id=client_id))
+    assert isinstance(wire.read_packet(), Connack)
+    return wire

@@ -34,7 +34,7 @@ def test_reload_changes_everything_that_the_file_says(start, until, conf, tmp_pa
     until(process, "the loop runs")
     (tmp_path / "acl").write_text("topic read a\n")
     conf(f"acl_file {tmp_path}/acl\nlog_timestamp false\nlistener 1892 127.0.0.1\nlistener 1891 127.0.0.1\n"
-         f"pid_file {tmp_path}/pid\nlog_dest stderr\nlog_dest file {tmp_path}/log\n")
+         f"pid_file {tmp_path}/pid\nhash_buckets 64\nlog_dest stderr\nlog_dest file {tmp_path}/log\n")
     process.send_signal(signal.SIGHUP)
     assert until(process, "Reloading config.")[-1].endswith(": Reloading config.")
     told = json.loads(process.stdout.readline())
@@ -42,6 +42,7 @@ def test_reload_changes_everything_that_the_file_says(start, until, conf, tmp_pa
     assert told["securities"][0]["acl"] == [[None, "topic", "read", "a"]]
     assert until(process, "listen socket")[-1] == "Opening ipv4 listen socket on port 1892."
     until(process, "'pid_file' has changed; it has an effect at the next start only.")
+    assert until(process, "'hash_buckets' has changed")[-1].endswith("; it has an effect at the next start only.")
     process.terminate()
     assert process.wait(5) == 0
     assert (tmp_path / "log").read_text().endswith("mosq version 0.1.0 terminating\n")
@@ -86,6 +87,10 @@ def test_compat_ends_with_mosquittos_status_on_a_bad_acl_file(start, until, conf
 def test_the_other_signals(start, until, conf, tmp_path):
     process = start("-c", conf(f"log_dest stderr\nlog_dest file {tmp_path}/log\n"))
     until(process, "the loop runs")
+    deadline = time.monotonic() + 5
+    while "the loop runs" not in (tmp_path / "log").read_text():        # each destination has its own thread
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
     (tmp_path / "log").rename(tmp_path / "log.1")
     process.send_signal(signal.SIGRTMIN)
     process.send_signal(signal.SIGUSR1)

@@ -113,9 +113,3 @@ def test_an_option_that_a_file_may_have_once_can_be_overridden():
     text = "listener 1883 127.0.0.1\nlistener_auto_id_prefix a-\nallow_anonymous true\npid_file /a\n"
     config = embedded_config(text, {"listener_auto_id_prefix": "b-", "pid_file": "/b", "log_dest": ["none"]})
     assert (config.listeners[0].listener_auto_id_prefix, config.pid_file, config.log_dest) == ("b-", "/b", ("none",))
-
-
-def test_passwords_and_plugins_are_refused_rather_than_left_out():
-    for option in ({"password_file": "/p"}, {"plugin": "python:a:B"}):
-        with pytest.raises(mosq.ConfigError, match="cannot be used here"):
-            mosq.Broker(**option).start()

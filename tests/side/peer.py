@@ -12,10 +12,12 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,14 +32,16 @@ MOSQ = [sys.executable, "-m", "mosq"]
 
 @dataclass(frozen=True)
 class Step:
-    """What a client does. `what`: bytes or packets to send; empty: `how` alone."""
+    """What a client does. `what`: bytes or packets to send; empty: `how` alone. `run`: a whole client from outside, `what` are its
+    words."""
 
     who: str
     what: tuple = ()
-    how: str = "send"           # send, drop (closes without a word), connect
+    how: str = "send"           # send, drop (closes without a word), connect, run
     level: int = 4
     ends: bool = False          # the broker is to close the connection
-
+    tls: Callable[[], ssl.SSLContext] | None = None
+    websocket: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class Peer:
         self._await_ends(1)
 
     def _ends(self) -> int:
-        return len(re.findall(r"^\d+: Client .*(disconnected|closed its|denied)", self.log_path.read_text(errors="replace"), re.MULTILINE))
+        return len(re.findall(r"^\d+: Client .*(disconnected|closed its|denied|failed)", self.log_path.read_text(errors="replace"), re.MULTILINE))
 
     def _await_ends(self, n: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -152,6 +156,8 @@ class Peer:
             self._await_ends(ends + 1)
         elif step.how == "connect":
             self._connect(step, number, heard)
+        elif step.how == "run":
+            self._run(step, number, heard)
         else:
             self.wires[step.who].send(*step.what)
         for who in [step.who, *sorted(set(self.wires) - {step.who})]:
@@ -160,9 +166,18 @@ class Peer:
 
     def _connect(self, step: Step, number: int, heard: list[tuple[int, str, str]]) -> None:
         ends = self._ends()
-        wire = Wire(self.port, step.level, TIMEOUT_S)
-        wire.send(*step.what)
-        first = wire.read_frame()
+        try:
+            wire = Wire(self.port, step.level, TIMEOUT_S, step.websocket, step.tls() if step.tls else None)
+            try:
+                wire.send(*step.what)
+                first = wire.read_frame()
+            except (ssl.SSLError, ConnectionError):     # TLS 1.3: the client believed that it was in
+                wire.close()
+                raise
+        except (ssl.SSLError, ConnectionError):         # which of them is a matter of time
+            heard.append((number, step.who, "no handshake"))
+            self._await_ends(ends + 1)
+            return
         heard.append((number, step.who, "closed" if first is None else first.hex()))
         if first is not None and (first[0] != 0x20 or first[3]):
             last = wire.read_frame()
@@ -173,6 +188,12 @@ class Peer:
             self._await_ends(ends + 1)
         else:
             self.wires[step.who] = wire
+
+    def _run(self, step: Step, number: int, heard: list[tuple[int, str, str]]) -> None:
+        ends = self._ends()
+        done = subprocess.run([self._filled(word) for word in step.what], capture_output=True, timeout=TIMEOUT_S, check=False)
+        heard.append((number, step.who, "in" if done.returncode == 0 else "out"))
+        self._await_ends(ends + 1)
 
     def _hear(self, last: Step, who: str, number: int, heard: list[tuple[int, str, str]]) -> None:
         wire = self.wires[who]

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
+from dataclasses import replace
+
+from mosq.auth.hashes import PBKDF2, new_hash
+from tests.cli.certified import PSK_KEY, context
+from tests.harness.certificates import TLS_LINES, server_files
 from tests.harness.packets import Connect, Publish, Puback, Pubcomp, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from tests.harness.properties import P
 from tests.side.peer import Scene, Step, connect, drop, last, send
@@ -16,6 +23,30 @@ def sub(mid: int, *filters: tuple[str, int]) -> Subscribe:
 
 def refused(name: str, step: Step, config: str = PLAIN, **more: object) -> Scene:
     return Scene(name, config, (step,), **more)
+
+
+USERS = {"passwd": f"ann:{new_hash(PBKDF2, b'secret', 101)}\n"}
+PASSWORDS = f"{BASE}listener {{port}} 127.0.0.1\npassword_file {{dir}}/passwd\n"
+SECURE = PLAIN + TLS_LINES
+KEYS = f"{BASE}listener {{port}} 127.0.0.1\npsk_hint hint\npsk_file {{dir}}/psk\nuse_identity_as_username true\n"
+
+
+def anonymous() -> ssl.SSLContext:
+    return context()
+
+
+def as_ann() -> ssl.SSLContext:
+    return context("ann")
+
+
+def secured(who: str, tls: Callable[[], ssl.SSLContext], level: int = 4, **fields: object) -> Step:
+    return replace(connect(who, level, **fields), tls=tls)
+
+
+def publishes(identity: str, key: str) -> Step:
+    """By Mosquitto's client: this Python's ssl has no pre-shared keys."""
+    return Step(identity, ("mosquitto_pub", "-h", "localhost", "-p", "{port}", "-i", identity, "-t", "t", "-m", "x", "-q", "1",
+                           "--psk-identity", identity, "--psk", key, "--tls-version", "tlsv1.2"), "run")
 
 
 PLAYED = (
@@ -96,6 +127,30 @@ PLAYED = (
           {"acl": "user ann\ntopic open/#\n\nuser bob\ntopic write open/#\npattern of/%u\n"}),
     Scene("a name that is dangerous in a pattern", PLAIN + "acl_file {dir}/acl\n", (
         connect("a#", 4, username="a"), send("a#", Publish("of/a", b"1", qos=1, mid=1))), {"acl": "pattern of/%c\n"}),
+    *(Scene(f"passwords, {name}", PASSWORDS, (
+        connect("right", level, username="ann", password=b"secret"), connect("wrong", level, username="ann", password=b"wrong"),
+        connect("unknown", level, username="eve", password=b"secret"), connect("anonymous", level),
+        connect("silent", level, username="ann")), USERS) for level, name in ((4, "3.1.1"), (5, "5.0"))),
+    Scene("passwords, and anonymous clients too", PASSWORDS + "allow_anonymous true\n", (
+        connect("anonymous", 4), connect("unknown", 5, username="eve", password=b"x"), connect("right", 4, username="ann", password=b"secret")),
+          USERS),
+    Scene("TLS", SECURE, (
+        secured("a", anonymous), secured("b", anonymous, 5), send("a", sub(1, ("t", 0))), send("b", Publish("t", b"x" * 40000)), drop("a")),
+          server_files()),
+    Scene("a client's certificate", SECURE + "require_certificate true\n", (
+        secured("ann", as_ann, 5), secured("none", anonymous)), server_files()),
+    Scene("a certificate's name", SECURE + "require_certificate true\nuse_identity_as_username true\n", (
+        secured("a", as_ann, 5, username="eve"), secured("b", as_ann)), server_files()),
+    Scene("a certificate's subject", SECURE + "require_certificate true\nuse_subject_as_username true\n", (secured("a", as_ann),),
+          server_files()),
+    Scene("no certificate where one names the user", SECURE + "use_identity_as_username true\n", (
+        secured("a", anonymous), secured("b", anonymous, 5)), server_files()),
+    Scene("not TLS where it should be", SECURE, (connect("a", 4),), server_files()),
+    Scene("pre-shared keys", KEYS, (
+        publishes("ann", PSK_KEY), publishes("ann", "00"), publishes("eve", PSK_KEY)), {"psk": f"ann:{PSK_KEY}\n"}),
+    Scene("WebSocket", PLAIN + "protocol websockets\n", (
+        replace(connect("a", 4), websocket=True), replace(connect("b", 5), websocket=True), send("a", sub(1, ("t", 1))),
+        send("b", Publish("t", b"x", qos=1, mid=1)), send("a", Puback(1))), needs="2.1"),
 )
 
 
