@@ -58,6 +58,9 @@ def _tls(listener: "Listener") -> "ssl.SSLContext | None":
         context.load_cert_chain(listener.certfile, listener.keyfile, password=_no_password)
         if listener.require_certificate:
             context.load_verify_locations(listener.cafile, listener.capath)
+            if listener.crlfile:
+                context.load_verify_locations(listener.crlfile)
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except OSError as error:            # ssl.SSLError is one
         text = f'Unable to load server certificate "{listener.certfile}" and key "{listener.keyfile}": '
         raise OSError(error.errno or 0, f"{text}{error.strerror or error}. Check certfile and keyfile.") from None

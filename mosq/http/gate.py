@@ -41,10 +41,8 @@ class Gate:
         security = self.securities[place]
         user = user or None
         verdict = NO_OPINION
-        if security["authenticate"] and user is not None:
+        if security["authenticate"] and (user is not None or security.get("ask_anonymous")):
             verdict = await self._ask("connect", place, CLIENT_ID, user, password, address, port, 4, None, None, None)
-        elif not security["authenticate"]:
-            verdict = NO_OPINION
         if verdict == NO_OPINION:
             verdict = LET_IN if self.config.allows_anonymous(listener) else 0x87
         if verdict != LET_IN:

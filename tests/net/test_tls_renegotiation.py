@@ -74,6 +74,11 @@ class Plain:
         self.n += 1
         return struct.pack(">BHH", kind, 0x0303, len(content) + len(mac)) + content + mac
 
+    def ask_on(self) -> None:
+        for _ in range(RECORDS):
+            self.sock.sendall(self.record(22, b"\x01\0\0\0" * 1000))
+            select.select([], [], [], 0.002)     # a read of the broker's for each
+
 
 def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> None:
     """What waits for it stays within its bound, in small steps too."""
@@ -81,9 +86,7 @@ def test_who_makes_us_talk_and_does_not_listen_is_thrown_out(tmp_path: Path) -> 
         client = Plain(broker.port, tmp_path)
         client.sock.sendall(client.record(23, Connect(client_id="asks").encode(4)))
         with pytest.raises(ConnectionError):
-            for _ in range(RECORDS):
-                client.sock.sendall(client.record(22, b"\x01\0\0\0" * 1000))
-                select.select([], [], [], 0.002)         # a read of the broker's for each
+            client.ask_on()
         client.sock.close()
         context = client_context()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
