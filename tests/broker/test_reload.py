@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -277,3 +278,40 @@ def speaks(port: int, client_id: str, options: dict[str, object]) -> Wire:
     wire.send(Connect(client_id=client_id))
     assert isinstance(wire.read_packet(), Connack)
     return wire
+
+
+def test_another_protocol_at_a_unix_socket_keeps_its_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    broker = run({}, [unix(path)])
+    inode = path.stat().st_ino
+    broker.reload({}, [unix(path, enable_proxy_protocol=1)])
+    assert path.stat().st_ino == inode
+    assert said(path, b"PROXY UNKNOWN\r\n" + Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+    broker.reload({}, [unix(path)])
+    assert said(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+    broker.reload({}, [listener(free_port())])
+    assert not path.exists()
+
+
+def test_another_protocol_in_a_reload_that_fails_changes_nothing(run: Run, tmp_path: Path) -> None:
+    path, port = tmp_path / "s", free_port()
+    broker = run({}, [listener(port), unix(path)])
+    here = speaks(port, "here", {})
+    with socket.create_server((LOCAL, 0)) as taken, pytest.raises(OSError, match="in use"):
+        broker.reload({}, [listener(port, protocol="websockets"), unix(path, enable_proxy_protocol=1), listener(taken.getsockname()[1])])
+    here.expect_nothing()
+    here.close()
+    speaks(port, "again", {}).close()
+    assert said(path, Connect(client_id="x").encode(4)) == b"\x20\x02\x00\x00"
+
+
+def unix(path: Path, **options: object) -> dict[str, object]:
+    return {"path": str(path), "port": 0, "allow_anonymous": True, **options}
+
+
+def said(path: Path, to: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(5)
+        sock.connect(str(path))
+        sock.sendall(to)
+        return sock.recv(4)
