@@ -221,7 +221,8 @@ def test_the_will_and_the_ways_to_go(run: Run, web: Open, way: str) -> None:
         last = frames_to_the_end(ws)[-1]
         assert last == ServerFrame(CLOSE, b"\x03\xeb" if way == "text" else b"\x03\xe8")
     sub.sendall(mqtt(Publish("#".replace("#", "end"), b"end")))
-    assert publishes(sub, 1 if "disconnect" in way else 2) == ([b"end"] if "disconnect" in way else [b"will", b"end"])
+    # two connections: which of them the broker hears first, nobody knows
+    assert sorted(publishes(sub, 1 if "disconnect" in way else 2)) == ([b"end"] if "disconnect" in way else [b"end", b"will"])
     want = {"disconnect": "disconnected.", "disconnect-and-close": "disconnected.", "text": "disconnected: Protocol error."}
     assert broker.log("Client w [").endswith(want.get(way, "disconnected: connection closed by client."))
 
@@ -483,10 +484,8 @@ def test_a_reload_changes_what_listeners_speak(run: Run, dial: Dial, web: Open) 
     broker.engine.reload(broker.settings, [{**broker.listener, "protocol": "mqtt", "enable_proxy_protocol": 1}], [{}])
     sock = dial(broker, V1 + connect("new"))
     assert read(sock, 4) == CONNACK
-    old.sendall(mqtt(Pingreq()))
-    assert old.recv() == PINGRESP
-    half.sendall(handshake()[0][40:])  # what it began with stays
-    assert half.recv(12)[:9] == b"HTTP/1.1 "
+    assert frames_to_the_end(old)[-1].opcode == CLOSE    # that way in is not there any more
+    assert half.recv(12) == b""
 
 
 @pytest.mark.parametrize(("name", "value"), [("protocol", "http_api"), ("enable_proxy_protocol", 3), ("protocol", "mqtt-sn")])
