@@ -8,9 +8,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from cext.base.view cimport View
-from cext.base.wheel cimport Timer
+from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.ask cimport (
-    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Question, answers_next, question_answered, question_client, question_end, question_of,
+    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Question, answers_next, question_answered, question_client, question_end, question_of,
     questions_at, questions_end, questions_flush,
 )
 from cext.broker.authorize cimport packet_answered, publish_changed
@@ -52,12 +52,22 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
         return 1
     if q == NULL or not q.is_open:
         return 0
+    if a.kind == Q_WAIT:
+        return put_off(b, q, a.verdict)
     if q.kind == Q_CONNECT or q.kind == Q_AUTH:
         return a.kind == Q_CONNECT and client_answered(b, q, a)
     if a.kind != q.kind:
         return 0
     question_answered(b, q)
     settle(b, q, a)
+    return 1
+
+
+cdef bint put_off(Broker* b, Question* q, int seconds) noexcept nogil:
+    """Who stands in a queue of ours is not to be refused for it. An access or a message that waits stops a client that is in: not these."""
+    if (q.kind != Q_CONNECT and q.kind != Q_AUTH) or waiting_client(b, q) == NULL:
+        return 0
+    wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + <uint64_t>seconds * 1000)
     return 1
 
 

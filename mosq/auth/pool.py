@@ -51,6 +51,9 @@ class Pool:
         self._waiting.put(work)
         return True
 
+    def waiting(self) -> int:
+        return self._waiting.qsize()
+
     def running_for(self, now: float) -> float:
         """Seconds since the oldest call that still runs began; 0: none runs."""
         return max((now - began for began in tuple(self._began.values())), default=0.0)
