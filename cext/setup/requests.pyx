@@ -6,6 +6,7 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
     ("connect", handle, security, client id, user name or None, password: bytes or None, address, port, version, method or None, data: bytes or None,
                 identity: dict or None)
     ("auth", handle, security, method, data: bytes or None, of a connected client: bool, client id, user name or None, address)
+                of one that is not in yet its "connect" has told them: an id of its own and the user name are None here
         -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, -1: without a user
                 name allow_anonymous decides, else refused
     ("acl", handle, security, client id, user name or None, address, access, topic, qos, retain, None)

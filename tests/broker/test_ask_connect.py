@@ -289,7 +289,7 @@ def exchanged(plane: Plane, client_id: str = "c") -> Any:
     wire.expect_packet(step(0x18, b"challenge"))
     wire.send(step(0x18, b"response"))
     again = plane.ask("auth")
-    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False, client_id, None, "127.0.0.1")
+    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
     plane.answer(("connect", again[1], 0, {"data": b"final", "username": "ann"}))
     got = wire.read_packet()
     assert isinstance(got, Connack)
@@ -337,7 +337,7 @@ def test_authenticates_anew(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, b"again"), Pingreq())
     request = extended.ask("auth")
-    assert request[3:] == ("SCRAM", b"again", True)
+    assert request[3:] == ("SCRAM", b"again", True, "c", "ann", "127.0.0.1")
     extended.answer(("connect", request[1], 0x18, {"data": b"prove it"}))
     wire.expect_packet(step(0x18, b"prove it"))
     wire.expect_packet(Pingresp())  # between the steps it may do what it could before
