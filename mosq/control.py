@@ -274,7 +274,7 @@ class Control:
             if self.access is not None:
                 self._serve_access(self.access)
                 if time.monotonic() >= tick_s:
-                    self.access.tick()
+                    self._tick(self.access)
                     tick_s = time.monotonic() + TICK_S
             for number in self.signals.taken():
                 if number in signals.STOP:
@@ -295,12 +295,22 @@ class Control:
     def _drain(self) -> None:
         self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
 
+    def _tick(self, access: "Access") -> None:
+        try:
+            access.tick()
+        except Exception as error:
+            self.log.say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
+
     def _serve_access(self, access: "Access") -> None:
         requests = self.engine.requests()
         while self.asked:
             requests.append(self.asked.popleft())
         if requests:
-            access.take(requests)
+            try:
+                access.take(requests)
+            except Exception as error:      # who is asked about is refused by auth_timeout; the broker goes on
+                self.log.say(ERROR, f"Error: {len(requests)} questions about access could not be taken: "
+                                    f"{type(error).__name__}.")
 
     def _ask_access(self, request: "tuple[Any, ...]") -> None:
         self.asked.append(request)      # by the HTTP API's thread

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
 
+    class Lanes(Protocol):
+        """cext/setup/pbkdf2.pyx"""
+
+        def lanes(self) -> int: ...
+        def derive(self, keys: list[bytes], firsts: list[bytes], iterations: int, width: int = 0) -> list[bytes]:
+            ...
+
     class Engine(Protocol):
         """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
 
@@ -40,3 +47,13 @@ def new_engine(
 
     engine: "Engine" = CompiledEngine(settings, listeners, securities)
     return engine
+
+
+def password_lanes() -> "Lanes | None":
+    """What hashes several passwords at once; None where that gains nothing: on this processor, or without the
+    compiled package, which `mosq passwd` does not need."""
+    try:
+        from cext.setup import pbkdf2
+    except ImportError:
+        return None
+    return pbkdf2 if pbkdf2.lanes() > 1 else None

@@ -8,9 +8,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from cext.base.view cimport View
-from cext.base.wheel cimport Timer
+from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.ask cimport (
-    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Question, answers_next, question_answered, question_client, question_end, question_of,
+    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Question, answers_next, question_answered, question_client, question_end, question_of,
     question_send, questions_at, questions_end, questions_flush,
 )
 from cext.broker.authorize cimport packet_answered, publish_changed
@@ -52,6 +52,8 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
         return 1
     if q == NULL or not q.is_open:
         return 0
+    if a.kind == Q_WAIT:
+        return put_off(b, q, a.verdict)
     if q.epoch != b.access_epoch and asks_still(b, q):
         question_answered(b, q)          # what was true before the reload may not be any more
         question_send(b, q)
@@ -72,6 +74,14 @@ cdef bint asks_still(Broker* b, Question* q) noexcept nogil:
     if q.kind == Q_CONNECT:
         return c != NULL and (c.door.security.authenticate or c.door.security.extended)
     return q.kind == Q_ACL and s != NULL and s.security != NULL and (<Security*>s.security).authorize
+
+
+cdef bint put_off(Broker* b, Question* q, int seconds) noexcept nogil:
+    """Who stands in a queue of ours is not to be refused for it. An access or a message that waits stops a client that is in: not these."""
+    if (q.kind != Q_CONNECT and q.kind != Q_AUTH) or waiting_client(b, q) == NULL:
+        return 0
+    wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + <uint64_t>seconds * 1000)
+    return 1
 
 
 cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:

@@ -390,8 +390,14 @@ cdef bint encode(Broker* b, Question* q) noexcept nogil:
     return record_put(b, &head, fields)
 
 
+cdef View who_id(Client* c) noexcept nogil:
+    if c.session != NULL:
+        return view(c.session.client_id, c.session.id_len)
+    return view(c.parked.id.p, c.parked.id.n) if c.parked != NULL else view(NULL, 0)
+
+
 cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fields, const char* where) noexcept nogil:
-    """connect: id, user, password, address, method, data, then of a certificate: name, subject, PEM. auth: method, data."""
+    """connect: id, user, password, address, method, data, then of a certificate: name, subject, PEM. auth: method, data, id, user, address."""
     cdef Frame f
     cdef Connect p
     cdef uint16_t port = c.conn.address.port
@@ -400,8 +406,11 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
     if q.kind == Q_AUTH:
         fields[0] = view(c.method.p, c.method.n)
         fields[1] = view(q.bytes, q.n) if q.bytes != NULL else view(NULL, 0)
+        fields[2] = who_id(c)
+        fields[3] = text_of(c.session.username) if c.session != NULL else view(NULL, 0)
+        fields[4] = text_of(where)
         head.a = q.reauth
-        head.n_fields = 2
+        head.n_fields = 5
         return record_put(b, head, fields)
     if c.parked == NULL or frame_next(c.parked.frame, c.parked.frame_n, 0, &f) != 1 or decode_connect(&f, &p) != 0:
         return 1                 # it was decoded before: cannot be

@@ -21,7 +21,7 @@ cdef enum:
     SHAPES_BYTES = 64 * 1024            # encodings of one publication that are kept for its fan-out
     REPLAY_NODES = 1000                 # retained nodes visited per slice
     DROP_SLICE = 1000                   # subscriptions of an ended session removed per slice, or work of handing its deliveries over
-    TIMERS_PER_TURN = 2000
+    TIMERS_PER_TURN = 200       # thousands may fall due at once, and each may end a client: the others must not notice
     REPLAY_WAITING_MAX = 100            # a retained replay waits while so many deliveries wait
     REPLAY_BYTES_MAX = 1024 * 1024      # of filters whose retained messages a session still waits for
     WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends

@@ -47,7 +47,7 @@ from cext.codec.properties cimport (
 from cext.codec.reason cimport (
     CONNACK3_BAD_CREDENTIALS, CONNACK3_IDENTIFIER_REJECTED, CONNACK3_NOT_AUTHORIZED, CONNACK3_PROTOCOL_VERSION,
     CONNACK3_SERVER_UNAVAILABLE, RC_BAD_AUTHENTICATION_METHOD,
-    RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_CONTINUE_AUTHENTICATION, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
+    RC_BAD_USERNAME_OR_PASSWORD, RC_CLIENTID_NOT_VALID, RC_CONNECTION_RATE_EXCEEDED, RC_CONTINUE_AUTHENTICATION, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED, RC_QUOTA_EXCEEDED,
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
@@ -342,7 +342,7 @@ cdef void connect_refused(Broker* b, Client* c, int rc) noexcept nogil:
     cdef uint8_t rc3 = CONNACK3_NOT_AUTHORIZED
     if rc5 == RC_CLIENTID_NOT_VALID:
         rc3 = CONNACK3_IDENTIFIER_REJECTED
-    elif rc5 == RC_SERVER_UNAVAILABLE or rc5 == RC_SERVER_BUSY:
+    elif rc5 == RC_SERVER_UNAVAILABLE or rc5 == RC_SERVER_BUSY or rc5 == RC_CONNECTION_RATE_EXCEEDED:
         rc3 = CONNACK3_SERVER_UNAVAILABLE
     elif rc5 == RC_BAD_USERNAME_OR_PASSWORD:
         rc3 = CONNACK3_BAD_CREDENTIALS
@@ -538,6 +538,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         p.has_username = 0       # an empty name is none, as in Mosquitto
     if p.bridge:
         c.flags |= CF_BRIDGE
+    c.flags &= ~<uint8_t>CF_IDENTIFIED       # by what holds now: a reload may lie between this and the first time
     if secure_identity(c, &p, told) or proxied_identity(c, &p):
         if p.client_id.n:
             b.log.connecting = p.client_id

@@ -65,6 +65,8 @@ cdef bint may_ask(Broker* b, Client* c, View topic) noexcept nogil:
         return True
     if c.door.security.acl != NULL:      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
         return access_allows(b, c.session, topic, ACL_WRITE)
+    if c.door.security.authorize:        # a plugin is not asked about this: it takes a rule in an acl_file
+        return False
     return address_local(&c.conn.address)
 
 

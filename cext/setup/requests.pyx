@@ -5,13 +5,15 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
 
     ("connect", handle, security, client id, user name or None, password: bytes or None, address, port, version, method or None, data: bytes or None,
                 identity: dict or None)
-    ("auth", handle, security, method, data: bytes or None, of a connected client: bool)
+    ("auth", handle, security, method, data: bytes or None, of a connected client: bool, client id, user name or None, address)
+                of one that is not in yet its "connect" has told them: an id of its own and the user name are None here
         -> ("connect", handle, reason code, {"username": str, "data": bytes} or None)     0: let in, 0x18: the exchange goes on, -1: without a user
                 name allow_anonymous decides, else refused
     ("acl", handle, security, client id, user name or None, address, access, topic, qos, retain, None)
         -> ("acl", handle, True | False | None)      access 1 read, 2 write, 4 subscribe, 8 unsubscribe; None: no opinion, the rules decide
     ("message_in" | "message_out", handle, security, client id, user name or None, topic, payload, qos, retain, properties: bytes)
         -> (the same, handle, None: drop | (topic, payload, qos, retain))
+    connect and auth, before their answer: ("wait", handle, seconds from now until the data plane gives up)
     and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
     ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
 """
@@ -22,7 +24,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -31,8 +33,10 @@ cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
-KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT}
+KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
+         "wait": Q_WAIT}
 TEXT_MAX = 65535
+WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
 
 
@@ -79,7 +83,7 @@ cdef tuple request_of(const AskHead* head, list f):
         return ("connect", head.handle, head.security, text(f[0]), text(f[1]), f[2], text(f[3]), head.b << 8 | head.c, head.a, text(f[4]), f[5],
                 identity)
     if head.kind == Q_AUTH:
-        return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a))
+        return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
     if head.kind == Q_ACL:
         return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
     if head.kind == Q_EVENT:
@@ -129,6 +133,10 @@ cdef Answer* answer_of(tuple given) except NULL:
         if (encoded is not None and (len(encoded) > TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > TEXT_MAX):
             raise ValueError("a user name or authentication data that does not go into a packet")
         return answer_new("connect", handle, given[2], encoded, None if data is None else bytes(data), 0, False)
+    if kind == "wait":
+        if not 1 <= given[2] <= WAIT_MAX_S:
+            raise ValueError(f"{given[2]!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
+        return answer_new("wait", handle, given[2], None, None, 0, False)
     if kind == "acl":
         return answer_new("acl", handle, -1 if given[2] is None else bool(given[2]), None, None, 0, False)
     if kind != "message_in" and kind != "message_out":

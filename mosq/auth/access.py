@@ -1,22 +1,21 @@
 """Answers the data plane's requests: who may come in, who may do what, what becomes of a message. See ask.pyx for the
 other end.
 
-    take(requests) -> at once: remembered verdicts, pauses | pool: hashes | a plugin's own threads -> answer([...])
+    take(requests) -> at once: remembered verdicts, pauses | checks.py: hashes | a plugin's own threads -> answer([...])
 
 Invariants: `take` and `tick`, called by one thread, never wait; every wait is in a bounded queue, and what finds it
-full is refused; a request that is older than auth_timeout is not worked on, since the data plane has answered the
-client; answers go out in batches, and never later than when there is nothing more to do. Cost: about 30 us of Python
-for a log-in besides its hash.
+full is refused; what the data plane has given up is not worked on; a log-in that only stands in our queue is not
+refused for it before QUEUE_S: the data plane is told to wait; answers go out in batches, and never later than when
+there is nothing more to do. Cost: about 30 us of Python for a log-in besides its hash.
 """
 
 import os
 from collections import deque
-from functools import partial
 from time import monotonic
 
 from mosq.auth.backoff import Backoff
+from mosq.auth.checks import Check, Checks
 from mosq.auth.password_file import Passwords, load_passwords
-from mosq.auth.pool import Pool
 from mosq.auth.verdicts import Verdicts
 from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
     from mosq.config.model import Config
 
@@ -41,6 +39,7 @@ NOTICE = LOG_TYPES["notice"]
 LET_IN, NOT_AUTHORISED, SERVER_BUSY, RATE_EXCEEDED = 0, 0x87, 0x89, 0x9F
 NO_OPINION = -1                 # connect: allow_anonymous decides; acl: None, the acl_file decides
 WAITING_MAX = 50_000            # log-ins that wait for a hash
+QUEUE_S = 60                    # so long at most; then auth_timeout counts, as it does for who need not wait
 BATCH = 32
 BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
@@ -63,7 +62,7 @@ class Shared:
     """What outlives a reload: threads, what is remembered. Held by one or two Accesses."""
 
     def __init__(self, threads: int, flush: "Callable[[], None]", failed: "Callable[[str], None]") -> None:
-        self.pool = Pool("hash", threads, WAITING_MAX, flush, failed)
+        self.checks = Checks(threads, WAITING_MAX, flush, failed)
         self.threads = threads
         self.backoff = Backoff()
         self.holders = 0
@@ -82,6 +81,7 @@ class Access:
         self._lines: deque[tuple[int, str]] = earlier._lines if earlier else deque(maxlen=1000)
         self._sent_at = 0.0
         self._timeout_s = float(config.auth_timeout)
+        self._wait_s = max(1, config.auth_timeout)
         self._told_pause_at = -TELL_PAUSES_EVERY_S
         self._backs_off = config.auth_backoff
         self._plugins: Plugins | None = None
@@ -147,7 +147,7 @@ class Access:
         seconds = float(config.auth_cache_seconds)
         kept = earlier._verdicts if earlier else None
         self._verdicts = kept if kept and (kept.size, kept.seconds) == (size, seconds) else Verdicts(size, seconds)
-        self._pool, self._backoff = self._shared.pool, self._shared.backoff
+        self._checks, self._backoff = self._shared.checks, self._shared.backoff
 
     def securities(self) -> list[dict[str, "Any"]]:
         """For the engine, in the order of securities_of()."""
@@ -181,7 +181,7 @@ class Access:
         self._shared.holders -= 1
         last = not self._shared.holders
         if last:
-            self._pool.close(CLOSE_WITHIN_S)
+            self._checks.close(CLOSE_WITHIN_S)
         if self._plugins is not None:
             self._plugins.release(CLOSE_WITHIN_S if last else 0)
         self._flush()
@@ -248,22 +248,43 @@ class Access:
             return
         if self._is_paused(address, user):
             self._outbox.append(("connect", handle, RATE_EXCEEDED, None))
-        elif not self._pool.put(partial(self._check, request, hash, known is not None, key, deadline)):
+            return
+        waits = self._checks.waiting()
+        if waits:
+            deadline = monotonic() + QUEUE_S
+        check = Check(self, handle, user, password, address, hash, known is not None, key, deadline)
+        if waits >= WAITING_MAX:
             self._outbox.append(("connect", handle, SERVER_BUSY, None))
+            return
+        if waits and handle >= 0:       # before it may be answered; the HTTP API's own wait as they do
+            self._outbox.append(("wait", handle, QUEUE_S + self._wait_s))
+        self._checks.put(check)
 
-    def _check(self, request: "Request", hash: "Hash", known: bool, key: bytes | None, deadline: float) -> None:
-        """In a thread of the pool."""
-        _, handle, _, _, user, password, address, *_ = request
-        if monotonic() > deadline:
-            return
-        if self._is_paused(address, user):      # by one of those that waited before it
-            self._send(("connect", handle, RATE_EXCEEDED, None))
-            return
-        good = hash.matches(password) and known
-        self.note(address, user, good)
-        if good and key is not None:
-            self._verdicts.remember(key)
-        self._send(("connect", handle, LET_IN if good else NOT_AUTHORISED, None))
+    # ---- of checks.py, in its threads
+
+    def is_due(self, check: Check) -> bool:
+        """Whether its password must be hashed; else it is answered, or the data plane has done so."""
+        if monotonic() > check.deadline:
+            self._send(("connect", check.handle, SERVER_BUSY, None))
+            return False
+        if check.key is not None and self._verdicts.knows(check.key):   # proved by one that waited before it
+            self._send(("connect", check.handle, LET_IN, None))
+            return False
+        if self._is_paused(check.address, check.user):                  # likewise
+            self._send(("connect", check.handle, RATE_EXCEEDED, None))
+            return False
+        return True
+
+    def checked(self, check: Check, matches: bool) -> None:
+        good = matches and check.known
+        self.note(check.address, check.user, good)
+        if good and check.key is not None:
+            self._verdicts.remember(check.key)
+        self._send(("connect", check.handle, LET_IN if good else NOT_AUTHORISED, None))
+
+    def unchecked(self, check: Check) -> None:
+        """Something is wrong with us."""
+        self._send(("connect", check.handle, SERVER_BUSY, None))
 
     # ------------------------------------------------------------ pauses
 

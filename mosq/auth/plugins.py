@@ -210,7 +210,7 @@ class Plugins:
         else:
             _, _, _, method, content, reauth, *who = request
             client_id, user, address = (*who, "", None, "")[:3] if len(who) < 3 else who[:3]
-        step = AuthStep(method, content, True, reauth, client_id, user, address, {})
+        step = AuthStep(method, content, True, reauth, client_id or "", user, address, {})
         self._put(runners[0], request, deadline, partial(self._step, access, runners, request, step, deadline))
 
     def _go_on(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:

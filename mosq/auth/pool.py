@@ -40,7 +40,8 @@ class Pool:
         with self._starting:
             if not self._started:
                 for thread in self._threads:
-                    thread.start()
+                    if thread.ident is None:    # all of them, unless the system had no thread to give before
+                        thread.start()
                 self._started = True
 
     def put(self, work: "Work") -> bool:
@@ -50,6 +51,9 @@ class Pool:
             self._start()
         self._waiting.put(work)
         return True
+
+    def waiting(self) -> int:
+        return self._waiting.qsize()
 
     def running_for(self, now: float) -> float:
         """Seconds since the oldest call that still runs began; 0: none runs."""

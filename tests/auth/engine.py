@@ -36,6 +36,7 @@ class FakeEngine:
 
     def __init__(self):
         self.answers = []
+        self.waits = []
         self.lines = []
         self.batches = 0
         self._new = threading.Condition()
@@ -49,7 +50,8 @@ class FakeEngine:
     def answer(self, answers):
         with self._new:
             self.batches += 1
-            self.answers.extend(answers)
+            self.answers.extend(answer for answer in answers if answer[0] != "wait")
+            self.waits.extend(answer for answer in answers if answer[0] == "wait")
             self._new.notify_all()
 
     def wait(self, done):

@@ -115,14 +115,54 @@ def test_a_full_pool_is_busy(engine, password_file, monkeypatch):
     engine.wait(lambda so_far: len(so_far) == 6)
 
 
-def test_what_is_too_late_is_not_hashed(engine, password_file, checks):
+def test_what_is_too_late_is_not_hashed(engine, password_file, checks, monkeypatch):
+    monkeypatch.setattr(access, "QUEUE_S", -1)
     engine.start(config_of(password_file, auth_timeout=-1))
     engine.access.take([engine.connect("ann", b"secret") for _ in range(10)])
-    done = threading.Event()
-    engine.access._pool.put(done.set)
-    engine.access._pool.put(done.set)
-    assert done.wait(20)
+    answers = engine.wait(lambda so_far: len(so_far) == 10)
+    assert {rc for _, _, rc, _ in answers} == {BUSY}
     assert checks == []
+
+
+def test_who_only_waits_in_the_queue_is_not_refused_for_it(engine, password_file, monkeypatch):
+    engine.start(config_of(password_file, auth_threads=1, auth_timeout=10))
+    begun, go = threading.Event(), threading.Event()
+    monkeypatch.setattr(Hash, "matches", lambda self, password: begun.set() or go.wait(20))
+    engine.access.take([engine.connect("ann", b"0")])
+    assert begun.wait(20)
+    later = [engine.connect("ben", b"x"), engine.connect("ben", b"y"), engine.connect("cid", b"z")]
+    engine.access.take(later)
+    assert engine.waits == [("wait", request[1], access.QUEUE_S + 10) for request in later[1:]]
+    go.set()
+    engine.wait(lambda so_far: len(so_far) == 4)
+
+
+def test_a_crowd_with_one_password_is_hashed_once(engine, password_file, checks):
+    engine.start(config_of(password_file, auth_threads=1))
+    engine.access.take([engine.connect("ann", b"secret") for _ in range(50)])
+    answers = engine.wait(lambda so_far: len(so_far) == 50)
+    assert {rc for _, _, rc, _ in answers} == {LET_IN}
+    assert checks == [b"secret"]
+
+
+def test_a_crowd_of_many_users_each_gets_its_own_answer(engine, tmp_path):
+    write_users(tmp_path / "passwd", **{f"u{i}": b"pw%d" % i for i in range(100)})
+    engine.start(config_of(tmp_path / "passwd", auth_backoff=False))
+    wanted = {}
+    for i in range(150):
+        request = engine.connect(f"u{i}", b"pw%d" % i if i % 3 else b"other")
+        wanted[request] = LET_IN if i % 3 and i < 100 else REFUSED
+    engine.access.take(list(wanted))
+    answers = engine.wait(lambda so_far: len(so_far) == 150)
+    assert {handle: rc for _, handle, rc, _ in answers} == {request[1]: rc for request, rc in wanted.items()}
+
+
+def test_a_mistake_in_hashing_is_answered(engine, password_file, monkeypatch):
+    engine.start(config_of(password_file))
+    monkeypatch.setattr(Hash, "matches", lambda self, password: 1 // 0)
+    assert engine.login("ann", b"secret") == BUSY
+    engine.access.tick()
+    assert "ZeroDivisionError" in engine.lines[0]
 
 
 def test_answers_come_in_batches(engine, tmp_path):

@@ -131,6 +131,31 @@ def test_never_answered(level: int, told: int) -> None:
         assert (seen["asks_timed_out"], seen["refused_auth_timeout"], seen["asks_open"], seen["connections"]) == (1, 1, 0, 0)
 
 
+def test_told_to_wait() -> None:
+    with Plane(ASKS, settings={"auth_timeout": 1}) as plane:
+        wire = plane.connect(ANN)
+        other = plane.connect(Connect("c2", username="bob"))
+        handle, unheard = plane.ask()[1], plane.ask()[1]
+        plane.answer(("wait", handle, 60))
+        other.expect_packet(Connack(rc=3))
+        assert plane.stats()["asks_timed_out"] == 1
+        plane.answer(("wait", unheard, 60), ("connect", handle, 0, None))
+        wire.expect_packet(Connack())
+        plane.until(lambda: plane.stats()["answers_stale"] == 1)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 3601])
+def test_wait_is_bounded(plane: Plane, seconds: int) -> None:
+    with pytest.raises(ValueError, match="no time to wait"):
+        plane.answer(("wait", 1, seconds))
+
+
+def test_paused_client_of_3_is_told_that_the_server_is_unavailable(plane: Plane) -> None:
+    wire = plane.connect(ANN, 4)
+    plane.answer(("connect", plane.ask()[1], 0x9F, None))
+    wire.expect_packet(Connack(rc=3))
+
+
 def test_gone_meanwhile(plane: Plane) -> None:
     wire = plane.connect(ANN)
     handle = plane.ask()[1]
@@ -267,7 +292,7 @@ def exchanged(plane: Plane, client_id: str = "c") -> Any:
     wire.expect_packet(step(0x18, b"challenge"))
     wire.send(step(0x18, b"response"))
     again = plane.ask("auth")
-    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False)
+    assert again[1:] == (asked[1], 0, "SCRAM", b"response", False, None, None, "127.0.0.1")
     plane.answer(("connect", again[1], 0, {"data": b"final", "username": "ann"}))
     got = wire.read_packet()
     assert isinstance(got, Connack)
@@ -315,7 +340,7 @@ def test_authenticates_anew(extended: Plane) -> None:
     wire = exchanged(extended)
     wire.send(step(0x19, b"again"), Pingreq())
     request = extended.ask("auth")
-    assert request[3:] == ("SCRAM", b"again", True)
+    assert request[3:] == ("SCRAM", b"again", True, "c", "ann", "127.0.0.1")
     extended.answer(("connect", request[1], 0x18, {"data": b"prove it"}))
     wire.expect_packet(step(0x18, b"prove it"))
     wire.expect_packet(Pingresp())  # between the steps it may do what it could before

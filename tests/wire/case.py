@@ -48,7 +48,8 @@ class Play:
 def plays(cases: list[Case]) -> pytest.MarkDecorator:
     ids = [c.id for c in cases]
     assert len(ids) == len(set(ids)), f"case ids twice: {sorted(i for i in ids if ids.count(i) > 1)}"
-    rows = [pytest.param(Play(c, level), id=f"{c.id}-v{level}") for c in cases for level in c.versions]
+    rows = [pytest.param(Play(c, level), id=f"{c.id}-v{level}", marks=[pytest.mark.timing] if c.timed else [])
+            for c in cases for level in c.versions]
     return pytest.mark.parametrize("play", rows)
 
 

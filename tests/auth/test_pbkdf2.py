@@ -1,0 +1,57 @@
+"""Several passwords at once give what hashlib gives to each."""
+
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mosq.auth.hashes import PBKDF2, Checker, Hash
+from mosq.engine import password_lanes
+
+LANES = password_lanes()
+WIDTHS = [width for width in (4, 8) if LANES is not None and width <= LANES.lanes()]
+PASSWORDS = st.one_of(st.binary(max_size=40), st.binary(min_size=120, max_size=140), st.binary(min_size=250, max_size=300))
+SALTS = st.binary(min_size=1, max_size=200)
+
+
+def derive(pairs, iterations, width):
+    keys = [(p if len(p) <= 128 else hashlib.sha512(p).digest()).ljust(128, b"\0") for p, _ in pairs]
+    return LANES.derive(keys, [hmac.digest(p, salt + b"\0\0\0\1", "sha512") for p, salt in pairs], iterations, width)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(PASSWORDS, SALTS), min_size=1, max_size=8), st.integers(1, 40))
+def test_exact_against_hashlib(pairs, iterations):
+    for width in WIDTHS:
+        some = pairs[:width]
+        assert derive(some, iterations, width) == [hashlib.pbkdf2_hmac("sha512", p, s, iterations) for p, s in some]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(PASSWORDS, SALTS, st.booleans()), min_size=1, max_size=8), st.integers(1, 10))
+def test_checker_says_what_each_hash_says(cases, iterations):
+    checker = Checker()
+    cases = cases[:checker.width]
+    hashes = [Hash(PBKDF2, "", salt, hashlib.pbkdf2_hmac("sha512", password if good else b"no" + password, salt, iterations),
+                   iterations) for password, salt, good in cases]
+    passwords = [password for password, _, _ in cases]
+    assert checker.match(hashes, passwords) == [h.matches(p) for h, p in zip(hashes, passwords, strict=True)]
+
+
+def test_without_lanes_one_after_the_other(monkeypatch):
+    monkeypatch.setattr("mosq.auth.hashes.password_lanes", lambda: None)
+    checker = Checker()
+    assert checker.width == 1
+    good = Hash(PBKDF2, "", b"salt", hashlib.pbkdf2_hmac("sha512", b"pw", b"salt", 3), 3)
+    assert checker.match([good, good], [b"pw", b"no"]) == [True, False]
+
+
+@pytest.mark.parametrize(("keys", "firsts", "iterations"), [
+    ([], [], 1), ([bytes(128)] * 9, [bytes(64)] * 9, 1), ([bytes(127)], [bytes(64)], 1), ([bytes(128)], [bytes(63)], 1),
+    ([bytes(128)], [], 1), ([bytes(128)], [bytes(64)], 0)])
+def test_what_does_not_fit_is_refused(keys, firsts, iterations):
+    if LANES is not None:
+        with pytest.raises(ValueError, match="expected"):
+            LANES.derive(keys, firsts, iterations)
