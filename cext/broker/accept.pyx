@@ -58,7 +58,7 @@ cdef void client_accept(void* broker, Listener* l, int fd, const Address* a) noe
         refuse(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
         return
     c = client_take(b)
-    if c == NULL or conn_open(&b.reactor, &c.conn, fd, l, a) != 0:
+    if c == NULL or conn_open(&b.reactor, &c.conn, fd, a) != 0:
         if c != NULL:
             client_give(b, c)
         refuse(b, fd, a, REFUSED_MEMORY, "out of memory")
@@ -87,7 +87,7 @@ cdef int client_adopt(Broker* b, int fd) noexcept nogil:
         p[i] = 0
     if c == NULL:
         return ENOMEM
-    err = conn_open(&b.reactor, &c.conn, fd, NULL, &a)
+    err = conn_open(&b.reactor, &c.conn, fd, &a)
     if err:
         client_give(b, c)
         return err

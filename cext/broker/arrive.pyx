@@ -5,14 +5,14 @@ user name. X-Forwarded-For is believed from neighbours only (loopback, private a
 it. Neither ever makes a connection a local one (Address.told).
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from cext.broker.broker cimport Broker, CF_IDENTIFIED, Client, Door, client_of
 from cext.broker.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.parked cimport names_take, owned_set, proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.utf8 cimport utf8_check
 from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, Proxied
@@ -59,12 +59,7 @@ cdef int name_keep(Client* c, const Proxied* p) noexcept nogil:
     cdef uint32_t n = p.common_name.n
     if n == 0 or n > COMMON_NAME_MAX or utf8_check(p.common_name.p, n) != 0:
         return 0                 # none: CONNECT is refused
-    c.proxied_name = <uint8_t*>malloc(n)
-    if c.proxied_name == NULL:
-        return -1
-    memcpy(c.proxied_name, p.common_name.p, n)
-    c.proxied_name_n = <uint16_t>n
-    return 0
+    return -1 if names_take(c) == NULL or owned_set(&c.names.proxied, p.common_name) != 0 else 0
 
 
 cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nogil:
@@ -97,12 +92,11 @@ cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
         return 0
     p.has_username = p.has_password = 0
     p.password.n = 0
-    if c.proxied_name == NULL:
+    if proxied_of(c).p == NULL:
         return 1
     c.flags |= CF_IDENTIFIED
     p.has_username = 1
-    p.username.p = c.proxied_name
-    p.username.n = c.proxied_name_n
+    p.username = proxied_of(c)
     return 0
 
 

@@ -22,6 +22,7 @@ from cext.broker.broker cimport Broker, Client, Security, TIMER_QUESTION
 from cext.broker.client cimport address_text
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.secure cimport IDENTITY_BYTES, TLS_NAME_MAX, secure_fields, secure_identity
+from cext.broker.parked cimport method_of
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.frame cimport Frame, V5, frame_next
 from cext.codec.properties cimport P_AUTH_DATA, P_AUTH_METHOD, props_has
@@ -404,7 +405,7 @@ cdef bint connect_put(Broker* b, Client* c, Question* q, AskHead* head, View* fi
     cdef uint8_t told[TLS_NAME_MAX]
     cdef uint8_t identity[IDENTITY_BYTES]
     if q.kind == Q_AUTH:
-        fields[0] = view(c.method.p, c.method.n)
+        fields[0] = method_of(c)
         fields[1] = view(q.bytes, q.n) if q.bytes != NULL else view(NULL, 0)
         fields[2] = who_id(c)
         fields[3] = text_of(c.session.username) if c.session != NULL else view(NULL, 0)

@@ -214,6 +214,10 @@ ctypedef struct Parked:
     Owned text                          # the answer's user name, or topic
     Owned bytes                         # the answer's authentication data, or payload
 
+ctypedef struct Names:
+    Owned method                        # of extended authentication
+    Owned proxied                       # name of the certificate that a PROXY header told of, for CONNECT
+
 ctypedef struct Client:
     SlabItem slab
     Conn conn
@@ -223,10 +227,9 @@ ctypedef struct Client:
     Will* will
     AliasIn* aliases_in                 # alias_max_in entries, once one was used
     AliasOut* aliases_out
-    uint8_t* proxied_name               # of the certificate that a PROXY header told of, for CONNECT
     Client* doomed_next
     Parked* parked                      # its packet that waits for the control plane; NULL: none
-    Owned method                        # of extended authentication
+    Names* names                        # what few clients have; NULL: nothing of it. See parked.pxd
     uint64_t question                   # handle of what is asked for its CONNECT, its exchange of AUTH, its PUBLISH; 0: nothing
     uint32_t packet_max                 # what the client takes; 0: any
     uint32_t out_packets                # PUBLISHes written since its output was last empty
@@ -234,7 +237,6 @@ ctypedef struct Client:
     uint16_t alias_max_in               # what it was told: a reload does not change it
     uint16_t window                     # deliveries in flight at most
     uint16_t jobs
-    uint16_t proxied_name_n
     uint8_t version
     uint8_t state
     uint8_t flags

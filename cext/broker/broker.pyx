@@ -28,7 +28,7 @@ from cext.broker.life cimport (
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.merge cimport merge_end
-from cext.broker.parked cimport unpark
+from cext.broker.parked cimport names_free, unpark
 from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
 from cext.broker.secure cimport log_wrong, recheck_slice
 from cext.broker.route cimport fanout_end, fanout_slice
@@ -317,7 +317,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
         if c != NULL:
             unpark(b, c)
             aliases_free(c)
-            free(c.method.p)
+            names_free(c)
     slab_fini(&b.clients)
     reactor_fini(&b.reactor)
     cells_fini(&b.messages.cells)

@@ -17,6 +17,7 @@ from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, T
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
 )
+from cext.broker.parked cimport method_of, names_free
 from cext.codec.encode cimport ACK_SIZE_MAX, DISCONNECT_SIZE_MAX, auth_size, encode_ack, encode_auth, encode_disconnect
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL, T_SUBACK, T_SUBSCRIBE,
@@ -50,10 +51,8 @@ cdef Client* client_take(Broker* b) noexcept nogil:
 
 cdef void client_give(Broker* b, Client* c) noexcept nogil:
     wheel_remove(&b.wheel, &c.timer)
-    free(c.proxied_name)
-    c.proxied_name = NULL
     aliases_free(c)
-    free(c.method.p)
+    names_free(c)
     slab_give(&b.clients, c)
 
 
@@ -140,9 +139,7 @@ cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil:
 
 cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil:
     cdef uint8_t* p
-    cdef View method
-    method.p = c.method.p
-    method.n = c.method.n
+    cdef View method = method_of(c)
     p = client_room(b, c, auth_size(method, data))
     if p == NULL:
         return

@@ -10,6 +10,7 @@ While a question is open nothing is read from the client; between the steps of a
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 
+from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.ask cimport (
     Answer, Q_AUTH, Question, client_question_end, question_bytes, question_handle, question_new, question_of, question_send,
@@ -18,7 +19,7 @@ from cext.broker.broker cimport Broker, C_ASKING, CF_REAUTH, Client, PARKED_AUTH
 from cext.broker.client cimport auth_send, log_packet
 from cext.broker.life cimport client_end
 from cext.broker.log cimport LOG_DEBUG, log_wanted
-from cext.broker.parked cimport park, park_again, park_goes_on, unpark
+from cext.broker.parked cimport method_of, park, park_again, park_goes_on, unpark
 from cext.codec.decode cimport Auth, decode_auth
 from cext.codec.frame cimport Frame, T_AUTH, V5
 from cext.codec.properties cimport P_AUTH_DATA, props_has
@@ -39,6 +40,7 @@ cdef int check_turn(Client* c, Auth* a) noexcept nogil:
 
 cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Auth a
+    cdef View method
     cdef int rc
     if c.version != V5:
         return RC_PROTOCOL_ERROR
@@ -47,8 +49,8 @@ cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_AUTH, -1, -1)
-    if c.method.p == NULL or a.props.auth_method.n != c.method.n \
-            or memcmp(a.props.auth_method.p, c.method.p, c.method.n) != 0:
+    method = method_of(c)
+    if method.p == NULL or a.props.auth_method.n != method.n or memcmp(a.props.auth_method.p, method.p, method.n) != 0:
         return RC_PROTOCOL_ERROR         # [v5 4.12.0-5, 4.12.0-7]
     rc = check_turn(c, &a)
     return rc if rc else ask(b, c, &a)

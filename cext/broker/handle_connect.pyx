@@ -34,7 +34,7 @@ from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.gate cimport gate_renew
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
-from cext.broker.parked cimport PARKED, owned_set, owned_view, park, park_goes_on, unpark
+from cext.broker.parked cimport PARKED, method_of, names_take, owned_set, owned_view, park, park_goes_on, unpark
 from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
 from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
@@ -281,7 +281,8 @@ cdef int connect_park(Broker* b, Client* c, const Frame* f, Connect* p, bint was
         q = question_new(b, Q_CONNECT, c, NULL, NULL)
         k.frame = <uint8_t*>malloc(f.total_len)
     if q == NULL or k.frame == NULL or ((was_empty or c.door.use_username_as_clientid) and owned_set(&k.id, p.client_id) != 0) or (
-            p.version == V5 and props_has(&p.props, P_AUTH_METHOD) and owned_set(&c.method, p.props.auth_method) != 0):
+            p.version == V5 and props_has(&p.props, P_AUTH_METHOD) and (
+            names_take(c) == NULL or owned_set(&c.names.method, p.props.auth_method) != 0)):
         if q != NULL:
             question_end(b, q)
         unpark(b, c)
@@ -298,7 +299,7 @@ cdef int connect_park(Broker* b, Client* c, const Frame* f, Connect* p, bint was
 
 cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil:
     cdef int rc
-    if a.verdict == RC_CONTINUE_AUTHENTICATION and c.method.p != NULL:
+    if a.verdict == RC_CONTINUE_AUTHENTICATION and method_of(c).p != NULL:
         auth_send(b, c, RC_CONTINUE_AUTHENTICATION, a.bytes)
         park_goes_on(b, c)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
@@ -600,8 +601,8 @@ cdef void accept(Broker* b, Client* c, Connect* p, Connack* k, bint was_assigned
     k.retain_unavailable = not b.settings.retain_available
     if was_assigned:
         k.assigned_client_id = p.client_id       # [v5 3.2.2-16]
-    if c.method.p != NULL:
-        k.auth_method = owned_view(&c.method)    # [v5 4.12.0-6]
+    if method_of(c).p != NULL:
+        k.auth_method = method_of(c)     # [v5 4.12.0-6]
         k.auth_data = owned_view(&c.parked.bytes)
     if c.door.max_qos < 2:
         k.has_max_qos = 1

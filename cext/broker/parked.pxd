@@ -1,7 +1,7 @@
 # A client's packet that waits for the control plane. See parked.pyx.
 from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, Client, Owned, Parked
+from cext.broker.broker cimport Broker, Client, Names, Owned, Parked
 
 cdef enum:
     PARKED = 1                  # what a handler returns: the packet is to come up again. Below every reason code
@@ -13,8 +13,25 @@ cdef void park_goes_on(Broker* b, Client* c) noexcept nogil          # its clien
 cdef int owned_set(Owned* o, View v) noexcept nogil                  # a copy; v.p NULL: nothing. -1: no memory
 cdef void owned_free(Owned* o) noexcept nogil
 
+cdef Names* names_take(Client* c) noexcept nogil                    # c.names, made if need be; NULL: no memory
+cdef void names_free(Client* c) noexcept nogil
+
 cdef inline View owned_view(const Owned* o) noexcept nogil:
     cdef View v
     v.p = o.p
     v.n = o.n
     return v
+
+
+cdef inline View method_of(const Client* c) noexcept nogil:         # p NULL: none
+    cdef View none
+    none.p = NULL
+    none.n = 0
+    return owned_view(&c.names.method) if c.names != NULL else none
+
+
+cdef inline View proxied_of(const Client* c) noexcept nogil:        # p NULL: none
+    cdef View none
+    none.p = NULL
+    none.n = 0
+    return owned_view(&c.names.proxied) if c.names != NULL else none

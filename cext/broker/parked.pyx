@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, Client, Owned, Parked
+from cext.broker.broker cimport Broker, Client, Names, Owned, Parked
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_PAUSED, conn_resume
 
 cdef extern from "<string.h>" nogil:
@@ -70,3 +70,17 @@ cdef void owned_free(Owned* o) noexcept nogil:
     free(o.p)
     o.p = NULL
     o.n = 0
+
+
+cdef Names* names_take(Client* c) noexcept nogil:
+    if c.names == NULL:
+        c.names = <Names*>calloc(1, sizeof(Names))
+    return c.names
+
+
+cdef void names_free(Client* c) noexcept nogil:
+    if c.names != NULL:
+        owned_free(&c.names.method)
+        owned_free(&c.names.proxied)
+        free(c.names)
+        c.names = NULL

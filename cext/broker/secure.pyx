@@ -8,6 +8,7 @@ from cext.base.view cimport View
 from cext.broker.broker cimport Broker, C_ENDED, CF_IDENTIFIED, Client
 from cext.broker.client cimport client_doom, client_id_of, log_line
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.parked cimport proxied_of
 from cext.codec.decode cimport Connect
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.codec.utf8 cimport utf8_check
@@ -39,9 +40,8 @@ cdef bint secure_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
 
 cdef void secure_fields(Client* c, View* fields, uint8_t* room) noexcept nogil:
     cdef int what, n, at = 0
-    if c.proxied_name != NULL:
-        fields[0].p = c.proxied_name
-        fields[0].n = c.proxied_name_n
+    if proxied_of(c).p != NULL:
+        fields[0] = proxied_of(c)
     if c.conn.transport == NULL:
         return
     for what in range(3):

@@ -134,7 +134,6 @@ ctypedef struct Conn:
     uint32_t in_cap
     uint32_t in_need            # total bytes of the unfinished frame; 0: not known
     uint64_t rx_ms              # when something was last read
-    Listener* listener          # NULL: adopted
     Web* web                    # NULL: the bytes are the owner's as they come
     Transport* transport        # NULL: not encrypted
     Address address
@@ -194,7 +193,7 @@ cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any t
 
 cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
 cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil  # the socket stays open; l itself must stay until the end of the turn
-cdef int conn_open(Reactor* r, Conn* c, int fd, Listener* l, const Address* a) noexcept nogil     # 0 or errno
+cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil     # 0 or errno
 cdef void conn_close(Reactor* r, Conn* c) noexcept nogil            # at once; c is freed by on_free at the end of the turn
 cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil           # after what is queued has been sent
 cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil

@@ -280,11 +280,10 @@ cdef int watch(Reactor* r, Conn* c) noexcept nogil:
     return epoll_ctl(r.ep, EPOLL_CTL_MOD, c.fd, &e)
 
 
-cdef int conn_open(Reactor* r, Conn* c, int fd, Listener* l, const Address* a) noexcept nogil:
+cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil:
     cdef epoll_event e
     c.source = SOURCE_CONN
     c.fd = fd
-    c.listener = l
     c.address = a[0]
     e.events = EPOLLIN
     e.data.ptr = c
