@@ -11,12 +11,13 @@ from cext.base.view cimport View
 from cext.broker.accept cimport client_adopt
 from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
-from cext.broker.client cimport address_text, client_doom, username_of
+from cext.broker.client cimport address_text, username_of
+from cext.broker.life cimport client_end
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
 from cext.broker.sys cimport packets_waiting
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
-from cext.net.reactor cimport reactor_wake
+from cext.net.reactor cimport conn_flush, reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
 from cext.topic.index cimport IndexStats, Subscription, index_stats, subscription_read
 from cext.topic.retained cimport retained_bytes, retained_count
@@ -145,13 +146,17 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
 
 cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:
     cdef View id
+    cdef Client* c
     id.p = a.text
     id.n = a.text_n
     s = sessions_find(&b.sessions, id)
     if s == NULL or s.client == NULL:
         a.result = 1
         return
-    client_doom(b, <Client*>s.client, RC_ADMINISTRATIVE_ACTION)
+    # at once, and told before who asked goes on: that one may have its own connection ended
+    c = <Client*>s.client
+    client_end(b, c, RC_ADMINISTRATIVE_ACTION)
+    conn_flush(&b.reactor, &c.conn)
 
 
 cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
