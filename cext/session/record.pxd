@@ -40,7 +40,10 @@ cdef enum:
     RECORD_HAS_USER = 2         # the encoder's
 
 cdef enum:
-    RECORD_ENTRY_HAS_SUB_ID = 0x20      # beside DELIVERY_RETAIN, DELIVERY_SHARED in an entry's qos; the encoder's
+    # in RecordEntry.qos; what is on disk does not change with queue.pxd, but today they are the same bits
+    RECORD_ENTRY_RETAIN = 0x80          # DELIVERY_RETAIN
+    RECORD_ENTRY_SHARED = 0x40          # DELIVERY_SHARED
+    RECORD_ENTRY_HAS_SUB_ID = 0x20      # the encoder's
 
 ctypedef struct RecordSession:
     uint32_t sno                # number of a session in this store
@@ -70,7 +73,7 @@ ctypedef struct RecordEntry:    # one who is owed a message
     uint32_t position           # in its queue; wraps
     uint32_t sub_id             # 0: none
     uint16_t pid                # 0 where it has none
-    uint8_t qos                 # 0..2, with DELIVERY_RETAIN, DELIVERY_SHARED
+    uint8_t qos                 # 0..2, with RECORD_ENTRY_RETAIN, RECORD_ENTRY_SHARED
 
 ctypedef struct RecordMsg:
     RecordMessage message

@@ -8,12 +8,11 @@ byte for byte what *_put writes of it, so that `mosq db` can show and write back
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.view cimport View
-from cext.session.queue cimport DELIVERY_RETAIN, DELIVERY_SHARED
 
 cdef enum:
     SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE
-    ENTRY_FLAGS = 3 | DELIVERY_RETAIN | DELIVERY_SHARED | RECORD_ENTRY_HAS_SUB_ID
+    ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
 
 # -- numbers. Byte by byte: the compiler makes one load or store of it, on every machine in the same order.
@@ -277,7 +276,7 @@ cdef bint record_entry_next(View* entries, RecordEntry* out) noexcept nogil:
 
 cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil:
     cdef int rc = message_head_read(&body, &out.message)
-    cdef uint32_t i
+    cdef uint32_t _i
     cdef bint has_sub_id
     cdef RecordEntry e
     if rc:
@@ -288,7 +287,7 @@ cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil:
     out.entries = body
     if body.n < <uint64_t>out.n * 11:
         return RECORD_SHORT
-    for i in range(out.n):
+    for _i in range(out.n):
         if body.n < 11:
             return RECORD_SHORT
         has_sub_id = (body.p[10] & RECORD_ENTRY_HAS_SUB_ID) != 0

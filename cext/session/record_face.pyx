@@ -1,6 +1,6 @@
 """A record's body as a dictionary and back: for `mosq db` and the tests. The structs of record.pxd are the truth; names are theirs."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
