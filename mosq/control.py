@@ -55,7 +55,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", False), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -231,6 +231,10 @@ class Control:
             if self.user.instead_of:
                 self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
                                       f"user does not exist. Trying '{self.user.name}' instead.")
+        if self.config.persistence:
+            from mosq.storage import open_store
+
+            open_store(self.engine, self.config, self.log.say)      # its files are to be the user's
         self.log.say(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
         if os.geteuid() == 0 or os.getegid() == 0:
             self.log.say(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
