@@ -220,7 +220,22 @@ ctypedef struct Names:
     Owned method                        # of extended authentication
     Owned proxied                       # name of the certificate that a PROXY header told of, for CONNECT
 
-cdef struct Promises                    # of durable.pxd
+ctypedef struct Promise:        # an acknowledgement that waits for a batch
+    uint32_t serial             # of the batch; 0: only for those before it
+    uint32_t pending            # its message, while that batch is the open one
+    uint16_t pid
+    uint8_t packet_type
+    uint8_t rc
+
+ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
+    Promise* ring
+    uint32_t mask
+    uint32_t head
+    uint32_t tail
+    uint32_t waits              # serial for which the client is among the waiters
+    uint32_t held               # serial until which its whole output waits; 0: none
+    uint32_t blocked            # the place after the promise that waits for a job; 0: none
+    uint8_t paused              # its client is not read from for this
 
 ctypedef struct Client:
     SlabItem slab

@@ -21,7 +21,7 @@ from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, 
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
-from cext.broker.commit cimport durable_fini, durable_timeout_ms, durable_turn
+from cext.broker.commit cimport durable_close, durable_fini, durable_timeout_ms, durable_turn
 from cext.broker.durable cimport durable_of
 from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.life cimport (
@@ -203,6 +203,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     mailbox_close(b)
     asking_close(b)
     goodbye(b)
+    durable_close(b)
     c_write(event_fd, &one, 8)
     return err
 

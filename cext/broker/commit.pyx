@@ -277,15 +277,25 @@ cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil
     return 0
 
 
+cdef void durable_close(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL or t.closed:
+        return
+    t.closed = 1
+    if t.dirty and t.store.running:
+        durable_seal(b)
+    if store_close(&t.store, why, sizeof(why)) != 0:
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+
+
 cdef void durable_fini(Broker* b) noexcept nogil:
-    """After the loop has ended: what is recorded is written. Sessions and messages must still be there."""
+    """Sessions and messages must still be there."""
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
     if t == NULL:
         return
-    if t.dirty:
-        durable_seal(b)
-    store_close(&t.store, NULL, 0)
+    durable_close(b)
     for i in range(t.n_owed):
         t.owed[i].session.records -= 1
     for i in range(t.n_pendings):

@@ -20,7 +20,7 @@ cdef enum:
     DISK_FULL_PAUSE_MS = 250            # between two looks whether a batch can be made after all
 
 cdef enum:
-    PENDING = 1 << 63           # Message.lsn: its record is still to be written; the rest is its place among the pending
+    PENDING = 0x8000000000000000u       # Message.lsn: its record is still to be written; the rest is its place among the pending
     NO_PENDING = 0xFFFFFFFFu
 
 ctypedef struct Owed:           # one delivery of a pending message
@@ -40,23 +40,6 @@ ctypedef struct Pending:        # a message whose record goes into the open batc
     uint32_t live               # not done
     uint32_t owner_index        # whose acknowledgement waits for it: slab handle
     uint32_t owner_generation
-
-ctypedef struct Promise:        # an acknowledgement that waits for a batch
-    uint32_t serial             # of the batch; 0: only for those before it
-    uint32_t pending            # its message, while that batch is the open one
-    uint16_t pid
-    uint8_t packet_type
-    uint8_t rc
-
-cdef struct Promises:           # of a client, in order [v5 4.6.0-2]
-    Promise* ring
-    uint32_t mask
-    uint32_t head
-    uint32_t tail
-    uint32_t waits              # serial for which the client is among the waiters
-    uint32_t held               # serial until which its whole output waits; 0: none
-    uint32_t blocked            # the place after the promise that waits for a job; 0: none
-    uint8_t paused              # its client is not read from for this
 
 ctypedef struct Waiter:         # who is looked at when a batch is committed
     uint32_t serial
@@ -81,6 +64,7 @@ ctypedef struct Durable:
     uint8_t dirty               # the open batch has something
     uint8_t loading             # recovery: nothing is recorded
     uint8_t news                # the store has some
+    uint8_t closed              # the store is
     uint8_t cleaning            # the oldest segment is looked at
     uint32_t broken             # serial of a batch that lacks something for want of memory; 0: none
     uint32_t interval_ms

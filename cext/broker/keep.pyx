@@ -35,7 +35,7 @@ from cext.store.store cimport store_append
 
 cdef enum:
     MANY = 256                   # first size of an array
-    MORE = 1 << 32
+    MORE = 0x100000000u          # see changed
 
 
 # ---------------------------------------------------------------- the open batch

@@ -13,10 +13,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from cext.broker.broker cimport Broker, C_CONNECTED, Client
+from cext.broker.broker cimport Broker, C_CONNECTED, Client, Promise, Promises
 from cext.broker.client cimport client_ack, client_doom
 from cext.broker.durable cimport (
-    DURABILITY_GROUP, Durable, NO_PENDING, PENDING, PROMISES_MAX, Promise, Promises, Waiter, durable_of,
+    DURABILITY_GROUP, Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
 )
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
