@@ -249,6 +249,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
         t.cleaning = clean_some(b)
     if is_due(b, t):
         durable_seal(b)
+        committed(b, t)          # it may have proved empty
     return t.cleaning
 
 
