@@ -25,6 +25,7 @@ from mosq.settings import (
     engine_securities,
     engine_settings,
     http_listeners,
+    keeps,
     log_mask,
     needs_access,
 )
@@ -170,8 +171,18 @@ class Control:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
         self.doors = self.http_doors(self.config)
+        self._open_store(engine)
         engine.open()
         return engine
+
+    def _open_store(self, engine: "Engine") -> None:
+        """Before anybody can connect; its files are to be the user's."""
+        if not keeps(self.config):
+            return
+        from mosq.storage import open_store
+
+        with process.Acting(self.user):
+            open_store(engine, self.config, self.log.say)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
@@ -231,10 +242,6 @@ class Control:
             if self.user.instead_of:
                 self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
                                       f"user does not exist. Trying '{self.user.name}' instead.")
-        if self.config.persistence:
-            from mosq.storage import open_store
-
-            open_store(self.engine, self.config, self.log.say)      # its files are to be the user's
         self.log.say(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
         if os.geteuid() == 0 or os.getegid() == 0:
             self.log.say(WARNING, "Warning: Mosquitto should not be run as root/administrator.")

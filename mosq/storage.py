@@ -1,9 +1,10 @@
-"""The store of a broker: where it lies, and what is said when it is opened. Knows the options of persistence; not what is
-in the files (cext/store, cext/session/record)."""
+"""The store of a broker: where it lies, and what is said when it is opened. Knows the options of persistence; not what
+is in the files (cext/store, cext/session/record)."""
 
 import os
 
 from mosq.config.options import LOG_TYPES
+from mosq.settings import keeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ SUFFIX = ".store"       # beside Mosquitto's own file, which may still be there
 
 def store_directory(config: "Config") -> str | None:
     """None: nothing is kept."""
-    if not config.persistence or config.durability == "none":
+    if not keeps(config):
         return None
     return os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
 

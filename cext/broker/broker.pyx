@@ -21,7 +21,7 @@ from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, 
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
-from cext.broker.commit cimport durable_close, durable_fini, durable_timeout_ms, durable_turn
+from cext.broker.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
 from cext.broker.durable cimport durable_of
 from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.life cimport (
@@ -165,13 +165,13 @@ cdef bint jobs_run(Broker* b) noexcept nogil:
 
 cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int timeout_ms = 0
-    cdef int err = 0
+    cdef int err = durable_start(b)
     cdef bint more
     cdef uint64_t one = 1
     mailbox_open(b)
     asking_open(b)
     sys_begin(b)
-    while not b.stopping:
+    while not b.stopping and not err:
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
             break

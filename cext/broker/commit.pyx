@@ -7,10 +7,10 @@ One batch is on its way at a time, unless much waits: so a slow disk makes batch
 Cost: one look at two counters per turn; of a batch, what is in it.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EIO
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from cext.base.slab cimport slab_get
 from cext.broker.broker cimport Broker, Client
@@ -24,6 +24,7 @@ from cext.broker.keep cimport message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.promise cimport promises_release
+from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
@@ -32,7 +33,7 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_synced, store_written,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 
@@ -276,6 +277,18 @@ cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil
     t.serial = t.clean_pass = 1
     b.durable = t
     return 0
+
+
+cdef int durable_start(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL:
+        return 0
+    if store_start(&t.store) == 0:
+        return reactor_watch(&b.reactor, t.store.event_fd)
+    store_error(&t.store, why, sizeof(why))
+    log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    return EIO
 
 
 cdef void durable_close(Broker* b) noexcept nogil:

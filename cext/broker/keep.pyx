@@ -19,12 +19,12 @@ from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Ack, Durable, NO_PENDING, Owed, PENDING, Pending, Waiter, durable_of
+from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
 from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_HAS_EXPIRY, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
+    RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
     RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_end_put, record_inbox_done_put,
     record_inbox_put, record_inbox_size, record_released_put, record_session_put, record_session_size, record_sub_put, record_sub_size,

@@ -10,8 +10,8 @@ Invariant: nothing leaves the ring but at its head. A ring beyond PROMISES_MAX, 
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, Promise, Promises
 from cext.broker.client cimport client_ack, client_doom

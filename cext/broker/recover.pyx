@@ -9,17 +9,16 @@ Cost: linear in the records; some 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.clock cimport clock_wall_ms
 from cext.base.view cimport View
-from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport Broker, DROP_EXPIRED, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
 from cext.broker.durable cimport Durable, durable_of
 from cext.broker.keep cimport grown
-from cext.broker.life cimport session_end, session_watch
+from cext.broker.life cimport session_watch
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
 from cext.session.message cimport Message, RECORD_ROOM, message_bytes, message_new, message_ref, message_unref

@@ -1,16 +1,14 @@
-"""The store is opened, read, and its thread begun: before the loop, in the control plane's thread. Knows the names of levels, and errors."""
+"""The store is opened and read: before the loop, in the control plane's thread. Its own thread begins with the loop, when the process has its rights. Knows the names of levels, and errors."""
 
-from libc.errno cimport errno
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from cext.broker.broker cimport Broker
-from cext.broker.commit cimport durable_fini, durable_init
+from cext.broker.commit cimport durable_init
 from cext.broker.durable cimport DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_STRICT, Durable, durable_of
 from cext.broker.recover cimport Recovered, durable_recover
-from cext.net.reactor cimport reactor_watch
 from cext.store.store cimport (
-    STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open, store_start,
+    STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open,
 )
 
 LEVELS = {"async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
@@ -40,15 +38,10 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
         raise OSError((<bytes>why).decode("utf-8", "replace"))
     with nogil:
         rc = durable_recover(b, &loss, &found)
-        if rc == 0:
-            rc = store_start(&t.store)
         if rc != 0:
             store_error(&t.store, why, sizeof(why))
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace") or "out of memory while the store was read")
-    rc = reactor_watch(&b.reactor, t.store.event_fd)
-    if rc:
-        raise OSError(rc, "the store cannot be watched")
     return {"records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
             "messages": found.messages, "retained": found.retained, "expired": found.expired, "lost_bytes": loss.bytes,
             "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
