@@ -16,28 +16,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAGIC = b"\x00\xb5\x00mosquitto db"
-HEADER = struct.Struct(">15sII")            # magic, checksum (0), format
-CHUNK = struct.Struct(">II")                # type, length without this
+HEADER = struct.Struct(">15sII")  # magic, checksum (0), format
+CHUNK = struct.Struct(">II")  # type, length without this
 FORMATS = (5, 6)
 
 CONFIG, MESSAGE, CLIENT_MESSAGE, RETAIN, SUBSCRIPTION, CLIENT = range(1, 7)
-NAMES = {CONFIG: "configuration", MESSAGE: "stored message", CLIENT_MESSAGE: "client message",
-         RETAIN: "retained message", SUBSCRIPTION: "subscription", CLIENT: "client"}
+NAMES = {
+    CONFIG: "configuration",
+    MESSAGE: "stored message",
+    CLIENT_MESSAGE: "client message",
+    RETAIN: "retained message",
+    SUBSCRIPTION: "subscription",
+    CLIENT: "client",
+}
 
 # Fixed parts. struct knows one order per format, so what is in network order is taken as bytes and unpacked after.
-CONFIG_PART = struct.Struct("<QBB6x")       # last id, written at shutdown, size of an id
+CONFIG_PART = struct.Struct("<QBB6x")  # last id, written at shutdown, size of an id
 MESSAGE_PART = struct.Struct("<Qq4s10sBB")  # id, expiry time, payload bytes, five lengths and ports, qos, retain
-CLIENT_MESSAGE_PART = struct.Struct("<Q4sBBBB")     # id, (packet id, client id bytes), qos, state, flags, direction
-SUBSCRIPTION_PART = struct.Struct("<8sBB2x")        # (identifier, client id bytes, filter bytes), qos, options
-CLIENT_PART_5 = struct.Struct("<q8s")       # ends at, (expiry interval, last packet id, client id bytes)
-CLIENT_PART_6 = struct.Struct("<q12s4x")    # and (listener's port, user name bytes)
+CLIENT_MESSAGE_PART = struct.Struct("<Q4sBBBB")  # id, (packet id, client id bytes), qos, state, flags, direction
+SUBSCRIPTION_PART = struct.Struct("<8sBB2x")  # (identifier, client id bytes, filter bytes), qos, options
+CLIENT_PART_5 = struct.Struct("<q8s")  # ends at, (expiry interval, last packet id, client id bytes)
+CLIENT_PART_6 = struct.Struct("<q12s4x")  # and (listener's port, user name bytes)
 RETAIN_PART = struct.Struct("<Q")
 
 IN, OUT = 0, 1
 # what a client message waits for
-(QOS0, QOS1, WAIT_PUBACK, QOS2, WAIT_PUBREC, RESEND_PUBREL, WAIT_PUBREL, RESEND_PUBCOMP, WAIT_PUBCOMP, SEND_PUBREC,
- QUEUED) = range(1, 12)
+(
+    QOS0,
+    QOS1,
+    WAIT_PUBACK,
+    QOS2,
+    WAIT_PUBREC,
+    RESEND_PUBREL,
+    WAIT_PUBREL,
+    RESEND_PUBCOMP,
+    WAIT_PUBCOMP,
+    SEND_PUBREC,
+    QUEUED,
+) = range(1, 12)
 EXPIRY_NEVER = 0xFFFFFFFF
+SECONDS_MAX = 1 << 40
 
 
 class FormatError(Exception):
@@ -59,21 +77,21 @@ class Config:
 class Message:
     offset: int
     id: int
-    expires_s: int              # wall clock; 0: never
+    expires_s: int  # wall clock; 0: never
     source_id: bytes
     source_username: bytes
     topic: bytes
     qos: int
     retain: bool
     payload_bytes: int
-    properties: bytes           # a block without its length
-    payload: bytes | None       # None: not asked for
+    properties: bytes  # a block without its length
+    payload: bytes | None  # None: not asked for
 
 
 @dataclass(slots=True, frozen=True)
 class ClientMessage:
     offset: int
-    id: int                     # of the Message
+    id: int  # of the Message
     client_id: bytes
     pid: int
     qos: int
@@ -95,7 +113,7 @@ class Subscription:
     offset: int
     client_id: bytes
     filter: bytes
-    options: int                # the byte of SUBSCRIBE
+    options: int  # the byte of SUBSCRIBE
     sub_id: int
 
 
@@ -104,7 +122,7 @@ class Client:
     offset: int
     client_id: bytes
     username: bytes | None
-    ends_s: int                 # wall clock; 0: not said
+    ends_s: int  # wall clock; 0: not said
     expiry_s: int
     last_pid: int
 
@@ -167,13 +185,19 @@ def block(body: Body) -> bytes:
     head = varint(data)
     if head is None or head[0] != len(data) - head[1]:
         raise body.error(f"properties whose length does not fit; expected {len(data)} bytes with their length")
-    return data[head[1]:]
+    return data[head[1] :]
 
 
 def checked_qos(body: Body, qos: int) -> int:
     if qos > 2:
         raise body.error(f"QoS {qos}; expected 0, 1 or 2")
     return qos
+
+
+def checked_time(body: Body, seconds: int) -> int:
+    if seconds > SECONDS_MAX:
+        raise body.error(f"a time of {seconds} s; expected at most {SECONDS_MAX}")
+    return max(seconds, 0)
 
 
 def read_config(body: Body, at: int) -> Config:
@@ -197,8 +221,19 @@ def read_message(body: Body, at: int, with_payload: bool) -> Message:
         payload = body.take(payload_bytes, "payload")
     else:
         body.skip(payload_bytes, "payload")
-    return Message(at, number, max(expires_s, 0), source_id, user, topic, qos, bool(retain), payload_bytes, block(body),
-                   payload)
+    return Message(
+        at,
+        number,
+        checked_time(body, expires_s),
+        source_id,
+        user,
+        topic,
+        qos,
+        bool(retain),
+        payload_bytes,
+        block(body),
+        payload,
+    )
 
 
 def read_client_message(body: Body, at: int) -> ClientMessage:
@@ -217,8 +252,9 @@ def read_client_message(body: Body, at: int) -> ClientMessage:
         if data[0] != 11 or head is None or head[1] != len(data) - 1:
             raise body.error("properties; expected a Subscription Identifier alone")
         sub_id = head[0]
-    return ClientMessage(at, number, client_id, pid, qos, state, bool(retain_dup >> 4), bool(retain_dup & 15),
-                         direction, sub_id)
+    return ClientMessage(
+        at, number, client_id, pid, qos, state, bool(retain_dup >> 4), bool(retain_dup & 15), direction, sub_id
+    )
 
 
 def read_subscription(body: Body, at: int) -> Subscription:
@@ -240,7 +276,7 @@ def read_client(body: Body, at: int, format: int) -> Client:
         expiry_s, last_pid, id_n, _port, user_n = struct.unpack(">IHHHH", numbers)
     client_id, user = body.take(id_n, "client id"), body.take(user_n, "user name")
     body.end()
-    return Client(at, client_id, user or None, max(ends_s, 0), expiry_s, last_pid)
+    return Client(at, client_id, user or None, checked_time(body, ends_s), expiry_s, last_pid)
 
 
 class MosquittoFile:
@@ -291,8 +327,12 @@ class MosquittoFile:
             what = NAMES.get(kind, f"chunk of type {kind}")
             body = Body(self._file, self.path, at + CHUNK.size, length, what)
             if length > self.size - at - CHUNK.size:
-                raise FormatError(self.path, at + 4, f"a {what} of {length} bytes; expected at most "
-                                  f"{self.size - at - CHUNK.size}, what is left of the file")
+                raise FormatError(
+                    self.path,
+                    at + 4,
+                    f"a {what} of {length} bytes; expected at most "
+                    f"{self.size - at - CHUNK.size}, what is left of the file",
+                )
             if kind in NAMES:
                 yield self._chunk(kind, body, at, with_payload)
             else:

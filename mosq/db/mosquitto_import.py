@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ENTRY_RETAIN = 0x80
+STEP_MAX = 1 << 15  # between packet ids in flight; beyond, the later one is rather before
 
 
 class Entry(NamedTuple):
@@ -66,8 +67,23 @@ class Counts:
     retained: int = 0
     sessions_expired: int = 0
     messages_expired: int = 0
-    orphans: int = 0            # of sessions or messages that are not there
+    orphans: int = 0  # of sessions or messages that are not there
     refused: list[str] = field(default_factory=list)
+
+    def text(self, done: str) -> str:
+        lines = [
+            f"{self.sessions:,} sessions, {self.subscriptions:,} subscriptions, {self.deliveries:,} deliveries and "
+            f"{self.retained:,} retained messages {done}."
+        ]
+        left = [
+            (self.sessions_expired, "sessions that have expired"),
+            (self.messages_expired, "uses of expired messages"),
+            (self.orphans, "that belong to nothing"),
+            (len(self.refused), "that MQTT does not allow"),
+        ]
+        if any(n for n, _ in left):
+            lines.append("Left out: " + ", ".join(f"{n:,} {what}" for n, what in left if n) + ".")
+        return "\n".join(lines)
 
 
 def name_problem(name: bytes) -> str | None:
@@ -99,9 +115,9 @@ class Import:
         self.counts = Counts()
         self._progress = progress or (lambda done, total: None)
         self._sessions: dict[bytes, Session] = {}
-        self._messages: dict[int, tuple[int, int]] = {}         # id: (offset, expires_s)
+        self._messages: dict[int, tuple[int, int]] = {}  # id: (offset, expires_s)
         self._retained: set[int] = set()
-        self._gone: set[bytes] = set()                          # clients that have expired
+        self._gone: set[bytes] = set()  # clients that have expired
 
     def records(self) -> "Iterator[tuple[int, bytes]]":
         self._walk()
@@ -190,20 +206,37 @@ class Import:
 
     # -- sessions and their queues
 
-    def _session(self, session: Session, entries: "dict[int, list[Entry]]",
-                 held: "dict[int, list[tuple[int, int]]]") -> "Iterator[tuple[int, bytes]]":
+    def _session(
+        self, session: Session, entries: "dict[int, list[Entry]]", held: "dict[int, list[tuple[int, int]]]"
+    ) -> "Iterator[tuple[int, bytes]]":
         client = session.client
         released: list[tuple[int, int, int]] = []
         next_position, last_pid = self._sent(session, entries, released)
         self._waiting(session, entries, next_position, last_pid)
         ends_s = 0 if client.expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + client.expiry_s
-        yield kinds.SESSION, record_encode(kinds.SESSION, {
-            "sno": session.sno, "connected": False, "expiry_s": client.expiry_s, "ends_wall_ms": ends_s * 1000,
-            "next": next_position, "id": client.client_id, "user": client.username})
+        yield (
+            kinds.SESSION,
+            record_encode(
+                kinds.SESSION,
+                {
+                    "sno": session.sno,
+                    "connected": False,
+                    "expiry_s": client.expiry_s,
+                    "ends_wall_ms": ends_s * 1000,
+                    "next": next_position,
+                    "id": client.client_id,
+                    "user": client.username,
+                },
+            ),
+        )
         self.counts.sessions += 1
         for sub in session.subscriptions.values():
-            yield kinds.SUB, record_encode(kinds.SUB, {"sno": session.sno, "options": sub.options, "sub_id": sub.sub_id,
-                                                       "filter": sub.filter})
+            yield (
+                kinds.SUB,
+                record_encode(
+                    kinds.SUB, {"sno": session.sno, "options": sub.options, "sub_id": sub.sub_id, "filter": sub.filter}
+                ),
+            )
             self.counts.subscriptions += 1
         if released:
             yield kinds.RELEASED, record_encode(kinds.RELEASED, {"acks": released})
@@ -211,15 +244,17 @@ class Import:
             if self._lives(chunk.id):
                 held.setdefault(chunk.id, []).append((session.sno, pid))
 
-    def _sent(self, session: Session, entries: "dict[int, list[Entry]]",
-              released: "list[tuple[int, int, int]]") -> tuple[int, int]:
+    def _sent(
+        self, session: Session, entries: "dict[int, list[Entry]]", released: "list[tuple[int, int, int]]"
+    ) -> tuple[int, int]:
         """Places what had been sent; -> (first position that was not, last packet id)."""
         position, last_pid = -1, session.client.last_pid
         for chunk in session.sent:
             step = 1 if position < 0 else (chunk.pid - last_pid) % 65535
-            if step == 0 or position + step >= 65535:
-                self._refuse(chunk.offset, f"packet id {chunk.pid} after {last_pid}: not in flight together; sent as if "
-                             "it were new")
+            if step == 0 or step > STEP_MAX or position + step >= 65535:
+                self._refuse(
+                    chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as if it were new"
+                )
                 session.waiting.append(chunk)
                 continue
             position, last_pid = position + step, chunk.pid
@@ -239,8 +274,9 @@ class Import:
             self._owe(entries, session, chunk, position, last_pid)
             position += 1
 
-    def _owe(self, entries: "dict[int, list[Entry]]", session: Session, chunk: ClientMessage, position: int,
-             pid: int) -> None:
+    def _owe(
+        self, entries: "dict[int, list[Entry]]", session: Session, chunk: ClientMessage, position: int, pid: int
+    ) -> None:
         qos = chunk.qos | (ENTRY_RETAIN if chunk.retain else 0)
         entries.setdefault(chunk.id, []).append(Entry(session.sno, position, pid, qos, chunk.sub_id))
 
@@ -254,13 +290,22 @@ class Import:
             self._refuse(message.offset, f"a stored message with {what}")
             return
         retained = id in self._retained and bool(message.payload_bytes)
-        fields = {"qos": message.qos, "retain": message.retain, "retained_set": retained, "source_hash": 0,
-                  "topic": message.topic, "expires_wall_ms": message.expires_s * 1000, "props": properties,
-                  "payload": message.payload}
+        fields = {
+            "qos": message.qos,
+            "retain": message.retain,
+            "retained_set": retained,
+            "source_hash": 0,
+            "topic": message.topic,
+            "expires_wall_ms": message.expires_s * 1000,
+            "props": properties,
+            "payload": message.payload,
+        }
         if entries or retained:
             yield kinds.MSG, record_encode(kinds.MSG, {**fields, "entries": entries})
             self.counts.deliveries += len(entries)
             self.counts.retained += retained
         for sno, pid in held:
-            yield kinds.INBOX, record_encode(kinds.INBOX, {**fields, "retained_set": False, "sno": sno, "pid": pid,
-                                                           "refused": False})
+            yield (
+                kinds.INBOX,
+                record_encode(kinds.INBOX, {**fields, "retained_set": False, "sno": sno, "pid": pid, "refused": False}),
+            )

@@ -4,7 +4,7 @@ from typing import Any
 
 FORWARDED = {1: "payload_format", 3: "content_type", 8: "response_topic", 9: "correlation_data", 38: "user_properties"}
 STRINGS = {3: 1, 8: 1, 9: 1, 38: 2}
-TAKEN_OFF = {2: 4, 35: 2}               # expiry, alias: bytes of their values
+TAKEN_OFF = {2: 4, 35: 2}  # expiry, alias: bytes of their values
 SUBSCRIPTION_ID = 11
 
 
@@ -21,12 +21,12 @@ def split(properties: bytes) -> list[tuple[int, bytes, list[bytes]]] | None:
             at += 1
         elif kind in STRINGS:
             for _ in range(STRINGS[kind]):
-                n = int.from_bytes(properties[at:at + 2], "big")
-                values.append(properties[at + 2:at + 2 + n])
+                n = int.from_bytes(properties[at : at + 2], "big")
+                values.append(properties[at + 2 : at + 2 + n])
                 at += 2 + n
         elif kind == 1 or kind in TAKEN_OFF:
             n = TAKEN_OFF.get(kind, 1)
-            values.append(properties[at:at + n])
+            values.append(properties[at : at + n])
             at += n
         else:
             return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HALF = 1 << 31
 WRAP = 1 << 32
-GAP_MAX = 1 << 20               # positions between two deliveries that are kept as a run of zeros
+GAP_MAX = 1 << 16  # positions between two deliveries that are kept as a run of zeros
 
 
 def record_size(body_bytes: int) -> int:
@@ -33,7 +33,7 @@ class Places:
     def __init__(self) -> None:
         self._base = 0
         self._lsns = array("Q")
-        self._far: dict[int, int] = {}          # what lies far from the rest, as no broker writes it
+        self._far: dict[int, int] = {}  # what lies far from the rest, as no broker writes it
         self.count = 0
 
     def _offset(self, position: int) -> int | None:
@@ -43,14 +43,15 @@ class Places:
             return 0
         offset = (position - self._base + HALF) % WRAP - HALF
         if offset < 0 and -offset <= GAP_MAX:
-            self._lsns = array("Q", bytes(8 * -offset)) + self._lsns
-            self._base = position
-            return 0
+            more = max(-offset, len(self._lsns) // 2)  # so that going down step by step costs no more than going up
+            self._lsns = array("Q", bytes(8 * more)) + self._lsns
+            self._base = (self._base - more) % WRAP
+            return offset + more
         return offset if 0 <= offset <= len(self._lsns) + GAP_MAX else None
 
     def put(self, position: int, lsn: int) -> int:
         """-> the place that was there before, plus one; 0: none"""
-        offset = self._offset(position)
+        offset = None if position in self._far else self._offset(position)
         if offset is None:
             old = self._far.get(position, 0)
             self._far[position] = lsn + 1
@@ -64,7 +65,8 @@ class Places:
 
     def get(self, position: int) -> int:
         offset = (position - self._base + HALF) % WRAP - HALF
-        return self._lsns[offset] if 0 <= offset < len(self._lsns) else self._far.get(position, 0)
+        near = self._lsns[offset] if 0 <= offset < len(self._lsns) else 0
+        return near or self._far.get(position, 0)
 
     def take(self, position: int) -> int:
         """Nothing is owed there any more; -> what was, plus one; 0: nothing was."""
@@ -84,20 +86,33 @@ class Places:
 
 
 class Session:
-    __slots__ = ("connected", "ends_wall_ms", "expiry_s", "held", "id", "lsn", "next", "queue", "released",
-                 "sno", "subscriptions", "user", "will")
+    __slots__ = (
+        "connected",
+        "ends_wall_ms",
+        "expiry_s",
+        "held",
+        "id",
+        "lsn",
+        "next",
+        "queue",
+        "released",
+        "sno",
+        "subscriptions",
+        "user",
+        "will",
+    )
 
     def __init__(self, sno: int) -> None:
         self.sno = sno
         self.id = b""
         self.user: bytes | None = None
         self.connected, self.expiry_s, self.ends_wall_ms, self.next = False, 0, 0, 0
-        self.lsn = -1                                                    # of its own record; -1: there was none yet
-        self.subscriptions: dict[bytes, tuple[int, int, int]] = {}       # options, identifier, lsn
+        self.lsn = -1  # of its own record; -1: there was none yet
+        self.subscriptions: dict[bytes, tuple[int, int, int]] = {}  # options, identifier, lsn
         self.queue = Places()
-        self.released: dict[int, tuple[int, int]] = {}                   # position: packet id, lsn
-        self.held: dict[int, tuple[int, bool]] = {}                      # inbound QoS 2: packet id: lsn, refused
-        self.will: tuple[int, int, int] | None = None                    # lsn, due_wall_ms, delay_s
+        self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
+        self.held: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
+        self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
 
 
 class State:
@@ -106,14 +121,14 @@ class State:
     def __init__(self) -> None:
         self.meta: dict[bytes, bytes] = {}
         self.sessions: dict[int, Session] = {}
-        self.retained: dict[bytes, tuple[int, int, int]] = {}            # topic: lsn, expires_wall_ms, payload bytes
+        self.retained: dict[bytes, tuple[int, int, int]] = {}  # topic: lsn, expires_wall_ms, payload bytes
         self.by_kind: dict[int, int] = {}
         self.bytes_by_kind: dict[int, int] = {}
-        self.problems: list[tuple[int, str]] = []                        # (lsn or -1, text), the first of them
+        self.problems: list[tuple[int, str]] = []  # (lsn or -1, text), the first of them
         self.n_problems = 0
         # of MSG, INBOX and WILL: lsn: how often it is needed, times 2 ** 32, plus the record's size
         self.live: dict[int, int] = {}
-        self._size = 0                                                   # of the record at hand
+        self._size = 0  # of the record at hand
 
     PROBLEMS_TOLD = 100
 
@@ -156,7 +171,8 @@ class State:
     def live_bytes(self) -> int:
         """What the records take that are still needed."""
         total = sum(value % WRAP for value in self.live.values())
-        total += record_size(sum(len(key) + len(value) + 2 for key, value in self.meta.items()))
+        if self.meta:
+            total += record_size(sum(len(key) + len(value) + 2 for key, value in self.meta.items()))
         for s in self.sessions.values():
             total += record_size(25 + len(s.id) + len(s.user or b"")) + len(s.released) * 10
             total += sum(record_size(9 + len(filter)) for filter in s.subscriptions)
