@@ -156,7 +156,7 @@ class Import:
         problem = name_problem(chunk.client_id) if chunk.client_id else "empty"
         if problem or chunk.client_id in self._sessions:
             self._refuse(chunk.offset, f"a client with an id that is {problem or 'there already'}")
-        elif 0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER:
+        elif chunk.expiry_s == 0 or (0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER):
             self.counts.sessions_expired += 1
             self._gone.add(chunk.client_id)
         else:
@@ -214,6 +214,12 @@ class Import:
         next_position, last_pid = self._sent(session, entries, released)
         self._waiting(session, entries, next_position, last_pid)
         ends_s = 0 if client.expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + client.expiry_s
+        user = client.username
+        if user is not None and name_problem(user):
+            # Mosquitto before 2.0.16 gives a client without a user name what lies in its memory behind the name of the
+            # client before: nothing to be shown to anybody
+            self._refuse(client.offset, "a user name that is none (of a client without one): left out")
+            user = None
         yield (
             kinds.SESSION,
             record_encode(
@@ -225,7 +231,7 @@ class Import:
                     "ends_wall_ms": ends_s * 1000,
                     "next": next_position,
                     "id": client.client_id,
-                    "user": client.username,
+                    "user": user,
                 },
             ),
         )

@@ -85,6 +85,13 @@ def test_sessions_and_their_ends(tmp_path: Path) -> None:
     assert counts == Counts(sessions=3, subscriptions=1, sessions_expired=1)
 
 
+def test_a_user_name_out_of_mosquittos_memory(tmp_path: Path) -> None:
+    """2.0.11 writes one for a client that has none."""
+    records, counts = imported(tmp_path, db.client(b"c", user=b"ann\0secret"))
+    assert [f["user"] for kind, f in records if kind == kinds.SESSION] == [None]
+    assert len(counts.refused) == 1 and "secret" not in counts.refused[0] and "a user name that is none" in counts.refused[0]
+
+
 def test_what_is_left_out(tmp_path: Path) -> None:
     records, counts = imported(
         tmp_path, db.message(1, b"t", b"old", expires_s=999), db.message(2, b"t", b"new", expires_s=1001), db.message(3, b"a/+", b"wild"),
