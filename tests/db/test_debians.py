@@ -67,6 +67,7 @@ def subscribe(wire: Wire, *filters: tuple[str, int], **more: object) -> None:
     assert isinstance(wire.read_packet(), Suback)
 
 
+@pytest.mark.interop
 def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> None:
     five = mosquitto.client("five", username="ann", password=b"x")
     subscribe(five, ("a/#", 0x2E), props=((P.SUBSCRIPTION_ID, 7),))
