@@ -300,6 +300,8 @@ class Subscriber(Session):
         self.arrived = asyncio.Event()  # set with every publication
 
     def on_up(self, fresh: bool) -> None:
+        if fresh:
+            self._held.clear()
         if not self.late and (fresh or not self.subscribed.is_set()):
             self.subscribe()
             self.flush()
