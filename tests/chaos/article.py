@@ -51,6 +51,7 @@ class Play:
     async def _consumer(self, s: Subscriber) -> None:
         for leaves_at, returns_at in self.scene.leaves:
             await self._reached(leaves_at)
+            await s.up.wait()           # it has been back since the last time
             if self.scene.politely:
                 await s.leave()
             else:
