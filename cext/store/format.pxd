@@ -17,7 +17,7 @@ cdef enum:
     RECORD_HEAD = 12
     RECORD_ALIGN = 4
     RECORD_BODY_MAX = 0x1FFFFFFF
-    COMMIT_BODY = 24            # {from u64: lsn of the batch, tail u64: where the log begins, synced u64}
+    COMMIT_BODY = 16            # {lsn of the batch u64, synced u64: what was known to be on the disk when it was written}
     SEGEND_BODY = 8             # {end u64: lsn behind it}
     COMMIT_BYTES = RECORD_HEAD + COMMIT_BODY
     SEGEND_BYTES = RECORD_HEAD + SEGEND_BODY
@@ -32,7 +32,7 @@ ctypedef struct Header:
     uint8_t store_id[16]
     uint64_t number             # of the segment; rises, no two are the same
     uint64_t base_lsn
-    uint64_t tail_lsn           # where the log began when this segment was
+    uint64_t tail_lsn           # where the log begins; told to the newest header before anything is dropped
     uint64_t capacity           # bytes of the file
     uint32_t seed               # for the checks of its records; not stored
 

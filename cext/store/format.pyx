@@ -1,6 +1,6 @@
 """The header of a segment, to and from bytes. A copy: magic, format, bytes used, store id, number, base, tail, capacity, crc."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.store.crc cimport crc_bytes
@@ -50,7 +50,8 @@ cdef int copy_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
 cdef int header_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
     cdef Header other
     cdef int first = copy_read(hardware, p, h)
-    if copy_read(hardware, p + HEADER_COPY, &other) == 0 and (first != 0 or other.number > h.number):
+    if copy_read(hardware, p + HEADER_COPY, &other) != 0:
+        return first
+    if first != 0 or other.number > h.number or (other.number == h.number and other.tail_lsn > h.tail_lsn):
         h[0] = other
-        return 0
-    return first
+    return 0

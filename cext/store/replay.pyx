@@ -12,7 +12,7 @@ from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen, strncmp
 
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read
-from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, \
+from cext.store.format cimport COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, \
     SEGEND_BODY, STORE_KIND_MAX, header_read, load32, load64, record_at, record_bytes
 from cext.store.store cimport STORE_RANGES_TOLD, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
 
@@ -253,8 +253,7 @@ cdef int walk_batch(Walk* w, bint hardware) noexcept nogil:
             continue
         w.at = at + record_bytes(<uint32_t>n)
         if w.p[at + 8] == KIND_COMMIT and n == COMMIT_BODY:
-            w.tail_lsn = load64(w.p + at + RECORD_HEAD + 8)
-            w.synced_lsn = load64(w.p + at + RECORD_HEAD + 16)
+            w.synced_lsn = load64(w.p + at + RECORD_HEAD + 8)
             w.good = w.at
             return 1
         if w.p[at + 8] == KIND_SEGEND and n == SEGEND_BODY:
@@ -343,8 +342,8 @@ cdef bint still_there(Replay* r, const Found* found) noexcept nogil:
     return again.state == SLOT_SEGMENT and again.h.number == found.h.number
 
 
-cdef int segment_replay(Replay* r, const Found* found, const Found* next, bint quiet) noexcept nogil:
-    # 0, 1: stopped, -errno. quiet: only for what the COMMITs say.
+cdef int segment_replay(Replay* r, const Found* found, const Found* next) noexcept nogil:
+    # 0, 1: stopped, -errno
     cdef Walk* w = &r.walk
     cdef uint64_t n
     cdef int error = 0, got
@@ -363,43 +362,30 @@ cdef int segment_replay(Replay* r, const Found* found, const Found* next, bint q
         w.at = w.good = min(w.limit, HEADER_BYTES + (r.at_lsn - found.h.base_lsn))
     got = walk_batch(w, r.hardware)
     while got == 1:
-        if not quiet:
-            got = batch_give(r)
-            if got:
-                free(p)
-                return got
+        r.synced_lsn = max(r.synced_lsn, w.synced_lsn)
+        got = batch_give(r)
+        if got:
+            free(p)
+            return got
         got = walk_batch(w, r.hardware)
     free(p)
     w.p = NULL
     if got < 0:
         return -ENOMEM
-    if not quiet:
-        r.at_lsn = max(r.at_lsn, lsn_at(w, w.good))
-        if next == NULL:
-            r.loss.torn_bytes = torn_of(w, n)
+    r.at_lsn = max(r.at_lsn, lsn_at(w, w.good))
+    if next == NULL and not w.end_lsn:
+        r.loss.torn_bytes = w.at - w.good       # how far an unfinished batch had come, as far as it can be told
     return 0
 
 
-cdef uint64_t torn_of(const Walk* w, uint64_t n) noexcept nogil:
-    # Bytes of valid records behind the last COMMIT: how far an unfinished batch had come, as far as it can be told.
-    return w.at - w.good if not w.end_lsn else 0
-
-
-cdef int tail_find(Replay* r, Listing* l) noexcept nogil:
-    # Where the log begins, as the newest segment knows.
-    cdef Found* newest = NULL
+cdef uint64_t tail_find(const Listing* l) noexcept nogil:
+    # Where the log begins: the active segment's header is told before anything is dropped.
+    cdef uint64_t tail = 0
     cdef uint32_t i
-    cdef int got
     for i in range(l.n):
-        if l.files[i].state == SLOT_SEGMENT and (newest == NULL or l.files[i].h.number > newest.h.number):
-            newest = &l.files[i]
-    if newest == NULL:
-        return 0
-    r.walk.tail_lsn = r.walk.synced_lsn = 0
-    got = segment_replay(r, newest, NULL, 1)
-    r.loss.tail_lsn = max(newest.h.tail_lsn, r.walk.tail_lsn)
-    r.synced_lsn = r.walk.synced_lsn
-    return got
+        if l.files[i].state == SLOT_SEGMENT:
+            tail = max(tail, l.files[i].h.tail_lsn)
+    return tail
 
 
 cdef Found* next_segment(Listing* l, uint32_t i) noexcept nogil:
@@ -415,8 +401,8 @@ cdef int replay_all(Replay* r, Listing* l) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     cdef Found* found
     cdef uint32_t i
-    cdef int got = tail_find(r, l)
-    r.at_lsn = loss.tail_lsn
+    cdef int got = 0
+    r.at_lsn = loss.tail_lsn = tail_find(l)
     for i in range(l.n):
         found = &l.files[i]
         if got:
@@ -434,7 +420,7 @@ cdef int replay_all(Replay* r, Listing* l) noexcept nogil:
         loss.segments += 1
         lose(r, r.at_lsn, found.h.base_lsn)
         r.at_lsn = max(r.at_lsn, found.h.base_lsn)
-        got = segment_replay(r, found, next_segment(l, i), 0)
+        got = segment_replay(r, found, next_segment(l, i))
         r.claimed_lsn = max(r.claimed_lsn, r.walk.end_lsn)
     if got == 0 and loss.segments and r.walk.end_lsn and r.at_lsn <= r.claimed_lsn:
         lose(r, r.at_lsn, UINT64_MAX)                   # the last segment says that another one follows

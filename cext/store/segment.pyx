@@ -1,79 +1,83 @@
-"""The files of a log that is written: a row of segments, the last of which is written to, and a spare that has been written to once already.
+"""The row of segments: the oldest is dropped, the newest written to. Knows headers, numbers and lsns; not what is in a batch.
 
-Knows headers and sizes; not what is in a batch. Invariants: a number is given once; a new segment's header is there before the SEGEND of the one before,
-and before anything is said to be written in it; after a start the log goes on in a new segment, so that leftovers of an unfinished batch never look like
-records; a file is used again only after its header was wiped. All by the storage thread (before store_start: by the owner's).
+Invariants: a number is given once; a segment begins only behind what was written; its header is there before the one before it says (SEGEND) that
+there is another; after a start the log goes on in a new segment, so that leftovers of an unfinished batch never look like records; the newest header
+says where the log begins before the oldest segment's header is wiped. All by the storage thread (before store_start: by the owner's).
 """
 
-from libc.errno cimport ENOMEM, ENOSPC
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.errno cimport ENOMEM
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove, memset
 
-from cext.store.file cimport FILE_PATH_MAX, FileOps, file_write
-from cext.store.format cimport HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, header_write, \
-    record_begin, record_seal, store64
+from cext.store.file cimport file_write
+from cext.store.format cimport COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, \
+    header_write, load32, record_begin, record_bytes, record_seal, store64
 from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, Found, Listing, path_of
-from cext.store.store cimport STORE_SYNC_NEVER, Segment, Store, StoreLoss, StoreWriter
+from cext.store.spare cimport file_discard, file_take, slot_free, spare_adopt
+from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
-    int O_CREAT
-    int O_EXCL
     int O_NOFOLLOW
 
 cdef extern from "<string.h>" nogil:
     char* strerror_r(int error, char* out, size_t n)
 
-cdef enum:
-    ZEROS_BYTES = 64 << 10
-    SPARE_STEP_BYTES = 1 << 20  # written between two looks at what waits
-
-cdef uint8_t ZEROS[65536]       # never written to
-
 
 cdef void error_text(char* out, size_t n, int error) noexcept nogil:
-    snprintf(out, n, "%s", strerror_r(-error, out, n))
+    cdef char text[128]
+    snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
 
+
+# ---- the row
 
 cdef Segment* segment_insert(Store* s, uint32_t at) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Segment* more
-    cdef uint32_t i
     if w.n == w.cap:
         more = <Segment*>realloc(w.segments, (w.cap * 2 if w.cap else 16) * sizeof(Segment))
         if more == NULL:
             return NULL
         w.segments = more
         w.cap = w.cap * 2 if w.cap else 16
-    for i in range(w.n - at):
-        w.segments[w.n - i] = w.segments[w.n - i - 1]
+    memmove(&w.segments[at + 1], &w.segments[at], (w.n - at) * sizeof(Segment))
     w.n += 1
     memset(&w.segments[at], 0, sizeof(Segment))
     w.segments[at].fd = -1
     return &w.segments[at]
 
 
-cdef int slot_free(Store* s, uint32_t slot) noexcept nogil:
-    cdef uint32_t* more = <uint32_t*>realloc(s.writer.slots, (s.writer.n_slots + 1) * sizeof(uint32_t))
-    if more == NULL:
-        return -ENOMEM
-    s.writer.slots = more
-    more[s.writer.n_slots] = slot
-    s.writer.n_slots += 1
-    return 0
+cdef void segment_remove(Store* s, uint32_t at) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    w.n -= 1
+    memmove(&w.segments[at], &w.segments[at + 1], (w.n - at) * sizeof(Segment))
 
 
-cdef int segments_begin(Store* s, Listing* l, StoreLoss* loss) noexcept nogil:
+cdef Segment* segment_of(Store* s, uint64_t lsn) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t lo = 0, hi = w.n, mid
+    while lo < hi:
+        mid = (lo + hi) // 2
+        if w.segments[mid].end_lsn <= lsn:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == w.n or lsn < w.segments[lo].base_lsn:
+        return NULL
+    return &w.segments[lo]
+
+
+cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Found* found
     cdef Segment* g
     cdef uint32_t i
-    w.tail_lsn = loss.tail_lsn
     for i in range(l.n):
         found = &l.files[i]
         w.slot_last = max(w.slot_last, found.slot)
+        w.number_last = max(w.number_last, found.h.number)
         if found.state == SLOT_UNUSED or (found.state == SLOT_SEGMENT and found.h.base_lsn >= loss.end_lsn):
             # also a segment that was begun, and nothing in it committed; its number stays used
             if slot_free(s, found.slot) != 0:
@@ -88,17 +92,15 @@ cdef int segments_begin(Store* s, Listing* l, StoreLoss* loss) noexcept nogil:
             g.seed = found.h.seed
             g.slot = found.slot
             if w.n > 1:
+                # not its base where some of the log is missing before it; what is asked for there is not found either way
                 w.segments[w.n - 2].end_lsn = g.base_lsn
-        if found.state == SLOT_SEGMENT or found.h.number:
-            w.number_last = max(w.number_last, found.h.number)
     if w.n:
         w.segments[w.n - 1].end_lsn = loss.end_lsn
-        if w.tail_lsn < w.segments[0].base_lsn:
-            w.tail_lsn = w.segments[0].base_lsn
-    else:
-        w.tail_lsn = loss.end_lsn
     for i in range(w.n):
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
+    w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
+    w.dir_dirty = 1
+    row_count(s)
     return 0
 
 
@@ -115,6 +117,24 @@ cdef void segments_fini(Store* s) noexcept nogil:
     w.slots = NULL
     w.n = w.cap = w.n_slots = 0
 
+
+cdef void row_count(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t i
+    w.row_bytes = 0
+    for i in range(w.n):
+        w.row_bytes += w.segments[i].capacity
+
+
+cdef void batch_check(Store* s, const Segment* g, Batch* b) noexcept nogil:
+    cdef uint64_t at = 0
+    store64(b.p + b.n - COMMIT_BYTES + RECORD_HEAD + 8, s.writer.synced if s.writer.sync_wanted else <uint64_t>0)
+    while at < b.n:
+        record_seal(s.hardware, b.p + at, g.seed, b.lsn + at)
+        at += record_bytes(load32(b.p + at + 4))
+
+
+# ---- one of them
 
 cdef int segment_open(Store* s, Segment* g) noexcept nogil:
     cdef char path[4096]
@@ -135,90 +155,27 @@ cdef void segment_close(Store* s, Segment* g) noexcept nogil:
     g.fd = -1
 
 
-cdef uint64_t segments_bytes(const Store* s) noexcept nogil:
-    cdef uint64_t total = s.writer.spare_done
-    cdef uint32_t i
-    for i in range(s.writer.n):
-        total += s.writer.segments[i].capacity
-    return total
-
-
-# ---- the spare
-
-cdef int file_new(Store* s, Segment* g) noexcept nogil:
-    # A file with a name of its own: one that is free, or a new one. 0 or -errno
-    cdef StoreWriter* w = &s.writer
-    cdef char path[4096]
-    cdef int fd
-    if w.n_slots:
-        g.slot = w.slots[w.n_slots - 1]
-        path_of(path, s.dir, g.slot)
-        fd = s.files.open(s.files.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
-        if fd < 0:
-            return fd
-        w.n_slots -= 1
-    else:
-        g.slot = w.slot_last + 1
-        path_of(path, s.dir, g.slot)
-        fd = s.files.open(s.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
-        if fd < 0:
-            return fd
-        w.slot_last += 1
-    g.fd = fd
-    if s.options.sync != STORE_SYNC_NEVER:
-        s.files.sync_dir(s.files.ctx, s.dir)
-    return 0
-
-
-cdef int spare_prepare(Store* s) noexcept nogil:
-    cdef StoreWriter* w = &s.writer
-    cdef uint64_t n
-    cdef int got, step
-    if w.spare.slot == 0:
-        memset(&w.spare, 0, sizeof(Segment))
-        w.spare.fd = -1
-        got = file_new(s, &w.spare)
-        if got < 0:
-            w.spare.slot = 0
-            return got
-        w.spare.capacity = s.options.segment_bytes
-        w.spare_done = 0
-        s.files.truncate(s.files.ctx, w.spare.fd, w.spare.capacity if s.files.size(s.files.ctx, w.spare.fd) > <int64_t>w.spare.capacity else
-                         <uint64_t>max(<int64_t>0, s.files.size(s.files.ctx, w.spare.fd)))
-    if w.spare_done >= w.spare.capacity:
-        return 0
-    for step in range(SPARE_STEP_BYTES // ZEROS_BYTES):
-        n = min(<uint64_t>ZEROS_BYTES, w.spare.capacity - w.spare_done)
-        got = file_write(&s.files, w.spare.fd, ZEROS, n, w.spare_done)
-        if got < 0:
-            return got
-        w.spare_done += n
-        if w.spare_done >= w.spare.capacity:
-            break
-    if w.sync_wanted:
-        got = s.files.datasync(s.files.ctx, w.spare.fd)
-        if got < 0:                     # not to be believed in again: another file
-            segment_close(s, &w.spare)
-            memset(&w.spare, 0, sizeof(Segment))
-            w.spare_done = 0
-            return got
-    return 1 if w.spare_done < w.spare.capacity else 0
-
-
-# ---- the active one
-
-cdef int header_put(Store* s, Segment* g) noexcept nogil:
-    cdef uint8_t page[4096]
-    cdef Header h
-    cdef int got
-    memset(&h, 0, sizeof(Header))
+cdef void header_of(Store* s, const Segment* g, Header* h) noexcept nogil:
+    memset(h, 0, sizeof(Header))
     memcpy(h.store_id, s.store_id, 16)
     h.number = g.number
     h.base_lsn = g.base_lsn
     h.tail_lsn = s.writer.tail_lsn
     h.capacity = g.capacity
-    header_seed(s.hardware, &h)
+    header_seed(s.hardware, h)
+
+
+cdef void header_seed_of(Store* s, Segment* g) noexcept nogil:
+    cdef Header h
+    header_of(s, g, &h)
     g.seed = h.seed
+
+
+cdef int header_put(Store* s, Segment* g) noexcept nogil:
+    cdef uint8_t page[4096]
+    cdef Header h
+    cdef int got
+    header_of(s, g, &h)
     header_write(s.hardware, page, &h)
     got = file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
     if got == 0 and s.writer.sync_wanted:
@@ -230,13 +187,17 @@ cdef void segment_end(Store* s, Segment* g) noexcept nogil:
     # Says in g that the log goes on elsewhere. It helps to tell a lost file; nothing depends on it.
     cdef uint8_t record[20]
     cdef uint64_t at = HEADER_BYTES + (g.end_lsn - g.base_lsn)
-    if g.fd < 0 or g.poisoned or at + SEGEND_BYTES > g.capacity:
+    if g.poisoned or at + SEGEND_BYTES > g.capacity:
         return
     record_begin(record, KIND_SEGEND, 0, SEGEND_BODY)
     store64(record + RECORD_HEAD, g.end_lsn)
     record_seal(s.hardware, record, g.seed, g.end_lsn)
-    file_write(&s.files, g.fd, record, SEGEND_BYTES, at)
-    g.dirty = 1
+    if file_write(&s.files, g.fd, record, SEGEND_BYTES, at) == 0 and s.writer.sync_wanted:
+        if s.files.datasync(s.files.ctx, g.fd) == 0:
+            g.dirty = 0
+        else:
+            g.poisoned = 1          # it stays dirty, so it is written anew (poison.pyx)
+            s.writer.stats.errors += 1
 
 
 cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogil:
@@ -244,38 +205,28 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
     cdef Segment fresh
     cdef Segment* g
     cdef int got
-    if w.spare.slot and HEADER_BYTES + need + SEGEND_BYTES <= w.spare.capacity:
-        fresh = w.spare
-        memset(&w.spare, 0, sizeof(Segment))
-        w.spare_done = 0
-    else:
-        memset(&fresh, 0, sizeof(Segment))
-        fresh.fd = -1
-        what[0] = "make a segment file in"
-        got = file_new(s, &fresh)
-        if got < 0:
-            return got
-        fresh.capacity = max(s.options.segment_bytes, (HEADER_BYTES + need + SEGEND_BYTES + 4095) & ~<uint64_t>4095)
-    fresh.number = w.number_last + 1
+    what[0] = "make a segment file in"
+    got = file_take(s, need, &fresh)
+    if got < 0:
+        return got
+    w.number_last += 1                  # also when this fails: it may be on the disk
+    fresh.number = w.number_last
     fresh.base_lsn = fresh.end_lsn = w.written
+    header_seed_of(s, &fresh)
     what[0] = "write a segment's header in"
     got = header_put(s, &fresh)
     g = segment_insert(s, w.n) if got == 0 else NULL
     if g == NULL:
-        # its number may be on the disk; it is not given again
-        w.number_last += 1
-        segment_close(s, &fresh)
-        slot_free(s, fresh.slot)
+        file_discard(s, &fresh)
         return got if got else -ENOMEM
-    w.number_last = fresh.number
     g[0] = fresh
     if w.n > 1:
         g = &w.segments[w.n - 2]
-        segment_end(s, g)
-        if w.sync_wanted and g.dirty and g.fd >= 0 and s.files.datasync(s.files.ctx, g.fd) == 0:
-            g.dirty = 0
-        segment_close(s, g)
+        if w.active:
+            segment_end(s, g)
+            segment_close(s, g)
     w.active = 1
+    row_count(s)
     return 0
 
 
@@ -286,8 +237,27 @@ cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
         g = &w.segments[w.n - 1]
         if not g.poisoned and HEADER_BYTES + (g.end_lsn - g.base_lsn) + need + SEGEND_BYTES <= g.capacity:
             return 0
+        if g.end_lsn == g.base_lsn:     # nothing is in it: so a disk that fails again and again does not fill with files
+            file_discard(s, g)
+            w.n -= 1
+            w.active = 0
     return segment_begin(s, need, what)
 
 
-cdef int segment_drop(Store* s) noexcept nogil:
+cdef int segment_drop(Store* s, const char** what) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment* last = &w.segments[w.n - 1]
+    cdef Segment* g = &w.segments[0]
+    cdef int got
+    w.tail_lsn = w.segments[1].base_lsn
+    what[0] = "write a segment's header in"
+    got = header_put(s, last)
+    if got < 0:
+        last.poisoned = last.dirty = 1
+        return got
+    if segment_open(s, g) != 0 or not spare_adopt(s, g):
+        file_discard(s, g)
+    segment_remove(s, 0)
+    row_count(s)
+    w.stats.cleaned += 1
     return 0

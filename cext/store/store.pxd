@@ -89,7 +89,8 @@ ctypedef struct StoreStats:
     uint64_t sync_us            # of the last one: what the commit interval adapts to
     uint64_t cleaned            # segments
     uint64_t copied_bytes       # by cleaning
-    uint64_t poisoned           # segments left because of a failed write or sync
+    uint64_t poisoned           # segments written anew because of a failed sync
+    uint64_t damaged            # places found damaged while cleaning or reading back
     uint32_t segments
     uint32_t errors             # failed calls
 
@@ -117,16 +118,19 @@ ctypedef struct Batches:        # a queue of them
     Batch* head
     Batch* tail
 
-ctypedef struct Reading:        # a request, later its answer; lsns follow the struct
+ctypedef struct Reading:        # a request; its lsns follow the struct
     Reading* next
     void* cookie
     uint32_t n
-    uint32_t done               # by the writer: how many are read
-    uint32_t given              # by the loop
-    StoreRecord* records
-    uint8_t** bodies
+    uint32_t done               # by the writer
 
-ctypedef struct Cleaning:       # the oldest segment, read whole; handed over by `shared.cleaning`
+ctypedef struct Answer:         # one record; its body follows the struct
+    Answer* next
+    void* cookie
+    StoreRecord record
+
+ctypedef struct Cleaning:       # the oldest segment, read whole: the loop's from `shared.cleaning` to `shared.cleaned`, freed by the writer
+    uint64_t number             # of the segment
     uint8_t* p
     uint64_t n
     uint64_t base_lsn
@@ -134,6 +138,8 @@ ctypedef struct Cleaning:       # the oldest segment, read whole; handed over by
     uint32_t n_found
     uint32_t taken              # by the loop: records of finished chunks
     uint32_t chunk              # of the chunk that is being looked at
+    uint64_t chunk_lsn          # next_lsn when it was taken
+    uint64_t copied             # bytes appended while chunks were looked at
     uint64_t done_lsn           # the copies are committed when all below this is
 
 cdef extern from "<pthread.h>" nogil:
@@ -152,11 +158,11 @@ ctypedef struct StoreLoop:
     uint64_t synced
     uint64_t released           # memory below this was given back
     Cleaning* cleaning          # chunk by chunk; NULL: none
-    uint8_t clean_told
-    Reading* answers            # being given
-    Reading* answers_tail
+    Answer* answers             # to be given
+    Answer* answers_tail
+    Answer* given               # last: its body is still valid
+    uint64_t given_bytes        # not told to the writer yet
     uint32_t n_reads            # lsns asked for and not given
-    uint8_t* last_body          # of the record given last
 
 ctypedef struct StoreShared:
     pthread_mutex_t lock
@@ -170,11 +176,11 @@ ctypedef struct StoreShared:
     Batch* done                 # writer -> loop: to be filled again
     Reading* asked              # loop -> writer, in order
     Reading* asked_tail
-    Reading* answered           # writer -> loop, in order
-    Reading* answered_tail
-    uint64_t answered_bytes
+    Answer* answers             # writer -> loop, in order
+    Answer* answers_tail
+    uint64_t answers_bytes      # of them, and of those that the loop has not given yet
     Cleaning* cleaning          # writer -> loop
-    Cleaning* cleaned           # loop -> writer
+    uint8_t cleaned             # loop -> writer: it is done with it
     uint64_t live_bytes
     uint64_t written
     uint64_t synced
@@ -186,31 +192,42 @@ ctypedef struct StoreWriter:
     Segment* segments           # by base_lsn; the last is written to, when `active`
     uint32_t n
     uint32_t cap
+    uint64_t row_bytes          # of their files
     uint8_t active
     uint8_t sync_wanted         # something was once asked to be on the disk
-    uint64_t sync_lsn           # all below is to be
+    uint8_t dir_dirty           # a file was made since the directory was last synced
     uint8_t full                # told
     uint8_t failing             # told
-    uint8_t retry               # something is to be tried again in a while
+    uint8_t troubled            # something failed in this turn
+    uint64_t retry_us           # nothing is tried before; 0: nothing has failed
+    uint64_t sync_lsn           # all below is to be on the disk
+    uint64_t written
+    uint64_t synced
+    uint64_t tail_lsn
+    uint64_t live_bytes
     Segment spare               # a pre-written file; slot 0: none
     uint64_t spare_done         # bytes of it that are written
     uint32_t* slots             # of files that are free, but for the spare
     uint32_t n_slots
     uint32_t slot_last
     uint64_t number_last
-    uint64_t tail_lsn
-    uint64_t written
-    uint64_t synced
-    uint64_t idle_lsn           # no new cleaning before so much is appended
     Batches todo                # not written yet
     Batches kept                # written, kept until they are synced
     uint64_t kept_bytes
     Reading* asked
-    Cleaning* cleaning          # with the loop, or waiting for its copies' commit
-    uint8_t clean_waits         # for done_lsn
+    Reading* asked_tail
+    uint64_t answers_bytes      # as of the last look
     uint8_t* window             # of reading back
+    uint64_t window_cap
     uint64_t window_n
     uint64_t window_lsn
+    uint64_t window_number      # of the segment
+    int window_fd               # 0: none
+    Cleaning* cleaning          # with the loop, or waiting for its copies' commit; NULL: none
+    uint8_t clean_waits         # for done_lsn
+    uint64_t cycle_lsn          # cleaning that comes to here has seen all there was when it began
+    uint64_t cycle_bytes        # and so much there was
+    uint64_t idle_lsn           # it gained nothing: no cleaning before so much is appended
     StoreStats stats
 
 ctypedef struct Store:

@@ -5,18 +5,19 @@ loop reads of the writer's progress is a copy made by store_poll. Cost: an appen
 system call when the writer sleeps.
 """
 
-from libc.errno cimport EACCES, EAGAIN, EEXIST, EINVAL, ENOENT, ENOTDIR, EROFS
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.errno cimport EEXIST, EINVAL
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strlen
 
 from cext.store.crc cimport crc_hardware
-from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read, file_system, file_write
-from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, record_begin, \
-    record_bytes, store64
+from cext.store.file cimport FILE_PATH_MAX, FileOps, file_system
+from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, load32, \
+    record_begin, record_bytes, store64
+from cext.store.opening cimport advice_for, directory_check, lock_take, refuse
 from cext.store.replay cimport Listing, listing_free, listing_read, replay
-from cext.store.segment cimport error_text, segments_begin, segments_fini
+from cext.store.segment cimport segments_begin, segments_fini
 from cext.store.writer cimport writer_end, writer_fini, writer_main, writer_turn
 
 cdef extern from "<pthread.h>" nogil:
@@ -47,19 +48,10 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC
     int EFD_NONBLOCK
 
-cdef extern from "<sys/random.h>" nogil:
-    ssize_t getrandom(void* p, size_t n, unsigned int flags)
-
 cdef extern from "<unistd.h>" nogil:
     ssize_t read(int fd, void* p, size_t n)
     ssize_t write(int fd, const void* p, size_t n)
     int c_close "close"(int fd)
-    int getpid()
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDWR
-    int O_CREAT
-    int O_NOFOLLOW
 
 cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
@@ -71,77 +63,6 @@ cdef enum:
 
 
 # ---- opening
-
-cdef int refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil:
-    cdef char text[128]
-    if why_n:
-        error_text(text, sizeof(text), error)
-        snprintf(why, why_n, "%s %s: %s%s", what, path, text, advice)
-    return -1
-
-
-cdef const char* advice_for(int error) noexcept nogil:
-    if error == -ENOENT:
-        return "; make the directory, owned by the user that the broker runs as"
-    if error == -EACCES:
-        return "; the user that the broker runs as must be able to write there"
-    if error == -EROFS:
-        return "; choose a directory on a disk that can be written to"
-    if error == -ENOTDIR:
-        return "; a directory is needed"
-    return ""
-
-
-cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
-    cdef FileOps* f = &s.files
-    cdef char path[4096]
-    cdef char pid[24]
-    cdef int64_t n
-    cdef int got
-    if snprintf(path, FILE_PATH_MAX - 32, "%s/lock", s.dir) >= FILE_PATH_MAX - 32:
-        return refuse(why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
-    s.lock_fd = f.open(f.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
-    if s.lock_fd < 0:
-        return refuse(why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
-    got = f.lock(f.ctx, s.lock_fd)
-    if got < 0:
-        memset(pid, 0, sizeof(pid))
-        n = file_read(f, s.lock_fd, pid, sizeof(pid) - 1, 0)
-        f.close(f.ctx, s.lock_fd)
-        s.lock_fd = -1
-        if got != -EAGAIN:
-            return refuse(why, why_n, "Cannot lock", path, got, "; the file system must know locks")
-        for n in range(<int64_t>strlen(pid)):
-            if pid[n] < c'0' or pid[n] > c'9':
-                pid[n] = 0
-                break
-        snprintf(why, why_n, "The store in %s is in use by another broker (process %s); stop that one, or give this one a directory of its own",
-                 s.dir, <const char*>&pid[0] if pid[0] else <const char*>b"unknown")
-        return -1
-    n = snprintf(pid, sizeof(pid), "%d\n", getpid())
-    got = f.truncate(f.ctx, s.lock_fd, 0)
-    if got >= 0:
-        got = file_write(f, s.lock_fd, pid, <uint64_t>n, 0)
-    # a full disk is no reason not to start: the lock holds without its text
-    return 0
-
-
-cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil:
-    # Another format, or none of its files: before anything is changed there.
-    cdef Listing l
-    cdef int got = listing_read(&l, &s.files, s.hardware, s.dir)
-    if got == 0 and l.known:
-        memcpy(s.store_id, l.store_id, 16)
-    elif got == 0 and getrandom(s.store_id, 16, 0) != 16:
-        got = -EINVAL
-    if got == 0 and l.format:
-        snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
-                 s.dir, l.format, <unsigned int>FORMAT)
-        listing_free(&l)
-        return -1
-    listing_free(&l)
-    return 0 if got == 0 else refuse(why, why_n, "Cannot read", s.dir, got, advice_for(got))
-
 
 cdef void options_take(Store* s, const StoreOptions* options) noexcept nogil:
     cdef StoreOptions* o = &s.options
@@ -207,6 +128,8 @@ cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss)
         return -1
     s.loop.next_lsn = s.loop.written = s.loop.released = s.shared.written = s.shared.released = s.writer.written = loss.end_lsn
     s.loop.synced = s.shared.synced = s.writer.synced = loss.synced_lsn
+    # what was on the disk once is not to be dropped for copies that are not
+    s.writer.sync_wanted = loss.synced_lsn > 0 and s.options.sync != STORE_SYNC_NEVER
     s.recovered = 1
     return 0
 
@@ -291,6 +214,12 @@ cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_
     return p + RECORD_HEAD
 
 
+cdef void wake(StoreShared* shared) noexcept nogil:
+    # The writer; under the lock.
+    if shared.sleeping:
+        pthread_cond_signal(&shared.more)
+
+
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
     cdef Batch* b = s.loop.open
     cdef StoreShared* shared = &s.shared
@@ -314,8 +243,7 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
     if sync:
         shared.sync_lsn = s.loop.next_lsn
     shared.live_bytes = s.live_bytes
-    if shared.sleeping:
-        pthread_cond_signal(&shared.more)
+    wake(shared)
     pthread_mutex_unlock(&shared.lock)
     return s.loop.next_lsn
 
@@ -326,8 +254,8 @@ cdef uint32_t store_poll(Store* s) noexcept nogil:
     cdef StoreShared* shared = &s.shared
     cdef Batch* done
     cdef Batch* next
-    cdef Reading* answered
-    cdef Reading* last
+    cdef Answer* answered
+    cdef Answer* last
     cdef uint64_t count
     cdef uint32_t news
     read(s.event_fd, &count, 8)
@@ -339,9 +267,9 @@ cdef uint32_t store_poll(Store* s) noexcept nogil:
     s.loop.released = shared.released
     done = shared.done
     shared.done = NULL
-    answered = shared.answered
-    last = shared.answered_tail
-    shared.answered = shared.answered_tail = NULL
+    answered = shared.answers
+    last = shared.answers_tail
+    shared.answers = shared.answers_tail = NULL
     if shared.cleaning != NULL:
         s.loop.cleaning = shared.cleaning
         shared.cleaning = NULL
@@ -382,19 +310,105 @@ cdef void store_stats(Store* s, StoreStats* out) noexcept nogil:
 # ---- cleaning and reading back: the loop's part
 
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil:
-    return 0
+    cdef Cleaning* c = s.loop.cleaning
+    cdef const uint8_t* p
+    cdef uint64_t n_bytes = 0
+    cdef uint32_t i = 0, at
+    if c == NULL:
+        return 0
+    while i < n and c.taken + i < c.n_found and n_bytes < STORE_CHUNK_BYTES:
+        at = c.found[c.taken + i]
+        p = c.p + at
+        out[i].lsn = c.base_lsn + (at - HEADER_BYTES)
+        out[i].kind = p[8]
+        out[i].flags = p[9]
+        out[i].body.p = p + RECORD_HEAD
+        out[i].body.n = load32(p + 4)
+        n_bytes += out[i].body.n
+        i += 1
+    c.chunk = i
+    c.chunk_lsn = s.loop.next_lsn
+    return i
 
 
 cdef bint store_clean_done(Store* s) noexcept nogil:
+    cdef Cleaning* c = s.loop.cleaning
+    cdef uint64_t one = 1
+    if c == NULL:
+        return 0
+    c.copied += s.loop.next_lsn - c.chunk_lsn
+    c.taken += c.chunk
+    c.chunk = 0
+    c.chunk_lsn = s.loop.next_lsn
+    if c.taken < c.n_found:
+        write(s.event_fd, &one, 8)
+        return 1
+    c.done_lsn = s.loop.next_lsn
+    s.loop.cleaning = NULL
+    pthread_mutex_lock(&s.shared.lock)
+    s.shared.cleaned = 1
+    wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
     return 0
 
 
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil:
-    return -1
+    cdef StoreShared* shared = &s.shared
+    cdef Reading* r
+    cdef uint32_t i
+    if n == 0 or n > STORE_READS_MAX - s.loop.n_reads:
+        return 0 if n == 0 else -1
+    for i in range(n):
+        if lsns[i] >= s.loop.next_lsn:
+            return -1
+    r = <Reading*>malloc(sizeof(Reading) + n * sizeof(uint64_t))
+    if r == NULL:
+        return -1
+    r.next = NULL
+    r.cookie = cookie
+    r.n = n
+    r.done = 0
+    memcpy(r + 1, lsns, n * sizeof(uint64_t))
+    s.loop.n_reads += n
+    pthread_mutex_lock(&shared.lock)
+    if shared.asked_tail == NULL:
+        shared.asked = r
+    else:
+        shared.asked_tail.next = r
+    shared.asked_tail = r
+    wake(shared)
+    pthread_mutex_unlock(&shared.lock)
+    return 0
+
+
+cdef void given_tell(Store* s) noexcept nogil:
+    # The writer may read on.
+    if s.loop.given_bytes == 0:
+        return
+    pthread_mutex_lock(&s.shared.lock)
+    s.shared.answers_bytes -= s.loop.given_bytes
+    wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
+    s.loop.given_bytes = 0
 
 
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil:
-    return 0
+    cdef Answer* a = s.loop.answers
+    free(s.loop.given)
+    s.loop.given = a
+    if a == NULL:
+        given_tell(s)
+        return 0
+    s.loop.answers = a.next
+    if a.next == NULL:
+        s.loop.answers_tail = NULL
+    s.loop.given_bytes += sizeof(Answer) + a.record.body.n
+    s.loop.n_reads -= 1
+    if s.loop.given_bytes > STORE_READ_BYTES_MAX // 2:
+        given_tell(s)
+    cookie[0] = a.cookie
+    out[0] = a.record
+    return 1
 
 
 # ---- closing
@@ -406,6 +420,14 @@ cdef void batches_free(Batch* b) noexcept nogil:
         free(b.p)
         free(b)
         b = next
+
+
+cdef void answers_free(Answer* a) noexcept nogil:
+    cdef Answer* next
+    while a != NULL:
+        next = a.next
+        free(a)
+        a = next
 
 
 cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
@@ -437,6 +459,13 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
     batches_free(s.loop.idle)
     batches_free(s.shared.sealed.head)
     batches_free(s.shared.done)
+    answers_free(s.loop.answers)
+    answers_free(s.shared.answers)
+    free(s.loop.given)
+    while s.shared.asked != NULL:
+        s.shared.asked_tail = s.shared.asked.next
+        free(s.shared.asked)
+        s.shared.asked = s.shared.asked_tail
     free(s.dir)
     pthread_cond_destroy(&s.shared.more)
     pthread_mutex_destroy(&s.shared.lock)
@@ -446,7 +475,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
 
 
 cdef void store_turn(Store* s) noexcept nogil:
-    writer_turn(s)
+    writer_turn(s, 1)
 
 
 # ---- for tools
