@@ -1,5 +1,6 @@
 """`mosq db`: what a store on disk holds, for people. Reading works while a broker runs; importing needs it stopped."""
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,9 @@ def guarded(command: "Callable[[], int]") -> int:
         return command()
     except (StoreError, FormatError) as error:
         click.echo(f"Error: {error}", err=True)
+    except BrokenPipeError:  # `mosq db dump ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not again at the end
+        return EXIT_OK
     except OSError as error:
         click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
     return EXIT_FAILED
@@ -147,8 +151,14 @@ def dump(
         if unknown:
             raise click.BadParameter(f"`{unknown[0]}`; expected one of {', '.join(kinds.BY_NAME)}", param_hint="--kind")
         choice = Choice(frozenset(kinds.BY_NAME[name] for name in only), client, topic, from_lsn, limit)
-        for text in dump_to(open_store(directory), choice, click.echo, payload, as_json):
+        out = sys.stdout
+
+        def line(text: str) -> None:
+            out.write(text + "\n")
+
+        for text in dump_to(open_store(directory), choice, line, payload, as_json):
             click.echo(text, err=True)
+        out.flush()
         return EXIT_OK
 
     return guarded(run)

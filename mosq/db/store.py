@@ -57,9 +57,20 @@ class StoreSource:
     def scan(self, give: "Give") -> dict[str, Any]:
         from cext.store.face import scan
 
+        failed: list[BaseException] = []
+
+        def given(several: list[tuple[int, int, int, bytes]]) -> None:
+            try:
+                give(several)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
         try:
-            loss: dict[str, Any] = scan(self.path, give)
+            loss: dict[str, Any] = scan(self.path, given)
         except OSError as error:
+            if error in failed:  # not the store's: a pipe that was closed
+                raise
             raise StoreError(str(error)) from None
         return loss
 
