@@ -3,16 +3,18 @@ retained messages.
 
 The file is walked once without payloads, to learn who is owed what; then each stored message is read by itself, in
 the order of their ids, which is the order of publication. Left out, and counted: what has expired, what nobody is
-owed, and what the protocol does not allow. Memory: about 200 bytes per session, subscription, stored message and
-client message; one payload at a time.
+owed, and what the protocol does not allow. Memory: about 500 bytes per
+session, subscription and stored message, and one payload at a time.
 
 Packet ids. A queue of mosq has ids that rise with the positions. What Mosquitto had sent keeps its id, since its
 client may know it: the position then rises as the id does, and leaves holes. What was never sent gets the ids after
 that.
 """
 
+import struct
+from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cext.session.record_face import record_encode
 from mosq.db import kinds
@@ -39,12 +41,8 @@ ENTRY_RETAIN = 0x80
 STEP_MAX = 1 << 15  # between packet ids in flight; beyond, the later one is rather before
 
 
-class Entry(NamedTuple):
-    sno: int
-    position: int
-    pid: int
-    qos: int
-    sub_id: int
+# who is owed a message: session, position, packet id, qos, subscription identifier; kept as bytes, one after the other
+ENTRY = struct.Struct("<IIHBI")
 
 
 @dataclass(slots=True)
@@ -53,7 +51,7 @@ class Session:
     client: Client
     subscriptions: dict[bytes, Subscription] = field(default_factory=dict)
     sent: list[ClientMessage] = field(default_factory=list)
-    waiting: list[ClientMessage] = field(default_factory=list)
+    waiting: "array[int]" = field(default_factory=lambda: array("Q"))  # id, then qos with the flag, identifier << 8
     held: dict[int, ClientMessage] = field(default_factory=dict)
 
 
@@ -107,6 +105,22 @@ def filter_problem(filter: bytes) -> str | None:
     return name_problem(filter)
 
 
+def entry_qos(chunk: ClientMessage) -> int:
+    return chunk.qos | (ENTRY_RETAIN if chunk.retain else 0)
+
+
+def _wait(session: Session, chunk: ClientMessage) -> None:
+    session.waiting.extend((chunk.id, entry_qos(chunk) | chunk.sub_id << 8))
+
+
+def _owe(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
+    old = entries.get(id)
+    if isinstance(old, bytearray):
+        old += entry
+    else:
+        entries[id] = entry if old is None else bytearray(old + entry)
+
+
 class Import:
     """One file on its way. `records` yields (kind, body); counts are right when it has ended."""
 
@@ -121,7 +135,7 @@ class Import:
 
     def records(self) -> "Iterator[tuple[int, bytes]]":
         self._walk()
-        entries: dict[int, list[Entry]] = {}
+        entries: dict[int, bytes | bytearray] = {}
         held: dict[int, list[tuple[int, int]]] = {}
         for session in self._sessions.values():
             yield from self._session(session, entries, held)
@@ -129,7 +143,7 @@ class Import:
         for done, id in enumerate(todo):
             if done % 64 == 0:
                 self._progress(self.file.size + done * self.file.size // len(todo), 2 * self.file.size)
-            yield from self._message(id, entries.pop(id, []), held.pop(id, []))
+            yield from self._message(id, entries.pop(id, b""), held.pop(id, []))
         self._progress(2 * self.file.size, 2 * self.file.size)
 
     # -- the walk
@@ -186,7 +200,7 @@ class Import:
             if chunk.qos == 2 and chunk.pid:
                 session.held[chunk.pid] = chunk
         elif chunk.state == QUEUED or not chunk.qos or not chunk.pid:
-            session.waiting.append(chunk)
+            _wait(session, chunk)
         else:
             session.sent.append(chunk)
 
@@ -207,7 +221,7 @@ class Import:
     # -- sessions and their queues
 
     def _session(
-        self, session: Session, entries: "dict[int, list[Entry]]", held: "dict[int, list[tuple[int, int]]]"
+        self, session: Session, entries: "dict[int, bytes | bytearray]", held: "dict[int, list[tuple[int, int]]]"
     ) -> "Iterator[tuple[int, bytes]]":
         client = session.client
         released: list[tuple[int, int, int]] = []
@@ -251,7 +265,7 @@ class Import:
                 held.setdefault(chunk.id, []).append((session.sno, pid))
 
     def _sent(
-        self, session: Session, entries: "dict[int, list[Entry]]", released: "list[tuple[int, int, int]]"
+        self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]"
     ) -> tuple[int, int]:
         """Places what had been sent; -> (first position that was not, last packet id)."""
         position, last_pid = -1, session.client.last_pid
@@ -261,34 +275,32 @@ class Import:
                 self._refuse(
                     chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as if it were new"
                 )
-                session.waiting.append(chunk)
+                _wait(session, chunk)
                 continue
             position, last_pid = position + step, chunk.pid
             if chunk.qos == 2 and chunk.state in (RESEND_PUBREL, WAIT_PUBCOMP):
                 released.append((session.sno, position, chunk.pid))
                 self.counts.deliveries += 1
             elif self._lives(chunk.id):
-                self._owe(entries, session, chunk, position, chunk.pid)
+                _owe(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
         return position + 1, last_pid
 
-    def _waiting(self, session: Session, entries: "dict[int, list[Entry]]", position: int, last_pid: int) -> None:
-        for chunk in session.waiting:
-            if not self._lives(chunk.id):
+    def _waiting(self, session: Session, entries: "dict[int, bytes | bytearray]", position: int, last_pid: int) -> None:
+        waiting = session.waiting
+        for i in range(0, len(waiting), 2):
+            id, rest = waiting[i], waiting[i + 1]
+            if not self._lives(id):
                 continue
-            if chunk.qos:
+            if rest & 3:
                 last_pid = last_pid % 65535 + 1
-            self._owe(entries, session, chunk, position, last_pid)
+            _owe(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
             position += 1
-
-    def _owe(
-        self, entries: "dict[int, list[Entry]]", session: Session, chunk: ClientMessage, position: int, pid: int
-    ) -> None:
-        qos = chunk.qos | (ENTRY_RETAIN if chunk.retain else 0)
-        entries.setdefault(chunk.id, []).append(Entry(session.sno, position, pid, qos, chunk.sub_id))
 
     # -- messages
 
-    def _message(self, id: int, entries: list[Entry], held: "list[tuple[int, int]]") -> "Iterator[tuple[int, bytes]]":
+    def _message(
+        self, id: int, packed: bytes | bytearray, held: "list[tuple[int, int]]"
+    ) -> "Iterator[tuple[int, bytes]]":
         message = self.file.message_at(self._messages[id][0])
         properties, problem = forwardable(message.properties), topic_problem(message.topic)
         if properties is None or problem:
@@ -306,6 +318,7 @@ class Import:
             "props": properties,
             "payload": message.payload,
         }
+        entries = list(ENTRY.iter_unpack(packed))
         if entries or retained:
             yield kinds.MSG, record_encode(kinds.MSG, {**fields, "entries": entries})
             self.counts.deliveries += len(entries)

@@ -27,7 +27,7 @@ def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) 
     most = max(sessions, key=lambda s: s.queue.count, default=None)
     return {
         "directory": source.path,
-        "made_by": ", ".join(f"{show.plain(key)}={show.plain(value)}" for key, value in state.meta.items()),
+        "made_by": show.meta(state.meta),
         "sessions": len(sessions),
         "sessions_connected": sum(s.connected for s in sessions),
         "sessions_expired": sum(0 < s.ends_wall_ms < now_ms for s in sessions),

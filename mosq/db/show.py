@@ -25,6 +25,10 @@ def plain(data: bytes) -> str:
     return data.decode(errors="backslashreplace")
 
 
+def meta(f: dict[bytes, bytes]) -> str:
+    return ", ".join(f"{text(key)[1:-1]}={text(value)[1:-1]}" for key, value in f.items())
+
+
 def when(wall_ms: int) -> str:
     seconds = wall_ms // 1000
     if not 0 <= seconds < 1 << 36:
@@ -147,7 +151,7 @@ def line(lsn: int, kind: int, f: dict[Any, Any], with_payload: bool) -> str:
 
 def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.META:
-        return ", ".join(f"{plain(key)}={text(value)}" for key, value in f.items())
+        return meta(f)
     if kind == kinds.ACKS:
         return _several([f"{sno}:{position}" for sno, position in f["acks"]])
     if kind == kinds.RELEASED:

@@ -1,5 +1,6 @@
 """What records amount to: what is owed, what is live, and what `mosq db` says of it."""
 
+import io
 import json
 import sqlite3
 from pathlib import Path
@@ -10,9 +11,12 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cext.session.record_face import record_encode
 from mosq.db import commands, kinds
-from mosq.db.dump import matches
+from mosq.db.dump import Choice, dump_to, matches
+from mosq.db.export import Lines, export
 from mosq.db.read import state_of
+from mosq.db.report import figures, problems, stats_text
 from mosq.db.state import GAP_MAX, Places, State
 from tests.db.fake import FakeSource
 
@@ -183,3 +187,28 @@ def test_export_sqlite(cli: Any, tmp_path: Path) -> None:
                                                           ("a", "a/b", False), ("+/b", "a/b", True), ("a/b", "a", False)])
 def test_matches(filter: str, topic: str, is_it: bool) -> None:
     assert matches(filter, topic) == is_it
+
+
+BODIES = st.binary(max_size=40) | st.tuples(st.sampled_from(STORE), st.integers(0, 60), st.integers(0, 255))
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), BODIES), max_size=12))
+def test_hostile_records(records: list[tuple[int, Any]]) -> None:
+    """Whatever a store holds, nothing crashes, and each line is one line of printable characters."""
+    source = FakeSource([])
+    for lsn, (kind, body) in enumerate(records):
+        if isinstance(body, tuple):                 # a right one with a byte changed
+            (kind, fields), at, byte = body
+            whole = bytearray(record_encode(kind, fields))
+            if at < len(whole):
+                whole[at] = byte
+            body = bytes(whole)
+        source.records.append((lsn * 100, kind, 0, body))
+    state, loss, unreadable = state_of(source)
+    problems(state, loss, unreadable, False)
+    stats_text(figures(source, state, loss, 1.0))
+    lines: list[str] = []
+    for as_json in (False, True):
+        dump_to(source, Choice(topic=None), lines.append, True, as_json)
+    assert all(line.isprintable() for line in lines)
+    export(source, Lines(io.StringIO()))
