@@ -168,6 +168,8 @@ class Session(asyncio.Protocol):
                 if not future.done():
                     future.set_result(None)
             self.on_pong()
+        elif kind == 14:
+            pass                        # DISCONNECT: the broker stops; the end of the connection says the same
         else:
             self.on_packet(first, body)
 

@@ -41,6 +41,8 @@ max_queued_messages 0
 log_type error
 """
 TICK_S = 0.01
+STOPPED = 0.05                  # of the kills are none, but SIGTERM
+KILLED_STARTING = 0.15          # are followed by one while the broker starts
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ class Run:
         n_publishers = max(plan.sessions // 4, 2)
         groups = max(n_publishers // 2, 1)
         r = self.random
-        self.publishers = [Publisher(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((1, 5, 10)), plan.payload_bytes)
+        self.publishers = [Publisher(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((1, 5, 10)),
+                                     {3: 5000, 7: 40000}.get(i % 16, plan.payload_bytes))
                            for i in range(n_publishers)]
         self.subscribers = [Subscriber(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((0, 0, 0, 3, 8)))
                             for i in range(plan.sessions - n_publishers)]
@@ -73,6 +76,7 @@ class Run:
         self.kind = {s: kinds[i // groups % len(kinds)] for i, s in enumerate(self.subscribers)}
         self.over = False
         self.slowest_start_s = 0.0
+        self.stops = 0
 
     def say(self, text: str, end: str = "\n") -> None:
         if not self.plan.quiet:
@@ -121,21 +125,38 @@ class Run:
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
 
     async def kill(self) -> None:
-        """Once, and start it again on what it has written."""
-        self.chaos.kills += 1
+        """Once, and start it again on what it has written; now and then also while it reads that, and now and then it is only stopped."""
         if self.plan.drop:
+            self.chaos.kills += 1
             for session in (*self.publishers, *self.subscribers):
                 session.drop()
             return
         assert self.broker.process is not None
         if self.broker.process.poll() is not None:
             raise RuntimeError(f"the broker ended by itself with status {self.broker.process.returncode}:\n{self.broker.log()[-3000:]}")
+        chance = self.random.random()
+        if chance < STOPPED:
+            self.stops += 1
+            await self.end(signal.SIGTERM)
+        else:
+            await self.end(signal.SIGKILL)
+        if chance > 1 - KILLED_STARTING:
+            starting = asyncio.get_running_loop().create_task(self.start())
+            await asyncio.sleep(self.random.uniform(0, 0.25))
+            await self.end(signal.SIGKILL)
+            with contextlib.suppress(RuntimeError):
+                await starting
+        await self.start()
+
+    async def end(self, number: signal.Signals) -> None:
+        assert self.broker.process is not None
+        if number == signal.SIGKILL:
+            self.chaos.kills += 1
         self.chaos.killed_at = time.monotonic()
-        self.broker.process.send_signal(signal.SIGKILL)
+        self.broker.process.send_signal(number)
         await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
         for s in self.subscribers:
             s.killed()
-        await self.start()
 
     async def everybody_is_there(self) -> None:
         """The promises begin when all subscriptions are acknowledged."""
@@ -156,11 +177,11 @@ class Run:
             await self.everybody_is_there()
             loop = asyncio.get_running_loop()
             tasks += [loop.create_task(self.publish()), *(loop.create_task(self.live(s)) for s in self.subscribers)]
-            for n in range(self.plan.kills):
+            while self.chaos.kills < self.plan.kills:
                 await asyncio.sleep(self.random.uniform(*self.plan.up_ms) / 1000)
                 await self.kill()
                 if sys.stdout.isatty():
-                    self.say(f"\r{n + 1} of {self.plan.kills} kills, {self.chaos.audit.deliveries:,} deliveries ", end="")
+                    self.say(f"\r{self.chaos.kills} of {self.plan.kills} kills, {self.chaos.audit.deliveries:,} deliveries ", end="")
                 for task in tasks:
                     if task.done() and task.exception():
                         raise task.exception()  # type: ignore[misc]
@@ -259,7 +280,7 @@ class Run:
     def report(self) -> str:
         what = "drops of all connections" if self.plan.drop else "kills"
         verdict = "nothing acknowledged was lost" if self.chaos.audit.ok else "SOMETHING IS WRONG"
-        return (f"{self.chaos.kills} {what}, {self.chaos.connects:,} connections, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
+        return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
                 f"{self.plan.seed}\n{self.chaos.audit.report()}\n{verdict}")
 
 
