@@ -11,6 +11,7 @@ from mosq.commands_doctor import doctor
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
+from mosq.db.commands import db
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
 
 
 mosq.add_command(config)
+mosq.add_command(db)
 mosq.add_command(doctor)
 mosq.add_command(signal_command)
 

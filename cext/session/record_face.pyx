@@ -111,7 +111,7 @@ cdef bytes encode_sub(uint8_t kind, dict f):
     return body.whole(record_sub_put(body.p, &s))
 
 
-cdef void entry_fill(RecordEntry* e, tuple fields) except *:
+cdef void entry_fill(RecordEntry* e, object fields) except *:
     e.sno, e.position, e.pid, e.qos, e.sub_id = fields
 
 
