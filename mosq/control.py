@@ -14,7 +14,7 @@ import threading
 import time
 
 from mosq import __version__, process, signals, systemd
-from mosq.admin.control import ControlTopics
+from mosq.admin.control import ControlTopics, topics_of
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
@@ -214,7 +214,7 @@ class Control:
 
     def topics_of(self, config: Config) -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        return ControlTopics(self.log.say)
+        return topics_of(config, lambda: self.engine, self.log.say)
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
