@@ -38,10 +38,10 @@ class NoAnswerError(Exception):
 class Conversation:
     """One connection, until close()."""
 
-    def __init__(self, connection: Connection, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, connection: Connection) -> None:
         """Connects. Raises ConnectionProblemError, NoAnswerError."""
         self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._timeout_s, self._qos = timeout_s, connection.qos
+        self._timeout_s, self._qos = TIMEOUT_S, connection.qos
         self._subscribed: set[str] = set()
         self._token, self._asked = os.urandom(6).hex(), 0
         self.closed = False

@@ -21,6 +21,7 @@ from mosq.ctl.spec import ALLOW, CLIENT, GROUP, ROLE, USER, BadInputError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from mosq.ctl.spec import Module, Spec
 
@@ -211,6 +212,11 @@ class Shell(cmd.Cmd):
         return OWN[name] if name in OWN else (name, self.modules[name].help)
 
     # ------------------------------------------------------------ completion
+
+    def complete(self, text: str, state: int) -> "Any":
+        found = super().complete(text, state)
+        # Python's readline puts no space behind what is whole
+        return f"{found} " if found is not None and len(self.completion_matches or ()) == 1 else found
 
     def completenames(self, text: str, *ignored: object) -> list[str]:
         known = [spec.name for spec in self.module.specs.values()] if self.module is not None else []
