@@ -63,7 +63,7 @@ cdef bint address_local(const Address* a) noexcept nogil:
 cdef bint may_ask(Broker* b, Client* c, View topic) noexcept nogil:
     if c.flags & CF_TRUSTED:
         return True
-    if c.door.security.acl != NULL:      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
+    if c.door.security.acl != NULL or c.door.security.roles != NULL:     # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
         return access_allows(b, c.session, topic, ACL_WRITE)
     if c.door.security.authorize:        # a plugin is not asked about this: it takes a rule in an acl_file
         return False
