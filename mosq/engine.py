@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
     # ('log', wall clock seconds, one bit of mosq.log.TYPES, text)
     Event = tuple[str, int, int, str]
-    SettingValue = int | str | bytes | bool
+    SettingValue = int | str | bytes | bool | tuple[str, ...]
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
 

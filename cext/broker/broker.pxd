@@ -95,6 +95,8 @@ ctypedef struct Settings:
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
     ShareRule* share_rules              # by length, then bytes of the group's name
+    View* control_topics                # what is published there, the control plane answers
+    uint32_t n_control_topics
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
     uint32_t pool_idle_max

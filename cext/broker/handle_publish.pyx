@@ -22,7 +22,7 @@ from cext.broker.broker cimport (
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport client_ack, denial_told, log_line
-from cext.broker.handle_control cimport control_answer, control_topic
+from cext.broker.handle_control cimport control_known, control_take, control_topic
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
@@ -64,9 +64,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if p.qos < 2 and control_topic(c, p.topic):
-        control(b, c, &p)
-        return 0
+    if control_topic(c, p.topic) and control_known(b, p.topic):
+        return control(b, c, &p)
     if is_plugged(<const Security*>c.session.security):
         rc = decide(b, c, &p, &allowed)
         if rc:
@@ -108,6 +107,8 @@ cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
         memcpy(bytes + mount, topic.p, topic.n)
         topic.p = bytes
         topic.n += mount
+    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
+        return 0                 # refused anyway
     return publish_decide(b, c, p, topic, allowed)
 
 
@@ -126,11 +127,42 @@ cdef void replace(Client* c, Publication* out) noexcept nogil:
     out.frame.p = NULL
 
 
-cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
-    cdef uint8_t verdict = control_answer(b, c, p)
-    log_received(b, c, p, "Denied" if verdict == RC_NOT_AUTHORIZED else "Received")
-    if p.qos:
+cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
+    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+    cdef int allowed = BY_RULES
+    cdef uint8_t verdict = RC_SUCCESS
+    cdef int rc
+    if not again and is_plugged(<const Security*>c.session.security):
+        rc = publish_decide(b, c, p, p.topic, &allowed)
+        if rc:
+            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_bytes_in -= p.payload.n
+            return rc
+    if not again:
+        verdict = control_take(b, c, p, allowed)
+        if verdict == RC_NOT_AUTHORIZED:
+            log_denied(b, c, p)
+        else:
+            log_received(b, c, p, "Received")
+    unpark(b, c)
+    if p.qos == 1:
         client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+    elif p.qos == 2 and again:
+        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+    elif p.qos == 2:
+        return control_held(b, c, p.pid, verdict)
+    return 0
+
+
+cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexcept nogil:
+    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef int rc
+    if h != NULL:
+        reused(b, c, h)
+    rc = check_quota(b, c, &verdict)
+    return rc if rc else held(b, c, pid, NULL, verdict)
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -161,14 +193,18 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
+    return held(b, c, p.pid, m, verdict)
+
+
+cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
     if verdict >= 0x80 and c.version == V5:
-        client_ack(b, c, T_PUBREC, p.pid, verdict)
+        client_ack(b, c, T_PUBREC, pid, verdict)
         return 0
-    if inbox_add(inbox, p.pid, m) != 0:
+    if inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+    client_ack(b, c, T_PUBREC, pid, RC_SUCCESS)
     return 0
 
 
