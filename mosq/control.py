@@ -167,7 +167,7 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        self.topics = self.topics_of(self.config)
+        self.topics = self.topics_of(self.config, self.access)
         settings = self.settings(self.config, self.topics)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities)
         for listener in self.config.listeners:
@@ -186,7 +186,7 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer)
+            access = Access(config, self.log.say, self.answer, acting=lambda: process.Acting(self.user))
         return access, access.securities()
 
     def http_doors(self, config: Config) -> "list[Door]":
@@ -212,9 +212,14 @@ class Control:
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
 
-    def topics_of(self, config: Config) -> ControlTopics:
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        return ControlTopics(self.log.say)
+        topics = ControlTopics(self.log.say)
+        if access is not None and access.directory is not None:
+            from mosq.dynsec.commands import Commands
+
+            Commands(access.directory, access.directory_places(), lambda: self.engine, self.log.say).add_to(topics)
+        return topics
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))

@@ -1,3 +1,4 @@
+# cython: wraparound=True
 """Roles, groups flattened, as the control plane gives them: checked and compiled. Knows names; not files, nor how the lists came to be.
 
     defaults: bits of what is allowed that no rule forbids (1 read, 2 write, 4 subscribe, 8 unsubscribe)
@@ -14,7 +15,6 @@ from cext.base.view cimport View
 from cext.broker.roles cimport (
     ROLES_NOBODY, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
-from cext.topic.name cimport Filter, filter_parse
 
 RULES_MAX = 1 << 30                      # of one kind of a role: a place is 31 bits, less those of none
 
@@ -60,16 +60,22 @@ cdef View view_of(bytes encoded):
     return v
 
 
+cdef bint is_pattern(bytes text):
+    """Wildcards stand for whole levels, `#` at the end. More is allowed than in a subscription: `$share/x`."""
+    cdef list levels = text.split(b"/")
+    return (all([level == b"+" or b"+" not in level for level in levels]) and not any([b"#" in level for level in levels[:-1]])
+            and (levels[-1] == b"#" or b"#" not in levels[-1]))
+
+
 cdef int rules_read(Roles* r, uint32_t role, list kinds) except -1:
     cdef int kind
     cdef uint32_t place
-    cdef Filter parsed
     if len(kinds) != RULES_KINDS or max(len(rules) for rules in kinds) > RULES_MAX:
         raise ValueError(f"role {role} has no rules of {RULES_KINDS} kinds")
     for kind in range(RULES_KINDS):
         for place, (text, allow) in enumerate(kinds[kind]):
             encoded = text.encode()
-            if kind < RULES_SUBSCRIBE_LITERAL and filter_parse(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded), &parsed) != 0:
+            if not encoded or (kind < RULES_SUBSCRIBE_LITERAL and not is_pattern(encoded)):
                 raise ValueError(f"{text!r} is not a topic filter")
             if roles_rule(r, role, kind, view_of(encoded), place, bool(allow)) != 0:
                 raise MemoryError

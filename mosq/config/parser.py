@@ -24,7 +24,7 @@ from mosq.config.options import (
     Option,
     find_option,
 )
-from mosq.config.plugin import Plugin
+from mosq.config.plugin import DYNAMIC_SECURITY, Plugin
 from mosq.config.special import (
     listener_line,
     log_dests,
@@ -330,7 +330,12 @@ class Reader:
 
     def _take_special(self, option: Option, keyword: str, text: str, origin: Origin, main: bool) -> None:
         config, name = self.config, option.name
-        if name == "listener":
+        if name == "dynamic_security":
+            self.plugin = Plugin(DYNAMIC_SECURITY, None, "global", origin)
+            self.plugin.options.append(("config_file", text))
+            self.security_seen = True
+            config.plugins.append(self.plugin)
+        elif name == "listener":
             self.current, ignored = listener_line(text, origin)
             config.listeners.append(self.current)
             if ignored:
