@@ -110,7 +110,8 @@ MESSAGES: list[bytes | list[Object]] = [
     # and all away again
     # (modifyClient first: Mosquitto forgets to take a role away that was given by createClient, and looks at freed memory afterwards)
     [c("modifyClient", username="ann", roles=[{"rolename": "r2", "priority": 4}]), c("deleteGroup"), c("deleteGroup", groupname="none"), c("deleteGroup", "d", groupname="g1"), c("listGroups"), c("deleteRole"), c("deleteRole", rolename="none"),
-     n("deleteRole", rolename="r3"), c("createRole", rolename="r9"), c("deleteRole", "e", rolename="r9"), c("listRoles"), c("getGroup", groupname="g2"), c("deleteClient"), c("deleteClient", username="none"),
+     n("deleteRole", rolename="r3"), c("createRole", rolename="r9"), c("deleteRole", "e", rolename="r9"), c("listRoles"), c("getGroup", groupname="g2")],
+    [c("deleteClient"), c("deleteClient", username="none"),
      c("deleteClient", username="bob"), c("listClients")],
 ]
 
