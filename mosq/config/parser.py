@@ -328,13 +328,19 @@ class Reader:
             config.plugins.append(self.plugin)
         config.origins[option.name] = origin
 
+    def _take_dynamic_security(self, option: Option, keyword: str, path: str, origin: Origin) -> None:
+        """As `plugin dynamic-security` and its file."""
+        if not path:
+            raise ValueError(empty(option, keyword))
+        self.plugin = Plugin(DYNAMIC_SECURITY, None, "global", origin)
+        self.plugin.options.append(("config_file", path))
+        self.security_seen = True
+        self.config.plugins.append(self.plugin)
+
     def _take_special(self, option: Option, keyword: str, text: str, origin: Origin, main: bool) -> None:
         config, name = self.config, option.name
         if name == "dynamic_security":
-            self.plugin = Plugin(DYNAMIC_SECURITY, None, "global", origin)
-            self.plugin.options.append(("config_file", text))
-            self.security_seen = True
-            config.plugins.append(self.plugin)
+            self._take_dynamic_security(option, keyword, text, origin)
         elif name == "listener":
             self.current, ignored = listener_line(text, origin)
             config.listeners.append(self.current)

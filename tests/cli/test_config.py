@@ -124,7 +124,6 @@ def test_a_healthy_file(run, write):
     (("retry_interval 20",), "no longer available"),
     (("enable_control_api true",), "$CONTROL/broker/v1"),
     (("plugin /usr/lib/auth-plug.so",), "does not load native plugins"),
-    (("plugin /usr/lib/mosquitto_dynamic_security.so",), "dynamic-security is not in this version"),
     (("plugin /usr/lib/mosquitto_persist_sqlite.so",), "keeps sessions in memory only"),
     (("acl_file /no/such/file",), "acl_file /no/such/file cannot be read"),
     (("listener 8883", "certfile /no/c", "keyfile /no/k"), "keyfile /no/k cannot be read"),

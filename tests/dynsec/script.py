@@ -44,7 +44,7 @@ MESSAGES: list[bytes | list[Object]] = [
      c("createRole", rolename="r1"), c("getRole", "2", rolename="r1"), c("getRole", rolename="none"), c("getRole")],
     [c("createRole", rolename="r2", acls=[
         {"acltype": "publishClientSend", "topic": "a", "priority": 1, "allow": True}, {"acltype": "publishClientSend", "topic": "b", "priority": 5},
-        {"acltype": "publishClientSend", "topic": "c", "priority": 5, "allow": True}, 
+        {"acltype": "publishClientSend", "topic": "c", "priority": 5, "allow": True},
         {"acltype": "subscribeLiteral", "topic": "a/#", "priority": 20}, {"acltype": "subscribePattern", "topic": "%u/#", "priority": -3.7},
         {"acltype": "unsubscribeLiteral", "topic": "u"}, {"acltype": "UNSUBscribePattern", "topic": "+/u"}, {"acltype": "publishClientReceive", "topic": "x"},
         {"acltype": "nosuch", "topic": "x"}, {"acltype": "publishClientSend"}, {"topic": "x"}]),
