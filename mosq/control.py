@@ -14,7 +14,7 @@ import threading
 import time
 
 from mosq import __version__, process, signals, systemd
-from mosq.admin.control import ControlTopics
+from mosq.admin.control import ControlTopics, topics_of
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
@@ -214,7 +214,7 @@ class Control:
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        topics = ControlTopics(self.log.say)
+        topics = topics_of(config, lambda: self.engine, self.log.say)
         if access is not None and access.directory is not None:
             from mosq.dynsec.commands import Commands
 

@@ -10,11 +10,10 @@ from cext.net.reactor cimport Address
 
 # Is this for the broker itself? A client with a mount point has no way to ask: its topics all lie below that.
 cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
-    return (topic.n > 9 and topic.p[0] == c'$' and c.door.mount_point.n == 0
+    return (topic.n >= 9 and topic.p[0] == c'$' and c.door.mount_point.n == 0
             and memcmp(topic.p, <const char*>b"$CONTROL/", 9) == 0)
 
 
-cdef bint control_known(Broker* b, View topic) noexcept nogil        # does anybody answer there?
 # Answers or hands over what was published to such a topic; `allowed`: a plugin's word, or BY_RULES. The reason code for its acknowledgement.
 cdef uint8_t control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
 cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil    # by the control plane; 0: who asked is gone

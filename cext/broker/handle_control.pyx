@@ -1,7 +1,8 @@
-"""PUBLISHes to the broker itself: topics below `$CONTROL/` that somebody answers.
+"""PUBLISHes to the broker itself: topics below `$CONTROL/`.
 
     $CONTROL/mosq/index/v1   a topic name -> what it would match (cext/topic/explain): answered here, at once
     settings.control_topics  handed to the control plane (ask.pyx), which answers who asked alone (here) or all who listen (answer.pyx)
+    any other                answered with an error on TOPIC/response, as in Mosquitto
 
 Knows who may ask; not what is in the answer. Neither question nor such an answer is ever routed, retained, stored or seen by anybody else,
 and who asks too much reads first: nothing is answered while HIGH_WATER_BYTES of output wait for the one who asks.
@@ -73,10 +74,8 @@ cdef bint is_index(View topic) noexcept nogil:
     return same(topic, "$CONTROL/mosq/index/v1", 22)
 
 
-cdef bint control_known(Broker* b, View topic) noexcept nogil:
+cdef bint is_control_planes(Broker* b, View topic) noexcept nogil:
     cdef uint32_t i
-    if is_index(topic):
-        return 1
     for i in range(b.settings.n_control_topics):
         if same(topic, <const char*>b.settings.control_topics[i].p, b.settings.control_topics[i].n):
             return 1
@@ -119,6 +118,8 @@ cdef uint8_t control_take(Broker* b, Client* c, const Publish* p, int allowed) n
         return refused(b, DROP_PAYLOAD_SIZE, RC_PACKET_TOO_LARGE)
     if is_index(p.topic):
         return index_answer(b, c, p)
+    if not is_control_planes(b, p.topic):
+        return nobody_answers(b, c, p)
     if memory_short(b, 0) or not control_post(b, c, p.topic, p.payload, correlation_of(c, p)):
         return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
     b.work += WORK_SEND + p.payload.n // 64
@@ -167,6 +168,25 @@ cdef uint8_t tell(Broker* b, Client* c, PublishHead* h, const uint8_t* payload, 
     b.stats.publish_out += 1
     b.stats.publish_bytes_out += n
     b.work += WORK_SEND
+    return RC_SUCCESS
+
+
+cdef uint8_t nobody_answers(Broker* b, Client* c, const Publish* p) noexcept nogil:
+    cdef PublishHead h
+    cdef View topic
+    cdef uint8_t* bytes
+    if p.topic.n > 65535 - 9 or is_choked(b, c):
+        return RC_SUCCESS
+    bytes = <uint8_t*>malloc(p.topic.n + 9)
+    if bytes == NULL:
+        return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+    memcpy(bytes, p.topic.p, p.topic.n)
+    memcpy(bytes + p.topic.n, <const char*>b"/response", 9)
+    topic.p = bytes
+    topic.n = p.topic.n + 9
+    head_fill(&h, c, topic, correlation_of(c, p))
+    tell(b, c, &h, <const uint8_t*>b'{"error": "endpoint not available"}', 35)
+    free(bytes)
     return RC_SUCCESS
 
 

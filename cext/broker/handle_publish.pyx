@@ -22,7 +22,7 @@ from cext.broker.broker cimport (
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport client_ack, denial_told, log_line
-from cext.broker.handle_control cimport control_known, control_take, control_topic
+from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
@@ -64,7 +64,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if control_topic(c, p.topic) and control_known(b, p.topic):
+    if control_topic(c, p.topic):
         return control(b, c, &p)
     if is_plugged(<const Security*>c.session.security):
         rc = decide(b, c, &p, &allowed)
@@ -380,7 +380,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
-    if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
+    if c.flags & CF_TRUSTED:
         return RC_SUCCESS
     if topic_reserved(out.topic):
         allowed = 0

@@ -12,6 +12,8 @@ cdef enum:
     ASK_RELOAD = 6
     ASK_ROLES = 20              # `swap`: n_swap new Roles by place of their security, NULL: none; gets the old ones back
     ASK_SUBSCRIPTIONS = 7       # of the table of sessions from `cursor` on (0: begin, end): out gets records, left_out how many are not there
+    ASK_SESSIONS = 8            # from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
+    ASK_SESSION = 9             # of client id `text`: its record, and its subscriptions from the from_index-th on; left_out: how many more
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request

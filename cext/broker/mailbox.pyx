@@ -3,8 +3,8 @@ that nothing but this queue needs a lock."""
 
 from libc.errno cimport EINVAL, ENOMEM
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
@@ -12,6 +12,7 @@ from cext.broker.accept cimport client_adopt
 from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, username_of
+from cext.broker.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.life cimport client_end
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
@@ -143,6 +144,10 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
         roles_swap(b, a)
     elif a.kind == ASK_SUBSCRIPTIONS:
         answer_subscriptions(b, a)
+    elif a.kind == ASK_SESSIONS:
+        answer_sessions(b, a)
+    elif a.kind == ASK_SESSION:
+        answer_session(b, a)
     else:
         a.result = EINVAL
 
@@ -225,26 +230,6 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     v[n + 4] = b.stats.answers_stale
     v[n + 5] = b.stats.events_lost
     v[n + 6] = packets_waiting(b)
-
-
-cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:
-    cdef uint8_t* bytes
-    if a.out_cap - a.out_n < n:
-        bytes = <uint8_t*>realloc(a.out, <size_t>a.out_cap * 2 + n + 4096)
-        if bytes == NULL:
-            return -1
-        a.out = bytes
-        a.out_cap = a.out_cap * 2 + n + 4096
-    memcpy(a.out + a.out_n, p, n)
-    a.out_n += n
-    return 0
-
-
-cdef int out_text(Ask* a, const void* p, uint32_t n) noexcept nogil:
-    cdef uint16_t size = <uint16_t>n
-    if out_put(a, &size, 2) != 0:
-        return -1
-    return out_put(a, p, n) if n else 0
 
 
 cdef int client_put(Ask* a, Client* c) noexcept nogil:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.config.model import Config
+    from mosq.engine import Engine
+
+    Bridges = Callable[[], list[dict[str, Any]]]
     Handler = Callable[["Asker", bytes], list[tuple[str, bytes]]]
 
-ERROR = 1       # as mosq.config.options.LOG_TYPES has it
+ERROR, INFORMATION = 1, 8       # as mosq.config.options.LOG_TYPES has it
 
 
 class Asker:
@@ -72,3 +76,16 @@ class ControlTopics:
         if private:
             return [("control", handle, messages, correlation), *asker.then]
         return [*(("publish", to, answer, 0, False) for to, answer in messages), *asker.then]
+
+
+def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",
+              bridges: "Bridges | None" = None) -> ControlTopics:
+    """Who answers with this configuration. `engine` is asked for when there are requests; `bridges` tells a dict of
+    each bridge, see docs/control.md."""
+    topics = ControlTopics(say)
+    if config.enable_control_api:
+        from mosq.admin import broker, inspect
+
+        topics.add(broker.TOPIC, broker.commands(config, topics.names, say))
+        topics.add(inspect.TOPIC, inspect.commands(engine, bridges, say), private=True)
+    return topics

@@ -122,7 +122,6 @@ def test_a_healthy_file(run, write):
     (("port 1884",), "'port' works and is deprecated by Mosquitto"),
     (("persistence true",), "LIVE IN MEMORY ONLY"),
     (("retry_interval 20",), "no longer available"),
-    (("enable_control_api true",), "$CONTROL/broker/v1"),
     (("plugin /usr/lib/auth-plug.so",), "does not load native plugins"),
     (("plugin /usr/lib/mosquitto_persist_sqlite.so",), "keeps sessions in memory only"),
     (("acl_file /no/such/file",), "acl_file /no/such/file cannot be read"),

@@ -64,8 +64,13 @@ def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
 
 
 def test_other_topics_are_not(plane: Plane) -> None:
+    """As in Mosquitto, who may ask is told that nobody answers."""
     wire = plane.user("c", level=4)
-    for topic in (TOPIC + "/x", TOPIC[:-1], ANSWER, "$CONTROL/", "$CONTROL"):
+    for topic in (TOPIC + "/x", TOPIC[:-1], ANSWER, "$CONTROL/", "$CONTROL/" + "x" * 65_517):
+        wire.send(Publish(topic, b"q", 1, 7))
+        wire.expect_packet(Publish(f"{topic}/response", b'{"error": "endpoint not available"}'))
+        wire.expect_packet(Puback(7))
+    for topic in ("$CONTROL", "$CONTROLX/y", "$CONTROL/" + "x" * 65_526):
         wire.send(Publish(topic, b"q", 1, 7))
         wire.expect_packet(Puback(7))
     plane.asks_nothing()

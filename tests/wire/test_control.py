@@ -24,6 +24,7 @@ from tests.harness.scene import Actor, Step, v3, v5
 from tests.harness.wire import TIMEOUT_S, Wire
 from tests.wire.case import ALL, V5, V34, Case, Play, Stage, plays
 
+NOBODY = b'{"error": "endpoint not available"}'
 A, B, C = Actor("a"), Actor("b"), Actor("c")
 ASK, ANSWER = "$CONTROL/mosq/index/v1", "$CONTROL/mosq/index/v1/response"
 DOCS = (ROOT / "docs" / "index.md").read_text()
@@ -92,7 +93,8 @@ CONTROL = [
     Case("other-control-topics", "[$CONTROL]", ALL, "plain",
          [B.connects(), B.subscribes("$CONTROL/#"), A.connects(),
           *[s for topic in ("$CONTROL/mosq/index/v2", "$CONTROL/mosq/index", ANSWER, "$CONTROL/dynamic-security/v1", "$CONTROL/MOSQ/index/v1", "$CONTROL/~")
-            for s in (A.sends(Publish(topic, b"t", 1, 8)), *v5(A.gets(Puback(8, 0x87))), *v3(A.gets(Puback(8))), A.sends(Publish(topic, b"t")))],
+            for s in (A.sends(Publish(topic, b"t", 1, 8)), A.gets_any(Puback(8), Publish(f"{topic}/response", NOBODY)),
+                      A.sends(Publish(topic, b"t")), A.gets(Publish(f"{topic}/response", NOBODY)))],
           A.quiet(), B.quiet()]),
     Case("more-levels-than-topics-may-have", "[max_topic_levels]", ALL, "levels-3", [A.connects(), asks("~/2/3/4", 1), answered(), A.gets(Puback(7))]),
     # -- who may ask
