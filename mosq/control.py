@@ -186,7 +186,9 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer, acting=lambda: process.Acting(self.user))
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def http_doors(self, config: Config) -> "list[Door]":
@@ -322,6 +324,10 @@ class Control:
                 self.engine.answer(answers)
         if self.access is not None:
             self._serve_access(self.access, requests)
+        elif requests:              # asked before a reload, after which nobody needs to
+            from mosq.auth.access import refusal
+
+            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
 
     def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:

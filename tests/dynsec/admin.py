@@ -75,9 +75,10 @@ def state(**more: object) -> Object:
 class Ruled(Broker):
     """mosq with dynamic security; `real`: Mosquitto."""
 
-    def __init__(self, content: Object | None = None, real: bool = False, config: str = "", env: dict[str, str] | None = None) -> None:
+    def __init__(self, content: Object | None = None, real: bool = False, config: str = "", env: dict[str, str] | None = None,
+                 files: dict[str, str] | None = None) -> None:
         command, plugin = theirs() if real else (None, "/usr/lib/mosquitto_dynamic_security.so")
-        super().__init__(CONFIG.replace("PLUGIN", plugin) + config + "" if "listener" not in config else config, None, command, env)
+        super().__init__(config if "listener" in config else CONFIG.replace("PLUGIN", plugin) + config, files, command, env)
         self.file = self.dir / "dynsec.json"
         self.admins: list[Admin] = []
         if content is not None:
