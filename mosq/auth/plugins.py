@@ -75,9 +75,10 @@ class Plugins:
                 rules = acl(option_of(line, "acl_file"), line.origin)
                 realm.acl = rules if realm.acl is None else realm.acl   # the first that is asked decides
             elif line.kind == DYNAMIC_SECURITY:
+                made = directory(line)          # the same one for each line
                 if realm.directory is None:
-                    realm.directory = directory(line)
-                    realm.deciders.append(realm.directory)
+                    realm.deciders.append(made)
+                realm.directory = made
             elif line.kind == PERSIST_SQLITE:
                 self._say(WARNING, f"Warning: Plugin {line.path} has no effect: this version of mosq keeps sessions "
                                    "and retained messages in memory.")
