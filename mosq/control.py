@@ -217,10 +217,8 @@ class Control:
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
         topics = topics_of(config, lambda: self.engine, self.log.say)
-        if access is not None and access.directory is not None:
-            from mosq.dynsec.commands import Commands
-
-            Commands(access.directory, access.directory_places(), lambda: self.engine, self.log.say).add_to(topics)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine)
         return topics
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":

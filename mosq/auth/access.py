@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.admin.control import ControlTopics
     from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
     from mosq.config.model import Config
     from mosq.config.plugin import Plugin as Line
     from mosq.dynsec.directory import Directory
+    from mosq.engine import Engine
 
     Answer = tuple[Any, ...]
     Request = tuple[Any, ...]
@@ -163,9 +165,13 @@ class Access:
                 self.directory = Directory(path, init, self._log, line.origin)
         return self.directory
 
-    def directory_places(self) -> list[int]:
-        """Of the securities that ask it."""
-        return [i for i, realm in enumerate(self.realms) if realm.directory is not None]
+    def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]") -> None:
+        """What clients publish to change the directory, for the securities that ask it."""
+        if self.directory is not None:
+            from mosq.dynsec.commands import Commands
+
+            places = [i for i, realm in enumerate(self.realms) if realm.directory is not None]
+            Commands(self.directory, places, engine, self._log).add_to(topics)
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
         threads = config.auth_threads or os.cpu_count() or 1

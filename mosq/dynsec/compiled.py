@@ -22,8 +22,16 @@ def compiled(state: State) -> "dict[str, Any]":
     of_group = {group.groupname: [places[name] for name, _ in in_order(group.roles)]
                 for group in state.groups.values()}
     profiles: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[object, ...], int] = {}       # most clients are like another one
 
     def profile(roles: dict[str, int], groups: dict[str, int]) -> int:
+        like = (*roles.items(), None, *groups.items())
+        place = known.get(like)
+        if place is None:
+            place = known[like] = new_profile(roles, groups)
+        return place
+
+    def new_profile(roles: dict[str, int], groups: dict[str, int]) -> int:
         asked = [places[name] for name, _ in in_order(roles)] if roles else []
         if groups:
             for name, _ in in_order(groups):

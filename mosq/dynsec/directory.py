@@ -13,7 +13,7 @@ from mosq.config.options import LOG_TYPES
 from mosq.dynsec.compiled import compiled
 from mosq.dynsec.first import make_first
 from mosq.dynsec.model import Client
-from mosq.dynsec.store import load, tree_of, write
+from mosq.dynsec.store import Writer, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Directory:
                  named_at: "Origin | None" = None) -> None:
         """Makes the file where there is none. Raises ConfigError."""
         self.path = path
+        self._writer = Writer(path)
         try:
             self.state, warnings = load(path, named_at)
         except FileNotFoundError:
@@ -58,7 +59,7 @@ class Directory:
     def save(self) -> str | None:
         """Why it could not be."""
         try:
-            write(self.path, tree_of(self.state))
+            self._writer.write(self.state)
         except OSError as error:
             return f"{error.strerror}: {error.filename or os.path.dirname(self.path)}"
         return None

@@ -215,9 +215,9 @@ def shown(name: str) -> str:
 
 # ---------------------------------------------------------------- writing
 
-def tree_of(state: State) -> "Object":
+def tree_of(state: State, with_clients: bool = True) -> "Object":
     tree: Object = {"changeIndex": state.change_index, "defaultACLAccess": dict(state.defaults)}
-    tree["clients"] = [client_tree(state.clients[name]) for name in sorted(state.clients)]
+    tree["clients"] = [client_tree(state.clients[name]) for name in sorted(state.clients)] if with_clients else []
     tree["groups"] = [group_tree(state.groups[name]) for name in sorted(state.groups)]
     if state.anonymous is not None:
         tree["anonymousGroup"] = state.anonymous
@@ -281,10 +281,45 @@ def without_none(tree: "Object") -> "Object":
     return {name: value for name, value in tree.items() if value is not None}
 
 
+class Writer:
+    """Writes the file; remembers the lines of clients, most of which are the same the next time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lines: dict[str, tuple[object, str]] = {}
+
+    def write(self, state: State) -> None:
+        """Raises OSError; then the old file is there as it was."""
+        tree = tree_of(state, with_clients=False)
+        before, self._lines = self._lines, {}
+        for name in sorted(state.clients):
+            client = state.clients[name]
+            said = (client.hash, client.unread, client.clientid, client.textname, client.textdescription,
+                    client.disabled, *client.roles.items())
+            line = before.get(name)
+            if line is None or line[0] != said:
+                line = said, dumped(client_tree(client))
+            self._lines[name] = line
+        replace(os.path.realpath(self.path), raw(document(tree, [line for _, line in self._lines.values()])))
+
+
+def document(tree: "Object", clients: "list[str]") -> str:
+    """Each client, group and role in a line of its own, so that people can read it and compare."""
+    parts = []
+    for name, value in tree.items():
+        lines = clients if name == "clients" else [dumped(one) for one in value] if isinstance(value, list) else None
+        said = dumped(value) if lines is None else "[\n\t\t" + ",\n\t\t".join(lines) + "\n\t]" if lines else "[]"
+        parts.append(f"\t{dumped(name)}: {said}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def dumped(value: "Any") -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def write(path: str, tree: "Object") -> None:
     """Raises OSError; then the old file is there as it was."""
-    text = json.dumps(tree, ensure_ascii=False, indent="\t", separators=(",", ":\t"))
-    replace(os.path.realpath(path), raw(f"{text}\n"))
+    replace(os.path.realpath(path), raw(document(tree, [dumped(client) for client in tree.get("clients", ())])))
 
 
 def replace(path: str, content: bytes) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
 import pytest
 
+import mosq
 from mosq.auth.hashes import PBKDF2, new_hash
-from tests.dynsec.admin import LET_IN, PASSWORD, REFUSED, Object, Ruled, lets_in, login, password, role, state
+from tests.dynsec.admin import LET_IN, Admin, PASSWORD, REFUSED, Object, Ruled, lets_in, login, password, role, state
 from tests.harness.broker import Broker, free_port
 from tests.harness.packets import Publish, Subscribe, Unsubscribe, Will
 from tests.harness.wire import Wire
@@ -309,3 +311,17 @@ def test_beside_an_acl_file_it_is_asked_first() -> None:
         ann = user(broker, "ann")
         assert [acked(ann, topic) for topic in ("no", "file", "other")] == [NOT_AUTHORISED, 0x10, NOT_AUTHORISED]
         ann.close()
+
+
+def test_a_broker_inside_of_a_program(tmp_path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps(state(clients=[client("ann")])))
+    with mosq.Broker(dynamic_security=str(path)) as broker:
+        assert lets_in(broker.port, "ann", "ann") and not lets_in(broker.port, "ann", "x")
+        boss = Admin(broker.port, "admin", PASSWORD, "boss", 4)
+        boss.does("deleteClient", username="ann")
+        assert not lets_in(broker.port, "ann", "ann")
+        assert subscribed(boss.wire, "t") == (0,)
+        broker.publish("t", b"x")                   # the program itself may do everything
+        assert boss.wire.read_packet().payload == b"x"
+        boss.wire.close()

@@ -49,8 +49,8 @@ SCRIPT = (
 def played(real: bool) -> tuple[list[str], list[object]]:
     with Ruled(state(), real) as broker:
         said = [ctrl(broker, *words) for words in SCRIPT]
-        for words in (("getClient", "none"), ("createRole", "r"), ("addRoleACL", "r", "publishClientSend", "a#", "allow")):
-            said.append(ctrl(broker, *words, fails="rror"))
+        said += [ctrl(broker, *words, fails="rror") for words in (
+            ("getClient", "none"), ("createRole", "r"), ("addRoleACL", "r", "publishClientSend", "a#", "allow"))]
         verdicts: list[object] = [lets_in(broker.port, *who) for who in (("ann", "ann"), ("ann", "x"), ("bound", "y"), ("bound", "y", "other"), ("gone", "x"))]
         ann, _ = login(broker.port, "ann", "ann", "ann", 5)
         verdicts += [acked(ann, topic) in (0, 0x10) for topic in ("t", "t/a", "t/no", "u")]

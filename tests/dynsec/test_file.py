@@ -107,6 +107,10 @@ def test_very_many_mistakes_are_few_lines() -> None:
 
 # ---------------------------------------------------------------- writing
 
+def no_space(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch) -> None:
     path = tmp_path / "d.json"
     path.write_text("before")
@@ -118,9 +122,10 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch) -> None:
     assert mode(path) == 0o600
     assert synced == [str(path) + ".new", str(tmp_path)]
     for fails in ("rename", "fsync"):
-        with monkeypatch.context() as patch, pytest.raises(OSError):
-            patch.setattr(os, fails, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            store.write(str(path), {"a": "after"})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, fails, no_space)
+            with pytest.raises(OSError):
+                store.write(str(path), {"a": "after"})
         assert json.loads(path.read_bytes()) == {"a": "\u00e9"}
         assert os.listdir(tmp_path) == ["d.json"]
 
