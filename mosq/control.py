@@ -168,7 +168,7 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        self.topics = self.topics_of(self.config)
+        self.topics = self.topics_of(self.config, self.access)
         settings = self.settings(self.config, self.topics)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities)
         for listener in self.config.listeners:
@@ -197,7 +197,9 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer)
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def http_doors(self, config: Config) -> "list[Door]":
@@ -223,9 +225,12 @@ class Control:
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
 
-    def topics_of(self, config: Config) -> ControlTopics:
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        return topics_of(config, lambda: self.engine, self.log.say)
+        topics = topics_of(config, lambda: self.engine, self.log.say)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine)
+        return topics
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
@@ -328,6 +333,10 @@ class Control:
                 self.engine.answer(answers)
         if self.access is not None:
             self._serve_access(self.access, requests)
+        elif requests:              # asked before a reload, after which nobody needs to
+            from mosq.auth.access import refusal
+
+            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
 
     def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:

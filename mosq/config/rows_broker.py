@@ -158,6 +158,8 @@ ACCESS = (
          deprecated_by="listener_auto_id_prefix"),
     text("acl_file", S, "who may read and write which topics", "path", reload=LIVE),
     text("password_file", S, "users and passwords", "path"),
+    Option("dynamic_security", "special", None, G, "the file of clients, groups and roles that commands change, as of "
+           "the plugin dynamic-security, whose options may follow", own=True),
     text("psk_file", S, "identities and keys of TLS-PSK", "path", reload=NEW),
     text("plugin", S, "a plugin: one of those that are built in, by its file name, or python:package.module:Class; may "
          "repeat", "path", aliases=("auth_plugin",)),
