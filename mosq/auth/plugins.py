@@ -72,10 +72,7 @@ class Plugins:
             elif line.kind == ACL_FILE:
                 rules = acl(option_of(line, "acl_file"), line.origin)
                 realm.acl = rules if realm.acl is None else realm.acl   # the first that is asked decides
-            elif line.kind == PERSIST_SQLITE:
-                self._say(WARNING, f"Warning: Plugin {line.path} has no effect: this version of mosq keeps sessions "
-                                   "and retained messages in memory.")
-            else:
+            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/storage.py
                 self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:
