@@ -37,6 +37,7 @@ Examples:
   mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
+  mosq db stats /var/lib/mosquitto                what does the store hold?
 
 \b
 Exit status:

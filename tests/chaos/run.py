@@ -146,12 +146,12 @@ class Run:
             await self.end(signal.SIGKILL)
             with contextlib.suppress(RuntimeError):
                 await starting
-        await self.start()
+        if not self.broker.alive():     # it may have been too early to be killed
+            await self.start()
 
     async def end(self, number: signal.Signals) -> None:
         assert self.broker.process is not None
-        if number == signal.SIGKILL:
-            self.chaos.kills += 1
+        self.chaos.kills += number == signal.SIGKILL and self.broker.alive()
         self.chaos.killed_at = time.monotonic()
         self.broker.process.send_signal(number)
         await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
