@@ -22,6 +22,7 @@ from cext.broker.handle_connect cimport connect_answered, connect_timed_out
 from cext.broker.handle_control cimport control_answered
 from cext.broker.jobs cimport jobs_unblock
 from cext.broker.life cimport session_release, will_decided
+from cext.broker.parked cimport park_goes_on
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -98,6 +99,8 @@ cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:
         publish_changed(b, c, a)
     elif q.kind == Q_MESSAGE_OUT:
         delivery_changed(b, q, a)
+    elif q.kind == Q_CONTROL and c != NULL:
+        park_goes_on(b, c)       # it tries again
     question_end(b, q)
     if s != NULL:
         if gate_held(s) and not s.flags & SESSION_ENDED:
