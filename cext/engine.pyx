@@ -20,12 +20,15 @@ from libc.string cimport memcpy, memset
 from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
 from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
-    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
+    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_ROLES, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
 )
 from cext.broker.reload cimport Reload
+from cext.broker.roles cimport Roles, roles_unref
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take
+from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -34,8 +37,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
@@ -122,6 +125,10 @@ cdef class Engine:
         self.b.adopted = door_new(ADOPTED, self.keep_adopted)
         self.b.adopted.security = self.b.securities[0]
         return 0
+
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0):
+        """Opens the store in a directory and becomes what it holds; before open(). See cext/setup/persist.pyx."""
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes)
 
     def open(self):
         """Binds and listens on every listener."""
@@ -347,6 +354,36 @@ cdef class Engine:
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result == 0
+
+    def set_roles(self, spec, places):
+        """Other roles (cext/setup/roles.pyx) for the securities at these places, between two turns; those that had none before keep none.
+        ValueError: it makes no sense, and the old ones stay."""
+        cdef Ask a
+        cdef uint32_t i, place
+        cdef Roles* made
+        cdef int result
+        cdef list wanted = [place for place in places]
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_ROLES
+        a.n_swap = <uint32_t>max(wanted, default=-1) + 1
+        a.swap = <Roles**>calloc(a.n_swap + 1, sizeof(Roles*))
+        if a.swap == NULL:
+            raise MemoryError
+        made = NULL
+        try:
+            made = roles_read(dict(spec))
+            for place in wanted:
+                if a.swap[place] == NULL:
+                    a.swap[place] = made
+                    made.refs += 1
+            result = self._ask(&a)
+        finally:
+            for i in range(a.n_swap):
+                roles_unref(a.swap[i])
+            roles_unref(made)
+            free(a.swap)
+        if result < 0:
+            raise RuntimeError("the broker is not running")
 
     def adopt(self, int fd):
         """Hands a connected, non-blocking stream socket over: the broker owns and trusts it."""

@@ -12,6 +12,7 @@ from mosq.commands_doctor import doctor
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
+from mosq.db.commands import db
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ Examples:
   mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
+  mosq db stats /var/lib/mosquitto                what does the store hold?
 
 \b
 Exit status:
@@ -132,6 +134,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
 
 
 mosq.add_command(config)
+mosq.add_command(db)
 mosq.add_command(doctor)
 mosq.add_command(signal_command)
 

@@ -26,6 +26,7 @@ from mosq.settings import (
     engine_securities,
     engine_settings,
     http_listeners,
+    keeps,
     log_mask,
     needs_access,
 )
@@ -56,7 +57,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", False), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -167,15 +168,25 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        self.topics = self.topics_of(self.config)
+        self.topics = self.topics_of(self.config, self.access)
         settings = self.settings(self.config, self.topics)
         engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities)
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
         self.doors = self.http_doors(self.config)
+        self._open_store(engine)
         engine.open()
         return engine
+
+    def _open_store(self, engine: "Engine") -> None:
+        """Before anybody can connect; its files are to be the user's."""
+        if not keeps(self.config):
+            return
+        from mosq.storage import open_store
+
+        with process.Acting(self.user):
+            open_store(engine, self.config, self.log.say)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
@@ -186,7 +197,9 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer)
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def http_doors(self, config: Config) -> "list[Door]":
@@ -212,9 +225,12 @@ class Control:
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
 
-    def topics_of(self, config: Config) -> ControlTopics:
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        return topics_of(config, lambda: self.engine, self.log.say)
+        topics = topics_of(config, lambda: self.engine, self.log.say)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine)
+        return topics
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
@@ -317,6 +333,10 @@ class Control:
                 self.engine.answer(answers)
         if self.access is not None:
             self._serve_access(self.access, requests)
+        elif requests:              # asked before a reload, after which nobody needs to
+            from mosq.auth.access import refusal
+
+            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
 
     def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:

@@ -54,7 +54,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     files = log.prepare(config)
     doors: list[Door] = []
     try:
-        topics = control.topics_of(config)
+        topics = control.topics_of(config, access)
         doors = control.http_doors(config)
         if doors:
             import mosq.http.server  # noqa: F401 - it may not be there, or not to be read by who we are

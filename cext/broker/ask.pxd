@@ -21,6 +21,7 @@ cdef enum:
     Q_MESSAGE_OUT = 5
     Q_EVENT = 6                 # no answer, no Question
     Q_PUBLISH = 7               # an answer that nobody asked for: the control plane publishes
+    Q_KICK = 10                 # an answer that nobody asked for: users are to be disconnected, after what was answered before
     Q_WAIT = 8                  # no answer yet: the log-in stands in the control plane's own queue, and has so many seconds more
     Q_CONTROL = 9               # a PUBLISH to a topic of the control plane's; its handle is the client's own. As a Question: it waits for room
 
@@ -67,7 +68,7 @@ ctypedef struct AskHead:        # of a record in the ring; n_fields times a leng
 ctypedef struct Answer:         # one block of malloc's, its bytes behind it
     Answer* next
     uint64_t handle
-    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Q_CONTROL
+    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Q_CONTROL, Q_KICK
     uint8_t qos
     uint8_t retain
     int32_t verdict             # connect: the reason code, or -1: allow_anonymous decides; publish: seconds until it expires, 0: never; wait: seconds; acl: 1 yes, 0 no, -1 no opinion; message: 1 take, 0 drop

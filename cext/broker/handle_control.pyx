@@ -92,7 +92,7 @@ cdef bint may_ask(Broker* b, Client* c, View topic, int allowed) noexcept nogil:
         return 1
     if allowed >= 0:
         return allowed
-    if security != NULL and security.acl != NULL:      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
+    if security != NULL and (security.acl != NULL or security.roles != NULL):      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
         return access_allows(b, c.session, topic, ACL_WRITE)
     if topic.n > 14 and memcmp(topic.p, <const char*>b"$CONTROL/mosq/", 14) == 0:
         return address_local(&c.conn.address)

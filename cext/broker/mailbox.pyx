@@ -16,6 +16,7 @@ from cext.broker.inspect cimport answer_session, answer_sessions, out_put, out_t
 from cext.broker.life cimport client_end
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
+from cext.broker.roles cimport Roles
 from cext.broker.sys cimport packets_waiting
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport conn_flush, reactor_wake
@@ -139,6 +140,8 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
     elif a.kind == ASK_RELOAD:
         reload_apply(b, <Reload*>a.reload)
         a.result = (<Reload*>a.reload).error
+    elif a.kind == ASK_ROLES:
+        roles_swap(b, a)
     elif a.kind == ASK_SUBSCRIPTIONS:
         answer_subscriptions(b, a)
     elif a.kind == ASK_SESSIONS:
@@ -162,6 +165,18 @@ cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:
     c = <Client*>s.client
     client_end(b, c, RC_ADMINISTRATIVE_ACTION)
     conn_flush(&b.reactor, &c.conn)
+
+
+cdef void roles_swap(Broker* b, Ask* a) noexcept nogil:
+    """What was found out by the old rules is void: sessions look anew, and log-ins that were answered but not heard are asked again."""
+    cdef uint32_t i
+    cdef Roles* was
+    for i in range(a.n_swap):
+        if i < b.n_securities and a.swap[i] != NULL and b.securities[i].roles != NULL:
+            was = b.securities[i].roles
+            b.securities[i].roles = a.swap[i]
+            a.swap[i] = was
+    b.access_epoch += 1
 
 
 cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:

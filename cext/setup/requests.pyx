@@ -15,6 +15,7 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
         -> (the same, handle, None: drop | (topic, payload, qos, retain))
     connect and auth, before their answer: ("wait", handle, seconds from now until the data plane gives up)
     and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
+                ("kick", [user name, None: clients without one]): their connections end, after what was answered before
     ("control", handle, security, client id, user name or None, address, topic, payload, correlation data: bytes or None)
         -> ("control", handle, [(topic, payload)], correlation data or None)     each is sent to that client alone, QoS 0; none is due. The handle
                 is the client's, and good as long as it is connected. What everybody may see is told by "publish"
@@ -27,7 +28,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_KICK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -37,7 +38,7 @@ cdef extern from "<string.h>" nogil:
 
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
-         "wait": Q_WAIT, "control": Q_CONTROL}
+         "wait": Q_WAIT, "control": Q_CONTROL, "kick": Q_KICK}
 TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
@@ -129,6 +130,8 @@ cdef void view_put(View* v, uint8_t* p, bytes value):
 
 cdef Answer* answer_of(tuple given) except NULL:
     kind, handle = given[0], given[1]
+    if kind == "kick":
+        return kick_of(list(handle))
     if kind == "publish":
         _, topic, payload, qos, retain = given[:5]
         return publish_of(topic, payload, qos, retain, given[5] if len(given) > 5 else None)
@@ -153,6 +156,12 @@ cdef Answer* answer_of(tuple given) except NULL:
         return answer_new(kind, handle, 0, None, None, 0, False)
     topic, payload, qos, retain = given[2]
     return answer_new(kind, handle, 1, topic_of(topic, qos), bytes(payload), qos, bool(retain))
+
+
+cdef Answer* kick_of(list users) except NULL:
+    names = [name.encode() for name in users if name is not None]
+    packed = b"".join([len(name).to_bytes(4, "little") + name for name in names])
+    return answer_new("kick", 0, None in users, None, packed, 0, False)
 
 
 cdef bytes topic_of(str topic, qos):

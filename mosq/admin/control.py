@@ -27,10 +27,11 @@ ERROR, INFORMATION = 1, 8       # as mosq.config.options.LOG_TYPES has it
 class Asker:
     """A client, as it was when it asked."""
 
-    __slots__ = ("address", "client_id", "security", "username")
+    __slots__ = ("address", "client_id", "security", "then", "username")
 
     def __init__(self, client_id: str, username: "str | None", address: str, security: int) -> None:
         self.client_id, self.username, self.address, self.security = client_id, username, address, security
+        self.then: list[tuple[Any, ...]] = []       # what else the engine is to be told, after the answer
 
 
 class ControlTopics:
@@ -67,13 +68,14 @@ class ControlTopics:
         if handler is None:
             return []           # asked before a reload
         try:
-            messages = handler(Asker(client_id, username, address, security), payload)
+            asker = Asker(client_id, username, address, security)
+            messages = handler(asker, payload)
         except Exception as error:      # the broker goes on; what was asked may be secret
             self._say(ERROR, f"Error: What was asked on {topic} could not be answered: {type(error).__name__}.")
             return []
         if private:
-            return [("control", handle, messages, correlation)]
-        return [("publish", to, answer, 0, False) for to, answer in messages]
+            return [("control", handle, messages, correlation), *asker.then]
+        return [*(("publish", to, answer, 0, False) for to, answer in messages), *asker.then]
 
 
 def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",

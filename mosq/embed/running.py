@@ -42,6 +42,8 @@ class Running:
         securities = self._securities(config)
         try:
             self._topics = topics_of(config, self.asked, self._say)
+            if self._access is not None:
+                self._access.answer_on(self._topics, self.asked)
             settings = {**engine_settings(config, self._mask), "control_topics": self._topics.names()}
             self.engine = new_engine(settings, engine_listeners(config), securities)
             self.engine.open()
