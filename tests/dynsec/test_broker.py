@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import signal
 import time
@@ -325,3 +327,25 @@ def test_a_broker_inside_of_a_program(tmp_path) -> None:
         broker.publish("t", b"x")                   # the program itself may do everything
         assert boss.wire.read_packet().payload == b"x"
         boss.wire.close()
+
+
+def test_the_pages_of_the_http_api() -> None:
+    web = free_port()
+    content = state(clients=[client("ann", "no"), client("ben")], roles=[role("no", ("publishClientReceive", "/api/#", False))])
+    config = f"listener {{port}} 127.0.0.1\ndynamic_security {{dir}}/dynsec.json\nauth_backoff false\nlistener {web} 127.0.0.1\nprotocol http_api\n"
+    with Ruled(content, config=config) as broker:
+        boss = broker.admin()
+
+        def status(name: str, word: str) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", web, timeout=WAIT_S)
+            credentials = base64.b64encode(f"{name}:{word}".encode()).decode()
+            connection.request("GET", "/api/v1/version", headers={"Authorization": f"Basic {credentials}"})
+            code = connection.getresponse().status
+            connection.close()
+            return code
+
+        assert [status("ann", "ann"), status("ben", "ben"), status("ben", "x")] == [401, 200, 401]
+        boss.does("removeClientRole", username="ann", rolename="no")
+        assert status("ann", "ann") == 200
+        boss.does("setDefaultACLAccess", acls=[{"acltype": "publishClientReceive", "allow": False}])
+        assert status("ann", "ann") == 401
