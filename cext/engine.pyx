@@ -26,6 +26,7 @@ from cext.broker.reload cimport Reload
 from cext.broker.roles cimport Roles, roles_unref
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take
 from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
@@ -36,8 +37,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
@@ -124,6 +125,10 @@ cdef class Engine:
         self.b.adopted = door_new(ADOPTED, self.keep_adopted)
         self.b.adopted.security = self.b.securities[0]
         return 0
+
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0):
+        """Opens the store in a directory and becomes what it holds; before open(). See cext/setup/persist.pyx."""
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes)
 
     def open(self):
         """Binds and listens on every listener."""

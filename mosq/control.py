@@ -26,6 +26,7 @@ from mosq.settings import (
     engine_securities,
     engine_settings,
     http_listeners,
+    keeps,
     log_mask,
     needs_access,
 )
@@ -56,7 +57,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", False), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -174,8 +175,18 @@ class Control:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
         self.doors = self.http_doors(self.config)
+        self._open_store(engine)
         engine.open()
         return engine
+
+    def _open_store(self, engine: "Engine") -> None:
+        """Before anybody can connect; its files are to be the user's."""
+        if not keeps(self.config):
+            return
+        from mosq.storage import open_store
+
+        with process.Acting(self.user):
+            open_store(engine, self.config, self.log.say)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""

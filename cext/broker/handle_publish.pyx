@@ -18,18 +18,21 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
-from cext.broker.client cimport client_ack, denial_told, log_line
+from cext.broker.client cimport denial_told, log_line
+from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.handle_control cimport control_take, control_topic
+from cext.broker.keep cimport inbox_forgotten, inbox_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
+from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5, varint_size
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
     P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
@@ -50,6 +53,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publish p
     cdef Publication out
     cdef uint8_t verdict
+    cdef uint64_t changes
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -81,10 +85,11 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if p.qos == 2:
         rc = hold(b, c, &p, &out, verdict)
     else:
+        changes = changes_of(b)
         if verdict < 0x80 and not is_taken(c):
             verdict = publish_accepted(b, c, &out)
         if p.qos:
-            client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
@@ -147,9 +152,9 @@ cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
             log_received(b, c, p, "Received")
     unpark(b, c)
     if p.qos == 1:
-        client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+        promise_now(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
     elif p.qos == 2 and again:
-        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+        promise_behind(b, c, T_PUBREC, p.pid)
     elif p.qos == 2:
         return control_held(b, c, p.pid, verdict)
     return 0
@@ -179,7 +184,7 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     cdef Message* m = NULL
     cdef int rc
     if h != NULL and same(h.message, out):
-        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)    # [v5 4.3.3-10] seen before
+        promise_behind(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
         return 0
     if h != NULL:
         reused(b, c, h)          # the client's state is not ours any more: what it says now counts
@@ -197,14 +202,16 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
 
 
 cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
     if verdict >= 0x80 and c.version == V5:
-        client_ack(b, c, T_PUBREC, pid, verdict)
+        promise_now(b, c, T_PUBREC, pid, verdict)
         return 0
     if inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    client_ack(b, c, T_PUBREC, pid, RC_SUCCESS)
+    inbox_kept(b, c.session, pid, m)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL)
     return 0
 
 
@@ -220,25 +227,35 @@ cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
             <int>c.session.id_len, <const char*>c.session.client_id))
     if h.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, h.message)
+    inbox_forgotten(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
 
 
 cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+    """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
+    recorded in one batch: neither counts without the other."""
     cdef Held* h = inbox_find(&c.session.inbox, pid)
     cdef Message* m
     cdef Publication p
+    cdef uint64_t changes = changes_of(b)
     if h == NULL:
-        return                   # a PUBREL again, after a reconnect: PUBCOMP all the same
+        promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
+        return
     m = h.message
     inbox_remove(&c.session.inbox, h)
-    if m == NULL:
-        return
-    publication_of(&p, m)
-    p.source = c.session
-    if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-        publish_accepted(b, c, &p)
-    publication_fini(b, &p)
-    message_unref(&b.messages, &b.reactor.buffers, m)
+    if m != NULL:
+        publication_of(&p, m)
+        p.source = c.session
+        if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
+            publish_accepted(b, c, &p)
+        publication_fini(b, &p)
+    if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        b.jobs_tail.released_pid = pid           # it goes on in slices
+    else:
+        inbox_forgotten(b, c.session, pid)
+    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
 
 
 cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
@@ -392,6 +409,9 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         return RC_NOT_AUTHORIZED
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
+        return RC_QUOTA_EXCEEDED
+    if p.qos and c.version == V5 and durable_full(b):
+        b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
 

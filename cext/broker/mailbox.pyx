@@ -2,7 +2,7 @@
 that nothing but this queue needs a lock."""
 
 from libc.errno cimport EINVAL, ENOMEM
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 

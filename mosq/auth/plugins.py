@@ -79,10 +79,7 @@ class Plugins:
                 if realm.directory is None:
                     realm.deciders.append(made)
                 realm.directory = made
-            elif line.kind == PERSIST_SQLITE:
-                self._say(WARNING, f"Warning: Plugin {line.path} has no effect: this version of mosq keeps sessions "
-                                   "and retained messages in memory.")
-            else:
+            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/storage.py
                 self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:

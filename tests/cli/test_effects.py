@@ -364,17 +364,17 @@ ELSEWHERE: dict[str, str] = {
     "persistent_client_expiration": "tests/wire/flavours.py",
     "memory_limit": "tests/broker/test_bounds.py",
     "socket_domain": "tests/net/test_listen.py",
+    **dict.fromkeys(("persistence", "retained_persistence", "persistence_location", "persistence_file"), "tests/durable/test_options.py"),
     "user": "tests/cli/test_process.py",
     "log_facility": "tests/log/test_log.py",
     "set_tcp_nodelay": "tests/broker/test_reload.py",
 }
 
 _BRIDGE = "bridges are issue D: read and checked (test_bridge.py), and warned of"
-_PERSISTENCE = "storage is issue E: read and warned of"
+_AUTOSAVE = "nothing to see: every change is written at once"
 _OBSOLETE = "nothing to see: a warning, in test_options.py"
 NOT_YET: dict[str, str] = {
-    **dict.fromkeys(("persistence", "retained_persistence", "persistence_location", "persistence_file", "autosave_interval",
-                     "autosave_on_changes"), _PERSISTENCE),
+    **dict.fromkeys(("autosave_interval", "autosave_on_changes"), _AUTOSAVE),
     **dict.fromkeys(("retry_interval", "dhparamfile", "tls_engine", "tls_engine_kpass_sha1", "websockets_log_level"), _OBSOLETE),
     "retain_expiry_interval": "nothing to see: each message goes when it is due",
     **dict.fromkeys("""connection address addresses topic bridge_protocol_version remote_clientid clientid remote_username username

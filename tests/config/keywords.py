@@ -117,8 +117,8 @@ ROWS: dict[str, Row] = {
     "log_timestamp_format": held("log_timestamp_format", "%Y # %m", "%Y # %m"),
     "websockets_log_level": warned("websockets_log_level 255", "libwebsockets"),
     # -- persistence
-    "persistence": warned("persistence true", "LIVE IN MEMORY ONLY"),
-    "retained_persistence": warned("retained_persistence true", "LIVE IN MEMORY ONLY"),
+    "persistence": held("persistence", "true", True),
+    "retained_persistence": (["retained_persistence true"], lambda c: c.persistence),
     "persistence_location": held("persistence_location", "/var/lib/m/", "/var/lib/m/"),
     "persistence_file": held("persistence_file", "m.db", "m.db"),
     "autosave_interval": held("autosave_interval", "-3", 0),
