@@ -136,51 +136,57 @@ def test_groups_the_anonymous_one_and_defaults() -> None:
 
 # ---------------------------------------------------------------- changes
 
-CHANGES = {
-    "deleteClient": {"username": "ann"}, "disableClient": {"username": "ann"}, "setClientPassword": {"username": "ann", "password": "x"},
-    "setClientId": {"username": "ann", "clientid": "x"}, "modifyClient": {"username": "ann", "textname": "x"},
-    "addClientRole": {"username": "ann", "rolename": "other"}, "removeClientRole": {"username": "ann", "rolename": "r"},
-    "addGroupClient": {"username": "ann", "groupname": "h"}, "removeGroupClient": {"username": "ann", "groupname": "g"},
-    "addGroupRole": {"groupname": "g", "rolename": "other"}, "removeGroupRole": {"groupname": "g", "rolename": "gr"},
-    "modifyGroup": {"groupname": "g"}, "deleteGroup": {"groupname": "g"}, "deleteRole": {"rolename": "gr"},
-    "addRoleACL": {"rolename": "r", "acltype": "subscribePattern", "topic": "x", "allow": True},
-    "removeRoleACL": {"rolename": "gr", "acltype": "publishClientSend", "topic": "x"},
-    "modifyRole": {"rolename": "r", "acls": []},
+CHANGES: dict[str, Object] = {      # of the client {u}, who has the role {u}-r and is in the group {u}-g, which has {u}-gr
+    "deleteClient": {"username": "{u}"}, "disableClient": {"username": "{u}"}, "setClientPassword": {"username": "{u}", "password": "x"},
+    "setClientId": {"username": "{u}", "clientid": "x"}, "modifyClient": {"username": "{u}", "textname": "x"},
+    "addClientRole": {"username": "{u}", "rolename": "other"}, "removeClientRole": {"username": "{u}", "rolename": "{u}-r"},
+    "addGroupClient": {"username": "{u}", "groupname": "h"}, "removeGroupClient": {"username": "{u}", "groupname": "{u}-g"},
+    "addGroupRole": {"groupname": "{u}-g", "rolename": "other"}, "removeGroupRole": {"groupname": "{u}-g", "rolename": "{u}-gr"},
+    "modifyGroup": {"groupname": "{u}-g"}, "deleteGroup": {"groupname": "{u}-g"}, "deleteRole": {"rolename": "{u}-gr"},
+    "addRoleACL": {"rolename": "{u}-r", "acltype": "subscribePattern", "topic": "x", "allow": True},
+    "removeRoleACL": {"rolename": "{u}-gr", "acltype": "publishClientSend", "topic": "x"},
+    "modifyRole": {"rolename": "{u}-r", "acls": []},
 }
 
 
-def grouped() -> Object:
+def grouped(*users: str) -> Object:
     return state(
-        clients=[client("ann", "r"), client("ben")],
-        roles=[role("r", ("publishClientSend", "will", True)), role("gr", ("publishClientSend", "x", True)), role("other")],
-        groups=[{"groupname": "g", "roles": [{"rolename": "gr"}], "clients": [{"username": "ann"}]}, {"groupname": "h"}])
+        clients=[*(client(name, f"{name}-r") for name in users), client("ben", "ben-r")],
+        roles=[role("other"), role("ben-r"), *(role(f"{name}-r", ("publishClientSend", "will", True)) for name in users),
+               *(role(f"{name}-gr", ("publishClientSend", "x", True)) for name in users)],
+        groups=[{"groupname": "h"}, *({"groupname": f"{name}-g", "roles": [{"rolename": f"{name}-gr"}], "clients": [{"username": name}]}
+                                      for name in users)])
 
 
 def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> None:
-    for command, arguments in CHANGES.items():
-        with Ruled(grouped()) as broker:
-            boss, ben = broker.admin(level=5), user(broker, "ben")
-            assert subscribed(boss.wire, "will") == (0,)
-            ann = user(broker, "ann", will=Will("will", b"1"))
-            boss.does(command, **arguments)
-            assert ann.read_packet().rc == KICKED, command
-            ann.expect_closed()
-            told(broker, "Client ann [127.0.0.1")
-            ben.expect_nothing()
-            boss.wire.expect_nothing()                  # no will
-            for wire in (ann, ben):
-                wire.close()
+    with Ruled(grouped(*CHANGES)) as broker:
+        boss = broker.admin(level=5)
+        assert subscribed(boss.wire, "will") == (0,)
+        wires = {name: user(broker, name, will=Will("will", b"1")) for name in (*CHANGES, "ben")}
+        for command, arguments in CHANGES.items():
+            named = {field: value.replace("{u}", command) if isinstance(value, str) else value for field, value in arguments.items()}
+            boss.does(command, **named)
+            wire = wires.pop(command)
+            assert wire.read_packet().rc == KICKED, command
+            wire.expect_closed()
+            told(broker, f"Client {command} [127.0.0.1")
+            for other in wires.values():
+                other.expect_nothing()
+            wire.close()
+        boss.wire.expect_nothing()                  # no will
+        for wire in wires.values():
+            wire.close()
 
 
 def test_what_changes_nothing_for_clients_disconnects_nobody() -> None:
-    with Ruled(grouped()) as broker:
+    with Ruled(grouped("ann")) as broker:
         boss, ann = broker.admin(), user(broker, "ann")
         boss.does("createClient", username="c")
         boss.does("createRole", rolename="r9")
         boss.does("createGroup", groupname="g9")
         boss.does("enableClient", username="ann")
-        boss.does("modifyRole", rolename="r", textname="x")
-        boss.ask({"command": "listClients", "verbose": True}, {"command": "getRole", "rolename": "r"})
+        boss.does("modifyRole", rolename="ann-r", textname="x")
+        boss.ask({"command": "listClients", "verbose": True}, {"command": "getRole", "rolename": "ann-r"})
         ann.expect_nothing()
         ann.close()
 
