@@ -14,7 +14,7 @@ import mosq
 from mosq.auth.hashes import PBKDF2, new_hash
 from tests.dynsec.admin import LET_IN, Admin, PASSWORD, REFUSED, Object, Ruled, lets_in, login, password, role, state
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Publish, Subscribe, Unsubscribe, Will
+from tests.harness.packets import Connect, Publish, Subscribe, Unsubscribe, Will
 from tests.harness.wire import Wire
 
 WAIT_S = 20
@@ -176,6 +176,20 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
         boss.wire.expect_nothing()                  # no will
         for wire in wires.values():
             wire.close()
+
+
+@pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
+def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
+    slow = {"username": "slow", **password("slow", 1_000_000)}       # about half a second of hashing
+    with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
+        boss = broker.admin()
+        wire = Wire(broker.port, 4, WAIT_S)
+        wire.send(Connect("slow", username="slow", password=b"slow"))
+        told(broker, "New connection from")
+        boss.does(command, username="slow", **more)
+        if wire.read_packet().rc == LET_IN:         # the hash was quicker than the command
+            wire.expect_closed()
+        wire.close()
 
 
 def test_what_changes_nothing_for_clients_disconnects_nobody() -> None:
