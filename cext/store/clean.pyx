@@ -29,10 +29,15 @@ cdef void clean_fini(Store* s) noexcept nogil:
     s.writer.cleaning = NULL
 
 
+cdef bint too_much(const Store* s) noexcept nogil:
+    cdef const StoreWriter* w = &s.writer
+    return w.active and w.n > 1 and w.cleaning == NULL and w.row_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
+
+
 cdef bint wanted(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Segment* g
-    if not w.active or w.n < 2 or w.written < w.idle_lsn or w.row_bytes <= 2 * w.live_bytes + s.options.segment_bytes:
+    if not too_much(s):
         return 0
     g = &w.segments[0]
     if w.sync_wanted and g.end_lsn > w.synced:
@@ -103,7 +108,9 @@ cdef bint answers_owed(const Store* s, const Segment* g) noexcept nogil:
 
 cdef bint clean_wants_sync(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
-    return w.clean_waits and w.sync_wanted and w.synced < w.cleaning.done_lsn <= w.written
+    if not w.sync_wanted:
+        return 0
+    return w.synced < w.cleaning.done_lsn <= w.written if w.clean_waits else too_much(s) and w.segments[0].end_lsn > w.synced
 
 
 cdef int clean_drop(Store* s, const char** what) noexcept nogil:
@@ -151,6 +158,6 @@ cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept no
     cdef int got = 0
     if w.clean_waits:
         got = clean_drop(s, what)
-    if got == 0 and w.cleaning == NULL and wanted(s):
+    if got == 0 and wanted(s):
         got = clean_begin(s, news, what)
     return got

@@ -86,12 +86,16 @@ cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil:
     return got
 
 
-cdef int spare_wipe(Store* s) noexcept nogil:
+cdef int spare_sync(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef int got = file_write(&s.files, w.spare.fd, ZEROS, HEADER_BYTES, 0)
-    if got == 0 and w.sync_wanted:
-        got = s.files.datasync(s.files.ctx, w.spare.fd)
+    cdef int got = s.files.datasync(s.files.ctx, w.spare.fd) if w.sync_wanted else 0
+    w.spare.poisoned = got < 0
     return got
+
+
+cdef int spare_wipe(Store* s) noexcept nogil:
+    cdef int got = file_write(&s.files, s.writer.spare.fd, ZEROS, HEADER_BYTES, 0)
+    return spare_sync(s) if got == 0 else got
 
 
 cdef int spare_begin(Store* s) noexcept nogil:
@@ -121,7 +125,7 @@ cdef int spare_write(Store* s) noexcept nogil:
         if got < 0:
             return got
         w.spare_done += n
-    return s.files.datasync(s.files.ctx, w.spare.fd) if w.sync_wanted else 0
+    return spare_sync(s)
 
 
 cdef int spare_prepare(Store* s) noexcept nogil:
@@ -135,7 +139,7 @@ cdef int spare_prepare(Store* s) noexcept nogil:
     if got == 0 and w.spare_done < w.spare.capacity:
         got = spare_write(s)
     if got < 0:
-        if got != -ENOSPC:              # not to be believed in again: another file
+        if got != -ENOSPC or w.spare.poisoned:      # not to be believed in again: another file
             file_discard(s, &w.spare)
             w.spare_done = 0
         return got

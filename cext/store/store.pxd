@@ -64,7 +64,7 @@ ctypedef struct StoreLoss:
     uint32_t n                  # ranges lost; the first of them:
     StoreRange ranges[8]        # STORE_RANGES_TOLD
     uint64_t bytes              # in all of them (those of unknown length not counted)
-    uint64_t unsynced_bytes     # of bytes: had never been said to be on the disk, so they were promised to survive a kill only
+    uint64_t unsynced_bytes     # of `ranges`: had never been said to be on the disk, so they were promised to survive a kill only
     uint64_t torn_bytes         # behind the last COMMIT: never committed, so never promised. Not in bytes
     uint64_t records            # read
     uint64_t batches
