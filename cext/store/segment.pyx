@@ -15,7 +15,7 @@ from cext.store.file cimport file_write
 from cext.store.format cimport COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, \
     header_write, load32, record_begin, record_bytes, record_seal, store64
 from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, Found, Listing, path_of
-from cext.store.spare cimport file_discard, file_take, slot_free, spare_adopt
+from cext.store.spare cimport file_discard, file_keep, file_take, slot_free
 from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
@@ -261,7 +261,7 @@ cdef int segment_drop(Store* s, const char** what) noexcept nogil:
     if got < 0:
         last.poisoned = last.dirty = 1
         return got
-    if segment_open(s, g) != 0 or not spare_adopt(s, g):
+    if segment_open(s, g) != 0 or not file_keep(s, g):
         file_discard(s, g)
     segment_remove(s, 0)
     row_count(s)

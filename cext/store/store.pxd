@@ -226,7 +226,8 @@ ctypedef struct StoreWriter:
     Cleaning* cleaning          # with the loop, or waiting for its copies' commit; NULL: none
     uint8_t clean_waits         # for done_lsn
     uint64_t cycle_lsn          # cleaning that comes to here has seen all there was when it began
-    uint64_t cycle_bytes        # and so much there was
+    uint64_t cycle_dropped      # bytes of records in what was dropped in this round
+    uint64_t cycle_copied       # and what was copied from them
     uint64_t idle_lsn           # it gained nothing: no cleaning before so much is appended
     StoreStats stats
 
