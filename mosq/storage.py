@@ -32,11 +32,12 @@ def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], No
         return
     before = directory.removesuffix(SUFFIX)
     if os.path.isfile(before) and not os.path.isdir(directory):
-        say(WARNING, f"Warning: {before} is a database of Mosquitto's, which is not read. To take it over, stop mosq and "
-                     f"run: mosq db import {before} {directory}")
+        say(WARNING, f"Warning: {before} is a database of Mosquitto's, which is not read. To take it over, stop "
+                     f"mosq and run: mosq db import {before} {directory}")
     found = engine.persist(directory, config.durability, config.durability_interval)
     say(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
-                     f"{found['messages']} queued and {found['retained']} retained messages (durability {config.durability}).")
+                     f"{found['messages']} queued and {found['retained']} retained messages "
+                     f"(durability {config.durability}).")
     for line in losses(directory, found):
         say(WARNING, f"Warning: {line}")
 
@@ -51,5 +52,6 @@ def losses(directory: str, found: "dict[str, Any]") -> list[str]:
     if found["odd"]:
         lines.append(f"{found['odd']} records in {directory} say what cannot be and were passed over.")
     if found["unreadable"] or found["foreign"]:
-        lines.append(f"{found['unreadable']} damaged and {found['foreign']} foreign files in {directory} were left alone.")
+        lines.append(f"{found['unreadable']} damaged and {found['foreign']} foreign files in {directory} were left "
+                     "alone.")
     return lines

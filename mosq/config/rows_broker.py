@@ -141,8 +141,8 @@ PERSISTENCE = (
          once=True, reload=RESTART),
     text("persistence_file", G, "the store is a folder with this name and `.store` after it", default="mosquitto.db",
          once=True, reload=RESTART),
-    choice("durability", "group", G, "none: in memory; async: written within durability_interval; group: written before it "
-           "is acknowledged, safe from kill -9; strict: on the disk before, safe from a power loss",
+    choice("durability", "group", G, "none: in memory; async: written within durability_interval; group: written "
+           "before it is acknowledged, safe from kill -9; strict: on the disk before, safe from a power loss",
            ("none", "async", "group", "strict"), own=True, reload=RESTART),
     number("durability_interval", 2, G, "how long changes are gathered before they are written together", 0, 1000,
            unit="milliseconds", own=True, reload=RESTART),
