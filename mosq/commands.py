@@ -7,6 +7,7 @@ import click
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
 from mosq.commands_config import config
+from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
@@ -169,6 +170,7 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
 
 
 mosq.add_command(passwd)
+mosq.add_command(ctl)
 
 
 def main(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ import threading
 import time
 
 from mosq import __version__, process, signals, systemd
+from mosq.admin.control import ControlTopics, topics_of
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
@@ -110,6 +111,7 @@ class Control:
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
         self.user: process.Account | None = None
+        self.topics = ControlTopics(self.log.say)       # who answers what is published below $CONTROL/
         self.printer: Stream | None = None
         self.alive = False              # the loop has answered the watchdog
         self.pid_file: str | None = None
@@ -166,7 +168,9 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        engine = make_engine(self.settings(self.config), engine_listeners(reachable(self.config)), self.securities)
+        self.topics = self.topics_of(self.config, self.access)
+        settings = self.settings(self.config, self.topics)
+        engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities)
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
@@ -193,7 +197,9 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer)
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def http_doors(self, config: Config) -> "list[Door]":
@@ -219,9 +225,17 @@ class Control:
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
 
-    def settings(self, config: Config) -> "dict[str, SettingValue]":
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
+        """Who answers below $CONTROL/ with this configuration."""
+        topics = topics_of(config, lambda: self.engine, self.log.say)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine)
+        return topics
+
+    def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
         settings["log_json"] = int(config.log_format == "json")
+        settings["control_topics"] = topics.names()
         return settings
 
     def mask(self, config: Config) -> int:
@@ -282,11 +296,10 @@ class Control:
         while not self.loop.ended:
             poll.poll(None if self.access is None else 1000 * max(0.0, tick_s - time.monotonic()))
             self._drain()
-            if self.access is not None:
-                self._serve_access(self.access)
-                if time.monotonic() >= tick_s:
-                    self._tick(self.access)
-                    tick_s = time.monotonic() + TICK_S
+            self._serve_requests()
+            if self.access is not None and time.monotonic() >= tick_s:
+                self._tick(self.access)
+                tick_s = time.monotonic() + TICK_S
             for number in self.signals.taken():
                 if number in signals.STOP:
                     return True
@@ -312,8 +325,20 @@ class Control:
         except Exception as error:
             self.log.say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
 
-    def _serve_access(self, access: "Access") -> None:
+    def _serve_requests(self) -> None:
         requests = self.engine.requests()
+        if requests:
+            answers, requests = self.topics.take(requests)
+            if answers:
+                self.engine.answer(answers)
+        if self.access is not None:
+            self._serve_access(self.access, requests)
+        elif requests:              # asked before a reload, after which nobody needs to
+            from mosq.auth.access import refusal
+
+            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
+
+    def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:
             requests.append(self.asked.popleft())
         if requests:

@@ -12,6 +12,7 @@ from cext.topic.index cimport Index, List, Match
 from cext.topic.options cimport IndexOptions
 from cext.topic.retained cimport Retained, RetainedCursor
 from cext.broker.acl cimport Acl
+from cext.broker.roles cimport Roles
 from cext.broker.log cimport Log
 
 cdef enum:
@@ -96,6 +97,8 @@ ctypedef struct Settings:
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
     ShareRule* share_rules              # by length, then bytes of the group's name
+    View* control_topics                # what is published there, the control plane answers
+    uint32_t n_control_topics
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
     uint32_t pool_idle_max
@@ -104,7 +107,8 @@ ctypedef struct Settings:
 
 ctypedef struct Security:
     # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
-    Acl* acl                            # NULL: everything is allowed
+    Acl* acl                            # NULL: everything is allowed, where there are no roles either
+    Roles* roles                        # dynamic security: asked before the acl; a reference. NULL: none
     uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
     uint8_t authenticate                # user names and passwords are checked by the control plane
     uint8_t ask_anonymous               # so are clients without a user name

@@ -23,7 +23,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport denial_told, log_line
 from cext.broker.durable cimport changes_of, durable_full
-from cext.broker.handle_control cimport control_answer, control_topic
+from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
@@ -68,9 +68,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if p.qos < 2 and control_topic(c, p.topic):
-        control(b, c, &p)
-        return 0
+    if control_topic(c, p.topic):
+        return control(b, c, &p)
     if is_plugged(<const Security*>c.session.security):
         rc = decide(b, c, &p, &allowed)
         if rc:
@@ -113,6 +112,8 @@ cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
         memcpy(bytes + mount, topic.p, topic.n)
         topic.p = bytes
         topic.n += mount
+    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
+        return 0                 # refused anyway
     return publish_decide(b, c, p, topic, allowed)
 
 
@@ -131,11 +132,42 @@ cdef void replace(Client* c, Publication* out) noexcept nogil:
     out.frame.p = NULL
 
 
-cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
-    cdef uint8_t verdict = control_answer(b, c, p)
-    log_received(b, c, p, "Denied" if verdict == RC_NOT_AUTHORIZED else "Received")
-    if p.qos:
+cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
+    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+    cdef int allowed = BY_RULES
+    cdef uint8_t verdict = RC_SUCCESS
+    cdef int rc
+    if not again and is_plugged(<const Security*>c.session.security):
+        rc = publish_decide(b, c, p, p.topic, &allowed)
+        if rc:
+            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_bytes_in -= p.payload.n
+            return rc
+    if not again:
+        verdict = control_take(b, c, p, allowed)
+        if verdict == RC_NOT_AUTHORIZED:
+            log_denied(b, c, p)
+        else:
+            log_received(b, c, p, "Received")
+    unpark(b, c)
+    if p.qos == 1:
         promise_now(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+    elif p.qos == 2 and again:
+        promise_behind(b, c, T_PUBREC, p.pid)
+    elif p.qos == 2:
+        return control_held(b, c, p.pid, verdict)
+    return 0
+
+
+cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexcept nogil:
+    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef int rc
+    if h != NULL:
+        reused(b, c, h)
+    rc = check_quota(b, c, &verdict)
+    return rc if rc else held(b, c, pid, NULL, verdict)
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -150,7 +182,6 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     cdef Inbox* inbox = &c.session.inbox
     cdef Held* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
-    cdef uint64_t changes = changes_of(b)
     cdef int rc
     if h != NULL and same(h.message, out):
         promise_behind(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
@@ -167,15 +198,20 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
+    return held(b, c, p.pid, m, verdict)
+
+
+cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
     if verdict >= 0x80 and c.version == V5:
-        promise_now(b, c, T_PUBREC, p.pid, verdict)
+        promise_now(b, c, T_PUBREC, pid, verdict)
         return 0
-    if inbox_add(inbox, p.pid, m) != 0:
+    if inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    inbox_kept(b, c.session, p.pid, m)
-    promise(b, c, T_PUBREC, p.pid, RC_SUCCESS, changes, NULL)
+    inbox_kept(b, c.session, pid, m)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL)
     return 0
 
 
@@ -361,7 +397,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
-    if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
+    if c.flags & CF_TRUSTED:
         return RC_SUCCESS
     if topic_reserved(out.topic):
         allowed = 0

@@ -6,7 +6,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 
 from cext.base.view cimport View
-from cext.broker.access cimport access_may_subscribe, session_names
+from cext.broker.access cimport access_by_roles, access_may_subscribe, session_names
 from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
 from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
@@ -68,7 +68,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if refused or not may_by_rules(b, c.session, f.filter):
+    if refused or not may_by_rules(b, c.session, f.filter, whole_of(item.filter, owned, c), ACL_SUBSCRIBE):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
@@ -107,11 +107,22 @@ cdef void told(Broker* b, Client* c, int event, View filter) noexcept nogil:
         event_post(b, <Security*>c.session.security, event, id, user, filter)
 
 
-cdef bint may_by_rules(Broker* b, Session* s, View filter) noexcept nogil:
+cdef View whole_of(View text, const uint8_t* owned, Client* c) noexcept nogil:
+    """What parse_mounted made of it, $share/GROUP/ included."""
+    cdef View whole = text
+    if owned != NULL:
+        whole.p = owned
+        whole.n = text.n + c.door.mount_point.n
+    return whole
+
+
+cdef bint may_by_rules(Broker* b, Session* s, View filter, View whole, uint8_t access) noexcept nogil:
     """A plugin's word stands above them."""
-    if s.security != NULL and (<Security*>s.security).authorize:
+    if s.security == NULL or (<Security*>s.security).authorize:
         return 1
-    return access_may_subscribe(b, s, filter)
+    if not access_by_roles(b, s, whole, access):
+        return 0
+    return access == ACL_UNSUBSCRIBE or access_may_subscribe(b, s, filter)
 
 
 cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
@@ -234,7 +245,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     while rc == 0 and unsubscribe_next(&s, &filter):
         if parse_mounted(c, filter, &parsed, &owned) != 0:
             rc = bad_filter(b, c)
-        elif filter_refused(c, <int>n):
+        elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS

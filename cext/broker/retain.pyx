@@ -11,7 +11,8 @@ from libc.string cimport memcpy, memmove, strlen
 from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, Acl, acl_allows, acl_root
+from cext.broker.access cimport access_of_names
+from cext.broker.acl cimport ACL_WRITE
 from cext.broker.broker cimport (
     Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_BYTES_MAX, REPLAY_NODES,
     REPLAY_WAITING_MAX, Security, TIMER_RETAINED,
@@ -242,8 +243,7 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
 
 cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    cdef Acl* a = (<Security*>item.security).acl if item != NULL and item.source != NULL else NULL
-    if a == NULL:
+    if item == NULL or item.source == NULL:
         return 1
     id.p = <const uint8_t*>item.source
     id.n = <uint32_t>strlen(item.source)
@@ -251,7 +251,7 @@ cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     user.n = <uint32_t>strlen(<const char*>user.p)
     if user.n == 0:
         user.p = NULL
-    return acl_allows(a, acl_root(a, user), user, id, item.message.topic, ACL_WRITE)
+    return access_of_names(<Security*>item.security, user, id, item.message.topic, ACL_WRITE)
 
 
 cdef void replay_one(Broker* b, Job* j, void* value) noexcept nogil:

@@ -42,8 +42,7 @@ GENERAL = (
     flag("check_retain_source", False, G, "a retained message is sent only while its publisher may still write there"),
     flag("connection_messages", True, G, "log clients as they connect and disconnect"),
     text("clientid_prefixes", G, "only client ids that begin so may connect", reload=NEW, deprecated=""),
-    flag("enable_control_api", False, G, "answers on $CONTROL/broker/v1",
-         ignored="this version of mosq has no $CONTROL/broker/v1 yet"),
+    flag("enable_control_api", False, G, "answers on $CONTROL/broker/v1 and $CONTROL/mosq/broker/v1"),
     flag("upgrade_outgoing_qos", False, G,
          "deliver with the QoS of the subscription even if the message has a lower one"),
     flag("set_tcp_nodelay", True, G, "send small packets at once (on by default here, unlike Mosquitto)", reload=NEW),
@@ -159,6 +158,8 @@ ACCESS = (
          deprecated_by="listener_auto_id_prefix"),
     text("acl_file", S, "who may read and write which topics", "path", reload=LIVE),
     text("password_file", S, "users and passwords", "path"),
+    Option("dynamic_security", "special", None, G, "the file of clients, groups and roles that commands change, as of "
+           "the plugin dynamic-security, whose options may follow", own=True),
     text("psk_file", S, "identities and keys of TLS-PSK", "path", reload=NEW),
     text("plugin", S, "a plugin: one of those that are built in, by its file name, or python:package.module:Class; may "
          "repeat", "path", aliases=("auth_plugin",)),

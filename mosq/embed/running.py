@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 
+from mosq.admin.control import topics_of
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
@@ -40,7 +41,11 @@ class Running:
         self._access: Access | None = None
         securities = self._securities(config)
         try:
-            self.engine = new_engine(engine_settings(config, self._mask), engine_listeners(config), securities)
+            self._topics = topics_of(config, self.asked, self._say)
+            if self._access is not None:
+                self._access.answer_on(self._topics, self.asked)
+            settings = {**engine_settings(config, self._mask), "control_topics": self._topics.names()}
+            self.engine = new_engine(settings, engine_listeners(config), securities)
             self.engine.open()
         except BaseException:
             self._close_access()
@@ -115,8 +120,10 @@ class Running:
         while not self._ended:
             poll.poll(None if self._access is None else 1000 * max(0.0, tick_s - time.monotonic()))
             log.write(engine.drain())
+            answers, requests = self._topics.take(engine.requests())
+            if answers:
+                engine.answer(answers)
             if self._access is not None:
-                requests = engine.requests()
                 if requests:
                     self._access.take(requests)
                 if time.monotonic() >= tick_s:

@@ -131,7 +131,7 @@ listener_allow_anonymous false
     assert settings["clientid_prefixes"] == "dev-"
     assert settings["max_inflight_messages"] == 0
     assert settings["version"] == "mosquitto version 2.1.2 (mosq 0.1.0)"
-    assert all(type(value) in (int, str) for value in settings.values())
+    assert all(type(value) in (int, str, list) for value in settings.values())
     first, second = told["listeners"]
     assert (first["port"], first["host"]) == (1893, "127.0.0.1")
     said = {"path": "", "socket_domain": "", "bind_interface": "", "max_connections": -1, "max_qos": 1, "max_topic_alias": 3,

@@ -85,7 +85,7 @@ ROWS: dict[str, Row] = {
     "check_retain_source": setting("check_retain_source", "true", True),
     "connection_messages": setting("connection_messages", "false", False),
     "clientid_prefixes": setting("clientid_prefixes", "dev-", "dev-"),
-    "enable_control_api": warned("enable_control_api true", "$CONTROL/broker/v1"),
+    "enable_control_api": held("enable_control_api", "true", True),
     "upgrade_outgoing_qos": setting("upgrade_outgoing_qos", "true", True),
     "set_tcp_nodelay": setting("set_tcp_nodelay", "false", False),
     "memory_limit": setting("memory_limit", "3000000000", 3_000_000_000),
