@@ -32,7 +32,7 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
     queue_push,
@@ -511,7 +511,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef Message* m = d.message
     cdef Publication own
     cdef int wrote
-    cdef int dup = d.state == D_SENT
+    # at QoS 2 what is not on record was not sent [v5 4.3.3]
+    cdef int dup = d.state == D_SENT or (m.flags & MESSAGE_AGAIN and d.qos & 3 == 1)
     cdef uint32_t sub_id = session_sub_id(s, d)
     cdef uint32_t n_sub_ids = 1 if sub_id else 0
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
