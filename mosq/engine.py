@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     SettingValue = int | str | bytes | bool
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
+    LinkSpec = dict[str, Any]       # see mosq/bridge/spec.py
 
     class Lanes(Protocol):
         """cext/setup/pbkdf2.pyx"""
@@ -35,17 +36,20 @@ if TYPE_CHECKING:
         def answer(self, answers: "list[tuple[Any, ...]]") -> None: ...
         def kick(self, client_id: str) -> bool: ...
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
-                   securities: "list[Security]") -> None: ...
+                   securities: "list[Security]", links: "list[LinkSpec]" = ...) -> None: ...
+        def link(self, name: str, action: str, address: "tuple[int, str, int] | None" = None, host: str = "",
+                 try_private: bool = True) -> None: ...
 
 
 def new_engine(
-    settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]"
+    settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
+    links: "list[LinkSpec] | None" = None,
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: "Engine" = CompiledEngine(settings, listeners, securities)
+    engine: "Engine" = CompiledEngine(settings, listeners, securities, *([links] if links else []))
     return engine
 
 
