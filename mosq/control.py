@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mosq.auth.access import Access
-    from mosq.engine import Engine, Security, SettingValue
+    from mosq.bridge.links import Links
+    from mosq.engine import Engine, LinkSpec, Security, SettingValue
     from mosq.http.doors import Door
     from mosq.http.server import HttpApi
     from mosq.log_dest import Stream
@@ -55,7 +56,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", True), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -105,6 +106,7 @@ class Control:
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
+        self.links: Links | None = None         # None: there are no bridges
         self.doors: list[Door] = []
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
@@ -165,7 +167,8 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        engine = make_engine(self.settings(self.config), engine_listeners(reachable(self.config)), self.securities)
+        engine = make_engine(self.settings(self.config), engine_listeners(reachable(self.config)), self.securities,
+                             *self.link_specs(self.config))
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
@@ -184,6 +187,24 @@ class Control:
 
             access = Access(config, self.log.say, self.answer)
         return access, access.securities()
+
+    def link_specs(self, config: Config) -> "tuple[list[LinkSpec], ...]":
+        """The engine's last argument, where there are bridges, or were."""
+        if not config.bridges and self.links is None:
+            return ()
+        from mosq.bridge.links import specs_of
+
+        return (specs_of(config),)
+
+    def links_start(self) -> None:
+        """At the start, and after each reload."""
+        if self.links is not None:
+            self.links.reload(self.config)
+        elif self.config.bridges:
+            from mosq.bridge.links import Links
+
+            self.links = Links(self.engine, self.log.say, self.signals.wake)
+            self.links.reload(self.config)
 
     def http_doors(self, config: Config) -> "list[Door]":
         """Bound, not served yet. Raises OSError."""
@@ -246,6 +267,7 @@ class Control:
         self.loop.start()
         self._publish_log()
         self.http_start()
+        self.links_start()
         self.log.say(INFORMATION, f"mosq version {__version__} running")
         if in_background is not None:
             in_background.ready()
@@ -269,8 +291,10 @@ class Control:
         poll.register(self.signals.read_fd, select.POLLIN)
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            poll.poll(None if self.access is None else 1000 * max(0.0, tick_s - time.monotonic()))
+            poll.poll(self._wait_ms(tick_s))
             self._drain()
+            if self.links is not None or self.access is not None:
+                self._serve_requests()
             if self.access is not None:
                 self._serve_access(self.access)
                 if time.monotonic() >= tick_s:
@@ -301,8 +325,31 @@ class Control:
         except Exception as error:
             self.log.say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
 
+    def _wait_ms(self, tick_s: float) -> float | None:
+        """Until somebody has to be served who does not wake us."""
+        waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
+        due_s = None if self.links is None else self.links.due_in_s()
+        if due_s is not None:
+            waits.append(due_s)
+        return 1000 * min(waits) if waits else None
+
+    def _serve_requests(self) -> None:
+        """What the data plane asks and tells, each to whom it is for."""
+        of_links = []
+        for request in self.engine.requests():
+            if request[0] == "link":
+                of_links.append(request)
+            elif self.access is not None:
+                self.asked.append(request)
+        if self.links is not None:
+            try:
+                self.links.take(of_links)
+                self.links.serve()
+            except Exception as error:
+                self.log.say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
+
     def _serve_access(self, access: "Access") -> None:
-        requests = self.engine.requests()
+        requests = []
         while self.asked:
             requests.append(self.asked.popleft())
         if requests:

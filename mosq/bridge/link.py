@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
         def connect(self, name: str, address: Address, host: str, try_private: bool) -> None: ...
         def close(self, name: str) -> None: ...
+        def waiting(self, name: str) -> int: ...
         def find(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
         def try_one(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
         def say(self, level: int, text: str) -> None: ...
@@ -42,9 +43,11 @@ OPEN_WITHIN_S = 60.0            # the data plane's own deadline is shorter
 CLOSE_WITHIN_S = 10.0
 FIRST_EVERY_S = 5.0             # the main address is tried, while another serves
 FIRST_EVERY_MAX_S = 300.0       # when it accepts connections, but not the bridge
-ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "notice", "information"))
+ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
 LAZY, ONCE = "lazy", "once"
 PROTOCOL_VERSION = "protocol version"       # in the reason of a refusal that may be for a bridge's bit in CONNECT
+WILL_RETRY = "will retry"                   # in that of one for what the next CONNECT will not ask for
+RETRIES_MAX = 4                             # of one address, at once
 
 
 def host_of(written: str) -> str:
@@ -74,6 +77,7 @@ class Link:
         self.backoff = self.outside.backoff(bridge)
         self.first_every_s = FIRST_EVERY_S
         self.first_asked = False
+        self.retries = 0
 
     @property
     def host(self) -> str:
@@ -134,6 +138,9 @@ class Link:
         elif self.try_private and PROTOCOL_VERSION in detail.lower():
             self.try_private = False                # who does not know the bit of bridges may know the version
             self._open()
+        elif WILL_RETRY in detail and self.retries < RETRIES_MAX:
+            self.retries += 1
+            self._open()
         else:
             self._failed(detail)
 
@@ -170,7 +177,7 @@ class Link:
             self._take(self.pending)
             self.pending = None
         self.tried += 1
-        self.outside.say(NOTICE, f"Connecting bridge {self.name} ({self.host}:{self.port})")
+        self.retries = 0
         known = numeric(self.host, self.port)
         if known:
             self._found(known)
@@ -236,11 +243,17 @@ class Link:
         self.up_s = None
         if self.pending is not None:
             self._begin_anew()
-        elif self.bridge.start_type in (ONCE, LAZY):
+        elif not self._goes_on():
             self._rest()
         else:
             self.at = (self.at + 1) % len(self.bridge.addresses)
             self._pause(lasted_s)
+
+    def _goes_on(self) -> bool:
+        """After a connection: is there to be another?"""
+        if self.bridge.start_type == LAZY:
+            return self.outside.waiting(self.name) >= self.bridge.threshold
+        return self.bridge.start_type != ONCE
 
     def _pause(self, lasted_s: float | None) -> None:
         self.tried = 0

@@ -2,6 +2,7 @@
 the time. Runs in the control plane's thread, which nothing here holds up.
 """
 
+import collections
 import socket
 import time
 
@@ -34,6 +35,7 @@ class Links:
         self.lookups = Lookups(wake, getaddrinfo)
         self.find, self.try_one = self.lookups.find, self.lookups.try_one
         self.links: dict[str, Link] = {}
+        self.failed: collections.deque[tuple[Any, ...]] = collections.deque()
 
     # ---- what the control plane calls
 
@@ -66,6 +68,9 @@ class Links:
 
     def serve(self) -> None:
         """Answers that have come, and what is due."""
+        failed = list(self.failed)
+        self.failed.clear()
+        self.take(failed)
         self.lookups.take()
         now_s = self.now_s()
         for link in list(self.links.values()):
@@ -74,6 +79,8 @@ class Links:
 
     def due_in_s(self) -> float | None:
         """When `serve` is to be called at the latest; None: there is nothing to wait for."""
+        if self.failed:
+            return 0.0
         due_s = min((link.due_s for link in self.links.values()), default=NEVER)
         return None if due_s == NEVER else max(0.0, due_s - self.now_s())
 
@@ -84,10 +91,22 @@ class Links:
     # ---- what a link acts with
 
     def connect(self, name: str, address: "Address", host: str, try_private: bool) -> None:
-        self.engine.link(name, "connect", address, host, try_private)
+        self._do(name, "connect", address, host, try_private)
 
     def close(self, name: str) -> None:
-        self.engine.link(name, "close")
+        self._do(name, "close")
+
+    def waiting(self, name: str) -> int:
+        """Messages for the other side."""
+        return next((int(link["pending"]) for link in self.engine.links() if link["name"] == name), 0)
+
+    def _do(self, name: str, action: str, *more: "Any") -> None:
+        """What fails at once is heard of as what fails later."""
+        try:
+            self.engine.link(name, action, *more)
+        except (OSError, LookupError, RuntimeError) as error:
+            said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self.failed.append(("link", 0, name, "down", said))
 
     def backoff(self, bridge: Bridge) -> Backoff:
         return Backoff(bridge.restart_base_s, bridge.restart_cap_s, bridge.restart_stable_s)

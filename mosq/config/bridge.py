@@ -188,10 +188,6 @@ class Bridge:
         if not self.topics:
             raise ConfigError(f"Invalid bridge configuration: no topics defined. Expected a line `topic` for the "
                               f"bridge '{self.name}'.", self.origin)
-        if self.bridge_bind_address is not None and not _is_address(self.bridge_bind_address):
-            raise ConfigError(f"Invalid 'bridge_bind_address' value in configuration ({self.bridge_bind_address}). "
-                              "Expected an IPv4 or IPv6 address of this machine.",
-                              self.origins["bridge_bind_address"])
         if self.bridge_psk and not self.bridge_identity:
             raise ConfigError("Invalid bridge configuration: missing bridge_identity. Expected it beside bridge_psk.",
                               self.origins["bridge_psk"])
@@ -255,16 +251,6 @@ def _pattern(text: str) -> tuple[str | None, str]:
             raise ValueError(f"Missing closing quote in topic value ({text[1:][:SHOWN_MAX]}). Expected \"PATTERN\".")
         return pattern, rest
     return (None if first[0] == '""' else first[0]), (first[1] if len(first) > 1 else "")
-
-
-def _is_address(text: str) -> bool:
-    import socket
-
-    try:
-        socket.getaddrinfo(text, None, flags=socket.AI_NUMERICHOST)
-    except OSError:
-        return False
-    return True
 
 
 def _whole(label: str, word: str) -> int:

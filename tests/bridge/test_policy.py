@@ -28,6 +28,9 @@ class Plane:
         self.did: list[tuple[Any, ...]] = []
         self.lines: list[str] = []
         self.links = Links(self, self.say, lambda: None, clock=lambda: self.at_s)   # type: ignore[arg-type]
+        self.links.waiting = lambda name: self.pending      # type: ignore[method-assign]
+        self.pending = 0                    # messages for the other side
+        self.broken: OSError | None = None  # connects cannot even begin
         self.silent: set[str] = set()       # names that are not answered
         self.listens: set[str] = set()      # what accepts connections
         self.asked: list[tuple[str, str, Any]] = []
@@ -40,6 +43,8 @@ class Plane:
         self.lines.append(text)
 
     def link(self, name: str, action: str, address: Any = None, host: str = "", try_private: bool = True) -> None:
+        if action == "connect" and self.broken is not None:
+            raise self.broken
         self.did.append((action, address[1], address[2], host, try_private) if action == "connect" else (action,))
 
     def _backoff(self, bridge: Any) -> Backoff:
@@ -102,7 +107,6 @@ def plane(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Plane:
 def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> None:
     plane.config("address main:1884")
     assert plane.did == [("connect", "10.0.0.1", 1884, "main", True)]
-    assert "Connecting bridge b (main:1884)" in plane.lines
     plane.event("up")
     assert plane.links.due_in_s() is None       # nothing to do while it works
     plane.did.clear()
@@ -241,6 +245,34 @@ def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> N
     plane.event("up")
     plane.event("down", "connection closed")
     assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+
+
+def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
+    plane.config("address main", "start_type lazy", "threshold 5", "restart_timeout 3")
+    plane.event("wanted")
+    plane.event("up")
+    plane.pending = 5
+    plane.event("down", "connection closed")
+    plane.wait(3)
+    assert plane.tried() == ["10.0.0.1", "10.0.0.1"]
+
+
+def test_what_cannot_even_begin_is_a_failure_like_others(plane: Plane) -> None:
+    plane.broken = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+    plane.config("address main")
+    assert plane.links.due_in_s() == 0
+    plane.links.serve()
+    assert plane.state == "pause"
+    assert any("Cannot assign requested address" in line for line in plane.lines)
+
+
+def test_a_refusal_of_what_is_not_asked_for_again_is_tried_again_at_once(plane: Plane) -> None:
+    plane.config("address main")
+    for _ in range(4):
+        plane.event("refused", "155 QoS not supported (will retry)")
+    assert len(plane.tried()) == 5
+    plane.event("refused", "155 QoS not supported (will retry)")        # not for ever
+    assert plane.state == "pause"
 
 
 def test_once_is_once(plane: Plane) -> None:
@@ -422,7 +454,7 @@ def test_a_spec_by_default(tmp_path: Any) -> None:
         "topics": [{"direction": "both", "qos": 1, "local": "l/a/#", "remote": "r/a/#", "local_prefix": "l/", "remote_prefix": "r/", "whole": False}],
         "notifications": True, "notifications_local_only": False, "notification_topic": "$SYS/broker/connection/host.b/state",
         "attempt_unsubscribe": True, "outgoing_retain": True, "receive_maximum": 20, "topic_alias_max": 10, "session_expiry_s": 0,
-        "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None}
+        "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, "reload_lazy": True}
 
 
 @pytest.mark.parametrize(("lines", "name", "value"), [
@@ -441,6 +473,7 @@ def test_a_spec_by_default(tmp_path: Any) -> None:
     (["bridge_tcp_user_timeout 700"], "user_timeout_ms", 700),
     (["bridge_tcp_keepalive 1 2 3"], "tcp_keepalive", (1, 2, 3)),
     (["bridge_bind_address ::1"], "bind", "::1"),
+    (["bridge_reload_type immediate"], "reload_lazy", False),
     (['topic "" in 2 here there'], "topics", [{"direction": "in", "qos": 2, "local": "here", "remote": "there", "local_prefix": "here",
                                                "remote_prefix": "there", "whole": True}]),
 ])
