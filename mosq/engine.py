@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     SettingValue = int | str | bytes | bool
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
+    LinkSpec = dict[str, Any]       # see cext/setup/links.pyx
 
     class Lanes(Protocol):
         """cext/setup/pbkdf2.pyx"""
@@ -34,18 +35,22 @@ if TYPE_CHECKING:
         def subscriptions(self, most: int = 100_000) -> tuple[list[tuple[str, str, int]], int]: ...
         def answer(self, answers: "list[tuple[Any, ...]]") -> None: ...
         def kick(self, client_id: str) -> bool: ...
+        def link(self, name: str, what: str, sockaddr: "tuple[int, str, int] | None" = None, host: str | None = None,
+                 try_private: bool = False, fd: int = -1) -> None: ...
+        def links(self) -> "list[dict[str, Any]]": ...
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
-                   securities: "list[Security]") -> None: ...
+                   securities: "list[Security]", links: "list[LinkSpec]" = ...) -> None: ...
 
 
 def new_engine(
-    settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]"
+    settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
+    links: "list[LinkSpec] | tuple[()]" = (),
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: "Engine" = CompiledEngine(settings, listeners, securities)
+    engine: "Engine" = CompiledEngine(settings, listeners, securities, links)
     return engine
 
 
