@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     SettingValue = int | str | bytes | bool
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
-    LinkSpec = dict[str, Any]       # see mosq/bridge/spec.py
+    LinkSpec = dict[str, Any]       # see cext/setup/links.pyx
 
     class Lanes(Protocol):
         """cext/setup/pbkdf2.pyx"""
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
         def subscriptions(self, most: int = 100_000) -> tuple[list[tuple[str, str, int]], int]: ...
         def answer(self, answers: "list[tuple[Any, ...]]") -> None: ...
         def kick(self, client_id: str) -> bool: ...
+        def link(self, name: str, what: str, sockaddr: "tuple[int, str, int] | None" = None, host: str | None = None,
+                 try_private: bool = False, fd: int = -1) -> None: ...
+        def links(self) -> "list[dict[str, Any]]": ...
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
                    securities: "list[Security]", links: "list[LinkSpec]" = ...) -> None: ...
-        def link(self, name: str, action: str, address: "tuple[int, str, int] | None" = None, host: str = "",
-                 try_private: bool = True) -> None: ...
-        def links(self) -> "list[dict[str, Any]]": ...
 
 
 def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
-    links: "list[LinkSpec] | None" = None,
+    links: "list[LinkSpec] | tuple[()]" = (),
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: "Engine" = CompiledEngine(settings, listeners, securities, *([links] if links else []))
+    engine: "Engine" = CompiledEngine(settings, listeners, securities, links)
     return engine
 
 

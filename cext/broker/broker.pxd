@@ -129,6 +129,8 @@ ctypedef struct Door:
     uint16_t alias_max_out              # at most so many are used towards a client
     int64_t max_connections             # -1: no limit
     uint32_t n_connections
+    void* link                          # Link* of link.pxd: these are its connections; NULL: a listener's
+    uint8_t renames                     # topics or flags of what goes out change: a mount point, a link's lines
     View auto_id_prefix
     View mount_point
     uint8_t websockets
@@ -167,6 +169,7 @@ cdef enum:
     C_CONNECTED = 1
     C_ENDED = 2                         # told goodbye; its socket may linger
     C_ASKING = 3                        # its CONNECT waits for the control plane, or for the client's AUTH
+    C_OPENING = 4                       # a link's: on its way to CONNACK
 
 cdef enum:
     CF_BRIDGE = 1
@@ -175,6 +178,7 @@ cdef enum:
     CF_DOOMED = 8                       # in the list of those to be ended after this turn
     CF_REAUTH = 16                      # an exchange of AUTH packets goes on while it is connected
     CF_IDENTIFIED = 32                  # TLS found who it is, and its user name is that
+    CF_LINK = 64                        # we are the client: door.link says which link it is
 
 cdef enum:
     TIMER_CLIENT = 1
@@ -183,6 +187,7 @@ cdef enum:
     TIMER_SYS = 4
     TIMER_QUESTION = 5
     TIMER_DENIED = 6
+    TIMER_LINK = 7
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -391,6 +396,7 @@ ctypedef struct Broker:
     void* sys                           # what was last published, see sys.pyx
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
+    void* links                         # Links* of link.pxd; NULL: none
     uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
     uint8_t ask_unread                  # the reader should be woken at the end of the turn
     uint8_t answers_due                 # there may be some

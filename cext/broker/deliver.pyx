@@ -16,12 +16,13 @@ from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
+from cext.broker.link cimport link_keeps_qos0, link_queued, link_renames, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -34,7 +35,8 @@ from cext.session.message cimport Message, message_bytes, message_ref, message_u
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.topic.lines cimport Renaming
 
 cdef enum:
     WROTE = 0
@@ -117,7 +119,7 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
     if not c.conn.flags & CONN_DIRTY:
         b.work += WORK_SEND
     b.work += 1
-    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or c.door.mount_point.n == 0):
+    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or not c.door.renames):
         shape = shape_of(b, p, c.version, qos, retain)
         if shape != NULL:
             if c.packet_max and shape.n > c.packet_max:
@@ -145,6 +147,9 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     cdef PublishHead h
     cdef uint32_t size, remaining, mount
     cdef uint8_t* out
+    cdef Renaming name
+    name.prefix.n = 0
+    name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
     head_fill(b, &h, p, c.version, qos, retain)
     h.dup = <uint8_t>dup
@@ -157,6 +162,10 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
         if h.topic.n > mount and memcmp(h.topic.p, c.door.mount_point.p, mount) == 0:
             h.topic.p += mount
             h.topic.n -= mount
+    if c.flags & CF_LINK:
+        link_renames(b, c, h.topic, &name, &retain)
+        h.retain = <uint8_t>retain
+        h.topic = joined(b, &name, h.topic)
     size = publish_head_size(&h, &remaining)
     if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
         return TOO_LARGE
@@ -181,6 +190,19 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     if log_wanted(&b.log, LOG_DEBUG):
         log_publish(b, c, p, qos, retain, dup, pid)
     return WROTE
+
+
+cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
+    """The topic under its other name: good until the next one is asked for."""
+    cdef uint8_t* room = links_of(b).room
+    topic.p += name.cut
+    topic.n -= name.cut
+    if name.prefix.n:
+        memcpy(room, name.prefix.p, name.prefix.n)
+        memcpy(room + name.prefix.n, topic.p, topic.n)
+        topic.p = room
+        topic.n += name.prefix.n
+    return topic
 
 
 cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
@@ -271,7 +293,7 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
         drop(b, s, DROP_EXPIRED)
         return
     if c == NULL:
-        if qos or b.settings.queue_qos0:
+        if qos or b.settings.queue_qos0 or (s.flags & SESSION_LINK and link_keeps_qos0(b, s)):
             enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
         return
     if qos:
@@ -353,6 +375,8 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     b.work += 1
     if s.client != NULL:
         pump(b, s, p)
+    elif s.flags & SESSION_LINK:
+        link_queued(b, s)
 
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:

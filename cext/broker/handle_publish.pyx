@@ -18,11 +18,12 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport client_ack, denial_told, log_line
 from cext.broker.handle_control cimport control_answer, control_topic
+from cext.broker.link cimport link_lets_in
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
@@ -40,10 +41,12 @@ from cext.codec.reason cimport (
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
+from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
+    NOT_LET_IN = 1               # of fill: no line of the link's asked for it
 
 
 cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -74,7 +77,12 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             b.stats.publish_bytes_in -= p.payload.n
             return rc
     publication_init(&out)
-    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out, allowed)
+    rc = fill(b, c, f, &p, &out)
+    if rc == 0:
+        verdict = judge(b, c, &p, &out, allowed)
+    else:
+        verdict = denied(b, c, &p) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+    rc = 0
     if c.parked != NULL and c.parked.replaced:
         replace(c, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
@@ -295,12 +303,17 @@ cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
 
 
 cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
-    """-1: no memory."""
+    """-1: no memory; NOT_LET_IN."""
     cdef bint as_it_is = 1
-    cdef uint32_t mount = c.door.mount_point.n
+    cdef Renaming name
     cdef uint32_t size = 0
     cdef uint8_t* bytes = NULL
-    out.topic = p.topic
+    name.prefix = c.door.mount_point
+    name.cut = 0
+    if c.flags & CF_LINK and not link_lets_in(b, c, p.topic, &name):
+        return NOT_LET_IN
+    out.topic.p = p.topic.p + name.cut
+    out.topic.n = p.topic.n - name.cut
     out.payload = p.payload
     out.qos = p.qos
     out.retain = p.retain
@@ -315,20 +328,20 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
         if props_has(&p.props, P_MESSAGE_EXPIRY):
             # an interval of 0 is still delivered to whoever is there
             out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
-    if mount or not as_it_is:
-        bytes = scratch(b, mount + p.topic.n + size + 1)
+    if name.prefix.n or not as_it_is:
+        bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
         if bytes == NULL:
             return -1
         if not as_it_is:
             props_forward_put(bytes, &p.props)
             out.props.p = bytes
             out.props.n = size
-        if mount:
-            memcpy(bytes + size, c.door.mount_point.p, mount)
-            memcpy(bytes + size + mount, p.topic.p, p.topic.n)
+        if name.prefix.n:
+            memcpy(bytes + size, name.prefix.p, name.prefix.n)
+            memcpy(bytes + size + name.prefix.n, p.topic.p + name.cut, p.topic.n - name.cut)
             out.topic.p = bytes + size
-            out.topic.n = mount + p.topic.n
-    elif out.shaped and canonical(c, f, p):
+            out.topic.n = name.prefix.n + p.topic.n - name.cut
+    elif name.cut == 0 and out.shaped and canonical(c, f, p):
         out.frame.p = f.start
         out.frame.n = f.total_len
         out.frame_version = c.version
@@ -346,18 +359,24 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         return RC_PACKET_TOO_LARGE
     if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
         return RC_SUCCESS
-    if topic_reserved(out.topic):
+    if c.flags & CF_LINK:
+        allowed = 1              # what may come in that way is its lines' business
+    elif topic_reserved(out.topic):
         allowed = 0
     elif allowed < 0:
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
-        b.stats.drops[DROP_ACL_WRITE] += 1
-        log_denied(b, c, p)
-        return RC_NOT_AUTHORIZED
+        return denied(b, c, p)
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
+
+
+cdef uint8_t denied(Broker* b, Client* c, Publish* p) noexcept nogil:
+    b.stats.drops[DROP_ACL_WRITE] += 1
+    log_denied(b, c, p)
+    return RC_NOT_AUTHORIZED
 
 
 cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:

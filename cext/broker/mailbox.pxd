@@ -9,6 +9,7 @@ cdef enum:
     ASK_KICK = 4
     ASK_ADOPT = 5
     ASK_RELOAD = 6
+    ASK_LINK = 20               # reload: LinkAsk*, of link.pxd
     ASK_SUBSCRIPTIONS = 7       # of the table of sessions from `cursor` on (0: begin, end): out gets records, left_out how many are not there
 
 cdef enum:

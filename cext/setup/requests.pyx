@@ -15,6 +15,8 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
         -> (the same, handle, None: drop | (topic, payload, qos, retain))
     connect and auth, before their answer: ("wait", handle, seconds from now until the data plane gives up)
     and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
+    ("link", 0, name, "up" | "down" | "refused" | "wanted" | "idle", detail)      up: "session present" or ""; down: why; refused: code of
+                CONNACK as it came, a blank, why; wanted: a lazy link has `threshold` deliveries waiting; idle: nothing went through for idle_ms
     ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
 """
 
@@ -24,7 +26,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_LINK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -32,6 +34,7 @@ from cext.topic.name cimport name_check
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
+LINK_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
          "wait": Q_WAIT}
@@ -86,6 +89,8 @@ cdef tuple request_of(const AskHead* head, list f):
         return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
     if head.kind == Q_ACL:
         return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
+    if head.kind == Q_LINK:
+        return ("link", 0, text(f[0]), LINK_EVENTS[head.a], text(f[1]) or "")
     if head.kind == Q_EVENT:
         return ("event", 0, head.security, EVENTS[head.a], text(f[0]), text(f[1]), text(f[2]) or "")
     return ("message_in" if head.kind == Q_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import select
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe
 from tests.harness.proxy import Proxy
 from tests.harness.remote import Remote
 from tests.harness.wire import Wire
@@ -56,36 +57,42 @@ class Client(Wire):
         assert isinstance(got, Connack)
         assert got.rc == 0, got
         self.mids = 0
+        self.messages: collections.deque[Publish] = collections.deque()
 
     def subscribe(self, *filters: str, qos: int = 0) -> None:
         self.send(Subscribe(1, tuple((one, qos) for one in filters)))
-        while not isinstance(self.read_packet(), Suback):
-            pass
+        while not isinstance(got := self.read_packet(), Suback):
+            self._taken(got)
 
     def publish(self, topic: str, payload: bytes = b"x", qos: int = 0, retain: bool = False, **more: Any) -> None:
         """Returns when it has been acknowledged, QoS 2 as far as PUBREC and PUBCOMP go."""
         self.mids = self.mids % 65535 + 1
         self.send(Publish(topic, payload, qos, self.mids if qos else 0, retain=retain, **more))
         if qos == 1:
-            self.expect_packet(Puback(self.mids))
+            self._acknowledged(Puback(self.mids))
         elif qos == 2:
-            self.expect_packet(Pubrec(self.mids))
+            self._acknowledged(Pubrec(self.mids))
             self.send(Pubrel(self.mids))
-            self.expect_packet(Pubcomp(self.mids))
+            self._acknowledged(Pubcomp(self.mids))
+
+    def _acknowledged(self, want: Puback | Pubrec | Pubcomp) -> None:
+        while (got := self.read_packet()) != want:
+            self._taken(got)
+
+    def _taken(self, got: Received) -> None:
+        if isinstance(got, Pubrel):
+            self.send(Pubcomp(got.mid))
+            return
+        assert isinstance(got, Publish), got
+        if got.qos:
+            self.send(Puback(got.mid) if got.qos == 1 else Pubrec(got.mid))
+        self.messages.append(got)
 
     def take(self, timeout_s: float = TIMEOUT_S) -> Publish:
         """The next message, acknowledged."""
-        while True:
-            got = self.read_packet(timeout_s)
-            if isinstance(got, Pubrel):
-                self.send(Pubcomp(got.mid))
-                continue
-            assert isinstance(got, Publish), got
-            if got.qos == 1:
-                self.send(Puback(got.mid))
-            elif got.qos == 2:
-                self.send(Pubrec(got.mid))
-            return got
+        while not self.messages:
+            self._taken(self.read_packet(timeout_s))
+        return self.messages.popleft()
 
     def got(self) -> tuple[str, bytes]:
         message = self.take()
