@@ -53,7 +53,7 @@ class Proxy:
     def __init__(self, to_port: int) -> None:
         self.to_port = to_port
         self.delay_s = 0.0              # of each piece, in each direction
-        self.cut_after = 0              # bytes of one connection, both directions together, beginning with the next; 0: never
+        self.cut_after = 0              # bytes of the next connection, both directions together; 0: never
         self.n_connections = 0
         self.n_cuts = 0
         self._go = threading.Event()    # cleared: nothing is carried, and nothing is closed
@@ -119,8 +119,9 @@ class Proxy:
             pair = Pair(near, far)
             with self._lock:
                 self._pairs.add(pair)
-            self._spawn(self._carry, pair, near, far, self.cut_after)
-            self._spawn(self._carry, pair, far, near, self.cut_after)
+            cut_after, self.cut_after = self.cut_after, 0
+            self._spawn(self._carry, pair, near, far, cut_after)
+            self._spawn(self._carry, pair, far, near, cut_after)
 
     def _carry(self, pair: Pair, source: socket.socket, sink: socket.socket, cut_after: int) -> None:
         try:
