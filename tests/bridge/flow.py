@@ -180,10 +180,10 @@ def run(near_port: int, far_port: int, proxy: Proxy, n: int, cuts: int, qos: int
         if count.n == before and not threads[0].is_alive():
             break
     stop.set()
-    for thread in threads:
-        thread.join(QUIET_S)
     if failures:
         raise failures[0]
+    for thread in threads:
+        thread.join(QUIET_S)
     return count
 
 

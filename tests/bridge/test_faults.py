@@ -27,7 +27,7 @@ ROOM = "max_queued_messages 0\n"
 @pytest.mark.parametrize("qos", [1, 2])
 def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str) -> None:
     """None lost, none out of order within a topic; of QoS 2 none twice."""
-    far = world.mosq(extra=ROOM) if far_is == "mosq" else world.mosquitto(ROOM)
+    far = world.mosq(extra=ROOM) if far_is == "mosq" else world.mosquitto(ROOM + "max_inflight_messages 1000\n")
     proxy = world.proxy(far.port)
     near = world.mosq(block(proxy.port, topics=(f"flow/# {direction} {qos}", "joined out 0")), ROOM)
     wait_for(near, far, world)
