@@ -14,7 +14,6 @@ from mosq.bridge.links import Links
 from mosq.bridge.lookup import THREADS_MAX, Lookups
 from mosq.bridge.spec import link_specs
 from mosq.config.parser import load_config
-from tests.config.keywords import KEYWORDS
 
 NAMES = {"main": ["10.0.0.1"], "second": ["10.0.0.2", "10.0.0.3"], "third": ["10.0.0.4"], "six": ["fe80::1"]}
 
@@ -489,8 +488,20 @@ def test_tls_in_a_spec(tmp_path: Any) -> None:
     assert (found["identity"], found["psk"], found["cafile"]) == ("i", "00", None)
 
 
-def test_each_option_of_bridges_has_a_row() -> None:
-    """So that docs/bridges.md leaves none out."""
+def test_the_page_names_each_option_and_tests_that_there_are() -> None:
+    import re
+    from pathlib import Path
+
     from mosq.config.rows_bridge import BRIDGES
 
-    assert {name for row in BRIDGES for name in (row.name, *row.aliases)} <= set(KEYWORDS)
+    root = Path(__file__).parents[2]
+    rows = [line for line in (root / "docs/bridges.md").read_text().splitlines() if line.startswith("| `")]
+    named = {option for row in rows for option in re.findall("`([a-z0-9_.]+)`", row.split("|")[1])}
+    assert {name for row in BRIDGES for name in (row.name, *row.aliases)} <= named
+    for row in rows:
+        where = ""
+        for path, test in re.findall(r"([a-z]+/test_[a-z]+\.py)|`(test_[a-z0-9_]+)(?:\.\.\.)?`", row):
+            where = path or where
+            assert (root / "tests" / where).exists(), row
+            if test:
+                assert f"def {test}" in (root / "tests" / where).read_text(), (where, test)
