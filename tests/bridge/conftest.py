@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe
+from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe
 from tests.harness.proxy import Proxy
 from tests.harness.remote import Remote
 from tests.harness.wire import Wire
@@ -93,6 +93,12 @@ class Client(Wire):
         while not self.messages:
             self._taken(self.read_packet(timeout_s))
         return self.messages.popleft()
+
+    def expect_nothing(self) -> None:
+        self.send(Pingreq())
+        while (got := self.read_packet()) != Pingresp():
+            self._taken(got)
+        assert not self.messages, self.messages
 
     def got(self) -> tuple[str, bytes]:
         message = self.take()

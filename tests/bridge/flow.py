@@ -199,7 +199,7 @@ def main() -> int:
     words.add_argument("--far", choices=("mosq", "mosquitto"), default="mosq")
     options = words.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    room = "max_queued_messages 0\nmax_inflight_messages 1000\n"
+    room = "log_type none\nmax_queued_messages 0\nmax_inflight_messages 1000\n"
     world = World()
     began = time.monotonic()
     with world.stack:
