@@ -419,6 +419,8 @@ class Control:
             while loop.is_alive() and time.monotonic() < give_up:
                 self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
                 loop.join(STOP_AGAIN_S)
+        if self.links is not None:
+            self.links.close_all()
         if self.access is not None:
             self.access.close()
         self._drain()

@@ -55,6 +55,10 @@ class Links:
             elif (link.pending or link.bridge).key() != bridge.key():
                 link.change(bridge)
 
+    def close_all(self) -> None:
+        """At the end: nothing is woken, and no lookup is waited for. The connections end with the data plane."""
+        self.lookups.close()
+
     def take(self, requests: "list[tuple[Any, ...]]") -> None:
         """("link", 0, name, event, detail) of the data plane."""
         for _, _, name, event, detail in requests:

@@ -47,6 +47,7 @@ class Lookups:
         self.questions: collections.deque[Question] = collections.deque()
         self.answers: collections.deque[tuple[Question, Answer]] = collections.deque()
         self.threads = 0
+        self.closed = False
 
     def find(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
         self._ask(("find", host, port, family), who, taker)
@@ -54,6 +55,12 @@ class Lookups:
     def try_one(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
         """Does a listener accept there? The answer holds what was connected to."""
         self._ask(("try", host, port, family), who, taker)
+
+    def close(self) -> None:
+        """Wakes nobody any more; who hangs in a question is left to it."""
+        with self.lock:
+            self.closed = True
+            self.questions.clear()
 
     def take(self) -> None:
         while self.answers:
@@ -86,8 +93,11 @@ class Lookups:
                 answer = error
             except Exception as error:      # such as a name that cannot be encoded
                 answer = OSError(None, f"{type(error).__name__}: {error}")
-            self.answers.append((question, answer))
-            self.wake()
+            with self.lock:
+                if self.closed:
+                    return
+                self.answers.append((question, answer))
+                self.wake()
 
     def _answered(self, question: "Question") -> "list[Address]":
         kind, host, port, family = question

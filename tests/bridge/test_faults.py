@@ -14,7 +14,7 @@ import pytest
 from tests.bridge import flow
 from tests.bridge.conftest import Client, Site, World, block, port_of_nobody, wait_for
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Connack
+from tests.harness.packets import Connack, Publish
 from tests.net.test_outward import deaf
 
 # the run of a million messages and a hundred cuts: python -m tests.bridge.flow --help
@@ -243,3 +243,16 @@ def test_a_chain_of_three(world: World) -> None:
     for client in clients:
         assert {client.take().payload, client.take().payload} == {b"down", b"up"}
         client.expect_nothing()
+
+
+def test_a_bridge_of_a_broker_inside_a_program(world: World) -> None:
+    import mosq
+
+    remote = world.remote()
+    with mosq.Broker("sys_interval 0\n" + block(f"localhost:{remote.port}", topics=("# both 1",))) as inside:
+        peer = remote.accept()
+        peer.welcome()
+        world.client(inside.port).publish("t", b"x", 1)
+        assert isinstance(peer.answered(), Publish)
+        peer.reset()
+        remote.accept()                 # again, after its pause
