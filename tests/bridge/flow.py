@@ -167,16 +167,17 @@ def run(near_port: int, far_port: int, proxy: Proxy, n: int, cuts: int, qos: int
     ready.wait(QUIET_S)
     threads[1].start()
     rng = random.Random(seed)
-    done = 0
+    done, next_at = 0, n // (cuts + 1)
     while count.n < n and not failures:
         with changed:
             before = count.n
             changed.wait(1.0)
-        if done < cuts and count.n * (cuts + 1) >= n * (done + 1):
+        if done < cuts and count.n >= next_at:
             if by_bytes:
                 proxy.cut_after = rng.randrange(50, max(100, 30 * n // (cuts + 1)))
             if proxy.cut():
                 done += 1
+                next_at = count.n + (n - count.n) // (cuts - done + 1)
         if count.n == before and not threads[0].is_alive():
             break
     stop.set()
