@@ -14,6 +14,7 @@ import threading
 import time
 
 from mosq import __version__, process, signals, systemd
+from mosq.admin.control import ControlTopics, topics_of
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
@@ -25,6 +26,7 @@ from mosq.settings import (
     engine_securities,
     engine_settings,
     http_listeners,
+    keeps,
     log_mask,
     needs_access,
 )
@@ -56,7 +58,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", True), ("Persistence", False), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -111,6 +113,7 @@ class Control:
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
         self.user: process.Account | None = None
+        self.topics = ControlTopics(self.log.say)       # who answers what is published below $CONTROL/
         self.printer: Stream | None = None
         self.alive = False              # the loop has answered the watchdog
         self.pid_file: str | None = None
@@ -167,14 +170,26 @@ class Control:
             log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
 
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
-        engine = make_engine(self.settings(self.config), engine_listeners(reachable(self.config)), self.securities,
+        self.topics = self.topics_of(self.config, self.access)
+        settings = self.settings(self.config, self.topics)
+        engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
                              *self.link_specs(self.config))
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
         self.doors = self.http_doors(self.config)
+        self._open_store(engine)
         engine.open()
         return engine
+
+    def _open_store(self, engine: "Engine") -> None:
+        """Before anybody can connect; its files are to be the user's."""
+        if not keeps(self.config):
+            return
+        from mosq.storage import open_store
+
+        with process.Acting(self.user):
+            open_store(engine, self.config, self.log.say)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
         """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
@@ -185,7 +200,9 @@ class Control:
         else:
             from mosq.auth.access import Access
 
-            access = Access(config, self.log.say, self.answer)
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def link_specs(self, config: Config) -> "tuple[list[LinkSpec], ...]":
@@ -229,9 +246,17 @@ class Control:
         pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {__version__})", self.engine.stats)
         self.http.start(pages, gate, self.log.say)
 
-    def settings(self, config: Config) -> "dict[str, SettingValue]":
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
+        """Who answers below $CONTROL/ with this configuration."""
+        topics = topics_of(config, lambda: self.engine, self.log.say)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine)
+        return topics
+
+    def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
         settings["log_json"] = int(config.log_format == "json")
+        settings["control_topics"] = topics.names()
         return settings
 
     def mask(self, config: Config) -> int:
@@ -293,13 +318,10 @@ class Control:
         while not self.loop.ended:
             poll.poll(self._wait_ms(tick_s))
             self._drain()
-            if self.links is not None or self.access is not None:
-                self._serve_requests()
-            if self.access is not None:
-                self._serve_access(self.access)
-                if time.monotonic() >= tick_s:
-                    self._tick(self.access)
-                    tick_s = time.monotonic() + TICK_S
+            self._serve_requests()
+            if self.access is not None and time.monotonic() >= tick_s:
+                self._tick(self.access)
+                tick_s = time.monotonic() + TICK_S
             for number in self.signals.taken():
                 if number in signals.STOP:
                     return True
@@ -334,22 +356,30 @@ class Control:
         return 1000 * min(waits) if waits else None
 
     def _serve_requests(self) -> None:
-        """What the data plane asks and tells, each to whom it is for."""
-        of_links = []
-        for request in self.engine.requests():
-            if request[0] == "link":
-                of_links.append(request)
-            elif self.access is not None:
-                self.asked.append(request)
+        requests = self.engine.requests()
         if self.links is not None:
-            try:
-                self.links.take(of_links)
-                self.links.serve()
-            except Exception as error:
-                self.log.say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
+            requests = self._serve_links(self.links, requests)
+        if requests:
+            answers, requests = self.topics.take(requests)
+            if answers:
+                self.engine.answer(answers)
+        if self.access is not None:
+            self._serve_access(self.access, requests)
+        elif requests:              # asked before a reload, after which nobody needs to
+            from mosq.auth.access import refusal
 
-    def _serve_access(self, access: "Access") -> None:
-        requests = []
+            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
+
+    def _serve_links(self, links: "Links", requests: "list[tuple[Any, ...]]") -> "list[tuple[Any, ...]]":
+        """Returns those that are for others."""
+        try:
+            links.take([request for request in requests if request[0] == "link"])
+            links.serve()
+        except Exception as error:
+            self.log.say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
+        return [request for request in requests if request[0] != "link"]
+
+    def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:
             requests.append(self.asked.popleft())
         if requests:

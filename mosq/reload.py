@@ -54,10 +54,11 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     files = log.prepare(config)
     doors: list[Door] = []
     try:
+        topics = control.topics_of(config, access)
         doors = control.http_doors(config)
         if doors:
             import mosq.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
-        control.engine.reload(control.settings(config), engine_listeners(config), securities,
+        control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
                               *control.link_specs(config))
     except BaseException:
         for fd in files.values():
@@ -67,7 +68,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         raise
     # from here on nothing fails
     log.change(config, control.mask(config), files)
-    control.config, control.access, control.securities = config, access, securities
+    control.config, control.access, control.securities, control.topics = config, access, securities, topics
     if old_access is not None:
         if access is not None:
             _end_revoked(control, access.revoked(old_access))

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 
+from mosq.admin.control import topics_of
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
@@ -46,6 +47,9 @@ class Running:
         self._links: Links | None = None        # None: there are no bridges
         securities = self._securities(config)
         try:
+            self._topics = topics_of(config, self.asked, self._say)
+            if self._access is not None:
+                self._access.answer_on(self._topics, self.asked)
             self.engine = self._new_engine(config, securities)
             self.engine.open()
         except BaseException:
@@ -94,7 +98,8 @@ class Running:
         return self._access.securities()
 
     def _new_engine(self, config: "Config", securities: "list[Security]") -> "Engine":
-        settings, listeners = engine_settings(config, self._mask), engine_listeners(config)
+        settings = {**engine_settings(config, self._mask), "control_topics": self._topics.names()}
+        listeners = engine_listeners(config)
         if not config.bridges:
             return new_engine(settings, listeners, securities)
         from mosq.bridge.links import Links, specs_of
@@ -143,14 +148,17 @@ class Running:
         while not self._ended:
             poll.poll(self._wait_ms(tick_s))
             log.write(engine.drain())
-            requests = engine.requests() if self._access is not None or self._links is not None else []
+            requests = engine.requests()
             if self._links is not None:
                 self._links.take([request for request in requests if request[0] == "link"])
                 self._links.serve()
+                requests = [request for request in requests if request[0] != "link"]
+            answers, requests = self._topics.take(requests)
+            if answers:
+                engine.answer(answers)
             if self._access is not None:
-                questions = [request for request in requests if request[0] != "link"]
-                if questions:
-                    self._access.take(questions)
+                if requests:
+                    self._access.take(requests)
                 if time.monotonic() >= tick_s:
                     self._access.tick()
                     tick_s = time.monotonic() + TICK_S

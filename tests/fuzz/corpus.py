@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
 from tests.net import test_proxy, test_upgrade, test_websocket
+from tests.session import records
 
 TYPE_OF = {
     "connect": {1},
@@ -73,6 +74,8 @@ def seeds(target: str) -> list[bytes]:
             b"\x00" + packet(0x30, b"x" * 300),
             b"\xff\x30\xff\xff\xff\x7f",
         ]
+    if target == "record":
+        return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.
