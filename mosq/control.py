@@ -220,6 +220,8 @@ class Control:
         elif self.config.bridges:
             from mosq.bridge.links import Links
 
+            if self.loop.asked is not None:
+                self.loop.asked.wait()          # until the data plane takes what links are to do
             self.links = Links(self.engine, self.log.say, self.signals.wake)
             self.links.reload(self.config)
 
@@ -288,7 +290,7 @@ class Control:
     # ---- run
 
     def run(self, in_background: process.Background | None) -> int:
-        self.loop = DataPlane(self.engine, self.signals)
+        self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
         self.loop.start()
         self._publish_log()
         self.http_start()
@@ -466,19 +468,25 @@ class Control:
 class DataPlane(threading.Thread):
     """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
 
-    def __init__(self, engine: "Engine", taken: Signals) -> None:
+    def __init__(self, engine: "Engine", taken: Signals, asked: threading.Event | None = None) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, taken
+        self.asked = asked              # somebody waits for this: questions are taken, or it has failed
         self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
         self.failure: BaseException | None = None
 
     def run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
         try:
-            self.engine.run()
+            if self.asked is None:
+                self.engine.run()
+            else:
+                self.engine.run(self.asked.set)
         except BaseException as failure:     # told by the main thread, which ends the process
             self.failure = failure
         self.ended = True
+        if self.asked is not None:
+            self.asked.set()
         self.signals.wake()
 
 

@@ -50,9 +50,9 @@ class Mosquitto(Site):
 class Client(Wire):
     """A client of a broker that is in; acknowledges what it gets."""
 
-    def __init__(self, port: int, client_id: str, level: int = 4, clean: bool = True, **more: Any) -> None:
+    def __init__(self, port: int, client_id: str, level: int = 4, clean: bool = True, keepalive: int = 0, **more: Any) -> None:
         super().__init__(port, level, timeout_s=TIMEOUT_S)
-        self.send(Connect(client_id, clean=clean, keepalive=0, **more))
+        self.send(Connect(client_id, clean=clean, keepalive=keepalive, **more))
         got = self.read_packet()
         assert isinstance(got, Connack)
         assert got.rc == 0, got
@@ -146,10 +146,10 @@ def world() -> Iterator[World]:
         yield made
 
 
-def wait_for(near: Broker, far: Broker, world: World, topic: str = "joined") -> None:
+def wait_for(near: Broker, far: Broker, world: World, topic: str = "joined", **how: Any) -> None:
     """Until what is published at `near` gets to `far`, by a line `topic joined out`."""
     name = topic.replace("/", "-")
-    there, here = world.client(far, f"far-{name}"), world.client(near, f"near-{name}")
+    there, here = world.client(far, f"far-{name}", **how), world.client(near, f"near-{name}", **how)
     there.subscribe(topic)
     deadline = time.monotonic() + TIMEOUT_S
     while True:

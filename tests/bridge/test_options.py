@@ -49,8 +49,10 @@ def filters(got: list[Any], kind: type) -> list[Any]:
 # ---------------------------------------------------------------- CONNECT
 
 def test_connect_by_default(world: World) -> None:
-    """connection, address"""
-    got = connect_of(world)
+    """connection, address. At once: nothing fails before the loop runs."""
+    site, _, peer = linked(world)
+    assert "could not connect" not in site.log()
+    got = peer.connect
     assert got == Connect(f"{HOST}.b", False, 60, None, None, None, (), "MQTT", 0x84, 0)
 
 

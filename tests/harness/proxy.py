@@ -136,6 +136,7 @@ class Proxy:
                     break
                 sink.sendall(content)
             else:
+                self._go.wait()
                 with contextlib.suppress(OSError):
                     sink.shutdown(socket.SHUT_WR)
         except OSError:
