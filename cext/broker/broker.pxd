@@ -46,7 +46,8 @@ cdef enum:
     DROP_SESSION_ENDED = 11     # owed to a session that ended
     DROP_RETAINED = 12          # a retained message refused or expired
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
-    DROP_REASONS = 14
+    DROP_LOOP = 14              # it came back to a broker that it had been through
+    DROP_REASONS = 15
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -339,7 +340,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[14]                  # DROP_REASONS
+    uint64_t drops[15]                  # DROP_REASONS
     uint64_t refused[7]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
