@@ -48,7 +48,8 @@ cdef enum:
     DROP_RETAINED = 12          # a retained message refused or expired
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
     DROP_DISK = 14              # the store's disk is full
-    DROP_REASONS = 15
+    DROP_LOOP = 15              # it came back to a broker that it had been through
+    DROP_REASONS = 16
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -364,7 +365,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[15]                  # DROP_REASONS
+    uint64_t drops[16]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time

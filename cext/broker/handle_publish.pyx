@@ -18,14 +18,14 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport denial_told, log_line
 from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept
-from cext.broker.link cimport link_lets_in
+from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
@@ -35,7 +35,7 @@ from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
-    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
+    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, P_USER_PROPERTY, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
@@ -57,6 +57,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publication out
     cdef uint8_t verdict
     cdef uint64_t changes
+    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -83,6 +84,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = fill(b, c, f, &p, &out)
     if rc == 0:
         verdict = judge(b, c, &p, &out, allowed)
+        was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and link_seen(b, p.props.raw)
     else:
         verdict = denied(b, c, &p) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
     rc = 0
@@ -91,16 +93,18 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        rc = hold(b, c, &p, &out, verdict)
+        rc = hold(b, c, &p, &out, verdict, was_here)
     else:
         changes = changes_of(b)
-        if verdict < 0x80 and not is_taken(c):
+        if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
         if p.qos:
             promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
+    if was_here:
+        b.stats.drops[DROP_LOOP] += 1
     if c.parked != NULL:
         if is_taken(c):
             b.stats.drops[DROP_TRANSFORM] += 1
@@ -186,7 +190,7 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
 
 # ---------------------------------------------------------------- QoS 2
 
-cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict) noexcept nogil:
+cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint was_here) noexcept nogil:
     cdef Inbox* inbox = &c.session.inbox
     cdef Held* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
@@ -199,7 +203,7 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     rc = check_quota(b, c, &verdict)
     if rc:
         return rc
-    if verdict < 0x80 and not is_taken(c):
+    if verdict < 0x80 and not is_taken(c) and not was_here:
         m = publication_store(b, out)
         if m == NULL:
             b.stats.drops[DROP_MEMORY] += 1
@@ -361,10 +365,15 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     cdef Renaming name
     cdef uint32_t size = 0
     cdef uint8_t* bytes = NULL
+    cdef uint8_t* end
+    cdef View via
     name.prefix = c.door.mount_point
     name.cut = 0
-    if c.flags & CF_LINK and not link_lets_in(b, c, p.topic, &name):
-        return NOT_LET_IN
+    via.n = 0
+    if c.flags & CF_LINK:
+        if not link_lets_in(b, c, p.topic, &name):
+            return NOT_LET_IN
+        via = link_via(b, c)
     out.topic.p = p.topic.p + name.cut
     out.topic.n = p.topic.n - name.cut
     out.payload = p.payload
@@ -373,11 +382,11 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     out.source = c.session
     out.shaped = p.payload.n < LEND_MIN_BYTES
     if c.version == V5:
-        as_it_is = props_verbatim(&p.props)
+        as_it_is = props_verbatim(&p.props) and via.n == 0
         if as_it_is:
             out.props = p.props.raw
         else:
-            size = props_forward_size(&p.props)
+            size = props_forward_size(&p.props) + via.n
         if props_has(&p.props, P_MESSAGE_EXPIRY):
             # an interval of 0 is still delivered to whoever is there
             out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
@@ -386,7 +395,9 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
         if bytes == NULL:
             return -1
         if not as_it_is:
-            props_forward_put(bytes, &p.props)
+            end = props_forward_put(bytes, &p.props)
+            if via.n:
+                memcpy(end, via.p, via.n)
             out.props.p = bytes
             out.props.n = size
         if name.prefix.n:

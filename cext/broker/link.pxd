@@ -12,6 +12,7 @@ cdef enum:
     LINKS_MAX = 1000
     LINK_RETRY_MS = 100         # until an event that found the ring full is told again
     NAME_ROOM_BYTES = 65536
+    VIA_BYTES = 29              # a user property, encoded
 
 ctypedef struct LinkSpec:       # what its operator wants: one block of malloc's, texts and lines in it
     uint32_t bytes_n            # of the block
@@ -34,6 +35,7 @@ ctypedef struct LinkSpec:       # what its operator wants: one block of malloc's
     uint8_t notify_local_only
     uint8_t attempt_unsubscribe
     uint8_t outgoing_retain
+    uint8_t loop_guard          # v5: messages say which brokers they came through
     uint8_t reload_lazy         # a changed one waits until the connection breaks
     uint16_t keepalive_s
     uint16_t receive_max
@@ -77,6 +79,7 @@ ctypedef struct Link:
     uint8_t state
     uint8_t as_bridge           # the level carries 0x80 in this attempt
     uint8_t was_up              # with these lines, since we run
+    uint8_t told_all            # what is retained here has been told there, or waits in the queue
     uint8_t untold              # the last event that found no room, or NOTHING_UNTOLD
     uint8_t wanted              # lazy: told already
     uint8_t idle_told
@@ -130,6 +133,9 @@ ctypedef struct LinkOps:
 ctypedef struct Links:          # Broker.links
     LinkOps ops
     uint8_t* room               # NAME_ROOM_BYTES: the topic of the packet that is written
+    uint8_t* props_room         # grows to what one packet needs
+    uint32_t props_cap
+    uint8_t via[29]             # VIA_BYTES: the user property that says a message came through this broker
     Link** at                   # malloc's
     uint32_t n
     Link* gone                  # of which connections are not freed yet
@@ -144,6 +150,12 @@ cdef inline Link* link_of(const Client* c) noexcept nogil:       # of a client w
 cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil
 # How it is called there; *retain is what goes out.
 cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
+# What a message that goes through the link gets: n 0: nothing.
+cdef View link_via(Broker* b, const Client* c) noexcept nogil
+# *props and `via` behind them, good until the next; 0: no memory.
+cdef bint link_props(Broker* b, View* props, View via) noexcept nogil
+# Was a message with these properties here before?
+cdef bint link_seen(Broker* b, View props) noexcept nogil
 # Something was queued for a session whose link is down.
 cdef void link_queued(Broker* b, Session* s) noexcept nogil
 cdef bint link_keeps_qos0(Broker* b, Session* s) noexcept nogil

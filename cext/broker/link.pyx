@@ -8,18 +8,30 @@ allocated or stored for it.
     remote PUBLISH -> handle_publish -> link_lets_in -> (local name) -> retain, route
     route -> deliver -> queue -> write_single -> link_renames -> (remote name) -> remote
 
-No loops: the session's subscriptions carry No Local, so what came in through a link never goes out through it; what is retained from there is not
-replayed to it either (Message.source_hash).
+Loops: the session's subscriptions carry No Local, so what came in through a link never goes out through it; what is retained from there is not
+replayed to it either (Message.source_hash). Longer ways round are known by a user property, which each broker adds on its links of 5.0, in both
+directions: who finds its own in what is published takes the message for acknowledged and forgets it. 3.x has no place for it.
 """
 
-from libc.stdint cimport uint32_t
-from libc.string cimport memcmp
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.broker.ask cimport link_post
 from cext.topic.lines cimport line_in, line_out
 from cext.topic.name cimport LEVELS_MAX, level_count
+
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    extern void *memmem(const void *, size_t, const void *, size_t);
+    """
+    void* memmem(const void* p, size_t n, const void* what, size_t what_n)
 
 cdef enum:
     TOPIC_BYTES_MAX = 65535
@@ -79,6 +91,35 @@ cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* ret
     line_out(&l.spec.lines, topic, out)
     if <uint32_t>(out.prefix.n + topic.n - out.cut) - 1 >= TOPIC_BYTES_MAX:
         out.prefix.n = out.cut = 0       # it would be none, or too long: as it is called here
+
+
+cdef View link_via(Broker* b, const Client* c) noexcept nogil:
+    cdef View v
+    v.p = links_of(b).via
+    v.n = VIA_BYTES if link_of(c).spec.loop_guard else 0
+    return v
+
+
+cdef bint link_props(Broker* b, View* props, View via) noexcept nogil:
+    cdef Links* links = links_of(b)
+    cdef uint8_t* bytes
+    if links.props_cap < props.n + via.n:
+        bytes = <uint8_t*>realloc(links.props_room, <size_t>props.n + via.n)
+        if bytes == NULL:
+            return 0
+        links.props_room = bytes
+        links.props_cap = props.n + via.n
+    if props.n:
+        memcpy(links.props_room, props.p, props.n)
+    memcpy(links.props_room + props.n, via.p, via.n)
+    props.p = links.props_room
+    props.n += via.n
+    return 1
+
+
+cdef bint link_seen(Broker* b, View props) noexcept nogil:
+    """`props` are valid (props_decode): a way that is a walk over them is linear, a search for the bytes is quicker."""
+    return b.links != NULL and memmem(props.p, props.n, links_of(b).via, VIA_BYTES) != NULL
 
 
 cdef Link* link_of_session(Broker* b, const Session* s) noexcept nogil:

@@ -248,7 +248,7 @@ cdef void spec_take(Broker* b, Link* l) noexcept nogil:
     l.old_spec = old
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
-    l.was_up = 0
+    l.was_up = l.told_all = 0
     if moves:
         local_begin(b, l)
     elif l.spec.local_clean:
@@ -368,6 +368,7 @@ cdef void links_free(Links* links) noexcept nogil:
         link_free(l)
     free(links.at)
     free(links.room)
+    free(links.props_room)
     free(links)
 
 

@@ -16,7 +16,7 @@ from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport Broker, Client, Publication, TIMER_SESSION
 from cext.broker.client cimport log_line
-from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done, session_clear
+from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
 from cext.broker.life cimport client_end, session_end
 from cext.broker.link cimport Link, NO_QOS
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
@@ -25,13 +25,14 @@ from cext.broker.retain cimport replay_begin, retain_store
 from cext.broker.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
 from cext.session.message cimport Message, message_new, message_unref
-from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, inbox_fini, queue_at
+from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_LINK, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
 from cext.topic.index cimport index_add, index_remove_some
 from cext.topic.lines cimport LINE_OUT, Line
 from cext.topic.name cimport Filter, filter_parse
+from cext.topic.retained cimport retained_count
 
 cdef enum:
     REMOVE_SLICE = 1000
@@ -65,6 +66,7 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
     l.max_qos = 2
     l.local_qos = NO_QOS
     l.was_up = 0
+    l.told_all = retained_count(b.retained) == 0
     if not l.spec.local_clean:
         local_subscribe(b, l)
     else:
@@ -82,8 +84,23 @@ cdef void local_end(Broker* b, Link* l) noexcept nogil:
 
 
 cdef void local_clear(Broker* b, Link* l) noexcept nogil:
-    session_clear(b, l.session, -1)
+    queue_drop(b, l.session)
     subscriptions_remove(b, l)
+
+
+cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
+    """All that is owed. Ids go on from where they are: the remote may still hold some of them."""
+    cdef Queue* q = &s.queue
+    cdef Delivery* d
+    while q.floor != q.tail:
+        d = queue_at(q, q.floor)
+        if d.message != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, d.message)
+            d.message = NULL
+        q.floor += 1
+    q.next = q.floor
+    q.pending = q.inflight = 0
+    q.waiting_bytes = q.inflight_bytes = 0
 
 
 cdef void subscriptions_remove(Broker* b, Link* l) noexcept nogil:

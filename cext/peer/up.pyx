@@ -29,7 +29,7 @@ from cext.codec.properties cimport (
     P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_RECEIVE_MAXIMUM, P_RETAIN_AVAILABLE, P_SERVER_KEEP_ALIVE, P_TOPIC_ALIAS_MAXIMUM, props_has,
 )
 from cext.peer.local cimport local_forgotten, local_lower, local_notice, local_replay, local_subscribe
-from cext.session.session cimport Session
+from cext.session.session cimport SESSION_DROPPING, Session
 from cext.topic.lines cimport LINE_IN, Line, NOT_GRANTED
 
 cdef enum:
@@ -59,8 +59,11 @@ cdef void link_up(Broker* b, Link* l, Client* c, const ConnackIn* k) noexcept no
     remote_notice(b, l, c)
     local_notice(b, l, b"1")
     remote_subscribe(b, l, c, present)
-    local_replay(b, l, not l.was_up or not present or l.spec.local_clean)
+    # a broker that has lost the session may have lost more; what a full queue dropped was never told
+    local_replay(b, l, not l.told_all or l.spec.local_clean or s.flags & SESSION_DROPPING or (
+        l.was_up and not present and not l.spec.clean_start))
     l.was_up = 1
+    l.told_all = 1
     link_watch(b, l, c)
     if l.spec.idle_ms:
         wheel_add(&b.wheel, &l.timer, b.reactor.now_ms + l.spec.idle_ms)
@@ -92,7 +95,7 @@ cdef void agree(Broker* b, Link* l, Client* c, const ConnackIn* k) noexcept nogi
             l.retain_ok = 0
         if props_has(&k.props, P_TOPIC_ALIAS_MAXIMUM):
             aliases_begin(c, k.props.alias_max if k.props.alias_max < spec.alias_max else spec.alias_max)
-    l.door.renames = l.spec.lines.maps_out or not l.retain_ok or spec.threshold != 0
+    l.door.renames = l.spec.lines.maps_out or not l.retain_ok or spec.threshold != 0 or spec.loop_guard
 
 
 cdef void link_watch(Broker* b, Link* l, Client* c) noexcept nogil:

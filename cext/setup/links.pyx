@@ -5,18 +5,19 @@ Loaded by the first link: a broker without bridges does not know this room.
 """
 
 import ipaddress
+import os
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-from cext.broker.link cimport LINKS_MAX, Link, Links, LinkSpec, NAME_ROOM_BYTES
+from cext.broker.link cimport LINKS_MAX, Link, Links, LinkSpec, NAME_ROOM_BYTES, VIA_BYTES
 from cext.codec.frame cimport V31, V311, V5
 from cext.codec.utf8 cimport utf8_check
 from cext.net.reactor cimport Address, TransportContext
 from cext.peer.life cimport link_free, links_prepare, spec_free
-from cext.topic.lines cimport LINE_IN, LINE_OUT, LINES_MAX, Line, NOT_GRANTED
+from cext.topic.lines cimport LINE_IN, LINE_OUT, LINES_MAX, Line, NOT_GRANTED, line_prepare
 from cext.topic.name cimport Filter, filter_parse, name_check
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -118,6 +119,7 @@ cdef int numbers_set(LinkSpec* s, dict spec) except -1:
     s.notify_local_only = bool(spec["notifications_local_only"])
     s.attempt_unsubscribe = bool(spec["attempt_unsubscribe"])
     s.outgoing_retain = bool(spec.get("outgoing_retain", True))
+    s.loop_guard = bool(spec.get("loop_guard", True)) and s.version == V5
     s.reload_lazy = bool(spec.get("reload_lazy", True))
     s.keepalive_s = number(spec, "keepalive_s", 60, 0, 65535)
     s.receive_max = number(spec, "receive_maximum", 0, 0, 65535)
@@ -187,6 +189,7 @@ cdef LinkSpec* spec_new(dict given) except NULL:
             line.remote.p += <uint32_t>cut
             line.remote.n -= <uint32_t>cut
             line.local_prefix, line.remote_prefix = view_at(base, places[i][2]), view_at(base, places[i][3])
+            line_prepare(line)
             if maps:
                 s.lines.maps_in |= ways & LINE_IN
                 s.lines.maps_out |= ways & LINE_OUT
@@ -241,6 +244,14 @@ cdef void links_drop(Link** at, unsigned int n) noexcept nogil:
     free(at)
 
 
+cdef int via_set(Links* links) except -1:
+    """The user property by which this broker knows what it has seen: its name, and a number of its own."""
+    cdef bytes encoded = b"\x26\x00\x08mosq-via\x00\x10" + os.urandom(8).hex().encode()
+    assert len(encoded) == VIA_BYTES
+    memcpy(links.via, <const char*>encoded, VIA_BYTES)
+    return 0
+
+
 cdef Links* links_new(list specs) except NULL:
     cdef Links* links = <Links*>calloc(1, sizeof(Links))
     cdef Link** at = NULL
@@ -250,6 +261,7 @@ cdef Links* links_new(list specs) except NULL:
     try:
         if links.room == NULL:
             raise MemoryError
+        via_set(links)
         links_read(specs, &at)
     except BaseException:
         free(links.room)

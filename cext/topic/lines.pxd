@@ -13,6 +13,8 @@ ctypedef struct Line:
     View remote_whole           # as it is subscribed to
     View local_prefix           # local == local_prefix + pattern, remote == remote_prefix + the same pattern
     View remote_prefix
+    uint32_t local_stem         # bytes before a `#` that is the filter's only wildcard; NO_STEM: it is none such
+    uint32_t remote_stem
     uint8_t ways                # LINE_IN | LINE_OUT
     uint8_t qos
     uint8_t granted             # what the remote said to its subscription: 0..2, or 0x80 and more: refused; NOT_GRANTED
@@ -20,6 +22,7 @@ ctypedef struct Line:
 
 cdef enum:
     NOT_GRANTED = 0xFF
+    NO_STEM = 0xFFFFFFFFu
 
 ctypedef struct Lines:
     Line* at
@@ -32,6 +35,8 @@ ctypedef struct Renaming:
     View prefix
     uint32_t cut
 
+# After the filters are set.
+cdef void line_prepare(Line* line) noexcept nogil
 # The line that rules a topic of the remote's; NULL: none lets it in. *out: how it is called here.
 cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept nogil
 # How a topic of ours is called there; no line that matches and changes names: as here.
