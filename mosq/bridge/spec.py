@@ -50,6 +50,7 @@ def link_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]"
         "user_timeout_ms": max(0, bridge.bridge_tcp_user_timeout),
         "tcp_keepalive": bridge.tcp_keepalive_s,
         "bind": bridge.bridge_bind_address,
+        "loop_guard": bridge.bridge_loop_guard,
         "reload_lazy": bridge.bridge_reload_type != "immediate",
     }
 

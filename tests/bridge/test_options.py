@@ -256,6 +256,23 @@ def test_bridge_max_topic_alias(world: World) -> None:
     assert dict(first.props)[P.TOPIC_ALIAS] == dict(second.props)[P.TOPIC_ALIAS]
 
 
+@pytest.mark.parametrize("guard", [True, False])
+def test_bridge_loop_guard(world: World, guard: bool) -> None:
+    site, _, peer = linked(world, "bridge_protocol_version mqttv50", *([] if guard else ["bridge_loop_guard false"]), topics=("# both 1",))
+    peer.welcome()
+    client = world.client(site, level=5)
+    client.publish("t", b"x", 1)
+    got = peer.answered()
+    assert isinstance(got, Publish)
+    assert [value for name, value in got.props if name == P.USER and value[0] == "mosq-via"] == [dict(got.props)[P.USER]] if guard else not got.props
+    client.subscribe("t", qos=1)
+    peer.send(Publish("t", b"back", 1, 9, props=got.props), Publish("t", b"new", 1, 10))
+    assert peer.answered() == Puback(9)
+    if not guard:
+        assert client.got() == ("t", b"back")
+    assert client.got() == ("t", b"new")
+
+
 def test_messages_wait_while_it_is_away(world: World) -> None:
     site, remote, peer = linked(world, topics=("# out 2",))
     peer.welcome()
