@@ -27,7 +27,7 @@ from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept
 from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.parked cimport owned_view, unpark
+from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
@@ -148,27 +148,29 @@ cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
     """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
     cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
     cdef int allowed = BY_RULES
-    cdef uint8_t verdict = RC_SUCCESS
-    cdef int rc
+    cdef int verdict = RC_SUCCESS
+    cdef int rc = 0
     if not again and is_plugged(<const Security*>c.session.security):
         rc = publish_decide(b, c, p, p.topic, &allowed)
-        if rc:
-            b.stats.publish_in -= 1      # it comes up again, or never counted
-            b.stats.publish_bytes_in -= p.payload.n
-            return rc
-    if not again:
+    if rc == 0 and not again:
         verdict = control_take(b, c, p, allowed)
+        rc = PARKED if verdict == PARKED else 0
+    if rc:
+        b.stats.publish_in -= 1          # it comes up again, or never counted
+        b.stats.publish_bytes_in -= p.payload.n
+        return rc
+    if not again:
         if verdict == RC_NOT_AUTHORIZED:
             log_denied(b, c, p)
         else:
             log_received(b, c, p, "Received")
     unpark(b, c)
     if p.qos == 1:
-        promise_now(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+        promise_now(b, c, T_PUBACK, p.pid, <uint8_t>verdict if c.version == V5 else 0)
     elif p.qos == 2 and again:
         promise_behind(b, c, T_PUBREC, p.pid)
     elif p.qos == 2:
-        return control_held(b, c, p.pid, verdict)
+        return control_held(b, c, p.pid, <uint8_t>verdict)
     return 0
 
 

@@ -537,3 +537,17 @@ def test_a_message_of_qos_2_both_ways(world: World) -> None:
     peer.answered()
 
 
+def test_its_state_is_told_to_who_may_ask(world: World) -> None:
+    import json
+
+    remote = world.remote()
+    site = world.mosq(block(remote.port), "enable_control_api true\n")
+    remote.accept().welcome()
+    client = world.client(site, level=5)
+    for _ in range(50):         # CONNACK is there before the control plane has heard of it
+        client.publish("$CONTROL/mosq/broker/v1", json.dumps({"commands": [{"command": "listBridges"}]}).encode(), 1)
+        answer, = json.loads(client.take().payload)["responses"]
+        if answer["data"]["bridges"][0]["state"] == "connected":
+            break
+    told, = answer["data"]["bridges"]
+    assert (told["name"], told["state"], told["address"], told["queued"]) == ("b", "connected", f"127.0.0.1:{remote.port}", 0)
