@@ -9,9 +9,10 @@ broker that does not run.
 import os
 import struct
 
+from cext.setup.inspection import session_read, sessions_read
 from cext.setup.listen import close, sockets_of
 
-from libc.errno cimport errno
+from libc.errno cimport E2BIG, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -20,12 +21,15 @@ from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init
 from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
-    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
+    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_ROLES, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
 )
 from cext.broker.reload cimport Reload
+from cext.broker.roles cimport Roles, roles_unref
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take
+from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -34,8 +38,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "loop")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "loop")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
@@ -127,6 +131,10 @@ cdef class Engine:
         self.b.adopted = door_new(ADOPTED, self.keep_adopted)
         self.b.adopted.security = self.b.securities[0]
         return 0
+
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0):
+        """Opens the store in a directory and becomes what it holds; before open(). See cext/setup/persist.pyx."""
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes)
 
     def open(self):
         """Binds and listens on every listener."""
@@ -316,6 +324,49 @@ cdef class Engine:
         from cext import linking
         return linking.states(self)
 
+    def sessions(self, cursor=0, most=1000):
+        """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
+        also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
+        cdef Ask a
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_SESSIONS
+        a.cursor = <uint32_t>cursor
+        a.from_index = <uint32_t>most
+        result, data = self._ask_bytes(&a)
+        if result:
+            raise MemoryError
+        return sessions_read(data), a.cursor
+
+    def session(self, client_id, skip=0):
+        """(its dict, [(filter, options, subscription identifier)] from the skip-th on, how many more) of one session; None: there is none.
+        ValueError: skip is too large."""
+        cdef Ask a
+        cdef bytes text = client_id.encode()
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_SESSION
+        a.text = <uint8_t*><char*>text
+        a.text_n = <uint32_t>len(text)
+        a.from_index = <uint32_t>skip
+        result, data = self._ask_bytes(&a)
+        if result == 1:
+            return None
+        if result == E2BIG:
+            raise ValueError(f"cannot skip {skip} subscriptions")
+        if result:
+            raise MemoryError
+        return (*session_read(data), a.left_out)
+
+    cdef tuple _ask_bytes(self, Ask* a):
+        """(result, what was put out)."""
+        cdef int result = self._ask(a)
+        data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
+        free(a.out)
+        a.out = NULL
+        a.out_n = a.out_cap = 0
+        if result < 0:
+            raise RuntimeError("the broker is not running")
+        return result, data
+
     def kick(self, client_id):
         """Ends the connection of a client (v5: DISCONNECT 0x98). False: there is none with this id."""
         cdef Ask a
@@ -329,6 +380,36 @@ cdef class Engine:
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result == 0
+
+    def set_roles(self, spec, places):
+        """Other roles (cext/setup/roles.pyx) for the securities at these places, between two turns; those that had none before keep none.
+        ValueError: it makes no sense, and the old ones stay."""
+        cdef Ask a
+        cdef uint32_t i, place
+        cdef Roles* made
+        cdef int result
+        cdef list wanted = [place for place in places]
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_ROLES
+        a.n_swap = <uint32_t>max(wanted, default=-1) + 1
+        a.swap = <Roles**>calloc(a.n_swap + 1, sizeof(Roles*))
+        if a.swap == NULL:
+            raise MemoryError
+        made = NULL
+        try:
+            made = roles_read(dict(spec))
+            for place in wanted:
+                if a.swap[place] == NULL:
+                    a.swap[place] = made
+                    made.refs += 1
+            result = self._ask(&a)
+        finally:
+            for i in range(a.n_swap):
+                roles_unref(a.swap[i])
+            roles_unref(made)
+            free(a.swap)
+        if result < 0:
+            raise RuntimeError("the broker is not running")
 
     def adopt(self, int fd):
         """Hands a connected, non-blocking stream socket over: the broker owns and trusts it."""

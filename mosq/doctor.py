@@ -102,8 +102,8 @@ def _plugins(config: Config) -> list[Finding]:
             found.append(Finding(ATTENTION, text, plugin.origin,
                                  f"The broker will not start with it. Expected {advice}"))
         elif plugin.kind == "persist-sqlite":
-            found.append(Finding(ATTENTION, "persist-sqlite: this version of mosq keeps sessions in memory only",
-                                 plugin.origin))
+            found.append(Finding(BETTER, "persist-sqlite: mosq keeps what it stands for in a store of its own (see "
+                                       "persistence, durability)", plugin.origin))
     return found
 
 

@@ -10,7 +10,7 @@ from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
-from mosq.config.plugin import all_plugins, refuse
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refuse
 from mosq.config.security import SecuritySource, places_of, securities_of
 
 TYPE_CHECKING = False
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mosq.config.acl import AclRule
     from mosq.engine import ListenerSpec, Security, SettingValue
 
-__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "log_mask",
-           "needs_access", "securities_of"]
+__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "keeps",
+           "log_mask",           "needs_access", "securities_of"]
 
 MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
@@ -84,6 +84,12 @@ def http_listeners(config: Config) -> list[Listener]:
 def needs_access(config: Config) -> bool:
     """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
     return any(source.password_file is not None or source.plugins for source in securities_of(config))
+
+
+def keeps(config: Config) -> bool:
+    """Is there a store? The plugin that asks for one is as good as the option."""
+    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
+    return asked and config.durability != "none"
 
 
 def acl_rules(config: Config) -> "list[list[AclRule] | None]":

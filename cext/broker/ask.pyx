@@ -460,3 +460,24 @@ cdef bint link_post(Broker* b, View name, int event, View detail) noexcept nogil
     fields[0] = name
     fields[1] = detail
     return record_put(b, &head, fields)
+
+
+cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
+    cdef AskHead head
+    cdef View fields[6]
+    cdef char where[64]
+    memset(&head, 0, sizeof(head))
+    address_text(&c.conn.address, where, sizeof(where))
+    head.kind = Q_CONTROL
+    head.handle = client_handle(c)
+    head.security = c.door.security.place
+    head.n_fields = 6
+    fields[0] = view(c.session.client_id, c.session.id_len)
+    fields[1] = text_of(c.session.username)
+    fields[2] = text_of(where)
+    fields[3] = topic
+    fields[4] = payload
+    if fields[4].p == NULL:
+        fields[4].p = <const uint8_t*>b""
+    fields[5] = correlation
+    return record_put(b, &head, fields)

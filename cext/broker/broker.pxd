@@ -12,6 +12,7 @@ from cext.topic.index cimport Index, List, Match
 from cext.topic.options cimport IndexOptions
 from cext.topic.retained cimport Retained, RetainedCursor
 from cext.broker.acl cimport Acl
+from cext.broker.roles cimport Roles
 from cext.broker.log cimport Log
 
 cdef enum:
@@ -46,8 +47,9 @@ cdef enum:
     DROP_SESSION_ENDED = 11     # owed to a session that ended
     DROP_RETAINED = 12          # a retained message refused or expired
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
-    DROP_LOOP = 14              # it came back to a broker that it had been through
-    DROP_REASONS = 15
+    DROP_DISK = 14              # the store's disk is full
+    DROP_LOOP = 15              # it came back to a broker that it had been through
+    DROP_REASONS = 16
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -57,7 +59,8 @@ cdef enum:
     REFUSED_MEMORY = 4
     REFUSED_ACCESS = 5          # user name, password, anonymous: CONNECT was not authorised
     REFUSED_AUTH_TIMEOUT = 6    # the control plane did not answer in time
-    REFUSED_REASONS = 7
+    REFUSED_DISK = 7            # a session that is to last, while the store's disk is full
+    REFUSED_REASONS = 8
 
 ctypedef struct ShareRule:
     View group
@@ -95,6 +98,8 @@ ctypedef struct Settings:
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
     ShareRule* share_rules              # by length, then bytes of the group's name
+    View* control_topics                # what is published there, the control plane answers
+    uint32_t n_control_topics
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
     uint32_t pool_idle_max
@@ -103,7 +108,8 @@ ctypedef struct Settings:
 
 ctypedef struct Security:
     # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
-    Acl* acl                            # NULL: everything is allowed
+    Acl* acl                            # NULL: everything is allowed, where there are no roles either
+    Roles* roles                        # dynamic security: asked before the acl; a reference. NULL: none
     uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
     uint8_t authenticate                # user names and passwords are checked by the control plane
     uint8_t ask_anonymous               # so are clients without a user name
@@ -224,6 +230,23 @@ ctypedef struct Names:
     Owned method                        # of extended authentication
     Owned proxied                       # name of the certificate that a PROXY header told of, for CONNECT
 
+ctypedef struct Promise:        # an acknowledgement that waits for a batch
+    uint32_t serial             # of the batch; 0: only for those before it
+    uint32_t pending            # its message, while that batch is the open one
+    uint16_t pid
+    uint8_t packet_type
+    uint8_t rc
+
+ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
+    Promise* ring
+    uint32_t mask
+    uint32_t head
+    uint32_t tail
+    uint32_t waits              # serial for which the client is among the waiters
+    uint32_t held               # serial until which its whole output waits; 0: none
+    uint32_t blocked            # the place after the promise that waits for a job; 0: none
+    uint8_t paused              # its client is not read from for this
+
 ctypedef struct Client:
     SlabItem slab
     Conn conn
@@ -235,6 +258,7 @@ ctypedef struct Client:
     AliasOut* aliases_out
     Client* doomed_next
     Parked* parked                      # its packet that waits for the control plane; NULL: none
+    Promises* promises                  # acknowledgements that wait for the store; NULL: none ever did
     Names* names                        # what few clients have; NULL: nothing of it. See parked.pxd
     uint64_t question                   # handle of what is asked for its CONNECT, its exchange of AUTH, its PUBLISH; 0: nothing
     uint32_t packet_max                 # what the client takes; 0: any
@@ -317,6 +341,7 @@ ctypedef struct Job:
     uint32_t n_lists
     uint32_t list
     uint32_t position
+    uint16_t released_pid               # fan-out: of the QoS 2 message that PUBREL let go; 0: none
     uint8_t merging                     # fan-out: MERGE_...
     uint32_t merge_n                    # entries to be gathered, at most
     Merge merge
@@ -340,8 +365,8 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[15]                  # DROP_REASONS
-    uint64_t refused[7]                 # REFUSED_REASONS
+    uint64_t drops[16]                  # DROP_REASONS
+    uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
     uint64_t answers_stale              # late, twice, or for a client that is gone
@@ -395,6 +420,7 @@ ctypedef struct Broker:
     uint64_t sys_next_s
     Average loads[9]
     void* sys                           # what was last published, see sys.pyx
+    void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
     void* links                         # Links* of link.pxd; NULL: none

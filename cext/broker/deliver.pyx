@@ -20,10 +20,12 @@ from cext.broker.broker cimport (
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     Security, Shape, WORK_SEND,
 )
-from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
+from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
+from cext.broker.keep cimport owed_done, owed_kept, sendable
 from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
+from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
@@ -33,7 +35,8 @@ from cext.net.reactor cimport (
 )
 from cext.session.message cimport Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
+    queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 from cext.topic.lines cimport Renaming
@@ -432,6 +435,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
                   uint32_t n_sub_ids) noexcept nogil:
     cdef int why = 0
     cdef Message* m
+    cdef Delivery* d
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
     if not queue_has_room(b, s, p, &why):
         drop(b, s, why)
@@ -448,7 +452,13 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if p.share:
         qos |= DELIVERY_SHARED
         one = p.share - 1
-    if queue_push(&s.queue, m, qos, retain, one) == NULL:
+    d = queue_push(&s.queue, m, qos, retain, one)
+    if d == NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+        drop(b, s, DROP_MEMORY)
+        return
+    if s.sno and owed_kept(b, s, m, d, s.queue.tail - 1) != 0:
+        queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
         drop(b, s, DROP_MEMORY)
         return
@@ -461,6 +471,8 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
     cdef Message* m = d.message
+    if s.sno:
+        owed_done(b, s, m, queue_position(&s.queue, d))
     if m != NULL:
         s.queue.inflight_bytes -= message_bytes(m)
         message_unref(&b.messages, &b.reactor.buffers, m)
@@ -490,10 +502,12 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             q.next += 1
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
+        elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
+            return               # until its record is committed
         elif d.state == D_RELEASED:
             q.next += 1
             q.inflight += 1
-            client_ack(b, c, T_PUBREL, d.pid, 0)
+            promise_behind(b, c, T_PUBREL, d.pid)
         elif not send_next(b, s, c, d, p):
             return
 
@@ -566,6 +580,8 @@ cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if d.message != NULL:
+            if s.sno:
+                owed_done(b, s, d.message, q.floor)
             if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
                 drop(b, NULL, drop_reason)
             message_unref(&b.messages, &b.reactor.buffers, d.message)

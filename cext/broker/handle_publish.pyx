@@ -18,19 +18,22 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
-from cext.broker.client cimport client_ack, denial_told, log_line
-from cext.broker.handle_control cimport control_answer, control_topic
+from cext.broker.client cimport denial_told, log_line
+from cext.broker.durable cimport changes_of, durable_full
+from cext.broker.handle_control cimport control_take, control_topic
+from cext.broker.keep cimport inbox_forgotten, inbox_kept
 from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport owned_view, unpark
+from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5, varint_size
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
     P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, P_USER_PROPERTY, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
@@ -54,6 +57,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publication out
     cdef uint8_t verdict
     cdef bint was_here = 0       # it came round: acknowledged, and forgotten
+    cdef uint64_t changes
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -68,9 +72,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if p.qos < 2 and control_topic(c, p.topic):
-        control(b, c, &p)
-        return 0
+    if control_topic(c, p.topic):
+        return control(b, c, &p)
     if is_plugged(<const Security*>c.session.security):
         rc = decide(b, c, &p, &allowed)
         if rc:
@@ -92,10 +95,11 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if p.qos == 2:
         rc = hold(b, c, &p, &out, verdict, was_here)
     else:
+        changes = changes_of(b)
         if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
         if p.qos:
-            client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
@@ -120,6 +124,8 @@ cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
         memcpy(bytes + mount, topic.p, topic.n)
         topic.p = bytes
         topic.n += mount
+    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
+        return 0                 # refused anyway
     return publish_decide(b, c, p, topic, allowed)
 
 
@@ -138,11 +144,42 @@ cdef void replace(Client* c, Publication* out) noexcept nogil:
     out.frame.p = NULL
 
 
-cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
-    cdef uint8_t verdict = control_answer(b, c, p)
-    log_received(b, c, p, "Denied" if verdict == RC_NOT_AUTHORIZED else "Received")
-    if p.qos:
-        client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
+    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+    cdef int allowed = BY_RULES
+    cdef uint8_t verdict = RC_SUCCESS
+    cdef int rc
+    if not again and is_plugged(<const Security*>c.session.security):
+        rc = publish_decide(b, c, p, p.topic, &allowed)
+        if rc:
+            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_bytes_in -= p.payload.n
+            return rc
+    if not again:
+        verdict = control_take(b, c, p, allowed)
+        if verdict == RC_NOT_AUTHORIZED:
+            log_denied(b, c, p)
+        else:
+            log_received(b, c, p, "Received")
+    unpark(b, c)
+    if p.qos == 1:
+        promise_now(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+    elif p.qos == 2 and again:
+        promise_behind(b, c, T_PUBREC, p.pid)
+    elif p.qos == 2:
+        return control_held(b, c, p.pid, verdict)
+    return 0
+
+
+cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexcept nogil:
+    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef int rc
+    if h != NULL:
+        reused(b, c, h)
+    rc = check_quota(b, c, &verdict)
+    return rc if rc else held(b, c, pid, NULL, verdict)
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -159,7 +196,7 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     cdef Message* m = NULL
     cdef int rc
     if h != NULL and same(h.message, out):
-        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)    # [v5 4.3.3-10] seen before
+        promise_behind(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
         return 0
     if h != NULL:
         reused(b, c, h)          # the client's state is not ours any more: what it says now counts
@@ -173,14 +210,20 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
+    return held(b, c, p.pid, m, verdict)
+
+
+cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
     if verdict >= 0x80 and c.version == V5:
-        client_ack(b, c, T_PUBREC, p.pid, verdict)
+        promise_now(b, c, T_PUBREC, pid, verdict)
         return 0
-    if inbox_add(inbox, p.pid, m) != 0:
+    if inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+    inbox_kept(b, c.session, pid, m)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL)
     return 0
 
 
@@ -196,25 +239,35 @@ cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
             <int>c.session.id_len, <const char*>c.session.client_id))
     if h.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, h.message)
+    inbox_forgotten(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
 
 
 cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+    """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
+    recorded in one batch: neither counts without the other."""
     cdef Held* h = inbox_find(&c.session.inbox, pid)
     cdef Message* m
     cdef Publication p
+    cdef uint64_t changes = changes_of(b)
     if h == NULL:
-        return                   # a PUBREL again, after a reconnect: PUBCOMP all the same
+        promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
+        return
     m = h.message
     inbox_remove(&c.session.inbox, h)
-    if m == NULL:
-        return
-    publication_of(&p, m)
-    p.source = c.session
-    if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-        publish_accepted(b, c, &p)
-    publication_fini(b, &p)
-    message_unref(&b.messages, &b.reactor.buffers, m)
+    if m != NULL:
+        publication_of(&p, m)
+        p.source = c.session
+        if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
+            publish_accepted(b, c, &p)
+        publication_fini(b, &p)
+    if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        b.jobs_tail.released_pid = pid           # it goes on in slices
+    else:
+        inbox_forgotten(b, c.session, pid)
+    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
 
 
 cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
@@ -368,7 +421,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
-    if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
+    if c.flags & CF_TRUSTED:
         return RC_SUCCESS
     if c.flags & CF_LINK:
         allowed = 1              # what may come in that way is its lines' business
@@ -380,6 +433,9 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         return denied(b, c, p)
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
+        return RC_QUOTA_EXCEEDED
+    if p.qos and c.version == V5 and durable_full(b):
+        b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
 

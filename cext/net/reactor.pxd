@@ -18,6 +18,7 @@ cdef enum:
     SOURCE_LISTENER = 1
     SOURCE_CONN = 2
     SOURCE_WAKE = 3
+    SOURCE_NEWS = 4
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0: none
@@ -121,6 +122,7 @@ cdef enum:
     CONN_PAUSED = 32            # the owner takes no input now
     CONN_SHUT = 64              # our side is shut; waiting for the peer to close, by a deadline
     CONN_HUNGRY = 128           # the owner has more to send: on_drained is called when all is out
+    CONN_HELD = 512             # the owner lets nothing out yet
     CONN_DEAF = 256             # EPOLLIN is disarmed: input came while paused
     CONN_CONNECTING = 512       # outwards, and the socket is not there yet: EPOLLOUT is armed, EPOLLIN is not
     CONN_OPENING = 1024         # outwards, and on_opened has not been called yet: the owner has nothing to write
@@ -173,6 +175,7 @@ ctypedef struct Reactor:
     conn_fn on_free             # end of turn: nobody points to c any more
     release_fn release
     plain_fn on_wake
+    plain_fn on_news            # a descriptor of reactor_watch is readable
     plain_fn on_no_descriptors
     proxied_fn on_proxied
     upgraded_fn on_upgraded
@@ -198,6 +201,7 @@ cdef void reactor_fini(Reactor* r) noexcept nogil
 # flush to reactor_flush.
 cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil
 cdef void reactor_flush(Reactor* r) noexcept nogil                  # all dirty connections, then the graveyard
+cdef int reactor_watch(Reactor* r, int fd) noexcept nogil           # on_news when it is readable; 0 or errno
 cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any thread
 
 cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno

@@ -97,8 +97,10 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from * nogil:
     """
     static const unsigned int mosq_source_wake = 3;     /* SOURCE_WAKE, as epoll's pointer for the wake descriptor */
+    static const unsigned int mosq_source_news = 4;     /* SOURCE_NEWS, the same */
     """
     const unsigned int mosq_source_wake
+    const unsigned int mosq_source_news
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
@@ -127,6 +129,13 @@ cdef int reactor_init(Reactor* r, void* ctx) noexcept nogil:
     r.now_ms = clock_monotonic_ms()
     r.now_s = clock_wall_s()
     return 0
+
+
+cdef int reactor_watch(Reactor* r, int fd) noexcept nogil:
+    cdef epoll_event e
+    e.events = EPOLLIN
+    e.data.ptr = <void*>&mosq_source_news
+    return 0 if epoll_ctl(r.ep, EPOLL_CTL_ADD, fd, &e) == 0 else errno
 
 
 cdef void reactor_fini(Reactor* r) noexcept nogil:
@@ -187,6 +196,8 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
             serve_conn(r, <Conn*>events[i].data.ptr, events[i].events)
         elif source == SOURCE_LISTENER:
             serve_listener(r, <Listener*>events[i].data.ptr)
+        elif source == SOURCE_NEWS:
+            r.on_news(r.ctx)
         else:
             c_read(r.wake_fd, &count, 8)
             r.on_wake(r.ctx)
@@ -199,7 +210,7 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
     if c.flags & CONN_CONNECTING:
         connected(r, c)
         return
-    if events & EPOLLOUT:
+    if events & EPOLLOUT and not c.flags & CONN_HELD:
         flush(r, c)
         if c.flags & CONN_CLOSED:
             return
@@ -841,7 +852,7 @@ cdef int frame_output(Reactor* r, Conn* c) noexcept nogil:
 
 
 cdef void conn_flush(Reactor* r, Conn* c) noexcept nogil:
-    if not c.flags & (CONN_CLOSED | CONN_BLOCKED):
+    if not c.flags & (CONN_CLOSED | CONN_BLOCKED | CONN_HELD):
         flush(r, c)
 
 
@@ -868,7 +879,7 @@ cdef void reactor_flush(Reactor* r) noexcept nogil:
     while c != NULL:
         following = c.dirty_next
         c.flags &= ~<uint32_t>CONN_DIRTY
-        if not c.flags & CONN_CLOSED and not c.flags & CONN_BLOCKED:
+        if not c.flags & (CONN_CLOSED | CONN_BLOCKED | CONN_HELD):
             flush(r, c)
         if c.flags & CONN_CLOSED and not c.flags & (CONN_DIRTY | CONN_READY):    # serve_ready brings the ready ones back
             c.dirty_next = dead

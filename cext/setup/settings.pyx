@@ -4,6 +4,7 @@ they do."""
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
+from cext.base.view cimport View
 from cext.broker.broker cimport Settings, ShareRule
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY,
@@ -73,6 +74,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.clientid_prefixes = view_keep(keep, s.get("clientid_prefixes") or "")
     t.version = view_keep(keep, s.get("version") or "mosq")
     shares_read(t, s.get("shared_strategy") or "", keep)
+    control_read(t, s.get("control_topics") or (), keep)
     return 0
 
 
@@ -112,7 +114,26 @@ cdef int shares_read(Settings* t, str text, list keep) except -1:
     return 0
 
 
+cdef int control_read(Settings* t, topics, list keep) except -1:
+    cdef uint32_t i
+    for topic in topics:
+        if not topic.startswith("$CONTROL/") or len(topic) == len("$CONTROL/"):
+            raise ValueError(f"control_topics has {topic!r}; each must begin with $CONTROL/")
+    if not topics:
+        return 0
+    t.control_topics = <View*>calloc(len(topics), sizeof(View))
+    if t.control_topics == NULL:
+        raise MemoryError
+    t.n_control_topics = <uint32_t>len(topics)
+    for i, topic in enumerate(topics):
+        t.control_topics[i] = view_keep(keep, topic)
+    return 0
+
+
 cdef void settings_free(Settings* t) noexcept nogil:
+    free(t.control_topics)
+    t.control_topics = NULL
+    t.n_control_topics = 0
     free(t.share_rules)
     t.share_rules = NULL
     t.n_share_rules = 0

@@ -160,6 +160,8 @@ class Config:
     persistence: bool
     persistence_location: str | None
     persistence_file: str
+    durability: str                     # "none", "async", "group" or "strict"
+    durability_interval: int            # milliseconds
     autosave_interval: int
     autosave_on_changes: bool
     allow_anonymous: bool | None        # None: only in local only mode

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
 from tests.net import test_proxy, test_upgrade, test_websocket
+from tests.session import records
 
 TYPE_OF = {
     "connect": {1},
@@ -82,6 +83,8 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([len(t.encode())]) + t.encode() + b"".join(
             bytes([how, len(a.encode())]) + a.encode() + bytes([len(b.encode())]) + b.encode()
             for how, a, b in ((3, "#", "#"), (0x6B, "l/#", "r/#"), (0x27, "a/+/b", "a/+/b"), (0x4B, "a/b", "x/b"))) for t in NAMES if len(t) < 200]
+    if target == "record":
+        return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.

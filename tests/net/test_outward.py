@@ -448,7 +448,7 @@ def test_tls_ends_within_the_handshake(server: socket.socket, accept: Accept, fi
         link = Outwards()
         assert link.connect(LOCAL, port_of(server), b"localhost", secure=secure) == 0
         peer, _ = accept()
-        until(link, lambda: select_readable(peer))
+        until(link, lambda peer=peer: select_readable(peer))    # type: ignore[misc]
         peer.recv(65536)
         peer.sendall(said)
         peer.shutdown(socket.SHUT_WR)

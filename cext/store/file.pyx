@@ -1,0 +1,160 @@
+"""The system's files. Knows system calls; not what lies in the files. A call that was interrupted is made again, a short one is gone on with."""
+
+from libc.errno cimport EINTR, EIO, errno
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char* path, int flags, int mode)
+    int O_CLOEXEC
+    int O_DIRECTORY
+    int O_RDONLY
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+    ssize_t c_pread "pread"(int fd, void* p, size_t n, int64_t at)
+    ssize_t c_pwrite "pwrite"(int fd, const void* p, size_t n, int64_t at)
+    int fdatasync(int fd)
+    int fsync(int fd)
+    int ftruncate(int fd, int64_t n)
+    int c_unlink "unlink"(const char* path)
+    int64_t lseek(int fd, int64_t at, int whence)
+    int SEEK_END
+
+cdef extern from "<sys/stat.h>" nogil:
+    int c_mkdir "mkdir"(const char* path, int mode)
+
+cdef extern from "<sys/file.h>" nogil:
+    int flock(int fd, int operation)
+    int LOCK_EX
+    int LOCK_NB
+
+cdef extern from "<dirent.h>" nogil:
+    ctypedef struct DIR:
+        pass
+    struct dirent:
+        char d_name[256]
+    DIR* opendir(const char* path)
+    dirent* readdir(DIR* d)
+    int closedir(DIR* d)
+
+
+cdef inline int outcome(int64_t got) noexcept nogil:
+    return <int>got if got >= 0 else -errno
+
+
+cdef int system_open(void* ctx, const char* path, int flags) noexcept nogil:
+    cdef int fd = c_open(path, flags | O_CLOEXEC, 0o600)
+    while fd < 0 and errno == EINTR:
+        fd = c_open(path, flags | O_CLOEXEC, 0o600)
+    return outcome(fd)
+
+
+cdef int system_close(void* ctx, int fd) noexcept nogil:
+    return outcome(c_close(fd))
+
+
+cdef int64_t system_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef int64_t got = c_pread(fd, p, n, <int64_t>at)
+    return got if got >= 0 else -errno
+
+
+cdef int64_t system_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef int64_t got = c_pwrite(fd, p, n, <int64_t>at)
+    return got if got >= 0 else -errno
+
+
+cdef int system_datasync(void* ctx, int fd) noexcept nogil:
+    # Not made again, not even after EINTR: what a second call says about the first one's pages means nothing.
+    return outcome(fdatasync(fd))
+
+
+cdef int system_truncate(void* ctx, int fd, uint64_t n) noexcept nogil:
+    return outcome(ftruncate(fd, <int64_t>n))
+
+
+cdef int64_t system_size(void* ctx, int fd) noexcept nogil:
+    cdef int64_t got = lseek(fd, 0, SEEK_END)
+    return got if got >= 0 else -errno
+
+
+cdef int system_unlink(void* ctx, const char* path) noexcept nogil:
+    return outcome(c_unlink(path))
+
+
+cdef int system_mkdir(void* ctx, const char* path) noexcept nogil:
+    return outcome(c_mkdir(path, 0o700))
+
+
+cdef int system_sync_dir(void* ctx, const char* path) noexcept nogil:
+    cdef int got, fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)
+    if fd < 0:
+        return -errno
+    got = outcome(fsync(fd))
+    c_close(fd)
+    return got
+
+
+cdef int system_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil:
+    cdef dirent* entry
+    cdef int stop = 0
+    cdef DIR* d = opendir(path)
+    if d == NULL:
+        return -errno
+    entry = readdir(d)
+    while entry != NULL and stop == 0:
+        stop = each(arg, entry.d_name)
+        entry = readdir(d)
+    closedir(d)
+    return stop
+
+
+cdef int system_lock(void* ctx, int fd) noexcept nogil:
+    return outcome(flock(fd, LOCK_EX | LOCK_NB))
+
+
+cdef FileOps SYSTEM         # filled when the module is loaded, constant afterwards
+SYSTEM.ctx = NULL
+SYSTEM.open = system_open
+SYSTEM.close = system_close
+SYSTEM.pread = system_pread
+SYSTEM.pwrite = system_pwrite
+SYSTEM.datasync = system_datasync
+SYSTEM.truncate = system_truncate
+SYSTEM.size = system_size
+SYSTEM.unlink = system_unlink
+SYSTEM.mkdir = system_mkdir
+SYSTEM.sync_dir = system_sync_dir
+SYSTEM.names = system_names
+SYSTEM.lock = system_lock
+
+
+cdef const FileOps* file_system() noexcept nogil:
+    return &SYSTEM
+
+
+cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef uint64_t done = 0
+    cdef int64_t got
+    while done < n:
+        got = f.pwrite(f.ctx, fd, <const uint8_t*>p + done, n - done, at + done)
+        if got > 0:
+            done += <uint64_t>got
+        elif got == 0:
+            return -EIO
+        elif got != -EINTR:
+            return <int>got
+    return 0
+
+
+cdef int64_t file_read(const FileOps* f, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
+    cdef uint64_t done = 0
+    cdef int64_t got
+    while done < n:
+        got = f.pread(f.ctx, fd, <uint8_t*>p + done, n - done, at + done)
+        if got > 0:
+            done += <uint64_t>got
+        elif got == 0:
+            break
+        elif got != -EINTR:
+            return got
+    return <int64_t>done

@@ -1,0 +1,97 @@
+"""Taking a directory for one process, and refusing it with words that say what to do. Knows the lock's file and formats; nothing of records.
+
+The lock is the system's (flock) and ends with the process; the file's text, our pid, is for people. A directory of a later format is not touched.
+"""
+
+from libc.errno cimport EACCES, EAGAIN, EINVAL, ENOENT, ENOTDIR, EROFS
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy, memset, strlen
+
+from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read, file_write
+from cext.store.format cimport FORMAT
+from cext.store.replay cimport Listing, listing_free, listing_read
+from cext.store.segment cimport error_text
+from cext.store.store cimport Store
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void* p, size_t n, unsigned int flags)
+
+cdef extern from "<unistd.h>" nogil:
+    int getpid()
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_NOFOLLOW
+
+
+cdef int refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil:
+    cdef char text[128]
+    if why_n:
+        error_text(text, sizeof(text), error)
+        snprintf(why, why_n, "%s %s: %s%s", what, path, text, advice)
+    return -1
+
+
+cdef const char* advice_for(int error) noexcept nogil:
+    if error == -ENOENT:
+        return "; make the directory, owned by the user that the broker runs as"
+    if error == -EACCES:
+        return "; the user that the broker runs as must be able to write there"
+    if error == -EROFS:
+        return "; choose a directory on a disk that can be written to"
+    if error == -ENOTDIR:
+        return "; a directory is needed"
+    return ""
+
+
+cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
+    cdef FileOps* f = &s.files
+    cdef char path[4096]
+    cdef char pid[24]
+    cdef int64_t n
+    cdef int got
+    if snprintf(path, FILE_PATH_MAX - 32, "%s/lock", s.dir) >= FILE_PATH_MAX - 32:
+        return refuse(why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
+    s.lock_fd = f.open(f.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
+    if s.lock_fd < 0:
+        return refuse(why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
+    got = f.lock(f.ctx, s.lock_fd)
+    if got < 0:
+        memset(pid, 0, sizeof(pid))
+        n = file_read(f, s.lock_fd, pid, sizeof(pid) - 1, 0)
+        f.close(f.ctx, s.lock_fd)
+        s.lock_fd = -1
+        if got != -EAGAIN:
+            return refuse(why, why_n, "Cannot lock", path, got, "; the file system must know locks")
+        for n in range(<int64_t>strlen(pid)):
+            if pid[n] < c'0' or pid[n] > c'9':
+                pid[n] = 0
+                break
+        snprintf(why, why_n, "The store in %s is in use by another broker (process %s); stop that one, or give this one a directory of its own",
+                 s.dir, <const char*>&pid[0] if pid[0] else <const char*>b"unknown")
+        return -1
+    n = snprintf(pid, sizeof(pid), "%d\n", getpid())
+    got = f.truncate(f.ctx, s.lock_fd, 0)
+    if got >= 0:
+        got = file_write(f, s.lock_fd, pid, <uint64_t>n, 0)
+    # a full disk is no reason not to start: the lock holds without its text
+    return 0
+
+
+cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil:
+    # Another format, or none of its files: before anything is changed there.
+    cdef Listing l
+    cdef int got = listing_read(&l, &s.files, s.hardware, s.dir)
+    if got == 0 and l.known:
+        memcpy(s.store_id, l.store_id, 16)
+    elif got == 0 and getrandom(s.store_id, 16, 0) != 16:
+        got = -EINVAL
+    if got == 0 and l.format:
+        snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
+                 s.dir, l.format, <unsigned int>FORMAT)
+        listing_free(&l)
+        return -1
+    listing_free(&l)
+    return 0 if got == 0 else refuse(why, why_n, "Cannot read", s.dir, got, advice_for(got))

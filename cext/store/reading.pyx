@@ -1,0 +1,175 @@
+"""Reading records back by lsn, for queues that are longer than memory. Knows lsns; not why somebody wants one.
+
+Invariants: each lsn asked for gets one answer, in order; bodies that were read and not given are at most STORE_READ_BYTES_MAX and one; a record is given
+only with its checks right. Cost: what lies side by side is read with one call per WINDOW_BYTES.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+
+from cext.store.file cimport file_read
+from cext.store.format cimport HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, load32, record_at, record_bytes, \
+    record_head_word
+from cext.store.replay cimport path_of
+from cext.store.segment cimport segment_of
+from cext.store.store cimport STORE_READ_BYTES_MAX, Answer, Reading, Segment, Store, StoreShared, StoreWriter, pthread_mutex_t
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_NOFOLLOW
+
+cdef enum:
+    WINDOW_BYTES = 128 << 10
+    ANSWERS_STEP = 512          # handed over at once
+
+
+cdef void reading_dropped(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    if w.window_fd > 0:
+        s.files.close(s.files.ctx, w.window_fd)
+    w.window_fd = 0
+    w.window_n = w.window_number = 0
+
+
+cdef void reading_fini(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Reading* r
+    reading_dropped(s)
+    while w.asked != NULL:
+        r = w.asked
+        w.asked = r.next
+        free(r)
+    w.asked_tail = NULL
+    free(w.window)
+    w.window = NULL
+
+
+cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t need, uint64_t* most) noexcept nogil:
+    # At least `need` bytes of g from lsn on; *most: how many there are. NULL: they cannot be read
+    cdef StoreWriter* w = &s.writer
+    cdef char path[4096]
+    cdef uint64_t want
+    cdef int64_t got
+    cdef uint8_t* more
+    if w.window_number != g.number:
+        reading_dropped(s)
+        path_of(path, s.dir, g.slot)
+        w.window_fd = s.files.open(s.files.ctx, path, O_RDONLY | O_NOFOLLOW)
+        if w.window_fd <= 0:
+            w.window_fd = 0
+            return NULL
+        w.window_number = g.number
+    if w.window_n == 0 or lsn < w.window_lsn or lsn + need > w.window_lsn + w.window_n:
+        want = min(max(need, <uint64_t>WINDOW_BYTES), g.end_lsn - lsn)
+        if want > w.window_cap:
+            more = <uint8_t*>realloc(w.window, want)
+            if more == NULL:
+                return NULL
+            w.window = more
+            w.window_cap = want
+        got = file_read(&s.files, w.window_fd, w.window, want, HEADER_BYTES + (lsn - g.base_lsn))
+        w.window_lsn = lsn
+        w.window_n = <uint64_t>got if got > 0 else 0
+        if w.window_n < need:
+            return NULL
+    most[0] = w.window_lsn + w.window_n - lsn
+    return w.window + (lsn - w.window_lsn)
+
+
+cdef const uint8_t* record_of(Store* s, uint64_t lsn) noexcept nogil:
+    # NULL: it is not there, or damaged
+    cdef const Segment* g = segment_of(s, lsn)
+    cdef const uint8_t* p
+    cdef uint64_t most = 0, left
+    cdef uint32_t n
+    if g == NULL or g.end_lsn - lsn < RECORD_HEAD:
+        return NULL
+    left = g.end_lsn - lsn
+    p = window_at(s, g, lsn, RECORD_HEAD, &most)
+    if p == NULL:
+        return NULL
+    n = load32(p + 4)
+    if n > RECORD_BODY_MAX or record_bytes(n) > left or crc_head(s.hardware, g.seed, lsn, record_head_word(p)) != p[10] + (<uint32_t>p[11] << 8):
+        return NULL
+    p = window_at(s, g, lsn, record_bytes(n), &most)
+    if p == NULL or record_at(s.hardware, p, most, g.seed, lsn) < 0 or p[8] > STORE_KIND_MAX:
+        return NULL
+    return p
+
+
+cdef Answer* answer_to(Store* s, void* cookie, uint64_t lsn) noexcept nogil:
+    # NULL: no memory
+    cdef const uint8_t* p = record_of(s, lsn)
+    cdef uint32_t n = load32(p + 4) if p != NULL else 0
+    cdef Answer* a = <Answer*>malloc(sizeof(Answer) + n)
+    if a == NULL:
+        return NULL
+    a.next = NULL
+    a.cookie = cookie
+    a.record.lsn = lsn
+    a.record.kind = p[8] if p != NULL else 0
+    a.record.flags = p[9] if p != NULL else 0
+    a.record.body.n = n
+    a.record.body.p = <const uint8_t*>(a + 1)
+    if n:
+        memcpy(a + 1, p + RECORD_HEAD, n)
+    if p == NULL:
+        s.writer.stats.damaged += 1
+    return a
+
+
+cdef void hand_over(Store* s, Answer* first, Answer* last, uint64_t n_bytes) noexcept nogil:
+    cdef StoreShared* shared = &s.shared
+    if first == NULL:
+        return
+    pthread_mutex_lock(&shared.lock)
+    if shared.answers_tail == NULL:
+        shared.answers = first
+    else:
+        shared.answers_tail.next = first
+    shared.answers_tail = last
+    shared.answers_bytes += n_bytes
+    s.writer.answers_bytes = shared.answers_bytes
+    pthread_mutex_unlock(&shared.lock)
+
+
+cdef bint reading_step(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Reading* r
+    cdef Answer* a
+    cdef Answer* first = NULL
+    cdef Answer* last = NULL
+    cdef uint64_t lsn, n_bytes = 0
+    cdef uint32_t count = 0
+    while w.asked != NULL and count < ANSWERS_STEP and w.answers_bytes + n_bytes < STORE_READ_BYTES_MAX:
+        r = w.asked
+        lsn = (<const uint64_t*>(r + 1))[r.done]
+        if lsn >= w.written:
+            break
+        a = answer_to(s, r.cookie, lsn)
+        if a == NULL:
+            break
+        if last == NULL:
+            first = a
+        else:
+            last.next = a
+        last = a
+        count += 1
+        n_bytes += sizeof(Answer) + a.record.body.n
+        r.done += 1
+        if r.done == r.n:
+            w.asked = r.next
+            if w.asked == NULL:
+                w.asked_tail = NULL
+            free(r)
+    hand_over(s, first, last, n_bytes)
+    if w.asked == NULL and w.window_cap > WINDOW_BYTES:
+        free(w.window)
+        w.window = NULL
+        w.window_cap = w.window_n = 0
+    return count > 0

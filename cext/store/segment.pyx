@@ -1,0 +1,263 @@
+"""The row of segments: the oldest is dropped, the newest written to. Knows headers, numbers and lsns; not what is in a batch.
+
+Invariants: a number is given once; a segment begins only behind what was written; its header is there before the one before it says (SEGEND) that
+there is another; after a start the log goes on in a new segment, so that leftovers of an unfinished batch never look like records; the newest header
+says where the log begins before the oldest segment's header is wiped. All by the storage thread (before store_start: by the owner's).
+"""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove, memset
+
+from cext.store.file cimport file_write
+from cext.store.format cimport COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, \
+    header_write, load32, record_begin, record_bytes, record_seal, store64
+from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, Found, Listing, path_of
+from cext.store.spare cimport file_discard, file_take, slot_free, spare_adopt
+from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_NOFOLLOW
+
+cdef extern from "<string.h>" nogil:
+    char* strerror_r(int error, char* out, size_t n)
+
+
+cdef void error_text(char* out, size_t n, int error) noexcept nogil:
+    cdef char text[128]
+    snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
+
+
+# ---- the row
+
+cdef Segment* segment_insert(Store* s, uint32_t at) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment* more
+    if w.n == w.cap:
+        more = <Segment*>realloc(w.segments, (w.cap * 2 if w.cap else 16) * sizeof(Segment))
+        if more == NULL:
+            return NULL
+        w.segments = more
+        w.cap = w.cap * 2 if w.cap else 16
+    memmove(&w.segments[at + 1], &w.segments[at], (w.n - at) * sizeof(Segment))
+    w.n += 1
+    memset(&w.segments[at], 0, sizeof(Segment))
+    w.segments[at].fd = -1
+    return &w.segments[at]
+
+
+cdef void segment_remove(Store* s, uint32_t at) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    w.n -= 1
+    memmove(&w.segments[at], &w.segments[at + 1], (w.n - at) * sizeof(Segment))
+
+
+cdef Segment* segment_of(Store* s, uint64_t lsn) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t lo = 0, hi = w.n, mid
+    while lo < hi:
+        mid = (lo + hi) // 2
+        if w.segments[mid].end_lsn <= lsn:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == w.n or lsn < w.segments[lo].base_lsn:
+        return NULL
+    return &w.segments[lo]
+
+
+cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Found* found
+    cdef Segment* g
+    cdef uint32_t i
+    for i in range(l.n):
+        found = &l.files[i]
+        w.slot_last = max(w.slot_last, found.slot)
+        w.number_last = max(w.number_last, found.h.number)
+        if found.state == SLOT_UNUSED or (found.state == SLOT_SEGMENT and found.h.base_lsn >= loss.end_lsn):
+            # also a segment that was begun, and nothing in it committed; its number stays used
+            if slot_free(s, found.slot) != 0:
+                return -ENOMEM
+        elif found.state == SLOT_SEGMENT:
+            g = segment_insert(s, w.n)
+            if g == NULL:
+                return -ENOMEM
+            g.number = found.h.number
+            g.base_lsn = found.h.base_lsn
+            g.capacity = max(found.size, found.h.capacity)
+            g.seed = found.h.seed
+            g.slot = found.slot
+            if w.n > 1:
+                # not its base where some of the log is missing before it; what is asked for there is not found either way
+                w.segments[w.n - 2].end_lsn = g.base_lsn
+    if w.n:
+        w.segments[w.n - 1].end_lsn = loss.end_lsn
+    for i in range(w.n):
+        w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
+    w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
+    w.dir_dirty = 1
+    row_count(s)
+    return 0
+
+
+cdef void segments_fini(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t i
+    for i in range(w.n):
+        segment_close(s, &w.segments[i])
+    if w.spare.slot:
+        segment_close(s, &w.spare)
+    free(w.segments)
+    free(w.slots)
+    w.segments = NULL
+    w.slots = NULL
+    w.n = w.cap = w.n_slots = 0
+
+
+cdef void row_count(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t i
+    w.row_bytes = 0
+    for i in range(w.n):
+        w.row_bytes += w.segments[i].capacity
+
+
+cdef void batch_check(Store* s, const Segment* g, Batch* b) noexcept nogil:
+    cdef uint64_t at = 0
+    store64(b.p + b.n - COMMIT_BYTES + RECORD_HEAD + 8, s.writer.synced if s.writer.sync_wanted else <uint64_t>0)
+    while at < b.n:
+        record_seal(s.hardware, b.p + at, g.seed, b.lsn + at)
+        at += record_bytes(load32(b.p + at + 4))
+
+
+# ---- one of them
+
+cdef int segment_open(Store* s, Segment* g) noexcept nogil:
+    cdef char path[4096]
+    cdef int fd
+    if g.fd >= 0:
+        return 0
+    path_of(path, s.dir, g.slot)
+    fd = s.files.open(s.files.ctx, path, O_RDWR | O_NOFOLLOW)
+    if fd < 0:
+        return fd
+    g.fd = fd
+    return 0
+
+
+cdef void segment_close(Store* s, Segment* g) noexcept nogil:
+    if g.fd >= 0:
+        s.files.close(s.files.ctx, g.fd)
+    g.fd = -1
+
+
+cdef void header_of(Store* s, const Segment* g, Header* h) noexcept nogil:
+    memset(h, 0, sizeof(Header))
+    memcpy(h.store_id, s.store_id, 16)
+    h.number = g.number
+    h.base_lsn = g.base_lsn
+    h.tail_lsn = s.writer.tail_lsn
+    h.capacity = g.capacity
+    header_seed(s.hardware, h)
+
+
+cdef void header_seed_of(Store* s, Segment* g) noexcept nogil:
+    cdef Header h
+    header_of(s, g, &h)
+    g.seed = h.seed
+
+
+cdef int header_put(Store* s, Segment* g) noexcept nogil:
+    cdef uint8_t page[4096]
+    cdef Header h
+    cdef int got
+    header_of(s, g, &h)
+    header_write(s.hardware, page, &h)
+    got = file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
+    if got == 0 and s.writer.sync_wanted:
+        got = s.files.datasync(s.files.ctx, g.fd)
+    return got
+
+
+cdef void segment_end(Store* s, Segment* g) noexcept nogil:
+    # Says in g that the log goes on elsewhere. It helps to tell a lost file; nothing depends on it.
+    cdef uint8_t record[20]
+    cdef uint64_t at = HEADER_BYTES + (g.end_lsn - g.base_lsn)
+    if g.poisoned or at + SEGEND_BYTES > g.capacity:
+        return
+    record_begin(record, KIND_SEGEND, 0, SEGEND_BODY)
+    store64(record + RECORD_HEAD, g.end_lsn)
+    record_seal(s.hardware, record, g.seed, g.end_lsn)
+    if file_write(&s.files, g.fd, record, SEGEND_BYTES, at) == 0 and s.writer.sync_wanted:
+        if s.files.datasync(s.files.ctx, g.fd) == 0:
+            g.dirty = 0
+        else:
+            g.poisoned = 1          # it stays dirty, so it is written anew (poison.pyx)
+            s.writer.stats.errors += 1
+
+
+cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment fresh
+    cdef Segment* g
+    cdef int got
+    what[0] = "make a segment file in"
+    got = file_take(s, need, &fresh)
+    if got < 0:
+        return got
+    w.number_last += 1                  # also when this fails: it may be on the disk
+    fresh.number = w.number_last
+    fresh.base_lsn = fresh.end_lsn = w.written
+    header_seed_of(s, &fresh)
+    what[0] = "write a segment's header in"
+    got = header_put(s, &fresh)
+    g = segment_insert(s, w.n) if got == 0 else NULL
+    if g == NULL:
+        file_discard(s, &fresh)
+        return got if got else -ENOMEM
+    g[0] = fresh
+    if w.n > 1:
+        g = &w.segments[w.n - 2]
+        if w.active:
+            segment_end(s, g)
+            segment_close(s, g)
+    w.active = 1
+    row_count(s)
+    return 0
+
+
+cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment* g
+    if w.active:
+        g = &w.segments[w.n - 1]
+        if not g.poisoned and HEADER_BYTES + (g.end_lsn - g.base_lsn) + need + SEGEND_BYTES <= g.capacity:
+            return 0
+        if g.end_lsn == g.base_lsn:     # nothing is in it: so a disk that fails again and again does not fill with files
+            file_discard(s, g)
+            w.n -= 1
+            w.active = 0
+    return segment_begin(s, need, what)
+
+
+cdef int segment_drop(Store* s, const char** what) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment* last = &w.segments[w.n - 1]
+    cdef Segment* g = &w.segments[0]
+    cdef int got
+    w.tail_lsn = w.segments[1].base_lsn
+    what[0] = "write a segment's header in"
+    got = header_put(s, last)
+    if got < 0:
+        last.poisoned = last.dirty = 1
+        return got
+    if segment_open(s, g) != 0 or not spare_adopt(s, g):
+        file_discard(s, g)
+    segment_remove(s, 0)
+    row_count(s)
+    w.stats.cleaned += 1
+    return 0

@@ -1,0 +1,173 @@
+"""Files for segments. Knows sizes and names; not what is in a segment.
+
+Invariants: a name (slot) belongs to one file; the spare begins with a wiped header, on the disk where syncs are asked for; at most one spare is
+kept, other free files are removed. Cost: a spare is written in steps, between which what waits is written.
+"""
+
+from libc.errno cimport ENOMEM, ENOSPC
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memset
+
+from cext.store.file cimport file_write
+from cext.store.format cimport HEADER_BYTES, SEGEND_BYTES
+from cext.store.replay cimport path_of
+from cext.store.store cimport Segment, Store, StoreWriter
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_EXCL
+    int O_NOFOLLOW
+
+cdef enum:
+    ZEROS_BYTES = 64 << 10
+    SPARE_STEP_BYTES = 1 << 20
+
+cdef uint8_t ZEROS[65536]       # never written to
+
+
+cdef int slot_free(Store* s, uint32_t slot) noexcept nogil:
+    cdef uint32_t* more = <uint32_t*>realloc(s.writer.slots, (s.writer.n_slots + 1) * sizeof(uint32_t))
+    if more == NULL:
+        return -ENOMEM
+    s.writer.slots = more
+    more[s.writer.n_slots] = slot
+    s.writer.n_slots += 1
+    return 0
+
+
+cdef void none(Segment* g) noexcept nogil:
+    memset(g, 0, sizeof(Segment))
+    g.fd = -1
+
+
+cdef void file_discard(Store* s, Segment* g) noexcept nogil:
+    cdef char path[4096]
+    if g.fd >= 0:
+        s.files.close(s.files.ctx, g.fd)
+    path_of(path, s.dir, g.slot)
+    s.files.unlink(s.files.ctx, path)       # when that fails, the next start finds it free
+    none(g)
+
+
+cdef int file_new(Store* s, Segment* g) noexcept nogil:
+    # A file with a name of its own: one that is free, or a new one. 0 or -errno
+    cdef StoreWriter* w = &s.writer
+    cdef char path[4096]
+    cdef int fd, flags = O_RDWR | O_CREAT | O_NOFOLLOW
+    cdef uint32_t slot = w.slots[w.n_slots - 1] if w.n_slots else w.slot_last + 1
+    path_of(path, s.dir, slot)
+    fd = s.files.open(s.files.ctx, path, flags if w.n_slots else flags | O_EXCL)
+    if fd < 0:
+        return fd
+    if w.n_slots:
+        w.n_slots -= 1
+    else:
+        w.slot_last = slot
+    none(g)
+    g.slot = slot
+    g.fd = fd
+    w.dir_dirty = 1
+    return 0
+
+
+cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef int got
+    if w.spare.slot and HEADER_BYTES + need + SEGEND_BYTES <= w.spare.capacity:
+        g[0] = w.spare
+        none(&w.spare)
+        w.spare_done = 0
+        return 0
+    got = file_new(s, g)
+    if got == 0:
+        g.capacity = max(s.options.segment_bytes, (HEADER_BYTES + need + SEGEND_BYTES + 4095) & ~<uint64_t>4095)
+    return got
+
+
+cdef int spare_wipe(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef int got = file_write(&s.files, w.spare.fd, ZEROS, HEADER_BYTES, 0)
+    if got == 0 and w.sync_wanted:
+        got = s.files.datasync(s.files.ctx, w.spare.fd)
+    return got
+
+
+cdef int spare_begin(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef int64_t size
+    cdef int got = file_new(s, &w.spare)
+    if got < 0:
+        return got
+    w.spare.capacity = s.options.segment_bytes
+    w.spare_done = 0
+    size = s.files.size(s.files.ctx, w.spare.fd)
+    if size > <int64_t>w.spare.capacity:
+        got = s.files.truncate(s.files.ctx, w.spare.fd, w.spare.capacity)
+    elif size == <int64_t>w.spare.capacity:         # was a segment, or a spare
+        got = spare_wipe(s)
+        w.spare_done = w.spare.capacity if got == 0 else 0
+    return got
+
+
+cdef int spare_write(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef uint64_t n, end = min(w.spare.capacity, w.spare_done + SPARE_STEP_BYTES)
+    cdef int got
+    while w.spare_done < end:
+        n = min(<uint64_t>ZEROS_BYTES, end - w.spare_done)
+        got = file_write(&s.files, w.spare.fd, ZEROS, n, w.spare_done)
+        if got < 0:
+            return got
+        w.spare_done += n
+    return s.files.datasync(s.files.ctx, w.spare.fd) if w.sync_wanted else 0
+
+
+cdef int spare_prepare(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Segment old
+    cdef int got = 0
+    if w.spare.slot == 0:
+        got = spare_begin(s)
+        if got < 0 and w.spare.slot == 0:
+            return got
+    if got == 0 and w.spare_done < w.spare.capacity:
+        got = spare_write(s)
+    if got < 0:
+        if got != -ENOSPC:              # not to be believed in again: another file
+            file_discard(s, &w.spare)
+            w.spare_done = 0
+        return got
+    if w.spare_done < w.spare.capacity:
+        return 1
+    if w.n_slots:                       # one is enough
+        w.n_slots -= 1
+        none(&old)
+        old.slot = w.slots[w.n_slots]
+        file_discard(s, &old)
+    return w.n_slots > 0
+
+
+cdef bint spare_adopt(Store* s, Segment* g) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef int64_t size
+    if w.spare.slot and w.spare_done >= w.spare.capacity:
+        return 0
+    if g.poisoned or g.fd < 0 or g.capacity != s.options.segment_bytes:
+        return 0
+    size = s.files.size(s.files.ctx, g.fd)
+    if size < HEADER_BYTES or size > <int64_t>g.capacity:
+        return 0
+    if w.spare.slot:
+        file_discard(s, &w.spare)
+    none(&w.spare)
+    w.spare.slot = g.slot
+    w.spare.fd = g.fd
+    w.spare.capacity = g.capacity
+    if spare_wipe(s) < 0:
+        none(&w.spare)
+        return 0
+    w.spare_done = <uint64_t>size
+    none(g)
+    return 1

@@ -1,0 +1,502 @@
+"""The loop's side of the store: batches are filled here and handed to the writer under a lock that is held for a few assignments.
+
+Knows nothing of what a record means. Invariants: an lsn is given out here and nowhere else, so it follows from what was appended alone; what the
+loop reads of the writer's progress is a copy made by store_poll. Cost: an append is a few stores, a seal one uncontended lock, and a
+system call when the writer sleeps.
+"""
+
+from libc.errno cimport EEXIST, EINVAL
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset, strlen
+
+from cext.store.crc cimport crc_hardware
+from cext.store.file cimport FILE_PATH_MAX, FileOps, file_system
+from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, load32, \
+    record_begin, record_bytes, store64
+from cext.store.opening cimport advice_for, directory_check, lock_take, refuse
+from cext.store.replay cimport Listing, listing_free, listing_read, replay
+from cext.store.segment cimport segments_begin, segments_fini
+from cext.store.writer cimport writer_end, writer_fini, writer_main, writer_turn
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_condattr_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+    int pthread_mutex_destroy(pthread_mutex_t* m)
+    int pthread_condattr_init(pthread_condattr_t* a)
+    int pthread_condattr_setclock(pthread_condattr_t* a, int clock)
+    int pthread_condattr_destroy(pthread_condattr_t* a)
+    int pthread_cond_init(pthread_cond_t* c, pthread_condattr_t* a)
+    int pthread_cond_signal(pthread_cond_t* c)
+    int pthread_cond_destroy(pthread_cond_t* c)
+    int pthread_create(pthread_t* t, void* attributes, void* (*main)(void*) noexcept nogil, void* arg)
+    int pthread_join(pthread_t t, void** result)
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int sigfillset(sigset_t* set)
+    int pthread_sigmask(int how, const sigset_t* set, sigset_t* old)
+    int SIG_SETMASK
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int value, int flags)
+    int EFD_CLOEXEC
+    int EFD_NONBLOCK
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void* p, size_t n)
+    ssize_t write(int fd, const void* p, size_t n)
+    int c_close "close"(int fd)
+
+cdef extern from "<time.h>" nogil:
+    int CLOCK_MONOTONIC
+
+cdef enum:
+    BATCH_BYTES = 64 << 10      # first size of a batch
+    BATCH_KEEP_BYTES = 4 << 20  # larger ones are not kept for the next
+    BATCHES_IDLE = 4
+
+
+# ---- opening
+
+cdef void options_take(Store* s, const StoreOptions* options) noexcept nogil:
+    cdef StoreOptions* o = &s.options
+    if options != NULL:
+        o[0] = options[0]
+    if o.segment_bytes == 0:
+        o.segment_bytes = STORE_SEGMENT_BYTES
+    o.segment_bytes = min(max(o.segment_bytes, <uint64_t>STORE_SEGMENT_BYTES_MIN), <uint64_t>STORE_SEGMENT_BYTES_MAX // 2) & ~<uint64_t>4095
+    if o.waiting_max_bytes == 0:
+        o.waiting_max_bytes = STORE_WAITING_MAX_BYTES
+    if o.batch_early_bytes == 0:
+        o.batch_early_bytes = STORE_BATCH_EARLY_BYTES
+
+
+cdef int store_open(Store* s, const char* dir, const StoreOptions* options, const FileOps* files, char* why, size_t why_n) noexcept nogil:
+    cdef pthread_condattr_t attributes
+    cdef int got
+    memset(s, 0, sizeof(Store))
+    s.event_fd = s.lock_fd = -1
+    s.files = files[0] if files != NULL else file_system()[0]
+    options_take(s, options)
+    s.hardware = crc_hardware()
+    s.dir = <char*>malloc(strlen(dir) + 1)
+    s.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    pthread_mutex_init(&s.shared.lock, NULL)
+    pthread_condattr_init(&attributes)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+    pthread_cond_init(&s.shared.more, &attributes)
+    pthread_condattr_destroy(&attributes)
+    s.opened = 1
+    if s.dir == NULL or s.event_fd < 0:
+        snprintf(why, why_n, "No memory or descriptors left to open a store")
+        store_close(s, NULL, 0)
+        return -1
+    memcpy(s.dir, dir, strlen(dir) + 1)
+    if s.options.create:
+        got = s.files.mkdir(s.files.ctx, s.dir)
+        if got < 0 and got != -EEXIST:
+            refuse(why, why_n, "Cannot make the directory", s.dir, got, advice_for(got))
+            store_close(s, NULL, 0)
+            return -1
+    if lock_take(s, why, why_n) != 0 or directory_check(s, why, why_n) != 0:
+        store_close(s, NULL, 0)
+        return -1
+    return 0
+
+
+cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss) noexcept nogil:
+    cdef Listing l
+    cdef StoreLoss mine
+    cdef int got = listing_read(&l, &s.files, s.hardware, s.dir)
+    if loss == NULL:
+        loss = &mine
+    memset(loss, 0, sizeof(StoreLoss))
+    if got == 0:
+        got = replay(&s.files, s.hardware, s.dir, &l, 0, fn, ctx, loss)
+    if got == 0:
+        got = segments_begin(s, &l, loss)
+    listing_free(&l)
+    if got != 0:
+        if got < 0:
+            refuse(s.shared.why, STORE_WHY_MAX, "Cannot read the store in", s.dir, got, advice_for(got))
+        return -1
+    s.loop.next_lsn = s.loop.written = s.loop.released = s.shared.written = s.shared.released = s.writer.written = loss.end_lsn
+    s.loop.synced = s.shared.synced = s.writer.synced = loss.synced_lsn
+    # what was on the disk once is not to be dropped for copies that are not
+    s.writer.sync_wanted = loss.synced_lsn > 0 and s.options.sync != STORE_SYNC_NEVER
+    s.recovered = 1
+    return 0
+
+
+cdef int store_start(Store* s) noexcept nogil:
+    cdef sigset_t all_signals, old
+    cdef int got
+    if not s.recovered or s.running:
+        snprintf(s.shared.why, STORE_WHY_MAX, "A store is recovered before it is started, once")
+        return -1
+    # signals are the main thread's
+    sigfillset(&all_signals)
+    pthread_sigmask(SIG_SETMASK, &all_signals, &old)
+    got = pthread_create(&s.thread, NULL, writer_main, s)
+    pthread_sigmask(SIG_SETMASK, &old, NULL)
+    if got != 0:
+        refuse(s.shared.why, STORE_WHY_MAX, "Cannot start the storage thread of", s.dir, -got, "")
+        return -1
+    s.running = 1
+    return 0
+
+
+# ---- appending
+
+cdef bint batch_grow(Batch* b, uint64_t need) noexcept nogil:
+    cdef uint64_t cap = b.cap if b.cap else BATCH_BYTES
+    cdef uint8_t* p
+    while cap < need:
+        cap *= 2
+    p = <uint8_t*>realloc(b.p, cap)
+    if p == NULL:
+        return 0
+    b.p = p
+    b.cap = cap
+    return 1
+
+
+cdef Batch* batch_take(Store* s) noexcept nogil:
+    cdef Batch* b = s.loop.idle
+    if b != NULL:
+        s.loop.idle = b.next
+        s.loop.n_idle -= 1
+    else:
+        b = <Batch*>calloc(1, sizeof(Batch))
+        if b == NULL:
+            return NULL
+    b.next = NULL
+    b.n = 0
+    b.lsn = s.loop.next_lsn
+    return b
+
+
+cdef void batch_give(Store* s, Batch* b) noexcept nogil:
+    if s.loop.n_idle >= BATCHES_IDLE or b.cap > BATCH_KEEP_BYTES:
+        free(b.p)
+        free(b)
+        return
+    b.next = s.loop.idle
+    s.loop.idle = b
+    s.loop.n_idle += 1
+
+
+cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
+    cdef Batch* b = s.loop.open
+    cdef uint64_t n = record_bytes(body_n)
+    cdef uint8_t* p
+    if b == NULL:
+        b = s.loop.open = batch_take(s)
+        if b == NULL:
+            return NULL
+    if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX:
+        return NULL
+    # a batch lies within one segment: see segment.pyx for those that are larger than the usual one
+    if b.n + n + COMMIT_BYTES > b.cap and (b.n + n > STORE_SEGMENT_BYTES_MAX - 65536 or not batch_grow(b, b.n + n + COMMIT_BYTES)):
+        return NULL
+    p = b.p + b.n
+    store64(p + n - 8, 0)               # the padding; a record has more than 8 bytes
+    record_begin(p, kind, flags, body_n)
+    lsn[0] = s.loop.next_lsn
+    b.n += n
+    s.loop.next_lsn += n
+    return p + RECORD_HEAD
+
+
+cdef void wake(StoreShared* shared) noexcept nogil:
+    # The writer; under the lock.
+    if shared.sleeping:
+        pthread_cond_signal(&shared.more)
+
+
+cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
+    cdef Batch* b = s.loop.open
+    cdef StoreShared* shared = &s.shared
+    if b == NULL or b.n == 0:
+        if not sync or s.loop.synced >= s.loop.next_lsn:
+            return s.loop.next_lsn
+        b = NULL
+    else:
+        record_begin(b.p + b.n, KIND_COMMIT, 0, COMMIT_BODY)
+        store64(b.p + b.n + RECORD_HEAD, b.lsn)         # the writer adds what it knows
+        b.n += COMMIT_BYTES
+        s.loop.next_lsn += COMMIT_BYTES
+        s.loop.open = NULL
+    pthread_mutex_lock(&shared.lock)
+    if b != NULL:
+        if shared.sealed.tail == NULL:
+            shared.sealed.head = b
+        else:
+            shared.sealed.tail.next = b
+        shared.sealed.tail = b
+    if sync:
+        shared.sync_lsn = s.loop.next_lsn
+    shared.live_bytes = s.live_bytes
+    wake(shared)
+    pthread_mutex_unlock(&shared.lock)
+    return s.loop.next_lsn
+
+
+# ---- news
+
+cdef uint32_t store_poll(Store* s) noexcept nogil:
+    cdef StoreShared* shared = &s.shared
+    cdef Batch* done
+    cdef Batch* next
+    cdef Answer* answered
+    cdef Answer* last
+    cdef uint64_t count
+    cdef uint32_t news
+    read(s.event_fd, &count, 8)
+    pthread_mutex_lock(&shared.lock)
+    news = shared.news
+    shared.news = 0
+    s.loop.written = shared.written
+    s.loop.synced = shared.synced
+    s.loop.released = shared.released
+    done = shared.done
+    shared.done = NULL
+    answered = shared.answers
+    last = shared.answers_tail
+    shared.answers = shared.answers_tail = NULL
+    if shared.cleaning != NULL:
+        s.loop.cleaning = shared.cleaning
+        shared.cleaning = NULL
+    shared.live_bytes = s.live_bytes
+    pthread_mutex_unlock(&shared.lock)
+    while done != NULL:
+        next = done.next
+        batch_give(s, done)
+        done = next
+    if answered != NULL:
+        if s.loop.answers_tail == NULL:
+            s.loop.answers = answered
+        else:
+            s.loop.answers_tail.next = answered
+        s.loop.answers_tail = last
+    if s.loop.cleaning != NULL:
+        news |= STORE_CLEAN
+    if s.loop.answers != NULL:
+        news |= STORE_READ
+    return news
+
+
+cdef void store_error(Store* s, char* out, size_t n) noexcept nogil:
+    pthread_mutex_lock(&s.shared.lock)
+    snprintf(out, n, "%s", s.shared.why)
+    pthread_mutex_unlock(&s.shared.lock)
+
+
+cdef void store_stats(Store* s, StoreStats* out) noexcept nogil:
+    pthread_mutex_lock(&s.shared.lock)
+    out[0] = s.shared.stats
+    pthread_mutex_unlock(&s.shared.lock)
+    out.next_lsn = s.loop.next_lsn
+    out.live_bytes = s.live_bytes
+    out.waiting_bytes = s.loop.next_lsn - s.loop.released
+
+
+# ---- cleaning and reading back: the loop's part
+
+cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil:
+    cdef Cleaning* c = s.loop.cleaning
+    cdef const uint8_t* p
+    cdef uint64_t n_bytes = 0
+    cdef uint32_t i = 0, at
+    if c == NULL:
+        return 0
+    while i < n and c.taken + i < c.n_found and n_bytes < STORE_CHUNK_BYTES:
+        at = c.found[c.taken + i]
+        p = c.p + at
+        out[i].lsn = c.base_lsn + (at - HEADER_BYTES)
+        out[i].kind = p[8]
+        out[i].flags = p[9]
+        out[i].body.p = p + RECORD_HEAD
+        out[i].body.n = load32(p + 4)
+        n_bytes += out[i].body.n
+        i += 1
+    c.chunk = i
+    c.chunk_lsn = s.loop.next_lsn
+    return i
+
+
+cdef bint store_clean_done(Store* s) noexcept nogil:
+    cdef Cleaning* c = s.loop.cleaning
+    cdef uint64_t one = 1
+    if c == NULL:
+        return 0
+    c.copied += s.loop.next_lsn - c.chunk_lsn
+    c.taken += c.chunk
+    c.chunk = 0
+    c.chunk_lsn = s.loop.next_lsn
+    if c.taken < c.n_found:
+        write(s.event_fd, &one, 8)
+        return 1
+    c.done_lsn = s.loop.next_lsn
+    s.loop.cleaning = NULL
+    pthread_mutex_lock(&s.shared.lock)
+    s.shared.cleaned = 1
+    wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
+    return 0
+
+
+cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil:
+    cdef StoreShared* shared = &s.shared
+    cdef Reading* r
+    cdef uint32_t i
+    if n == 0 or n > STORE_READS_MAX - s.loop.n_reads:
+        return 0 if n == 0 else -1
+    for i in range(n):
+        if lsns[i] >= s.loop.next_lsn:
+            return -1
+    r = <Reading*>malloc(sizeof(Reading) + n * sizeof(uint64_t))
+    if r == NULL:
+        return -1
+    r.next = NULL
+    r.cookie = cookie
+    r.n = n
+    r.done = 0
+    memcpy(r + 1, lsns, n * sizeof(uint64_t))
+    s.loop.n_reads += n
+    pthread_mutex_lock(&shared.lock)
+    if shared.asked_tail == NULL:
+        shared.asked = r
+    else:
+        shared.asked_tail.next = r
+    shared.asked_tail = r
+    wake(shared)
+    pthread_mutex_unlock(&shared.lock)
+    return 0
+
+
+cdef void given_tell(Store* s) noexcept nogil:
+    # The writer may read on.
+    if s.loop.given_bytes == 0:
+        return
+    pthread_mutex_lock(&s.shared.lock)
+    s.shared.answers_bytes -= s.loop.given_bytes
+    wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
+    s.loop.given_bytes = 0
+
+
+cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil:
+    cdef Answer* a = s.loop.answers
+    free(s.loop.given)
+    s.loop.given = a
+    if a == NULL:
+        given_tell(s)
+        return 0
+    s.loop.answers = a.next
+    if a.next == NULL:
+        s.loop.answers_tail = NULL
+    s.loop.given_bytes += sizeof(Answer) + a.record.body.n
+    s.loop.n_reads -= 1
+    if s.loop.given_bytes > STORE_READ_BYTES_MAX // 2:
+        given_tell(s)
+    cookie[0] = a.cookie
+    out[0] = a.record
+    return 1
+
+
+# ---- closing
+
+cdef void batches_free(Batch* b) noexcept nogil:
+    cdef Batch* next
+    while b != NULL:
+        next = b.next
+        free(b.p)
+        free(b)
+        b = next
+
+
+cdef void answers_free(Answer* a) noexcept nogil:
+    cdef Answer* next
+    while a != NULL:
+        next = a.next
+        free(a)
+        a = next
+
+
+cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
+    cdef int outcome = 0
+    if not s.opened:
+        return 0
+    if s.recovered:
+        store_seal(s, 0)
+        pthread_mutex_lock(&s.shared.lock)
+        s.shared.closing = 1
+        pthread_cond_signal(&s.shared.more)
+        pthread_mutex_unlock(&s.shared.lock)
+        if s.running:
+            pthread_join(s.thread, NULL)
+        else:
+            writer_end(s)
+        s.running = 0
+        if s.writer.written < s.loop.next_lsn:
+            outcome = -1
+            if why != NULL and why_n:
+                snprintf(why, why_n, "%s", s.shared.why)
+    writer_fini(s)
+    segments_fini(s)
+    if s.lock_fd >= 0:
+        s.files.close(s.files.ctx, s.lock_fd)
+    if s.event_fd >= 0:
+        c_close(s.event_fd)
+    batches_free(s.loop.open)
+    batches_free(s.loop.idle)
+    batches_free(s.shared.sealed.head)
+    batches_free(s.shared.done)
+    answers_free(s.loop.answers)
+    answers_free(s.shared.answers)
+    free(s.loop.given)
+    while s.shared.asked != NULL:
+        s.shared.asked_tail = s.shared.asked.next
+        free(s.shared.asked)
+        s.shared.asked = s.shared.asked_tail
+    free(s.dir)
+    pthread_cond_destroy(&s.shared.more)
+    pthread_mutex_destroy(&s.shared.lock)
+    memset(s, 0, sizeof(Store))
+    s.event_fd = s.lock_fd = -1
+    return outcome
+
+
+cdef void store_turn(Store* s) noexcept nogil:
+    writer_turn(s, 1)
+
+
+# ---- for tools
+
+cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, void* ctx, StoreLoss* loss, char* why, size_t why_n) noexcept nogil:
+    cdef const FileOps* f = files if files != NULL else file_system()
+    cdef bint hardware = crc_hardware()
+    cdef Listing l
+    cdef int got
+    memset(loss, 0, sizeof(StoreLoss))
+    if strlen(dir) > FILE_PATH_MAX - 64:
+        return refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
+    got = listing_read(&l, f, hardware, dir)
+    if got == 0 and l.format:
+        snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older", dir, l.format, <unsigned int>FORMAT)
+        listing_free(&l)
+        return -1
+    if got == 0:
+        got = replay(f, hardware, dir, &l, 1, fn, ctx, loss)
+    listing_free(&l)
+    if got > 0:
+        snprintf(why, why_n, "Stopped by its reader")
+        return -1
+    return 0 if got == 0 else refuse(why, why_n, "Cannot read the store in", dir, got, "")

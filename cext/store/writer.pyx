@@ -1,0 +1,399 @@
+"""The storage thread: takes what the loop has sealed, checks it with CRCs, writes it, syncs it where that was asked for, and says how far it came.
+
+Knows segments; not what records mean. Invariants: `written` and `synced` only rise, and only over whole batches; a batch stays in memory until it is
+written, where syncs are asked for until it is synced. Nothing here depends on a clock but how soon something is tried again.
+"""
+
+from libc.errno cimport EDQUOT, ENOSPC
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+
+from cext.store.clean cimport clean_fini, clean_step, clean_wants_sync
+from cext.store.file cimport file_write
+from cext.store.format cimport HEADER_BYTES
+from cext.store.poison cimport segment_rewrite
+from cext.store.reading cimport reading_fini, reading_step
+from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
+from cext.store.spare cimport spare_prepare
+from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_SYNC_NEVER, \
+    STORE_WHY_MAX, Batch, Batches, Segment, Store, StoreShared, StoreWriter, pthread_cond_t, pthread_mutex_t
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+    int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m)
+    int pthread_cond_timedwait(pthread_cond_t* c, pthread_mutex_t* m, const timespec* until)
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        int64_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec* out)
+    int CLOCK_MONOTONIC
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t write(int fd, const void* p, size_t n)
+
+cdef enum:
+    RETRY_US = 250000           # after something failed
+    KEEP_MAX_BYTES = 16 << 20   # written and not synced, kept in memory: more is synced unasked
+
+
+cdef uint64_t now_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <uint64_t>t.tv_sec * 1000000 + <uint64_t>t.tv_nsec // 1000
+
+
+# ---- with the loop
+
+cdef void batches_add(Batches* q, Batch* b) noexcept nogil:
+    b.next = NULL
+    if q.tail == NULL:
+        q.head = b
+    else:
+        q.tail.next = b
+    q.tail = b
+
+
+cdef Batch* batches_pop(Batches* q) noexcept nogil:
+    cdef Batch* b = q.head
+    if b != NULL:
+        q.head = b.next
+        if q.head == NULL:
+            q.tail = NULL
+    return b
+
+
+cdef void take(Store* s) noexcept nogil:
+    # What the loop has handed over.
+    cdef StoreWriter* w = &s.writer
+    cdef StoreShared* shared = &s.shared
+    pthread_mutex_lock(&shared.lock)
+    if shared.sealed.head != NULL:
+        if w.todo.tail == NULL:
+            w.todo.head = shared.sealed.head
+        else:
+            w.todo.tail.next = shared.sealed.head
+        w.todo.tail = shared.sealed.tail
+        shared.sealed.head = shared.sealed.tail = NULL
+    if shared.asked != NULL:
+        if w.asked_tail == NULL:
+            w.asked = shared.asked
+        else:
+            w.asked_tail.next = shared.asked
+        w.asked_tail = shared.asked_tail
+        shared.asked = shared.asked_tail = NULL
+    if shared.cleaned:
+        shared.cleaned = 0
+        w.clean_waits = 1
+    w.answers_bytes = shared.answers_bytes
+    w.live_bytes = shared.live_bytes
+    w.sync_lsn = shared.sync_lsn
+    pthread_mutex_unlock(&shared.lock)
+    if w.sync_lsn and s.options.sync != STORE_SYNC_NEVER:
+        w.sync_wanted = 1
+
+
+cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
+    # done: batches that the loop may fill again, linked.
+    cdef StoreWriter* w = &s.writer
+    cdef StoreShared* shared = &s.shared
+    cdef Batch* last = done
+    cdef uint64_t one = 1
+    w.stats.written_lsn = w.written
+    w.stats.synced_lsn = w.synced
+    w.stats.tail_lsn = w.tail_lsn
+    w.stats.segments = w.n
+    w.stats.total_bytes = w.row_bytes + w.spare_done
+    pthread_mutex_lock(&shared.lock)
+    if shared.written != w.written or shared.synced != w.synced:
+        news |= STORE_COMMITTED
+    shared.written = w.written
+    shared.synced = w.synced
+    shared.released = w.kept.head.lsn if w.kept.head != NULL else w.written
+    shared.news |= news
+    shared.stats = w.stats
+    if done != NULL:
+        while last.next != NULL:
+            last = last.next
+        last.next = shared.done
+        shared.done = done
+    pthread_mutex_unlock(&shared.lock)
+    if news:
+        write(s.event_fd, &one, 8)
+
+
+# ---- what goes wrong
+
+cdef void tell(Store* s, const char* what, int error) noexcept nogil:
+    # `what` failed: said once, until it works again.
+    cdef StoreWriter* w = &s.writer
+    cdef char text[128]
+    cdef uint32_t news = 0
+    w.stats.errors += 1
+    if error == -ENOSPC or error == -EDQUOT:
+        if not w.full:
+            news = STORE_FULL
+        w.full = 1
+    elif not w.failing:
+        news = STORE_ERROR
+        w.failing = 1
+    if news == 0:
+        return
+    error_text(text, sizeof(text), error)
+    pthread_mutex_lock(&s.shared.lock)
+    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
+    pthread_mutex_unlock(&s.shared.lock)
+    publish(s, news, NULL)
+
+
+cdef void trouble(Store* s, const char* what, int error) noexcept nogil:
+    # The same, and it is to be tried again in a while.
+    s.writer.troubled = 1
+    s.writer.retry_us = now_us() + RETRY_US
+    tell(s, what, error)
+
+
+cdef uint32_t trouble_over(Store* s) noexcept nogil:
+    # News, after a turn in which nothing failed.
+    cdef StoreWriter* w = &s.writer
+    cdef uint32_t news = (STORE_FULL_OVER if w.full else 0) | (STORE_ERROR_OVER if w.failing else 0)
+    w.full = w.failing = 0
+    return news
+
+
+# ---- writing
+
+cdef bint write_todo(Store* s, Batch** done) noexcept nogil:
+    # 0: something failed. Batches that are not kept for a sync are put before `done`.
+    cdef StoreWriter* w = &s.writer
+    cdef Batch* b = w.todo.head
+    cdef Segment* g = NULL
+    cdef const char* what = ""
+    cdef int got
+    while b != NULL:
+        got = segment_for(s, b.n, &what)
+        if got == 0:
+            g = &w.segments[w.n - 1]
+            batch_check(s, g, b)
+            what = "write a segment in"
+            got = file_write(&s.files, g.fd, b.p, b.n, HEADER_BYTES + (b.lsn - g.base_lsn))
+            if got < 0 and got != -ENOSPC and got != -EDQUOT:
+                g.poisoned = 1          # the next try is made elsewhere; what is in it is still to be synced
+        if got < 0:
+            trouble(s, what, got)
+            return 0
+        batches_pop(&w.todo)
+        w.written = g.end_lsn = b.lsn + b.n
+        g.dirty = 1
+        w.stats.batches += 1
+        if w.sync_wanted:
+            batches_add(&w.kept, b)
+            w.kept_bytes += b.n
+        else:
+            b.next = done[0]
+            done[0] = b
+        b = w.todo.head
+    return 1
+
+
+cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
+    cdef Segment* g = &s.writer.segments[i]
+    cdef int got = segment_open(s, g)
+    what[0] = "open a segment in"
+    if got < 0:
+        return got
+    what[0] = "sync a segment in"
+    got = s.files.datasync(s.files.ctx, g.fd)
+    if got < 0:
+        g.poisoned = 1          # stays dirty: written anew by the next try, which is not this descriptor's
+        return got
+    g.dirty = 0
+    if i + 1 < s.writer.n or not s.writer.active:
+        segment_close(s, g)
+    return 0
+
+
+cdef int sync_all(Store* s, const char** what) noexcept nogil:
+    # Every segment that was written since it was last synced. 0 or -errno
+    cdef StoreWriter* w = &s.writer
+    cdef uint64_t start = now_us()
+    cdef uint32_t i = w.n
+    cdef int got = 0
+    while i > 0 and w.segments[i - 1].end_lsn > w.synced:
+        i -= 1
+    while i < w.n and got == 0:
+        if w.segments[i].dirty and w.segments[i].poisoned:
+            got = segment_rewrite(s, i, what)       # then neither it nor what took its place is dirty
+        elif w.segments[i].dirty:
+            got = segment_sync(s, i, what)
+            if got < 0 and w.segments[i].poisoned:
+                tell(s, what[0], got)
+                got = 0
+        else:
+            i += 1
+    if got == 0 and w.dir_dirty:
+        what[0] = "sync"
+        got = s.files.sync_dir(s.files.ctx, s.dir)
+        w.dir_dirty = got < 0
+    if got < 0:
+        return got
+    w.synced = w.written
+    w.stats.syncs += 1
+    w.stats.sync_us = now_us() - start
+    return 0
+
+
+cdef void sync_asked(Store* s, Batch** done) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef const char* what = ""
+    cdef int got
+    if s.options.sync == STORE_SYNC_NEVER:
+        w.synced = w.written
+        return
+    if w.synced >= w.written or not (w.sync_lsn > w.synced or w.kept_bytes > KEEP_MAX_BYTES or clean_wants_sync(s)):
+        return
+    got = sync_all(s, &what)
+    if got < 0:
+        trouble(s, what, got)
+    else:
+        kept_release(w, done)
+
+
+cdef void kept_release(StoreWriter* w, Batch** done) noexcept nogil:
+    cdef Batch* b
+    while w.kept.head != NULL and w.kept.head.lsn < w.synced:
+        b = batches_pop(&w.kept)
+        w.kept_bytes -= b.n
+        b.next = done[0]
+        done[0] = b
+
+
+# ---- turns
+
+cdef void commit(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Batch* done = NULL
+    cdef uint64_t before = w.written
+    write_todo(s, &done)
+    if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
+        publish(s, 0, done)
+        done = NULL
+    if not w.troubled:
+        sync_asked(s, &done)
+    publish(s, 0, done)
+
+
+cdef bint housework(Store* s) noexcept nogil:
+    # Cleaning and the spare; 1: there is more to do.
+    cdef StoreWriter* w = &s.writer
+    cdef const char* what = ""
+    cdef uint32_t news = 0
+    cdef int got = clean_step(s, &news, &what)
+    if got < 0:
+        trouble(s, what, got)
+    got = 0
+    if w.active:
+        got = spare_prepare(s)
+        if got < 0:
+            trouble(s, "write a spare segment in", got)
+    if news & STORE_CLEAN:
+        pthread_mutex_lock(&s.shared.lock)
+        s.shared.cleaning = w.cleaning
+        pthread_mutex_unlock(&s.shared.lock)
+    if news:
+        publish(s, news, NULL)
+    return got > 0
+
+
+cdef int writer_turn(Store* s, bint now) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef bint more = 0, answered
+    cdef uint32_t news
+    take(s)
+    if now or w.retry_us == 0 or now_us() >= w.retry_us:
+        w.retry_us = 0
+        w.troubled = 0
+        commit(s)
+        more = housework(s)
+        news = 0 if w.troubled or more or w.todo.head != NULL else trouble_over(s)
+        if news:
+            publish(s, news, NULL)
+    answered = reading_step(s)
+    if answered:
+        publish(s, STORE_READ, NULL)
+    return more or answered
+
+
+cdef bint news_for_us(Store* s) noexcept nogil:
+    # Under the lock.
+    cdef StoreShared* shared = &s.shared
+    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.cleaned or shared.asked != NULL
+            or (s.writer.asked != NULL and shared.answers_bytes < s.writer.answers_bytes))
+
+
+cdef void wait(Store* s) noexcept nogil:
+    # Until the loop has something, or it is time to try again.
+    cdef StoreShared* shared = &s.shared
+    cdef timespec until
+    cdef bint late = 0
+    until.tv_sec = <int64_t>(s.writer.retry_us // 1000000)
+    until.tv_nsec = <long>(s.writer.retry_us % 1000000) * 1000
+    pthread_mutex_lock(&shared.lock)
+    while not late and not news_for_us(s):
+        shared.sleeping = 1
+        if s.writer.retry_us:
+            late = pthread_cond_timedwait(&shared.more, &shared.lock, &until) != 0
+        else:
+            pthread_cond_wait(&shared.more, &shared.lock)
+    shared.sleeping = 0
+    pthread_mutex_unlock(&shared.lock)
+
+
+cdef bint closing(Store* s) noexcept nogil:
+    cdef bint yes
+    pthread_mutex_lock(&s.shared.lock)
+    yes = s.shared.closing
+    pthread_mutex_unlock(&s.shared.lock)
+    return yes
+
+
+cdef void* writer_main(void* store) noexcept nogil:
+    cdef Store* s = <Store*>store
+    while not closing(s):
+        if writer_turn(s, 0) == 0:
+            wait(s)
+    writer_end(s)
+    return NULL
+
+
+cdef void writer_end(Store* s) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
+    cdef Batch* done = NULL
+    cdef const char* what = ""
+    cdef int got
+    take(s)
+    if write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER:
+        got = sync_all(s, &what)
+        if got < 0:
+            trouble(s, what, got)
+        else:
+            kept_release(w, &done)
+    publish(s, 0, done)
+
+
+cdef void batches_free(Batches* q) noexcept nogil:
+    cdef Batch* b = batches_pop(q)
+    while b != NULL:
+        free(b.p)
+        free(b)
+        b = batches_pop(q)
+
+
+cdef void writer_fini(Store* s) noexcept nogil:
+    batches_free(&s.writer.todo)
+    batches_free(&s.writer.kept)
+    reading_fini(s)
+    clean_fini(s)

@@ -1,0 +1,149 @@
+"""A disk for the store's tests: files in memory that know what is in the page cache and what is on the disk, and fail when told to.
+
+`power_cut` keeps, of what was not synced, any subset of 512-byte sectors and of new and removed names. A datasync that fails has lost what it was
+asked for: the page cache still shows it, a second call says all is well, and a power cut shows the truth.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+SECTOR = 512
+
+
+class File:
+    def __init__(self) -> None:
+        self.data = bytearray()  # what a reader sees
+        self.durable = bytearray()  # what is on the disk
+        self.dirty: set[int] = set()  # sectors that a sync would write
+
+
+class Disk:
+    def __init__(self, space: int = 1 << 40) -> None:
+        self.files: dict[str, File] = {}
+        self.durable_names: dict[str, File] = {}
+        self.fds: dict[int, File] = {}
+        self.failed: set[int] = set()  # descriptors whose sync has failed
+        self.next_fd = 100
+        self.space = space
+        self.faults: dict[str, list[int | str]] = {}  # per call: what the next ones do ("short", "ok", an errno)
+        self.calls: list[str] = []
+        self.broken: BaseException | None = None
+        self.loses = True  # a failed datasync loses what was not on the disk
+
+    # ---- what the store calls
+
+    def _fault(self, call: str) -> int | str:
+        self.calls.append(call)
+        plan = self.faults.get(call)
+        return plan.pop(0) if plan else "ok"
+
+    def open(self, path: str, flags: int) -> int:
+        if isinstance(fault := self._fault("open"), int):
+            return -fault
+        name = path.rsplit("/", 1)[1]
+        if name not in self.files:
+            if not flags & os.O_CREAT:
+                return -errno.ENOENT
+            self.files[name] = File()
+        elif flags & os.O_EXCL:
+            return -errno.EEXIST
+        self.next_fd += 1
+        self.fds[self.next_fd] = self.files[name]
+        return self.next_fd
+
+    def close(self, fd: int) -> int:
+        del self.fds[fd]
+        return 0
+
+    def pread(self, fd: int, n: int, at: int) -> bytes | int:
+        if isinstance(fault := self._fault("pread"), int):
+            return -fault
+        return bytes(self.fds[fd].data[at:at + (n if fault == "ok" else max(1, n // 2))])
+
+    def used(self) -> int:
+        return sum(len(f.data) for f in {id(f): f for f in [*self.files.values(), *self.fds.values()]}.values())
+
+    def pwrite(self, fd: int, data: bytes, at: int) -> int:
+        fault = self._fault("pwrite")
+        if isinstance(fault, int):
+            return -fault
+        if fault == "short":
+            data = data[:max(1, len(data) // 2)]
+        file = self.fds[fd]
+        more = at + len(data) - len(file.data)
+        if more > 0 and more > self.space - self.used():
+            data = data[:max(0, len(data) - (more - max(0, self.space - self.used())))]
+            if not data:
+                return -errno.ENOSPC
+        if at > len(file.data):
+            file.data.extend(bytes(at - len(file.data)))
+        file.data[at:at + len(data)] = data
+        file.dirty.update(range(at // SECTOR, (at + len(data) - 1) // SECTOR + 1))
+        return len(data)
+
+    def datasync(self, fd: int) -> int:
+        fault = self._fault("datasync")
+        file = self.fds[fd]
+        assert fd not in self.failed, "a descriptor whose sync has failed is asked again"
+        if isinstance(fault, int):
+            self.failed.add(fd)
+            if self.loses:
+                file.dirty.clear()
+            return -fault
+        self._settle(file, file.dirty)
+        file.dirty.clear()
+        return 0
+
+    def truncate(self, fd: int, n: int) -> int:
+        del self.fds[fd].data[n:]
+        return 0
+
+    def size(self, fd: int) -> int:
+        return len(self.fds[fd].data)
+
+    def unlink(self, path: str) -> int:
+        if isinstance(fault := self._fault("unlink"), int):
+            return -fault
+        return 0 if self.files.pop(path.rsplit("/", 1)[1], None) else -errno.ENOENT
+
+    def sync_dir(self, path: str) -> int:
+        self._fault("sync_dir")
+        self.durable_names = dict(self.files)
+        return 0
+
+    def names(self, path: str) -> list[str]:
+        return list(self.files)
+
+    # ---- what may happen to it
+
+    def _settle(self, file: File, sectors: set[int]) -> None:
+        for sector in sectors:
+            piece = file.data[sector * SECTOR:(sector + 1) * SECTOR]
+            if len(file.durable) < sector * SECTOR:
+                file.durable.extend(bytes(sector * SECTOR - len(file.durable)))
+            file.durable[sector * SECTOR:sector * SECTOR + len(piece)] = piece
+
+    def kill(self) -> None:
+        """The process is gone, the machine is not."""
+        self.fds.clear()
+        self.failed.clear()
+        self.faults.clear()
+
+    def power_cut(self, keep: Callable[[], bool]) -> None:
+        """keep() is asked for each sector and each name whether it had reached the disk before."""
+        self.kill()
+        names = dict(self.durable_names)
+        for name in sorted({*self.files, *names}):
+            if self.files.get(name) is not names.get(name) and keep():
+                names.pop(name, None)
+                if name in self.files:
+                    names[name] = self.files[name]
+        self.files = names
+        self.durable_names = dict(names)
+        for _, file in sorted(names.items()):
+            self._settle(file, {sector for sector in sorted(file.dirty) if keep()})
+            file.data = bytearray(file.durable)
+            file.dirty.clear()
