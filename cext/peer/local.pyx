@@ -17,6 +17,7 @@ from cext.base.wheel cimport wheel_remove
 from cext.broker.broker cimport Broker, Client, Publication, TIMER_SESSION
 from cext.broker.client cimport log_line
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
+from cext.broker.keep cimport inbox_forgotten, owed_done, session_kept, subscription_forgotten, subscription_kept, will_forgotten
 from cext.broker.life cimport client_end, session_end
 from cext.broker.link cimport Link, NO_QOS
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
@@ -29,13 +30,13 @@ from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery,
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_LINK, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
-from cext.topic.index cimport index_add, index_remove_some
+from cext.topic.index cimport INDEX_REMOVED, index_add, index_remove, subscription_read
 from cext.topic.lines cimport LINE_OUT, Line
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    REMOVE_SLICE = 1000
+    FILTER_ROOM = 66600          # as subscription_read wants it
 
 
 # ---------------------------------------------------------------- the session
@@ -58,6 +59,7 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
         message_unref(&b.messages, &b.reactor.buffers, s.will)
         s.will = NULL
         s.will_due_ms = 0
+        will_forgotten(b, s)
     s.ends_ms = 0
     s.expiry_s = EXPIRY_NEVER
     s.security = NULL
@@ -66,7 +68,8 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
     l.max_qos = 2
     l.local_qos = NO_QOS
     l.was_up = 0
-    l.told_all = retained_count(b.retained) == 0
+    l.told_all = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: it was told then, or waits
+    session_kept(b, s)
     if not l.spec.local_clean:
         local_subscribe(b, l)
     else:
@@ -94,6 +97,8 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
     cdef Delivery* d
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
+        if s.sno and d.state != D_DONE:
+            owed_done(b, s, d.message, q.floor)
         if d.message != NULL:
             message_unref(&b.messages, &b.reactor.buffers, d.message)
             d.message = NULL
@@ -104,29 +109,39 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
 
 
 cdef void subscriptions_remove(Broker* b, Link* l) noexcept nogil:
-    while index_remove_some(b.index, &l.session.owner, REMOVE_SLICE) == REMOVE_SLICE:
-        pass
+    cdef Session* s = l.session
+    cdef uint8_t text[FILTER_ROOM]
+    cdef Filter f
+    cdef uint32_t n, sub_id
+    cdef uint8_t options
     l.local_qos = NO_QOS
+    while s.owner.head != NULL:
+        subscription_read(s.owner.head, text, &n, &options, &sub_id)
+        if filter_parse(text, n, &f) != 0 or index_remove(b.index, &s.owner, &f) != INDEX_REMOVED:
+            return               # it was added: cannot be
+        subscription_forgotten(b, s, f.whole)
 
 
 cdef void local_subscribe(Broker* b, Link* l) noexcept nogil:
     cdef const Line* line
     cdef Filter f
     cdef uint32_t i
-    cdef uint8_t qos
+    cdef uint8_t options
     subscriptions_remove(b, l)
     l.local_qos = l.max_qos
     for i in range(l.spec.lines.n):
         line = &l.spec.lines.at[i]
         if not line.ways & LINE_OUT:
             continue
-        qos = line.qos if line.qos < l.max_qos else l.max_qos
+        options = (line.qos if line.qos < l.max_qos else l.max_qos) | NO_LOCAL | RETAIN_AS_PUBLISHED
         if log_wanted(&b.log, LOG_DEBUG):
             log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s doing local SUBSCRIBE on topic %.*s",
                                             <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, <int>line.local.n,
                                             <const char*>line.local.p))
-        if filter_parse(line.local.p, line.local.n, &f) != 0 or index_add(
-                b.index, &l.session.owner, l.session, &f, qos | NO_LOCAL | RETAIN_AS_PUBLISHED, 0) < 0:
+        if filter_parse(line.local.p, line.local.n, &f) == 0 and index_add(
+                b.index, &l.session.owner, l.session, &f, options, 0) >= 0:
+            subscription_kept(b, l.session, line.local, options, 0)
+        else:
             if log_wanted(&b.log, LOG_WARNING):
                 log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s could not subscribe to %.*s here.",
                                                   <int>l.spec.name.n, <const char*>l.spec.name.p, <int>line.local.n,
@@ -199,6 +214,8 @@ cdef void inbox_release(Broker* b, Session* s) noexcept nogil:
         return
     s.jobs += 1
     for i in range(s.inbox.mask + 1):
+        if s.inbox.slots[i].pid:
+            inbox_forgotten(b, s, s.inbox.slots[i].pid)
         m = s.inbox.slots[i].message if s.inbox.slots[i].pid else NULL
         if m == NULL:
             continue

@@ -17,6 +17,7 @@ from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.broker cimport Broker, C_CONNECTED, Client
 from cext.broker.client cimport aliases_begin, client_room, client_wrote, log_line, log_packet
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, pump
+from cext.broker.keep cimport session_kept
 from cext.broker.life cimport session_attach
 from cext.broker.link cimport EVENT_LINK_UP, LINK_UP, Link, LinkSpec, link_of, link_tell
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
@@ -47,6 +48,7 @@ cdef void link_up(Broker* b, Link* l, Client* c, const ConnackIn* k) noexcept no
     if l.max_qos < 2:
         local_lower(b, l)
     session_attach(b, s, c)
+    session_kept(b, s)
     c.state = C_CONNECTED
     l.state = LINK_UP
     l.active_ms = b.reactor.now_ms

@@ -74,8 +74,6 @@ def seeds(target: str) -> list[bytes]:
             b"\x00" + packet(0x30, b"x" * 300),
             b"\xff\x30\xff\xff\xff\x7f",
         ]
-    if target == "record":
-        return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target == "as_client":
         return [bytes([version - 3, data[0]]) + body(data) for version, data in packets() if data[0] >> 4 in (4, 5, 6, 7, 14)] + [
             bytes.fromhex(seed) for seed in (
@@ -85,6 +83,8 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([len(t.encode())]) + t.encode() + b"".join(
             bytes([how, len(a.encode())]) + a.encode() + bytes([len(b.encode())]) + b.encode()
             for how, a, b in ((3, "#", "#"), (0x6B, "l/#", "r/#"), (0x27, "a/+/b", "a/+/b"), (0x4B, "a/b", "x/b"))) for t in NAMES if len(t) < 200]
+    if target == "record":
+        return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.

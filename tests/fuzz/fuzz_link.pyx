@@ -1,6 +1,6 @@
 # Fuzz targets of links: what a remote broker sends (a byte that picks the version, the packet's first byte, its body), CONNECT there and back, and
 # the names of topics on both sides of a link.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, free, malloc
 from libc.string cimport memcmp, memset
 from cext.base.view cimport View
