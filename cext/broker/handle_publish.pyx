@@ -45,7 +45,7 @@ from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
 from cext.topic.lines cimport Renaming
-from cext.topic.name cimport LEVELS_MAX, level_count, name_check
+from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
@@ -96,10 +96,11 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         rc = hold(b, c, &p, &out, verdict, was_here)
     else:
         changes = changes_of(b)
+        out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
         if p.qos:
-            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
+            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
@@ -184,6 +185,16 @@ cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexc
     return rc if rc else held(b, c, pid, NULL, verdict)
 
 
+cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
+    """That of the topic, else of the listener; 0: as for all."""
+    cdef uint32_t i
+    if b.durable != NULL:
+        for i in range(b.settings.n_durability_rules):
+            if filter_matches(b.settings.durability_rules[i].filter, topic):
+                return b.settings.durability_rules[i].level
+    return c.door.durability
+
+
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
     if p.retain:
         retain_store(b, p)
@@ -225,7 +236,7 @@ cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) n
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
     inbox_kept(b, c.session, pid, m)
-    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL, 0)
     return 0
 
 
@@ -252,6 +263,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef Message* m
     cdef Publication p
     cdef uint64_t changes = changes_of(b)
+    cdef uint8_t durability = 0
     if h == NULL:
         promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
         return
@@ -260,6 +272,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
+        p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             publish_accepted(b, c, &p)
         publication_fini(b, &p)
@@ -267,7 +280,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         b.jobs_tail.released_pid = pid           # it goes on in slices
     else:
         inbox_forgotten(b, c.session, pid)
-    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m)
+    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
 
