@@ -21,11 +21,13 @@ sys.path.insert(0, str(ROOT))
 CODEC = ["frame", "utf8", "properties", "connect", "publish", "ack", "subscribe", "unsubscribe", "disconnect", "auth"]
 TOPIC = ["name", "filters"]
 NET = ["websocket", "upgrade", "proxy"]
+LINK = ["as_client", "lines"]
 SESSION = ["record"]
 MODULE = {
     **dict.fromkeys(CODEC, "fuzz_codec"),
     **dict.fromkeys(TOPIC, "fuzz_topic"),
     **dict.fromkeys(NET, "fuzz_net"),
+    **dict.fromkeys(LINK, "fuzz_link"),
     **dict.fromkeys(SESSION, "fuzz_session"),
 }
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
@@ -50,7 +52,7 @@ def clang() -> str:
 def sources() -> list[str]:
     rooms = [f"cext/codec/{m}.pyx" for m in ("frame", "utf8", "properties", "decode", "encode")]
     rooms.append("tests/fuzz/fuzz_codec.pyx")
-    rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx"]
+    rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx", "cext/codec/as_client.pyx", "cext/topic/lines.pyx", "tests/fuzz/fuzz_link.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
     return rooms + [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
 
