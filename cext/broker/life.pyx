@@ -213,7 +213,8 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
     cdef Session* s = c.session
     b.stats.clients_connected -= 1
     s.client = NULL
-    s.unsent = s.queue.next
+    if <int>(s.queue.next - s.unsent) > 0:
+        s.unsent = s.queue.next          # an earlier connection may have come further than this one
     queue_rewind(&s.queue)
     jobs_unblock(b, s)
     will_leave(b, c, reason)

@@ -21,7 +21,7 @@ from cext.broker.keep cimport grown
 from cext.broker.life cimport session_watch
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
-from cext.session.message cimport Message, RECORD_ROOM, message_bytes, message_new, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, RECORD_ROOM, message_bytes, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, inbox_add, inbox_find, inbox_remove, queue_at, queue_place, queue_restored,
 )
@@ -301,6 +301,7 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
         m = message_of(l, &r.message, 0)
         if m == NULL:
             return -1
+        m.flags |= MESSAGE_AGAIN
     return inbox_add(&s.inbox, r.pid, m)
 
 
@@ -373,7 +374,9 @@ cdef void deliveries_restored(Load* l, Session* s, bint was_connected) noexcept 
             d.state = D_SENT
         i += 1
     queue_restored(q)
-    s.logged = s.safe = s.unsent = q.tail
+    s.logged = s.safe = q.tail
+    if was_connected:
+        s.unsent = q.tail
     l.out.messages += q.pending
 
 

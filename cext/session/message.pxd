@@ -6,6 +6,7 @@ from cext.base.view cimport View
 
 cdef enum:
     MESSAGE_RETAINED = 1        # it is its topic's retained message
+    MESSAGE_AGAIN = 2           # held at QoS 2 by the process before, which may have sent it on without that being on record
 
 ctypedef struct Message:
     uint32_t refs

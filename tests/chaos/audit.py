@@ -53,7 +53,7 @@ class Got:
     first: int = 0                                                  # the highest whose first copy came
     copies: bytearray = field(default_factory=bytearray)            # all; by sequence number less one
     fresh: bytearray = field(default_factory=bytearray)             # those without DUP
-    acked_at: dict[int, float] = field(default_factory=dict)        # when the last copy was acknowledged
+    told_at: dict[int, tuple[float, float]] = field(default_factory=dict)   # between when the broker read the acknowledgement
 
     def has(self, seq: int) -> bool:
         return seq <= len(self.copies) and self.copies[seq - 1] > 0

@@ -4,6 +4,7 @@ held at QoS 2), answer as the standard asks, and tell the audit all they see. Fa
 from __future__ import annotations
 
 import asyncio
+import bisect
 import struct
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from tests.chaos.audit import Audit, Sent
 
 HEAD = struct.Struct(">IQ")             # publisher, sequence number
 RETRY_S = 0.02
+PING_EVERY = 8                          # acknowledgements at QoS 1
 STATE_EVERY = 16                        # a publisher sets its retained message with each so many of the others
 STATE_PUBLISHER = 0xFFFFFFFF
 
@@ -40,10 +42,15 @@ class Chaos:
     def __init__(self, port: int) -> None:
         self.port = port
         self.audit = Audit()
-        self.killed_at = 0.0            # the last time the broker was killed
+        self.killed_at: list[float] = []            # when the broker was killed
         self.kills = 0
         self.connects = 0
-        self.grace_s = 1.0              # an acknowledgement so long before a kill must be on record
+        self.grace_s = 1.0              # what the broker had read so long before it was killed must be on record
+
+    def on_record(self, asked_at: float, told_at: float) -> bool:
+        """Whether what a broker had read between these times is known to the one that runs now. An answer may be seen after the kill."""
+        first = bisect.bisect(self.killed_at, asked_at)
+        return first == len(self.killed_at) or self.killed_at[first] - told_at > self.grace_s
 
 
 class Session(asyncio.Protocol):
@@ -60,7 +67,7 @@ class Session(asyncio.Protocol):
         self._buffer = bytearray()
         self._out: list[bytes] = []
         self._dialling: asyncio.Task[None] | None = None
-        self._pings: deque[asyncio.Future[None]] = deque()
+        self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
         self.politely = False           # ended by DISCONNECT or close, after all was read
 
     # -- connecting
@@ -94,7 +101,9 @@ class Session(asyncio.Protocol):
         self.up.clear()
         self.down.set()
         while self._pings:
-            self._pings.popleft().cancel()
+            future, *_ = self._pings.popleft()
+            if future is not None:
+                future.cancel()
         self.on_down()
         if self.wanted:
             self.connect()
@@ -122,10 +131,17 @@ class Session(asyncio.Protocol):
     async def ping(self) -> None:
         """Until the broker has dealt with all that was sent before. Cancelled when the connection ends."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pings.append(future)
-        self._out.append(b"\xc0\x00")
+        self._ping(future)
         self.flush()
         await future
+
+    def _ping(self, future: asyncio.Future[None] | None = None) -> None:
+        self._pings.append((future, self.told(), time.monotonic()))
+        self._out.append(b"\xc0\x00")
+
+    def told(self) -> list[tuple[int, int]]:
+        """What was acknowledged since the last time."""
+        return []
 
     # -- packets
 
@@ -164,10 +180,10 @@ class Session(asyncio.Protocol):
             self._connack(body)
         elif kind == 13:
             if self._pings:
-                future = self._pings.popleft()
-                if not future.done():
+                future, told, asked_at = self._pings.popleft()
+                if future is not None and not future.done():
                     future.set_result(None)
-            self.on_pong()
+                self.on_pong(told, asked_at)
         elif kind == 14:
             pass                        # DISCONNECT: the broker stops; the end of the connection says the same
         else:
@@ -186,7 +202,7 @@ class Session(asyncio.Protocol):
 
     def on_up(self, fresh: bool) -> None: ...
     def on_down(self) -> None: ...
-    def on_pong(self) -> None: ...
+    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None: ...
     def on_packet(self, first: int, body: bytes) -> None: ...
 
 
@@ -297,8 +313,7 @@ class Subscriber(Session):
         self.n = 0                      # publications that came
         self._held: dict[int, tuple[int, int]] = {}         # at QoS 2: packet id: message
         self._unacked: deque[tuple[int, int, int]] = deque()        # at QoS 1: (packet id, publisher, sequence number)
-        self._settled: set[tuple[int, int]] = set()         # acknowledged since the last kill, and a PINGRESP came after
-        self._settling: list[tuple[int, int]] = []
+        self._telling: list[tuple[int, int]] = []           # acknowledged, and no PINGREQ went out since
         self.arrived = asyncio.Event()  # set with every publication
 
     def on_up(self, fresh: bool) -> None:
@@ -319,15 +334,17 @@ class Subscriber(Session):
 
     def on_down(self) -> None:
         self._unacked.clear()
-        self._settling.clear()
+        self._telling.clear()
 
-    def on_pong(self) -> None:
-        self._settled.update(self._settling)
-        self._settling.clear()
+    def told(self) -> list[tuple[int, int]]:
+        told, self._telling = self._telling, []
+        return told
 
-    def killed(self) -> None:
-        """The broker was: what it was told and had not written yet, it may have forgotten."""
-        self._settled.clear()
+    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None:
+        """The broker has read these acknowledgements."""
+        now = time.monotonic()
+        for number, seq in told:
+            self.chaos.audit.sessions[self.client_id][number].told_at[seq] = (asked_at, now)
 
     def on_packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
@@ -376,11 +393,12 @@ class Subscriber(Session):
         audit = self.chaos.audit
         got = audit.sessions.get(self.client_id, {}).get(message[0])
         if dup and got is not None:
-            acked_at = got.acked_at.get(message[1])
-            long_before = acked_at is not None and 0 < acked_at < self.chaos.killed_at - self.chaos.grace_s
+            told = got.told_at.get(message[1])
             once = audit.publishers[message[0]].copies_allowed(message[1]) == 1
-            if once and (message in self._settled or long_before):
-                audit.fault("again", f"{self.client_id} got {message} again, which it had acknowledged")
+            if once and told is not None and self.chaos.on_record(*told):
+                kills = ", ".join(f"{at - told[1]:.2f}" for at in self.chaos.killed_at if at > told[0])
+                audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - told[1]:.2f} s after the broker had read its "
+                            f"acknowledgement; kills after that: {kills or 'none'} s")
         audit.delivered(self.client_id, *message, dup)
         if qos:
             self._unacked.append((pid, *message))
@@ -390,10 +408,9 @@ class Subscriber(Session):
     def _acknowledge(self) -> None:
         pid, number, seq = self._unacked.popleft()
         self._out.append(struct.pack(">BBH", 0x40, 2, pid))
-        self._settling.append((number, seq))
-        got = self.chaos.audit.sessions[self.client_id].get(number)
-        if got is not None:
-            got.acked_at[seq] = time.monotonic()
+        self._telling.append((number, seq))
+        if len(self._telling) >= PING_EVERY:
+            self._ping()
 
     def catch_up(self) -> None:
         """Acknowledges what it held back."""

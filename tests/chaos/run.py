@@ -152,11 +152,9 @@ class Run:
     async def end(self, number: signal.Signals) -> None:
         assert self.broker.process is not None
         self.chaos.kills += number == signal.SIGKILL and self.broker.alive()
-        self.chaos.killed_at = time.monotonic()
+        self.chaos.killed_at.append(time.monotonic())
         self.broker.process.send_signal(number)
         await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
-        for s in self.subscribers:
-            s.killed()
 
     async def everybody_is_there(self) -> None:
         """The promises begin when all subscriptions are acknowledged."""
