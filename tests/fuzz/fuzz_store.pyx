@@ -133,7 +133,7 @@ cdef uint64_t segments(const uint8_t* p, size_t n) noexcept nogil:
         memset(&h, 0, sizeof(h))
         h.store_id[0] = part[0] & 1
         h.number = part[1]
-        h.base_lsn = (load32(part + 2) & 0x3FFF) << (part[6] & 7) * 8
+        h.base_lsn = <uint64_t>(load32(part + 2) & 0x3FFF) << (part[6] & 7) * 8
         h.tail_lsn = part[7]
         h.capacity = HEADER_BYTES + (load32(part + 8) & 0xFFFF)
         header_seed(0, &h)
