@@ -114,7 +114,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
     does not look at, such as certificates, it warns of and takes."""
     from mosq.config.errors import ConfigError
-    from mosq.config.files import file_problems, readable_acls
+    from mosq.config.files import file_problems, readable_acls, readable_directory
     from mosq.config.parser import load_config
     from mosq.config.plugin import all_plugins, refusal
 
@@ -123,6 +123,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     try:
         config = load_config(config_file, overrides=overrides)
         readable_acls(config)
+        readable_directory(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG

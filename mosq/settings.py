@@ -33,7 +33,7 @@ _PLAIN = (
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
-    "packet_buffer_size", "auth_timeout", "log_denied_per_second",
+    "packet_buffer_size", "auth_timeout", "log_denied_per_second", "queue_overflow",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
@@ -62,6 +62,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["shared_strategy"] = "\n".join(config.shared_strategy)
+    settings["durability_topic"] = "\n".join(config.durability_topic)
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
     # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
@@ -129,6 +130,7 @@ def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpe
     spec["auto_id_prefix"] = config.auto_id_prefix_of(listener)
     spec["psk_file"] = str(config.security_of(listener, "psk_file") or "")
     spec["security"] = security
+    spec["durability"] = listener.listener_durability
     return spec
 
 

@@ -25,6 +25,7 @@ from cext.broker.kick cimport kick_users
 from cext.broker.client cimport log_text
 from cext.broker.life cimport session_release, will_decided
 from cext.broker.log cimport LOG_ERROR
+from cext.broker.parked cimport park_goes_on
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -105,6 +106,8 @@ cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:
         publish_changed(b, c, a)
     elif q.kind == Q_MESSAGE_OUT:
         delivery_changed(b, q, a)
+    elif q.kind == Q_CONTROL and c != NULL:
+        park_goes_on(b, c)       # it tries again
     question_end(b, q)
     if s != NULL:
         if gate_held(s) and not s.flags & SESSION_ENDED:

@@ -28,6 +28,8 @@ cdef enum:
     WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends
     LINGER_MS = 2000                    # for the peer to read our last words
     SUB_IDS_MAX = 64                    # identifiers on one merged copy
+    LAST_VALUES_MAX = 4096              # deliveries that queue_overflow last_value looks at
+    QUEUE_SPAN_MAX = 1 << 20            # positions from the first not acknowledged on, with queue_overflow drop_oldest
     MERGE_KEEP = 1024                   # places of the scratch for merged copies that is kept
     MERGE_BYTES_MAX = 8 * 1024 * 1024   # of all sliced fan-outs that merge; above, one more waits
 
@@ -48,7 +50,8 @@ cdef enum:
     DROP_RETAINED = 12          # a retained message refused or expired
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
     DROP_DISK = 14              # the store's disk is full
-    DROP_REASONS = 15
+    DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
+    DROP_REASONS = 16
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -60,6 +63,22 @@ cdef enum:
     REFUSED_AUTH_TIMEOUT = 6    # the control plane did not answer in time
     REFUSED_DISK = 7            # a session that is to last, while the store's disk is full
     REFUSED_REASONS = 8
+
+cdef enum:
+    # how long an acknowledgement waits; 0: as for all
+    DURABILITY_NONE = 1         # nothing is kept
+    DURABILITY_ASYNC = 2        # acknowledged at once, written within the interval
+    DURABILITY_GROUP = 3        # acknowledged when it is written: safe from kill -9
+    DURABILITY_STRICT = 4       # acknowledged when it is on the disk: safe from a power loss
+
+cdef enum:
+    OVERFLOW_NEWEST = 0         # what is dropped when a queue is full
+    OVERFLOW_OLDEST = 1
+    OVERFLOW_LAST_VALUE = 2     # of each topic one message waits, the last
+
+ctypedef struct DurabilityRule:
+    View filter
+    uint8_t level
 
 ctypedef struct ShareRule:
     View group
@@ -96,6 +115,9 @@ ctypedef struct Settings:
     uint8_t receive_maximum_disconnect
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
+    uint8_t overflow                    # OVERFLOW_...
+    uint32_t n_durability_rules
+    DurabilityRule* durability_rules    # the first that matches counts
     ShareRule* share_rules              # by length, then bytes of the group's name
     View* control_topics                # what is published there, the control plane answers
     uint32_t n_control_topics
@@ -126,6 +148,7 @@ ctypedef struct Door:
     Door* gone_next                     # its listener was removed; some connections are not freed yet
     uint8_t is_gone
     uint16_t port                       # 0: unix socket, or none
+    uint8_t durability                  # of what its clients publish; 0: as for all
     uint8_t allow_anonymous
     uint8_t allow_zero_length_clientid
     uint8_t max_qos
@@ -284,6 +307,7 @@ ctypedef struct Publication:
     uint8_t qos
     uint8_t retain
     uint8_t shaped                      # small enough for shapes
+    uint8_t durability                  # 0: as for all
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # the frame as it came, when it may be passed on as it is
     uint32_t frame_pid_at
@@ -359,7 +383,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[15]                  # DROP_REASONS
+    uint64_t drops[16]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time

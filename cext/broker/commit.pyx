@@ -13,12 +13,12 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 
 from cext.base.slab cimport slab_get
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Broker, Client, DURABILITY_STRICT
 from cext.broker.clean cimport clean_some
 from cext.broker.client cimport log_line, log_text
 from cext.broker.deliver cimport pump
 from cext.broker.durable cimport (
-    ACKS_PER_RECORD, Batch, DURABILITY_STRICT, Durable, Owed, PENDING, Pending, SEAL_EARLY_BYTES, Waiter, durable_of,
+    ACKS_PER_RECORD, Batch, Durable, Owed, PENDING, Pending, SEAL_EARLY_BYTES, Waiter, durable_of,
 )
 from cext.broker.keep cimport message_recorded
 from cext.broker.life cimport session_release
@@ -165,7 +165,8 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     waiters_sealed(t)
     batch = &t.batches[t.batches_tail % BATCHES]
     batch.serial = t.serial
-    batch.sync = t.level == DURABILITY_STRICT
+    batch.sync = t.strict or t.level == DURABILITY_STRICT
+    t.strict = 0
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
     t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM

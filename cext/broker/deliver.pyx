@@ -18,11 +18,11 @@ from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
-    Security, Shape, WORK_SEND,
+    DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
-from cext.broker.keep cimport owed_done, owed_kept, sendable
+from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
@@ -34,7 +34,7 @@ from cext.net.reactor cimport (
 )
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
     queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
@@ -308,7 +308,7 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
     return -1
 
 
-cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexcept nogil:
+cdef bint queue_has_room(Broker* b, Session* s, const Publication* p, int* why) noexcept nogil:
     """max_queued_messages and max_queued_bytes may wait beyond what may be in flight; nothing is in flight while offline."""
     cdef Queue* q = &s.queue
     cdef Client* c = <Client*>s.client
@@ -331,12 +331,11 @@ cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexce
 
 cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                   uint32_t n_sub_ids) noexcept nogil:
-    cdef int why = 0
+    cdef bint last_value = b.settings.overflow == OVERFLOW_LAST_VALUE
     cdef Message* m
     cdef Delivery* d
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
-    if not queue_has_room(b, s, p, &why):
-        drop(b, s, why)
+    if not last_value and not room_made(b, s, p):
         return
     if n_sub_ids > 1:
         m = with_sub_ids(b, p, sub_ids, n_sub_ids)
@@ -350,12 +349,18 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if p.share:
         qos |= DELIVERY_SHARED
         one = p.share - 1
+    if last_value:
+        if replace_older(b, s, m, p, qos | (DELIVERY_RETAIN if retain else 0), one):
+            return
+        if not room_made(b, s, p):
+            message_unref(&b.messages, &b.reactor.buffers, m)
+            return
     d = queue_push(&s.queue, m, qos, retain, one)
     if d == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
         drop(b, s, DROP_MEMORY)
         return
-    if s.sno and owed_kept(b, s, m, d, s.queue.tail - 1) != 0:
+    if s.sno and keep(b, s, m, d, p) != 0:
         queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
         drop(b, s, DROP_MEMORY)
@@ -363,6 +368,86 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     b.work += 1
     if s.client != NULL:
         pump(b, s, p)
+
+
+cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
+    if p.durability == DURABILITY_NONE:
+        return owed_waits(b, s, d)
+    return owed_kept(b, s, m, d, queue_position(&s.queue, d))
+
+
+# ---------------------------------------------------------------- what goes when a queue is full, or is to hold last values only
+
+cdef void skip_done(Queue* q) noexcept nogil:
+    """What is done right after what was sent need not wait for its turn."""
+    while q.next != q.tail and queue_at(q, q.next).state == D_DONE:
+        q.next += 1
+    while q.floor != q.next and queue_at(q, q.floor).state == D_DONE:
+        q.floor += 1
+
+
+cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    cdef Message* m = d.message
+    if s.sno:
+        owed_done(b, s, m, queue_position(&s.queue, d))
+    s.queue.waiting_bytes -= message_bytes(m)
+    queue_done(&s.queue, d)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+    skip_done(&s.queue)
+
+
+cdef bint room_made(Broker* b, Session* s, const Publication* p) noexcept nogil:
+    """0: there is none, and what came last is dropped. Each drop is counted."""
+    cdef int why = 0
+    while not queue_has_room(b, s, p, &why):
+        drop(b, s, why)
+        if b.settings.overflow == OVERFLOW_NEWEST or not drop_oldest(b, s):
+            return 0
+    return 1
+
+
+cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
+    """Of those that were never sent. 0: there is none."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.next
+    cdef Delivery* d
+    if q.tail - q.floor >= QUEUE_SPAN_MAX:
+        return 0                 # something sent long ago is still not acknowledged
+    while i != q.tail:
+        d = queue_at(q, i)
+        if d.state == D_WAITING:
+            unsent_done(b, s, d)
+            return 1
+        i += 1
+    return 0
+
+
+cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
+    """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.tail
+    cdef uint32_t looks = 0
+    cdef Delivery* d
+    while i != q.next and looks < LAST_VALUES_MAX:
+        i -= 1
+        looks += 1
+        d = queue_at(q, i)
+        if d.state == D_WAITING and d.message.topic.n == m.topic.n and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0                 and (d.qos & 3 != 0) == (qos & 3 != 0):
+            b.stats.drops[DROP_REPLACED] += 1
+            q.waiting_bytes += message_bytes(m)
+            q.waiting_bytes -= message_bytes(d.message)
+            if s.sno and <int>(i - s.logged) >= 0:
+                owed_done(b, s, d.message, i)    # its record, if it has one, is taken the place of
+            message_unref(&b.messages, &b.reactor.buffers, d.message)
+            d.message = m
+            d.qos = qos
+            d.sub_id = sub_id
+            if s.sno:
+                keep(b, s, m, d, p)      # a record of the same position takes the older one's place
+            b.work += looks // 8
+            return 1
+    b.work += looks // 8
+    return 0
 
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:

@@ -7,13 +7,6 @@ from cext.store.store cimport Store
 from cext.broker.broker cimport Broker
 
 cdef enum:
-    # settings.durability
-    DURABILITY_NONE = 0         # nothing is kept
-    DURABILITY_ASYNC = 1        # acknowledged at once, written within the interval
-    DURABILITY_GROUP = 2        # acknowledged when it is written: safe from kill -9
-    DURABILITY_STRICT = 3       # acknowledged when it is on the disk: safe from a power loss
-
-cdef enum:
     SEAL_EARLY_BYTES = 256 * 1024       # a batch that has so much does not wait for the interval
     PROMISES_MAX = 16 * 1024            # acknowledgements that wait, per client: above, it is not read from
     ACKS_PER_RECORD = 8192
@@ -60,6 +53,7 @@ ctypedef struct Ack:
 ctypedef struct Durable:
     Store store
     uint8_t level               # DURABILITY_...
+    uint8_t strict              # the open batch is to reach the disk
     uint8_t full                # the disk is: nothing more is promised
     uint8_t dirty               # the open batch has something
     uint8_t loading             # recovery: nothing is recorded

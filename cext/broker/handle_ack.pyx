@@ -51,7 +51,7 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
             d.state = D_RELEASED
             changes = changes_of(b)
             owed_released(b, s, d, queue_position(&s.queue, d))
-            promise(b, c, T_PUBREL, a.pid, RC_SUCCESS, changes, NULL)
+            promise(b, c, T_PUBREL, a.pid, RC_SUCCESS, changes, NULL, 0)
         else:
             promise_behind(b, c, T_PUBREL, a.pid)
         return 0

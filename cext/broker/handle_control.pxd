@@ -15,7 +15,8 @@ cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
 
 
 # Answers or hands over what was published to such a topic; `allowed`: a plugin's word, or BY_RULES. The reason code for its acknowledgement.
-cdef uint8_t control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
+# PARKED: there is no room now, the packet comes up again.
+cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
 cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil    # by the control plane; 0: who asked is gone
 # Is the peer on this machine: over a unix socket or the loopback interface?
 cdef bint address_local(const Address* a) noexcept nogil

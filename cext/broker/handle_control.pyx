@@ -7,10 +7,10 @@
 Knows who may ask; not what is in the answer. Neither question nor such an answer is ever routed, retained, stored or seen by anybody else,
 and who asks too much reads first: nothing is answered while HIGH_WATER_BYTES of output wait for the one who asks.
 Cost: of the index that of a match and the text, weighed into broker.work, and one allocation of up to 64 KiB for the length of the call;
-of what is handed over one copy into a bounded ring.
+of what is handed over one copy into a bounded ring. While that is full the one who asks waits, and nobody else.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -18,12 +18,13 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_WRITE
-from cext.broker.ask cimport Answer, control_post
+from cext.broker.ask cimport Answer, FOR_PACKET, Q_CONTROL, Question, control_post, question_end, question_new, question_send
 from cext.broker.broker cimport (
     Broker, C_CONNECTED, CF_DOOMED, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PACKET_SIZE, DROP_PAYLOAD_SIZE,
-    DROP_QOS0_BLOCKED, HIGH_WATER_BYTES, Security, WORK_SEND,
+    DROP_QOS0_BLOCKED, HIGH_WATER_BYTES, PARKED_PUBLISH, Security, WORK_SEND,
 )
 from cext.broker.client cimport client_room, client_wrote
+from cext.broker.parked cimport PARKED, park, park_again
 from cext.broker.publication cimport memory_short
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, share_strategy,
@@ -40,6 +41,9 @@ from cext.net.reactor cimport Address, CONN_CLOSED, CONN_CLOSING, conn_flush
 from cext.topic.explain cimport EXPLAIN_BYTES_MAX, EXPLAIN_BYTES_MIN, index_explain
 from cext.topic.index cimport Group
 from cext.topic.name cimport name_check
+
+cdef enum:
+    ENVELOPE_BYTES = 3 * 65536   # of a request beside topic and payload, at most: names, correlation data
 
 cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6, AF_UNIX
@@ -111,7 +115,7 @@ cdef View correlation_of(const Client* c, const Publish* p) noexcept nogil:
     return v
 
 
-cdef uint8_t control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
+cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
     if not may_ask(b, c, p.topic, allowed):
         return refused(b, DROP_ACL_WRITE, RC_NOT_AUTHORIZED)
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
@@ -120,10 +124,28 @@ cdef uint8_t control_take(Broker* b, Client* c, const Publish* p, int allowed) n
         return index_answer(b, c, p)
     if not is_control_planes(b, p.topic):
         return nobody_answers(b, c, p)
-    if memory_short(b, 0) or not control_post(b, c, p.topic, p.payload, correlation_of(c, p)):
+    if memory_short(b, 0):
         return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
     b.work += WORK_SEND + p.payload.n // 64
-    return RC_SUCCESS
+    if control_post(b, c, p.topic, p.payload, correlation_of(c, p)):
+        return RC_SUCCESS
+    return PARKED if wait_for_room(b, c, p, allowed) == 0 else refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+
+
+cdef int wait_for_room(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
+    """The control plane is behind: this client waits with its packet, and is not read from."""
+    cdef Question* q = question_new(b, Q_CONTROL, c, NULL, NULL)
+    if q == NULL:
+        return -1
+    if c.parked == NULL and park(b, c, PARKED_PUBLISH) == NULL:
+        question_end(b, q)
+        return -1
+    park_again(b, c)
+    c.parked.allowed = <int8_t>allowed
+    q.purpose = FOR_PACKET
+    q.n = p.payload.n + p.topic.n + ENVELOPE_BYTES
+    question_send(b, q)
+    return 0
 
 
 # ---------------------------------------------------------------- answers

@@ -26,7 +26,7 @@ from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.parked cimport owned_view, unpark
+from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
@@ -43,7 +43,7 @@ from cext.codec.reason cimport (
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
-from cext.topic.name cimport LEVELS_MAX, level_count, name_check
+from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
@@ -86,10 +86,11 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         rc = hold(b, c, &p, &out, verdict)
     else:
         changes = changes_of(b)
+        out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken(c):
             verdict = publish_accepted(b, c, &out)
         if p.qos:
-            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message)
+            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
@@ -136,27 +137,29 @@ cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
     """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
     cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
     cdef int allowed = BY_RULES
-    cdef uint8_t verdict = RC_SUCCESS
-    cdef int rc
+    cdef int verdict = RC_SUCCESS
+    cdef int rc = 0
     if not again and is_plugged(<const Security*>c.session.security):
         rc = publish_decide(b, c, p, p.topic, &allowed)
-        if rc:
-            b.stats.publish_in -= 1      # it comes up again, or never counted
-            b.stats.publish_bytes_in -= p.payload.n
-            return rc
-    if not again:
+    if rc == 0 and not again:
         verdict = control_take(b, c, p, allowed)
+        rc = PARKED if verdict == PARKED else 0
+    if rc:
+        b.stats.publish_in -= 1          # it comes up again, or never counted
+        b.stats.publish_bytes_in -= p.payload.n
+        return rc
+    if not again:
         if verdict == RC_NOT_AUTHORIZED:
             log_denied(b, c, p)
         else:
             log_received(b, c, p, "Received")
     unpark(b, c)
     if p.qos == 1:
-        promise_now(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+        promise_now(b, c, T_PUBACK, p.pid, <uint8_t>verdict if c.version == V5 else 0)
     elif p.qos == 2 and again:
         promise_behind(b, c, T_PUBREC, p.pid)
     elif p.qos == 2:
-        return control_held(b, c, p.pid, verdict)
+        return control_held(b, c, p.pid, <uint8_t>verdict)
     return 0
 
 
@@ -168,6 +171,16 @@ cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexc
         reused(b, c, h)
     rc = check_quota(b, c, &verdict)
     return rc if rc else held(b, c, pid, NULL, verdict)
+
+
+cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
+    """That of the topic, else of the listener; 0: as for all."""
+    cdef uint32_t i
+    if b.durable != NULL:
+        for i in range(b.settings.n_durability_rules):
+            if filter_matches(b.settings.durability_rules[i].filter, topic):
+                return b.settings.durability_rules[i].level
+    return c.door.durability
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -211,7 +224,7 @@ cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) n
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
     inbox_kept(b, c.session, pid, m)
-    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL, 0)
     return 0
 
 
@@ -238,6 +251,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef Message* m
     cdef Publication p
     cdef uint64_t changes = changes_of(b)
+    cdef uint8_t durability = 0
     if h == NULL:
         promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
         return
@@ -246,6 +260,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
+        p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             publish_accepted(b, c, &p)
         publication_fini(b, &p)
@@ -253,7 +268,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         b.jobs_tail.released_pid = pid           # it goes on in slices
     else:
         inbox_forgotten(b, c.session, pid)
-    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m)
+    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
 

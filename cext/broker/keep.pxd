@@ -13,6 +13,8 @@ cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options,
 cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil
 # d was just pushed, for a session with a number. -1: no memory
 cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil
+# The same for one that is not recorded: at QoS 2 it goes out with the next batch.
+cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil
 cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil     # m NULL: it was released before
 cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC came
 cdef void retained_kept(Broker* b, Message* m) noexcept nogil

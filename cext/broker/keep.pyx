@@ -220,6 +220,19 @@ cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
     return p
 
 
+cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if d.qos & 3 != 2 or s.flags & SESSION_WAITS:
+        return 0
+    if waiter_add(t, t.serial) != 0:
+        return -1
+    s.flags |= SESSION_WAITS
+    s.records += 1
+    t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
+    changed(b, t, 0)
+    return 0
+
+
 cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef Pending* p
@@ -230,12 +243,8 @@ cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_
         if owed == NULL:
             return -1
         t.owed = owed
-    if d.qos & 3 == 2 and not s.flags & SESSION_WAITS:
-        if waiter_add(t, t.serial) != 0:
-            return -1
-        s.flags |= SESSION_WAITS
-        s.records += 1
-        t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
+    if owed_waits(b, s, d) != 0:
+        return -1
     p = pending_of(t, m)
     if p == NULL:
         return -1

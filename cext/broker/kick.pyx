@@ -4,7 +4,7 @@ Knows user names and clients; not why. Adopted connections of an embedding progr
 Cost: one look at each client, whatever the number of names; a keyed hash for those that have one. It is the operator's act, and rare.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 

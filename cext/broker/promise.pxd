@@ -6,7 +6,8 @@ from cext.broker.durable cimport Durable
 
 # Each sends an acknowledgement in its turn [v5 4.6.0-2]. This one, where something was recorded since `changes` was read, when that is
 # committed; m: what was published, whose record may prove needless before (NULL: nothing was).
-cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil
+cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
+                  uint8_t durability) noexcept nogil
 cdef void promise_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil     # promises nothing
 cdef void promise_behind(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil     # when all that was ever recorded is committed
 cdef void promise_hold(Broker* b, Client* c, uint64_t changes) noexcept nogil     # the same for all of its output, what stands there already included

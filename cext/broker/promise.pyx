@@ -13,10 +13,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from cext.broker.broker cimport Broker, C_CONNECTED, Client, Promise, Promises
+from cext.broker.broker cimport Broker, C_CONNECTED, Client, DURABILITY_GROUP, DURABILITY_STRICT, Promise, Promises
 from cext.broker.client cimport client_ack, client_doom
 from cext.broker.durable cimport (
-    DURABILITY_GROUP, Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
+    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
 )
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
@@ -135,22 +135,25 @@ cdef void promise_for(Broker* b, Client* c, int packet_type, uint16_t pid, uint8
         client_doom(b, c, RC_QUOTA_EXCEEDED)
 
 
-cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m) noexcept nogil:
+cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
+                  uint8_t durability) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t pending = NO_PENDING
     cdef Promise* p
-    if t == NULL or t.level < DURABILITY_GROUP:
+    if t == NULL:
         client_ack(b, c, packet_type, pid, rc)
         return
-    if c.jobs and m != NULL and b.jobs_tail != NULL and b.jobs_tail.message == m:
+    if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
         p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
         if p != NULL:
             p.serial = WAITS_FOR_JOB
             c.promises.blocked = c.promises.tail
         return
-    if t.changes == changes:
+    if t.changes == changes or (durability or t.level) < DURABILITY_GROUP:
         promise_now(b, c, packet_type, pid, rc)
         return
+    if durability == DURABILITY_STRICT:
+        t.strict = 1
     # one new pending message, and nothing else: when that need not be written, there is nothing to wait for
     if m != NULL and m.lsn & PENDING and (t.changes >> 32) - (changes >> 32) == 1:
         pending = <uint32_t>(m.lsn & 0xFFFFFFFFu)

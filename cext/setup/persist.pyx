@@ -5,17 +5,15 @@ from libc.string cimport memset
 
 from cext.broker.broker cimport Broker
 from cext.broker.commit cimport durable_init
-from cext.broker.durable cimport DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_STRICT, Durable, durable_of
+from cext.broker.durable cimport Durable, durable_of
 from cext.broker.recover cimport Recovered, durable_recover
+from cext.setup.settings import LEVELS
 from cext.store.store cimport (
     STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open,
 )
 
-LEVELS = {"async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
-
-
 cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes):
-    """What was there and what was lost, as a dict of counts. Raises OSError with a text for people, ValueError for a level that is none."""
+    """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""
     cdef char why[STORE_WHY_MAX]
     cdef StoreOptions options
     cdef StoreLoss loss
@@ -24,8 +22,6 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     cdef int rc
     cdef bytes path = directory.encode("utf-8", "surrogateescape")
     cdef const char* dir = path
-    if durability not in LEVELS:
-        raise ValueError(f"durability is {durability!r}; it must be one of none, {', '.join(LEVELS)}")
     if durable_init(b, LEVELS[durability], interval_ms) != 0:
         raise MemoryError
     t = durable_of(b)

@@ -2,7 +2,8 @@
 
 Knows lsns and sizes; only the owner knows what is live. Invariants: a segment is dropped only when all below `done_lsn` is written (synced, where
 anything was ever asked to be), and no answer is owed from it; one is cleaned at a time. It begins when all files, the spare among them, are more
-than 2 x live + 2 segments; a whole round that gained nothing (the owner's count of what is live is wrong, then) makes it wait.
+than 2 x live + 2 segments; a whole round that gained next to nothing
+(the owner's count of what is live is wrong, then) makes it wait.
 """
 
 from libc.errno cimport ENOMEM
@@ -29,22 +30,26 @@ cdef void clean_fini(Store* s) noexcept nogil:
     s.writer.cleaning = NULL
 
 
+cdef bint too_much(const Store* s) noexcept nogil:
+    cdef const StoreWriter* w = &s.writer
+    return w.active and w.n > 1 and w.cleaning == NULL and w.row_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
+
+
 cdef bint wanted(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Segment* g
-    if not w.active or w.n < 2 or w.written < w.idle_lsn or w.row_bytes <= 2 * w.live_bytes + s.options.segment_bytes:
+    if not too_much(s):
         return 0
     g = &w.segments[0]
     if w.sync_wanted and g.end_lsn > w.synced:
         return 0
     if g.base_lsn >= w.cycle_lsn:
-        if w.cycle_lsn and w.row_bytes >= w.cycle_bytes:
-            w.cycle_lsn = 0
+        # a round is over: where the owner counts right, less than half of it was copied
+        if w.cycle_copied and w.cycle_copied >= w.cycle_dropped - w.cycle_dropped // 8:
             w.idle_lsn = w.written + s.options.segment_bytes
-            return 0
         w.cycle_lsn = w.written
-        w.cycle_bytes = w.row_bytes
-    return 1
+        w.cycle_copied = w.cycle_dropped = 0
+    return w.written >= w.idle_lsn
 
 
 cdef bint found_add(Cleaning* c, const Walk* walk) noexcept nogil:
@@ -103,7 +108,9 @@ cdef bint answers_owed(const Store* s, const Segment* g) noexcept nogil:
 
 cdef bint clean_wants_sync(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
-    return w.clean_waits and w.sync_wanted and w.synced < w.cleaning.done_lsn <= w.written
+    if not w.sync_wanted:
+        return 0
+    return w.synced < w.cleaning.done_lsn <= w.written if w.clean_waits else too_much(s) and w.segments[0].end_lsn > w.synced
 
 
 cdef int clean_drop(Store* s, const char** what) noexcept nogil:
@@ -111,6 +118,7 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Cleaning* c = w.cleaning
     cdef Segment* g = &w.segments[0]
+    cdef uint64_t n_bytes
     cdef int got
     if w.written < c.done_lsn or (w.sync_wanted and w.synced < c.done_lsn):
         return 0
@@ -118,9 +126,12 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
         if answers_owed(s, g) or w.n < 2 or not w.active or w.segments[w.n - 1].poisoned:
             return 0
         reading_dropped(s)
+        n_bytes = g.end_lsn - g.base_lsn
         got = segment_drop(s, what)
         if got < 0:
             return got
+        w.cycle_dropped += n_bytes
+        w.cycle_copied += c.copied
     w.stats.copied_bytes += c.copied
     w.clean_waits = 0
     clean_fini(s)
@@ -151,6 +162,6 @@ cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept no
     cdef int got = 0
     if w.clean_waits:
         got = clean_drop(s, what)
-    if got == 0 and w.cleaning == NULL and wanted(s):
+    if got == 0 and wanted(s):
         got = clean_begin(s, news, what)
     return got

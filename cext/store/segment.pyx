@@ -15,7 +15,7 @@ from cext.store.file cimport file_write
 from cext.store.format cimport COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, \
     header_write, load32, record_begin, record_bytes, record_seal, store64
 from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, Found, Listing, path_of
-from cext.store.spare cimport file_discard, file_take, slot_free, spare_adopt
+from cext.store.spare cimport file_discard, file_keep, file_take, slot_free
 from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
@@ -78,8 +78,7 @@ cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept no
         found = &l.files[i]
         w.slot_last = max(w.slot_last, found.slot)
         w.number_last = max(w.number_last, found.h.number)
-        if found.state == SLOT_UNUSED or (found.state == SLOT_SEGMENT and found.h.base_lsn >= loss.end_lsn):
-            # also a segment that was begun, and nothing in it committed; its number stays used
+        if found.state == SLOT_UNUSED:
             if slot_free(s, found.slot) != 0:
                 return -ENOMEM
         elif found.state == SLOT_SEGMENT:
@@ -95,8 +94,8 @@ cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept no
                 # not its base where some of the log is missing before it; what is asked for there is not found either way
                 w.segments[w.n - 2].end_lsn = g.base_lsn
     if w.n:
-        w.segments[w.n - 1].end_lsn = loss.end_lsn
-    for i in range(w.n):
+        w.segments[w.n - 1].end_lsn = max(loss.end_lsn, w.segments[w.n - 1].base_lsn)
+    for i in range(w.n):                # the last may be empty: it may know better than the others where the log begins
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
     w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
     w.dir_dirty = 1
@@ -180,6 +179,9 @@ cdef int header_put(Store* s, Segment* g) noexcept nogil:
     got = file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
     if got == 0 and s.writer.sync_wanted:
         got = s.files.datasync(s.files.ctx, g.fd)
+    if got == 0 and s.writer.sync_wanted and s.writer.dir_dirty:        # its name, too
+        got = s.files.sync_dir(s.files.ctx, s.dir)
+        s.writer.dir_dirty = got < 0
     return got
 
 
@@ -233,15 +235,19 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
 cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Segment* g
+    cdef int got
     if w.active:
         g = &w.segments[w.n - 1]
         if not g.poisoned and HEADER_BYTES + (g.end_lsn - g.base_lsn) + need + SEGEND_BYTES <= g.capacity:
             return 0
-        if g.end_lsn == g.base_lsn:     # nothing is in it: so a disk that fails again and again does not fill with files
+    got = segment_begin(s, need, what)
+    if got == 0 and w.n > 1:
+        g = &w.segments[w.n - 2]
+        if g.end_lsn == g.base_lsn:     # nothing is in it, and where the log begins is told by the new one
             file_discard(s, g)
-            w.n -= 1
-            w.active = 0
-    return segment_begin(s, need, what)
+            segment_remove(s, w.n - 2)
+            row_count(s)
+    return got
 
 
 cdef int segment_drop(Store* s, const char** what) noexcept nogil:
@@ -255,7 +261,7 @@ cdef int segment_drop(Store* s, const char** what) noexcept nogil:
     if got < 0:
         last.poisoned = last.dirty = 1
         return got
-    if segment_open(s, g) != 0 or not spare_adopt(s, g):
+    if segment_open(s, g) != 0 or not file_keep(s, g):
         file_discard(s, g)
     segment_remove(s, 0)
     row_count(s)

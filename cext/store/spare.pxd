@@ -8,4 +8,4 @@ cdef void file_discard(Store* s, Segment* g) noexcept nogil                 # cl
 cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil
 # Does a part of making the spare: 1 there is more to do, 0 it is there, or -errno
 cdef int spare_prepare(Store* s) noexcept nogil
-cdef bint spare_adopt(Store* s, Segment* g) noexcept nogil                  # g's file as the spare; its header is wiped. 0: not wanted, or it failed
+cdef bint file_keep(Store* s, Segment* g) noexcept nogil                    # for the next spare; its header is wiped. 0: not wanted, or it failed

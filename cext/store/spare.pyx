@@ -1,7 +1,8 @@
 """Files for segments. Knows sizes and names; not what is in a segment.
 
 Invariants: a name (slot) belongs to one file; the spare begins with a wiped header, on the disk where syncs are asked for; at most one spare is
-kept, other free files are removed. Cost: a spare is written in steps, between which what waits is written.
+kept, and one file
+more that will be the next; other free files are removed. Cost: a spare is written in steps, between which what waits is written.
 """
 
 from libc.errno cimport ENOMEM, ENOSPC
@@ -23,6 +24,7 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     ZEROS_BYTES = 64 << 10
     SPARE_STEP_BYTES = 1 << 20
+    SLOTS_KEPT = 1              # dropped segments whose files will be the next spare, rather than a new one
 
 cdef uint8_t ZEROS[65536]       # never written to
 
@@ -86,12 +88,16 @@ cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil:
     return got
 
 
-cdef int spare_wipe(Store* s) noexcept nogil:
+cdef int spare_sync(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef int got = file_write(&s.files, w.spare.fd, ZEROS, HEADER_BYTES, 0)
-    if got == 0 and w.sync_wanted:
-        got = s.files.datasync(s.files.ctx, w.spare.fd)
+    cdef int got = s.files.datasync(s.files.ctx, w.spare.fd) if w.sync_wanted else 0
+    w.spare.poisoned = got < 0
     return got
+
+
+cdef int spare_wipe(Store* s) noexcept nogil:
+    cdef int got = file_write(&s.files, s.writer.spare.fd, ZEROS, HEADER_BYTES, 0)
+    return spare_sync(s) if got == 0 else got
 
 
 cdef int spare_begin(Store* s) noexcept nogil:
@@ -121,7 +127,7 @@ cdef int spare_write(Store* s) noexcept nogil:
         if got < 0:
             return got
         w.spare_done += n
-    return s.files.datasync(s.files.ctx, w.spare.fd) if w.sync_wanted else 0
+    return spare_sync(s)
 
 
 cdef int spare_prepare(Store* s) noexcept nogil:
@@ -135,39 +141,30 @@ cdef int spare_prepare(Store* s) noexcept nogil:
     if got == 0 and w.spare_done < w.spare.capacity:
         got = spare_write(s)
     if got < 0:
-        if got != -ENOSPC:              # not to be believed in again: another file
+        if got != -ENOSPC or w.spare.poisoned:      # not to be believed in again: another file
             file_discard(s, &w.spare)
             w.spare_done = 0
         return got
     if w.spare_done < w.spare.capacity:
         return 1
-    if w.n_slots:                       # one is enough
+    if w.n_slots > SLOTS_KEPT:
         w.n_slots -= 1
         none(&old)
         old.slot = w.slots[w.n_slots]
         file_discard(s, &old)
-    return w.n_slots > 0
+    return w.n_slots > SLOTS_KEPT
 
 
-cdef bint spare_adopt(Store* s, Segment* g) noexcept nogil:
+cdef bint file_keep(Store* s, Segment* g) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int64_t size
-    if w.spare.slot and w.spare_done >= w.spare.capacity:
-        return 0
-    if g.poisoned or g.fd < 0 or g.capacity != s.options.segment_bytes:
+    if g.poisoned or g.fd < 0 or w.n_slots >= SLOTS_KEPT or g.capacity != s.options.segment_bytes:
         return 0
     size = s.files.size(s.files.ctx, g.fd)
-    if size < HEADER_BYTES or size > <int64_t>g.capacity:
+    if size < HEADER_BYTES or size > <int64_t>g.capacity or file_write(&s.files, g.fd, ZEROS, HEADER_BYTES, 0) < 0:
         return 0
-    if w.spare.slot:
-        file_discard(s, &w.spare)
-    none(&w.spare)
-    w.spare.slot = g.slot
-    w.spare.fd = g.fd
-    w.spare.capacity = g.capacity
-    if spare_wipe(s) < 0:
-        none(&w.spare)
+    if (w.sync_wanted and s.files.datasync(s.files.ctx, g.fd) < 0) or slot_free(s, g.slot) < 0:
         return 0
-    w.spare_done = <uint64_t>size
+    s.files.close(s.files.ctx, g.fd)
     none(g)
     return 1

@@ -64,7 +64,7 @@ ctypedef struct StoreLoss:
     uint32_t n                  # ranges lost; the first of them:
     StoreRange ranges[8]        # STORE_RANGES_TOLD
     uint64_t bytes              # in all of them (those of unknown length not counted)
-    uint64_t unsynced_bytes     # of bytes: had never been said to be on the disk, so they were promised to survive a kill only
+    uint64_t unsynced_bytes     # of `ranges`: had never been said to be on the disk, so they were promised to survive a kill only
     uint64_t torn_bytes         # behind the last COMMIT: never committed, so never promised. Not in bytes
     uint64_t records            # read
     uint64_t batches
@@ -226,7 +226,8 @@ ctypedef struct StoreWriter:
     Cleaning* cleaning          # with the loop, or waiting for its copies' commit; NULL: none
     uint8_t clean_waits         # for done_lsn
     uint64_t cycle_lsn          # cleaning that comes to here has seen all there was when it began
-    uint64_t cycle_bytes        # and so much there was
+    uint64_t cycle_dropped      # bytes of records in what was dropped in this round
+    uint64_t cycle_copied       # and what was copied from them
     uint64_t idle_lsn           # it gained nothing: no cleaning before so much is appended
     StoreStats stats
 

@@ -180,6 +180,9 @@ cdef bint write_todo(Store* s, Batch** done) noexcept nogil:
             batch_check(s, g, b)
             what = "write a segment in"
             got = file_write(&s.files, g.fd, b.p, b.n, HEADER_BYTES + (b.lsn - g.base_lsn))
+            if (got == -ENOSPC or got == -EDQUOT) and w.spare.slot and w.spare_done >= w.spare.capacity:
+                g.capacity = HEADER_BYTES + (g.end_lsn - g.base_lsn)       # not written to before, so it needs space: the spare does not
+                continue
             if got < 0 and got != -ENOSPC and got != -EDQUOT:
                 g.poisoned = 1          # the next try is made elsewhere; what is in it is still to be synced
         if got < 0:

@@ -242,6 +242,8 @@ class Access:
                     self._outbox.append(refusal(request))
             elif kind == "connect" and request[9] is None:
                 self.decide(request, self.realms[request[2]].deciders, 0, deadline)
+            elif kind == "roles":       # the HTTP API's
+                self._outbox.append((kind, request[1], self._may_receive(self.realms[request[2]], *request[3:])))
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request[2]], deadline)
             elif kind != "event":       # nobody should have asked
@@ -341,6 +343,9 @@ class Access:
     def unchecked(self, check: Check) -> None:
         """Something is wrong with us."""
         self._send(("connect", check.handle, SERVER_BUSY, None))
+
+    def _may_receive(self, realm: Realm, client_id: str, user: str | None, topic: str) -> bool | None:
+        return None if realm.directory is None else realm.directory.may_receive(user, client_id, topic)
 
     # ------------------------------------------------------------ pauses
 

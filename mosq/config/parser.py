@@ -26,6 +26,7 @@ from mosq.config.options import (
 )
 from mosq.config.plugin import DYNAMIC_SECURITY, Plugin
 from mosq.config.special import (
+    durability_topics,
     listener_line,
     log_dests,
     log_types,
@@ -243,6 +244,8 @@ class Reader:
             value = log_types(config.log_type, keyword, value)
         elif name == "shared_strategy":
             value = shared_strategies(config.shared_strategy, keyword, value)
+        elif name == "durability_topic":
+            value = durability_topics(config.durability_topic, keyword, value)
         elif name == "log_dest":
             value, warning = log_dests(config.log_dest, keyword, str(value))
             if warning:

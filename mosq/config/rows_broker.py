@@ -23,6 +23,7 @@ LOG_TYPES = {"error": 1, "warning": 2, "notice": 4, "information": 8, "debug": 1
              "internal": 128, "websockets": 256}
 # the first is the default
 SHARED_STRATEGIES = ("round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client")
+DURABILITIES = ("none", "async", "group", "strict")
 LOG_DESTS = ("none", "stdout", "stderr", "syslog", "topic", "dlt", "android", "file PATH")
 
 _AUTOSAVE = "every change is written at once (see durability), so that there is nothing to save now and then"
@@ -114,6 +115,9 @@ OWN = (
     number("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True, reload=RESTART),
     number("pool_idle_max", 10_000, G, "clients' memory kept idle at most; above it goes back to the system", 0,
            1 << 24, own=True, reload=RESTART),
+    choice("queue_overflow", "drop_newest", G, "what goes when a queue is full: drop_newest, as in Mosquitto; "
+           "drop_oldest; last_value: of each topic only the newest waits, whether it is full or not",
+           ("drop_newest", "drop_oldest", "last_value"), own=True),
     Option("shared_strategy", "words", (), G, "how shared groups choose the member for a message; with a group's name: "
            "for groups of that name; may repeat, up to 1000 lines", choices=SHARED_STRATEGIES, own=True),
 )
@@ -142,7 +146,9 @@ PERSISTENCE = (
          once=True, reload=RESTART),
     choice("durability", "group", G, "none: in memory; async: written within durability_interval; group: written "
            "before it is acknowledged, safe from kill -9; strict: on the disk before, safe from a power loss",
-           ("none", "async", "group", "strict"), own=True, reload=RESTART),
+           DURABILITIES, own=True, reload=RESTART),
+    Option("durability_topic", "words", (), G, "LEVEL FILTER: durability of what is published to these topics; the "
+           "first that matches; may repeat, up to 64 lines", choices=DURABILITIES, own=True, reload=LIVE),
     number("durability_interval", 2, G, "how long changes are gathered before they are written together", 0, 1000,
            unit="milliseconds", own=True, reload=RESTART),
     number("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, below=0, unit="seconds",

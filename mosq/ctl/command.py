@@ -153,7 +153,7 @@ def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
     elif spec.show is not None:
         try:
             lines = list(spec.show(response["data"]))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             click.echo("Error: Invalid response from server.", err=True)
             return EXIT_FAILED
         for line in lines:

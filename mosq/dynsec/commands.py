@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TOPIC = "$CONTROL/dynamic-security/v1"
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
 UNKNOWN = "Unknown command"     # also in place of a name that there is not
+LINE_CHARS_MAX = 1000           # of the log
 CONNECTIONS_MAX = 1000          # of one client, in an answer
 
 COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
@@ -163,7 +164,7 @@ class _Message:
         if doing.changes:
             self.changed = True
             self.state.change_index += 1
-        self.lines += [f"dynsec: {self.who} | {printable(line)}" for line in doing.lines]
+        self.lines += [printable(f"dynsec: {self.who} | {line}") for line in doing.lines]
         response: dict[str, Any] = {"command": doing.answers_as or name}
         if data is not None:
             response["data"] = data
@@ -179,4 +180,6 @@ class _Message:
 
 
 def printable(line: str) -> str:
-    return line.encode("utf-8", "backslashreplace").decode()
+    """One line, whatever names and texts hold."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[:LINE_CHARS_MAX])
+    return plain.encode("utf-8", "backslashreplace").decode()

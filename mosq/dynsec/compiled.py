@@ -5,7 +5,7 @@ A client's roles come first, by priority; then those of his groups, by the group
 that has said nothing says nothing the second time, so each is asked once.
 """
 
-from mosq.dynsec.model import DEFAULTS, KINDS, Role, State, in_order
+from mosq.dynsec.model import DEFAULTS, KINDS, RECEIVE, Role, State, in_order
 from mosq.dynsec.reading import is_filter, is_utf8
 
 TYPE_CHECKING = False
@@ -57,3 +57,41 @@ def _rules(role: Role) -> list[list[tuple[str, bool]]]:
         rules = [(rule.topic, rule.allow) for rule in role.rules.ordered(kind) if is_utf8(rule.topic)]
         found.append(rules if kind in LITERALS else [rule for rule in rules if is_filter(rule[0])])
     return found
+
+
+def may_receive(state: State, user: str | None, client_id: str, topic: str) -> bool | None:
+    """What the data plane says of a message to a client, for who is none: the HTTP API asks. None: no rule speaks of
+    it, and the defaults do not allow it."""
+    for role in roles_asked(state, user):
+        for rule in role.rules.ordered(RECEIVE):
+            if is_filter(rule.topic) and matches(rule.topic, topic, user, client_id):
+                return rule.allow
+    is_known = user is None or user in state.clients
+    return True if is_known and state.defaults["publishClientReceive"] and not topic.startswith("$CONTROL") else None
+
+
+def roles_asked(state: State, user: str | None) -> list[Role]:
+    """Those of one user, in the order in which they are asked."""
+    client = state.clients.get(user) if user is not None else None
+    groups = client.groups if client is not None else {}
+    if user is None and state.anonymous is not None:
+        groups = {state.anonymous: 0}
+    names = [name for name, _ in in_order(client.roles)] if client is not None else []
+    for group, _ in in_order(groups):
+        names += [name for name, _ in in_order(state.groups[group].roles)]
+    return [state.roles[name] for name in names]
+
+
+def matches(pattern: str, topic: str, user: str | None, client_id: str) -> bool:
+    if pattern.startswith("$") != topic.startswith("$"):
+        return False
+    asked, have = pattern.split("/"), topic.split("/")
+    for i, level in enumerate(asked):
+        if level == "#":
+            return True
+        if i == len(have):
+            return False
+        meant = user or "" if level == "%u" else client_id if level == "%c" else level
+        if level != "+" and (meant != have[i] or (level in ("%u", "%c") and not meant)):
+            return False
+    return len(asked) == len(have)

@@ -10,7 +10,7 @@ import os
 from mosq.auth.hashes import PBKDF2, Hash, decoy, new_hash, read_hash
 from mosq.config.errors import ConfigError, Origin
 from mosq.config.options import LOG_TYPES
-from mosq.dynsec.compiled import compiled
+from mosq.dynsec.compiled import compiled, may_receive
 from mosq.dynsec.first import make_first
 from mosq.dynsec.model import Client
 from mosq.dynsec.store import Writer, load
@@ -52,6 +52,10 @@ class Directory:
         """With his password."""
         return (not client.disabled and client.hash is not None
                 and (client.clientid is None or client.clientid == client_id))
+
+    def may_receive(self, user: str | None, client_id: str, topic: str) -> bool | None:
+        """As compiled.py has it."""
+        return may_receive(self.state, user, client_id, topic)
 
     def compiled(self) -> "dict[str, Any]":
         return compiled(self.state)

@@ -76,6 +76,17 @@ def test_a_mistake_in_an_acl_file(check, mosq, tmp_path):
     assert f"Error found at {tmp_path}/rules:2." in done.stderr
 
 
+@pytest.mark.parametrize("check", [["--test-config"], []])
+def test_a_broken_file_of_dynamic_security(check, mosq, tmp_path):
+    (tmp_path / "d.json").write_text("{")
+    path = tmp_path / "m.conf"
+    path.write_text(f"dynamic_security {tmp_path}/d.json\nuser root\n")
+    done = mosq("-c", path, *check)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"'{tmp_path}/d.json': line 1" in done.stderr and f"Error found at {path}:1." in done.stderr
+    assert (tmp_path / "d.json").read_text() == "{"
+
+
 @pytest.mark.parametrize("arguments", [
     [], ["-v"], ["-q", "-d"], ["--quiet", "--verbose", "--daemon"], ["-c", "x.conf"], ["--config-file", "x y", "-v"],
     ["-p", "1883", "--port", "1884"], ["-v", "-p", "1", "-c", "a", "-p", "65535"], ["-c", "a", "-c", "b"], ["-p", "01883"],

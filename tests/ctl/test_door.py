@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mosq.admin.control import Asker, ControlTopics
-from tests.harness.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.properties import P
 
@@ -126,16 +127,43 @@ def test_a_reload_changes_the_topics(plane: Plane) -> None:
     plane.asks_nothing()
 
 
-def test_what_does_not_fit_into_the_ring_is_refused() -> None:
-    with Plane(settings={**SETTINGS, "max_packet_size": 3 << 20}, allow_anonymous=True) as plane:
-        wire = plane.user("c", level=5)
-        wire.send(*[Publish(TOPIC, b"x" * (2 << 20), 1, n) for n in (1, 2, 3)])
-        got = [wire.read_packet() for _ in range(3)]
-        assert got[0] == Puback(1)
-        assert got[-1] == Puback(3, 0x97)
-        plane.until(lambda: len(plane.waiting) >= 1)
-        wire.send(Publish(TOPIC, b"small", 1, 4))
-        wire.expect_packet(Puback(4))
+@pytest.mark.parametrize("security", [{}, {"authorize": True}])
+def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
+    """The control plane is behind: nothing is lost, and nobody else waits."""
+    with Plane(security, settings={**SETTINGS, "max_packet_size": 6 << 20}, allow_anonymous=True) as plane:
+        wire, other = plane.user("c", level=4), plane.user("other", level=4)
+        wire.send(Publish(TOPIC, b"0", 1, 9))
+        if security:
+            plane.answer(("acl", plane.ask("acl")[1], True))
+        wire.expect_packet(Puback(9))
+        assert plane.ask("control")[7] == b"0"
+        wire.send(*[Publish(TOPIC, bytes([48 + n]) * size, 1, n) for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1)])
+        wire.expect_packet(Puback(1))
+        other.send(Pingreq())
+        other.expect_packet(Pingresp())
+        for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1):
+            payload = plane.ask("control")[7]
+            assert (payload[:1], len(payload)) == (b"%d" % n, size)
+            if n > 1:
+                wire.expect_packet(Puback(n))
+        assert plane.stats()["publish_in"] == 5
+        assert plane.stats()["drops_memory"] == 0
+
+
+def test_who_waits_for_room_may_go() -> None:
+    with Plane(settings={**SETTINGS, "max_packet_size": 6 << 20, "auth_timeout": 1}, allow_anonymous=True) as plane:
+        wire, stays = plane.user("c", level=4), plane.user("stays", level=4)
+        wire.send(*[Publish(TOPIC, b"1" * (3 << 20), 1, n) for n in (1, 2)])
+        wire.expect_packet(Puback(1))
+        stays.send(Publish(TOPIC, b"2" * (3 << 20), 1, 3))
+        before = plane.stats()["asks_timed_out"]
+        while plane.stats()["asks_timed_out"] < before + 2:      # each tries again
+            time.sleep(0.05)
+        wire.close()
+        while plane.ask("control")[7][:1] == b"1":       # perhaps also the second of who is gone: it had come
+            pass
+        stays.expect_packet(Puback(3))
+        plane.until(lambda: plane.stats()["asks_open"] == 0)
 
 
 @pytest.mark.parametrize("topics", [("$SYS/x",), ("$CONTROL/",), ("a",)])

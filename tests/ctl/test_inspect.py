@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import mosq
-from mosq.admin import inspect
+from mosq.admin import bridges, inspect
 from mosq.admin.control import Asker
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
@@ -150,10 +151,13 @@ def test_subscriptions_come_in_pages(scene: Scene) -> None:
 
 
 def test_a_kick(scene: Scene) -> None:
-    wire = scene.client("one")
+    wire = scene.client("one", will=Will("gone", b"w"))
+    watch = scene.client("watch")
+    subscribe(watch, ("gone", 0))
     assert scene.ask("kickClient", clientid="one") == {"command": "kickClient"}
     wire.expect_packet(Disconnect(0x98))
     wire.expect_closed()
+    watch.expect_packet(Publish("gone", b"w"))
     assert scene.ask("kickClient", clientid="one") == {"command": "kickClient", "error": "Client not connected"}
 
 
@@ -202,11 +206,11 @@ def test_the_answer_goes_to_who_asked_alone(scene: Scene) -> None:
     other.expect_nothing()
 
 
-def test_bridges() -> None:
-    bridges = [{"name": "b", "state": "connected"}]
-    asked = inspect.commands(lambda: None, lambda: bridges, lambda kind, text: None)  # type: ignore[arg-type, return-value]
+def test_what_bridges_tell() -> None:
+    told = [{"name": "b", "state": "connected"}]
+    asked = inspect.commands(lambda: None, lambda: told, lambda kind, text: None)  # type: ignore[arg-type, return-value]
     [(topic, answer)] = asked(Asker("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
-    assert (topic, json.loads(answer)["responses"][0]["data"]) == (ANSWER, {"bridges": bridges})
+    assert (topic, json.loads(answer)["responses"][0]["data"]) == (ANSWER, {"bridges": told})
 
 
 def test_links_of_the_program_itself_are_not_listed(scene: Scene) -> None:
@@ -250,3 +254,16 @@ def test_a_slice_of_sessions_costs_a_slice() -> None:
         assert plane.engine.session("nobody") is None
     with pytest.raises(RuntimeError):
         plane.engine.sessions()
+
+
+def test_states_of_bridges() -> None:
+    """Of links as mosq/bridge has them."""
+    def link(name: str, state: str, due_s: float = float("inf"), up_s: float | None = None) -> SimpleNamespace:
+        return SimpleNamespace(name=name, state=state, host="::1", port=1883, due_s=due_s, up_s=up_s)
+
+    links = SimpleNamespace(links={"a": link("a", "up", up_s=60.0), "b": link("b", "pause", 105.4), "c": link("c", "opening")},
+                            now_s=lambda: 100.0, engine=SimpleNamespace(links=lambda: [{"name": "b", "pending": 7}]))
+    assert bridges.states(links) == [
+        {"name": "a", "state": "connected", "address": "[::1]:1883", "connectedFor": 40, "nextTryIn": None, "queued": None},
+        {"name": "b", "state": "waiting", "address": "[::1]:1883", "connectedFor": None, "nextTryIn": 5, "queued": 7},
+        {"name": "c", "state": "connecting", "address": "[::1]:1883", "connectedFor": None, "nextTryIn": None, "queued": None}]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import http.client
 import json
 import signal
 import time
@@ -12,7 +14,7 @@ import mosq
 from mosq.auth.hashes import PBKDF2, new_hash
 from tests.dynsec.admin import LET_IN, Admin, PASSWORD, REFUSED, Object, Ruled, lets_in, login, password, role, state
 from tests.harness.broker import Broker, free_port
-from tests.harness.packets import Publish, Subscribe, Unsubscribe, Will
+from tests.harness.packets import Connect, Publish, Subscribe, Unsubscribe, Will
 from tests.harness.wire import Wire
 
 WAIT_S = 20
@@ -134,51 +136,71 @@ def test_groups_the_anonymous_one_and_defaults() -> None:
 
 # ---------------------------------------------------------------- changes
 
-CHANGES = {
-    "deleteClient": {"username": "ann"}, "disableClient": {"username": "ann"}, "setClientPassword": {"username": "ann", "password": "x"},
-    "setClientId": {"username": "ann", "clientid": "x"}, "modifyClient": {"username": "ann", "textname": "x"},
-    "addClientRole": {"username": "ann", "rolename": "other"}, "removeClientRole": {"username": "ann", "rolename": "r"},
-    "addGroupClient": {"username": "ann", "groupname": "h"}, "removeGroupClient": {"username": "ann", "groupname": "g"},
-    "addGroupRole": {"groupname": "g", "rolename": "other"}, "removeGroupRole": {"groupname": "g", "rolename": "gr"},
-    "modifyGroup": {"groupname": "g"}, "deleteGroup": {"groupname": "g"}, "deleteRole": {"rolename": "gr"},
-    "addRoleACL": {"rolename": "r", "acltype": "subscribePattern", "topic": "x", "allow": True},
-    "removeRoleACL": {"rolename": "gr", "acltype": "publishClientSend", "topic": "x"},
-    "modifyRole": {"rolename": "r", "acls": []},
+CHANGES: dict[str, Object] = {      # of the client {u}, who has the role {u}-r and is in the group {u}-g, which has {u}-gr
+    "deleteClient": {"username": "{u}"}, "disableClient": {"username": "{u}"}, "setClientPassword": {"username": "{u}", "password": "x"},
+    "setClientId": {"username": "{u}", "clientid": "x"}, "modifyClient": {"username": "{u}", "textname": "x"},
+    "addClientRole": {"username": "{u}", "rolename": "other"}, "removeClientRole": {"username": "{u}", "rolename": "{u}-r"},
+    "addGroupClient": {"username": "{u}", "groupname": "h"}, "removeGroupClient": {"username": "{u}", "groupname": "{u}-g"},
+    "addGroupRole": {"groupname": "{u}-g", "rolename": "other"}, "removeGroupRole": {"groupname": "{u}-g", "rolename": "{u}-gr"},
+    "modifyGroup": {"groupname": "{u}-g"}, "deleteGroup": {"groupname": "{u}-g"}, "deleteRole": {"rolename": "{u}-gr"},
+    "addRoleACL": {"rolename": "{u}-r", "acltype": "subscribePattern", "topic": "x", "allow": True},
+    "removeRoleACL": {"rolename": "{u}-gr", "acltype": "publishClientSend", "topic": "x"},
+    "modifyRole": {"rolename": "{u}-r", "acls": []},
 }
 
 
-def grouped() -> Object:
+def grouped(*users: str) -> Object:
     return state(
-        clients=[client("ann", "r"), client("ben")],
-        roles=[role("r", ("publishClientSend", "will", True)), role("gr", ("publishClientSend", "x", True)), role("other")],
-        groups=[{"groupname": "g", "roles": [{"rolename": "gr"}], "clients": [{"username": "ann"}]}, {"groupname": "h"}])
+        clients=[*(client(name, f"{name}-r") for name in users), client("ben", "ben-r")],
+        roles=[role("other"), role("ben-r"), *(role(f"{name}-r", ("publishClientSend", "will", True)) for name in users),
+               *(role(f"{name}-gr", ("publishClientSend", "x", True)) for name in users)],
+        groups=[{"groupname": "h"}, *({"groupname": f"{name}-g", "roles": [{"rolename": f"{name}-gr"}], "clients": [{"username": name}]}
+                                      for name in users)])
 
 
 def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> None:
-    for command, arguments in CHANGES.items():
-        with Ruled(grouped()) as broker:
-            boss, ben = broker.admin(level=5), user(broker, "ben")
-            assert subscribed(boss.wire, "will") == (0,)
-            ann = user(broker, "ann", will=Will("will", b"1"))
-            boss.does(command, **arguments)
-            assert ann.read_packet().rc == KICKED, command
-            ann.expect_closed()
-            told(broker, "Client ann [127.0.0.1")
-            ben.expect_nothing()
-            boss.wire.expect_nothing()                  # no will
-            for wire in (ann, ben):
-                wire.close()
+    with Ruled(grouped(*CHANGES)) as broker:
+        boss = broker.admin(level=5)
+        assert subscribed(boss.wire, "will") == (0,)
+        wires = {name: user(broker, name, will=Will("will", b"1")) for name in (*CHANGES, "ben")}
+        for command, arguments in CHANGES.items():
+            named = {field: value.replace("{u}", command) if isinstance(value, str) else value for field, value in arguments.items()}
+            boss.does(command, **named)
+            wire = wires.pop(command)
+            assert wire.read_packet().rc == KICKED, command
+            wire.expect_closed()
+            told(broker, f"Client {command} [127.0.0.1")
+            for other in wires.values():
+                other.expect_nothing()
+            wire.close()
+        boss.wire.expect_nothing()                  # no will
+        for wire in wires.values():
+            wire.close()
+
+
+@pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
+def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
+    slow = {"username": "slow", **password("slow", 1_000_000)}       # about half a second of hashing
+    with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
+        boss = broker.admin()
+        wire = Wire(broker.port, 4, WAIT_S)
+        wire.send(Connect("slow", username="slow", password=b"slow"))
+        told(broker, "New connection from")
+        boss.does(command, username="slow", **more)
+        if wire.read_packet().rc == LET_IN:         # the hash was quicker than the command
+            wire.expect_closed()
+        wire.close()
 
 
 def test_what_changes_nothing_for_clients_disconnects_nobody() -> None:
-    with Ruled(grouped()) as broker:
+    with Ruled(grouped("ann")) as broker:
         boss, ann = broker.admin(), user(broker, "ann")
         boss.does("createClient", username="c")
         boss.does("createRole", rolename="r9")
         boss.does("createGroup", groupname="g9")
         boss.does("enableClient", username="ann")
-        boss.does("modifyRole", rolename="r", textname="x")
-        boss.ask({"command": "listClients", "verbose": True}, {"command": "getRole", "rolename": "r"})
+        boss.does("modifyRole", rolename="ann-r", textname="x")
+        boss.ask({"command": "listClients", "verbose": True}, {"command": "getRole", "rolename": "ann-r"})
         ann.expect_nothing()
         ann.close()
 
@@ -325,3 +347,25 @@ def test_a_broker_inside_of_a_program(tmp_path) -> None:
         broker.publish("t", b"x")                   # the program itself may do everything
         assert boss.wire.read_packet().payload == b"x"
         boss.wire.close()
+
+
+def test_the_pages_of_the_http_api() -> None:
+    web = free_port()
+    content = state(clients=[client("ann", "no"), client("ben")], roles=[role("no", ("publishClientReceive", "/api/#", False))])
+    config = f"listener {{port}} 127.0.0.1\ndynamic_security {{dir}}/dynsec.json\nauth_backoff false\nlistener {web} 127.0.0.1\nprotocol http_api\n"
+    with Ruled(content, config=config) as broker:
+        boss = broker.admin()
+
+        def status(name: str, word: str) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", web, timeout=WAIT_S)
+            credentials = base64.b64encode(f"{name}:{word}".encode()).decode()
+            connection.request("GET", "/api/v1/version", headers={"Authorization": f"Basic {credentials}"})
+            code = connection.getresponse().status
+            connection.close()
+            return code
+
+        assert [status("ann", "ann"), status("ben", "ben"), status("ben", "x")] == [401, 200, 401]
+        boss.does("removeClientRole", username="ann", rolename="no")
+        assert status("ann", "ann") == 200
+        boss.does("setDefaultACLAccess", acls=[{"acltype": "publishClientReceive", "allow": False}])
+        assert status("ann", "ann") == 401

@@ -7,6 +7,7 @@ lost; after a power cut each key has the value it had when the store was last sa
 from __future__ import annotations
 
 import errno
+import os
 
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -26,7 +27,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self, owner: Owner) -> None:
         self.owner = owner
         self.snapshots: list[tuple[int, Table]] = [(owner.loss["end_lsn"], dict(owner.table))]      # (end of a batch, table then)
-        self.promised = owner.loss["end_lsn"]
+        self.known = owner.loss["bytes"]        # what is damaged stays so, and is told, until its segment is dropped
 
     # ---- what an owner does
 
@@ -38,6 +39,15 @@ class Machine(RuleBasedStateMachine):
     def put_many(self, n: int, fill: int) -> None:
         for key in range(n):
             self.owner.put(key, bytes([fill]) * 900)
+
+    @rule(rounds=st.integers(1, 8), sync=st.booleans(), fill=st.integers(0, 255), cleans=st.booleans())
+    def work(self, rounds: int, sync: bool, fill: int, cleans: bool) -> None:
+        for n in range(rounds):
+            self.put_many(10, fill + n & 255)
+            self.seal(sync)
+            self.owner.turn()
+            if cleans:
+                self.owner.clean()
 
     @rule(key=KEYS)
     def delete(self, key: int) -> None:
@@ -93,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         owner.store.abandon()
         self.disk.kill()
         again = Owner(self.disk)
-        assert again.loss["n"] == 0, again.loss
+        assert again.loss["bytes"] <= self.known, again.loss
         assert again.loss["end_lsn"] >= written
         ends = dict(self.snapshots)
         assert again.table == ends[again.loss["end_lsn"]]
@@ -114,7 +124,8 @@ class Machine(RuleBasedStateMachine):
 
     def check_power(self, again: Owner, synced: int) -> None:
         assert again.loss["end_lsn"] >= synced
-        assert again.loss["bytes"] == again.loss["unsynced_bytes"], again.loss
+        if again.loss["n"] <= len(again.loss["ranges"]):
+            assert again.loss["bytes"] - again.loss["unsynced_bytes"] <= self.known, again.loss
         at = next(i for i, (end, _) in enumerate(self.snapshots) if end >= synced)
         for key in range(31):
             allowed = [table.get(key) for _, table in self.snapshots[at:]]
@@ -129,4 +140,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", "150")), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,425 @@
+"""What a disk may do to the store, one thing at a time: each has one outcome."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from cext.store.face import StoreFace, scan
+from tests.store.disk import Disk
+from tests.store.owner import SEGMENT, Owner
+from tests.store.test_log import Record, opened, until_written
+
+HEADER = 4096
+
+
+def batches(owner: Owner, n: int, size: int = 100, sync: bool = False) -> list[int]:
+    """n batches of three records under new keys -> their ends"""
+    ends = []
+    first = len(owner.table) // 3
+    for i in range(first, first + n):
+        for key in range(3):
+            owner.put(3 * i + key, os.urandom(size))
+        ends.append(owner.seal(sync))
+        owner.turn()
+    return ends
+
+
+def again(disk: Disk) -> Owner:
+    disk.kill()
+    return Owner(disk)
+
+
+# ---- what is found at the next start
+
+@pytest.mark.parametrize("how", ["cut", "zeros", "noise"])
+def test_cut_at_every_byte_of_the_last_two_commits(how: str) -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    start, middle, end = batches(owner, 3, size=30)
+    owner.store.abandon()
+    whole = bytes(disk.files["segment.000001"].data)
+    assert len(whole) == HEADER + end
+    tables = []
+    for at in range(start, end + 1):
+        tail = {"cut": b"", "zeros": bytes(end - at), "noise": os.urandom(end - at)}[how]
+        disk = Disk()
+        disk.open("/d/segment.000001", os.O_CREAT)
+        disk.files["segment.000001"].data = bytearray(whole[:HEADER + at] + tail)
+        owner = again(disk)
+        assert owner.loss["n"] == 0
+        complete = [e for e in (start, middle, end) if (whole[:HEADER + at] + tail)[:HEADER + e] == whole[:HEADER + e]]
+        assert owner.loss["end_lsn"] == complete[-1]        # zeros may be what was there
+        assert len(owner.table) == {start: 3, middle: 6, end: 9}[owner.loss["end_lsn"]]
+        tables.append(owner.table)
+    assert tables[-1].items() > tables[0].items()
+
+
+def damaged(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_flipped_byte_costs_one_record(tmp_path: Path) -> None:
+    store, _, _ = opened(tmp_path)
+    given: list[Record] = [(store.append(1, b"%03d" % n * 10), 1, 0, b"%03d" % n * 10) for n in range(100)]
+    store.seal()
+    given += [(store.append(1, b"more"), 1, 0, b"more")]
+    store.close()
+    for n, record in enumerate(given[:-1]):
+        for offset in (0, 5, 8, 10, 20):          # crc, length, kind, check, body
+            file = tmp_path / "segment.000001"
+            damaged(file, HEADER + record[0] + offset)
+            if n % 9 == 0:
+                found: list[Record] = []
+                loss = scan(tmp_path, found.extend)
+                assert found == given[:n] + given[n + 1:]
+                assert loss["ranges"] == [(record[0], record[0] + 44)]
+                assert loss["bytes"] == loss["unsynced_bytes"] == 44
+            damaged(file, HEADER + record[0] + offset)
+
+
+def test_a_flipped_byte_in_a_commit_costs_nothing_but_the_last(tmp_path: Path) -> None:
+    store, _, _ = opened(tmp_path)
+    commits = []
+    for n in range(3):
+        store.append(1, b"%d" % n)
+        commits.append(store.seal() - 28)
+    store.close()
+    for n, at in enumerate(commits):
+        damaged(tmp_path / "segment.000001", HEADER + at + 14)
+        found: list[Record] = []
+        loss = scan(tmp_path, found.extend)
+        assert [r[3] for r in found] == [b"0", b"1", b"2"][:3 if n < 2 else 2]
+        assert loss["ranges"] == ([(at, at + 28)] if n < 2 else [])
+        damaged(tmp_path / "segment.000001", HEADER + at + 14)
+
+
+def segments_of(path: Path, n: int) -> list[int]:
+    """A store of n segments with a record of 3000 bytes per batch -> the lsn of each record."""
+    store, _, _ = opened(path, segment_bytes=SEGMENT)
+    store.live(1 << 40)
+    store.start()
+    lsns = []
+    while store.stats()["segments"] < n:
+        lsns.append(store.append(1, b"%06d" % len(lsns) * 500))
+        until_written(store, store.seal())
+    store.close()
+    return lsns
+
+
+def number_of(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[32:40], "little")
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_missing_segment(tmp_path: Path, which: int) -> None:
+    lsns = segments_of(tmp_path, 4)
+    files = {number_of(f): f for f in tmp_path.glob("segment.*")}
+    files[which].unlink()
+    _, records, loss = opened(tmp_path)
+    lo, hi = (which - 1) * 4 * 3040, which * 4 * 3040      # four in each: 12 + 3000 + 28 of a COMMIT
+    assert loss["ranges"] == [(lo, hi)]
+    assert loss["bytes"] == loss["unsynced_bytes"] == hi - lo
+    assert [r[0] for r in records] == [lsn for lsn in lsns if not lo <= lsn < hi]
+
+
+def test_the_last_segment_is_missing(tmp_path: Path) -> None:
+    segments_of(tmp_path, 4)
+    files = {number_of(f): f for f in tmp_path.glob("segment.*")}
+    files[4].unlink()
+    assert opened(tmp_path)[2]["ranges"] == [(3 * 4 * 3040, None)]         # SEGEND told
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_damaged_header(tmp_path: Path, both: bool) -> None:
+    segments_of(tmp_path, 3)
+    file = next(f for f in tmp_path.glob("segment.*") if number_of(f) == 2)
+    damaged(file, 40)
+    if both:
+        damaged(file, 2048 + 40)
+    before = file.read_bytes()
+    store, records, loss = opened(tmp_path)
+    assert loss["unreadable"] == both
+    assert loss["n"] == both
+    assert len(records) == (5 if both else 9)
+    store.start()
+    store.append(1, b"x")
+    store.close()
+    assert file.read_bytes() == before      # left alone
+
+
+def test_stale_bytes_of_a_recycled_file_are_no_records() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    for n in range(200):
+        owner.put(n % 4, bytes([n]) * 700)
+        owner.seal()
+        owner.turn()
+        owner.clean()
+    assert owner.store.stats()["cleaned"] > 3
+    table = dict(owner.table)
+    owner.store.abandon()
+    owner = again(disk)
+    assert owner.table == table
+    assert owner.loss["n"] == owner.loss["torn_bytes"] == 0
+
+
+# ---- while it runs
+
+def test_short_writes_and_interrupted_ones() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    disk.faults["pwrite"] = ["short", errno.EINTR, "short", "short"] * 5
+    end = batches(owner, 10)[-1]
+    assert owner.store.written() == end
+    assert not {"error", "full"} & set(owner.news)
+    owner.store.abandon()
+    assert len(again(disk).table) == 30
+
+
+def test_a_full_disk_is_told_once_and_recovered_from() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 3, size=1000)
+    disk.space = disk.used() + 3000                         # the spare is there, and takes three batches
+    ends = batches(owner, 12, size=1000)
+    assert owner.news.count("full") == 1
+    assert "No space left on device" in owner.store.error()
+    assert owner.store.written() == ends[2]
+    written = owner.store.written()
+    for _ in range(5):
+        owner.turn()
+    assert owner.store.written() == written
+    assert owner.news.count("full") == 1
+    disk.space = 1 << 40
+    while "full_over" not in owner.turn():
+        pass
+    assert owner.store.written() == ends[-1]
+    assert "full_over" in owner.news and "error" not in owner.news
+    owner.store.abandon()
+    assert len(again(disk).table) == 45
+
+
+def test_a_full_disk_and_a_kill_lose_nothing_that_was_committed() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 3, size=1000)
+    disk.space = disk.used() + 700
+    batches(owner, 12, size=1000)
+    written = owner.store.written()
+    owner.store.abandon()
+    owner = again(disk)
+    assert owner.loss["end_lsn"] >= written
+    assert owner.loss["n"] == 0
+
+
+def test_a_write_that_fails_goes_elsewhere() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 3)
+    disk.faults["pwrite"] = [errno.EIO]
+    end = batches(owner, 1)[0]
+    assert owner.store.written() < end
+    assert owner.news.count("error") == 1
+    assert "Cannot write a segment in /d: Input/output error" in owner.store.error()
+    owner.turn()
+    assert owner.store.written() == end
+    while "error_over" not in owner.news:
+        owner.turn()
+    owner.store.abandon()
+    owner = again(disk)
+    assert owner.loss["n"] == 0 and owner.loss["end_lsn"] == end
+
+
+def test_a_disk_that_keeps_failing_does_not_fill_with_files() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 3)
+    disk.faults["pwrite"] = [errno.EIO] * 40
+    for _ in range(40):
+        owner.put(1, b"x")
+        end = owner.seal()
+        owner.turn()
+    assert len(disk.files) < 6
+    disk.faults.clear()
+    owner.turn()
+    assert owner.store.written() == end
+
+
+@pytest.mark.parametrize("batches_before", [0, 3])
+def test_a_failed_sync_poisons_its_segment(batches_before: int) -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, batches_before, sync=True)
+    batches(owner, 1, sync=False)           # after a sync it is kept in memory; before the first one it is read back
+    disk.faults["datasync"] = [errno.EIO]
+    end = batches(owner, 2, sync=True)[-1]
+    assert owner.store.synced() == end      # from another file; the disk asserts that the first is not asked again
+    assert owner.store.stats()["poisoned"] == 1
+    assert owner.news.count("error") == 1 and "Cannot sync a segment" in owner.store.error()
+    table = dict(owner.table)
+    owner.store.abandon()
+    disk.power_cut(lambda: False)           # what that sync had lost is lost
+    owner = Owner(disk)
+    assert owner.table == table
+    assert owner.loss["n"] == 0
+
+
+def test_syncs_that_keep_failing_promise_nothing() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    end = batches(owner, 2, sync=True)[-1]
+    disk.faults["datasync"] = [errno.EIO] * 30
+    batches(owner, 3, sync=True)
+    assert owner.store.synced() == end
+    table = dict(list(owner.table.items())[:6])
+    owner.store.abandon()
+    disk.power_cut(lambda: False)
+    assert Owner(disk).table == table
+
+
+def test_what_close_cannot_write_it_says() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 3)
+    disk.space = 0
+    owner.put(1, os.urandom(20000))
+    owner.seal()
+    assert "No space left" in (owner.store.close() or "")
+
+
+# ---- the disk stays in its bound
+
+@pytest.mark.parametrize("keys", [1, 12, 60])
+def test_the_disk_stays_in_its_bound(keys: int) -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    for n in range(600):
+        owner.put(n * 7 % keys, os.urandom(900))
+        if n % 5 == 4:
+            owner.seal(sync=n % 50 == 49)
+            owner.turn()
+            while owner.clean():
+                owner.seal()
+                owner.turn()
+            assert disk.used() <= 2 * owner.live_bytes + 3 * SEGMENT + 4096
+    table = dict(owner.table)
+    owner.settle()
+    owner.store.abandon()
+    owner = again(disk)
+    assert owner.table == table and owner.loss["n"] == 0
+
+
+def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    for n in range(200):
+        owner.put(n, os.urandom(900))
+        owner.store.live(0)
+        owner.store.seal()
+        owner.turn()
+        owner.clean()
+    cleaned = owner.store.stats()["cleaned"]
+    for _ in range(200):
+        owner.store.seal()
+        owner.turn()
+        owner.clean()
+    assert owner.store.stats()["cleaned"] < cleaned + 60
+    assert len(owner.table) == 200
+
+
+# ---- reading back
+
+def test_reading_back(tmp_path: Path) -> None:
+    store, _, _ = opened(tmp_path, segment_bytes=65536)
+    store.live(1 << 40)
+    store.start()
+    bodies = {}
+    for n in range(3000):
+        body = os.urandom(n % 500)
+        bodies[store.append(1 + n % 5, body)] = body
+        if n % 100 == 0:
+            store.seal()
+    big = os.urandom(700_000)
+    bodies[store.append(9, big)] = big
+    until_written(store, store.seal())
+    lsns = list(bodies)
+    assert store.read(lsns[::2], 7)
+    assert store.read([*lsns[1::2], 5], 8)          # 5 lies within a record
+    assert not store.read([0] * 4096)               # too many are asked for
+    assert not store.read([store.seal()])           # nothing is there
+    got: list[tuple[int, int, int, int, bytes]] = []
+    while len(got) < len(lsns) + 1:
+        store.wait()
+        got += store.read_next()
+    assert [(a[0], a[1]) for a in got] == [*((7, lsn) for lsn in lsns[::2]), *((8, lsn) for lsn in lsns[1::2]), (8, 5)]
+    assert all(a[4] == bodies[a[1]] for a in got[:-1])
+    assert got[-1][2] == 0                          # no record
+    assert store.read([lsns[0]])
+
+
+def test_reading_back_what_is_not_written_yet() -> None:
+    owner = Owner(Disk())
+    owner.put(1, b"one")
+    assert owner.store.read([owner.place[1]])
+    owner.turn()
+    assert owner.store.read_next() == []
+    owner.seal()
+    owner.turn()
+    assert [a[4][4:] for a in owner.store.read_next()] == [b"one"]
+
+
+def test_bodies_read_and_not_taken_are_bounded() -> None:
+    owner = Owner(Disk())
+    owner.store.live(1 << 40)
+    lsns = []
+    for n in range(12):
+        lsns.append(owner.store.append(1, bytes([n]) * (1 << 20)))
+        owner.store.seal()
+        owner.turn()
+    assert owner.store.read(lsns)
+    for _ in range(20):
+        owner.turn()
+    first = owner.store.read_next()
+    assert len(first) == 4
+    rest: list[tuple[int, int, int, int, bytes]] = []
+    while len(rest) < 8:
+        owner.turn()
+        rest += owner.store.read_next()
+    assert [a[4][0] for a in first + rest] == list(range(12))
+
+
+# ---- with its thread
+
+def test_cleaning_while_the_thread_writes(tmp_path: Path) -> None:
+    store = StoreFace(tmp_path, segment_bytes=65536)
+    store.recover()
+    store.start()
+    place: dict[int, int] = {}
+    live = 0
+    for n in range(4000):
+        key, body = n % 37, (n % 37).to_bytes(4, "little") + bytes(700 + n % 37 - 4)
+        live += 0 if key in place else len(body) + 15
+        place[key] = store.append(1, body)
+        if n % 10 == 9:
+            store.live(live)
+            end = store.seal(n % 100 == 99)
+            while store.written() < end - 100_000:
+                store.wait()
+            store.poll()
+            for lsn, _, _, old in store.clean_chunk(1000):
+                key = int.from_bytes(old[:4], "little")
+                if place[key] == lsn:
+                    place[key] = store.append(1, old)
+            store.clean_done()
+    until_written(store, store.seal(True), synced=True)
+    assert store.stats()["cleaned"] > 10
+    assert store.close() is None
+    _, records, loss = opened(tmp_path)
+    assert loss["n"] == 0
+    latest = {int.from_bytes(r[3][:4], "little"): r[0] for r in records}
+    assert latest == place
