@@ -1,5 +1,5 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz bench bench-index ablation clean
+.PHONY: help run build test quick lint switches asan fuzz chaos bench bench-index ablation clean
 
 help:   ## this list
 	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
@@ -27,6 +27,9 @@ switches: ## the wire tests with every switch of the index and the pool
 
 fuzz:   ## run every fuzz target for SECONDS (30) seconds
 	@dev/fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+chaos:  ## kill the broker under load KILLS (200) times and count what is lost
+	@dev/chaos $(if $(KILLS),--kills $(KILLS))
 
 bench:  ## measure against the relay floor (see perf/)
 	@dev/bench

@@ -19,4 +19,5 @@ cdef class Engine:
 
     cdef int _doors(self, list securities) except -1
     cdef int _ask(self, Ask* a) except -2
+    cdef tuple _ask_bytes(self, Ask* a)
     cdef int _reload(self, Reload* r) except -1

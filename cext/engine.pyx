@@ -9,22 +9,27 @@ broker that does not run.
 import os
 import struct
 
+from cext.setup.inspection import session_read, sessions_read
 from cext.setup.listen import close, sockets_of
 
-from libc.errno cimport errno
+from libc.errno cimport E2BIG, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
+from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
-    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
+    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_ROLES, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
 )
 from cext.broker.reload cimport Reload
+from cext.broker.roles cimport Roles, roles_unref
 from cext.net.reactor cimport Listener, reactor_listen
 from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take
+from cext.setup.roles cimport roles_read
 from cext.setup.security cimport security_free, security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -33,8 +38,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform")
-REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop")
+REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
@@ -54,9 +59,9 @@ def specs_of(settings, listeners):
 
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/settings.py); `listeners`: a dict each, whose `security` is a place in
-    `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed."""
+    `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed. `links`: a dict each (cext/setup/links.pyx)."""
 
-    def __cinit__(self, settings, listeners, securities=None):
+    def __cinit__(self, settings, listeners, securities=None, links=()):
         self.keep = []
         self.keep_adopted = []
         self.keep_before = []
@@ -77,6 +82,9 @@ cdef class Engine:
         self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._doors(list(securities or [{}]))
         self._keylog_told(settings)
+        if links:
+            from cext import linking     # starting must be quick
+            linking.begin(self, list(links))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.event < 0:
@@ -85,6 +93,8 @@ cdef class Engine:
     def __dealloc__(self):
         if self.made:
             broker_fini(&self.b)
+        if self.b.links != NULL:
+            links_of(&self.b).ops.free(links_of(&self.b))
         lists_free(self.b.securities, self.b.n_securities, self.b.doors, self.b.n_doors)
         gone_free(&self.b)
         door_free(self.b.adopted)
@@ -122,6 +132,10 @@ cdef class Engine:
         self.b.adopted.security = self.b.securities[0]
         return 0
 
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0):
+        """Opens the store in a directory and becomes what it holds; before open(). See cext/setup/persist.pyx."""
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes)
+
     def open(self):
         """Binds and listens on every listener."""
         cdef Listener* l
@@ -145,15 +159,21 @@ cdef class Engine:
             close(opened)
         self.sockets = [[] for _ in self.specs]
 
-    def reload(self, settings, listeners, securities=None):
+    def reload(self, settings, listeners, securities=None, links=()):
         """Another configuration takes the place of this one while the broker runs. All that can fail is done before anything changes, or is
         undone: ValueError, OSError and MemoryError leave the old one in force. What the index and the pool are built with stays.
 
         Listeners are the same when their address is: their sockets stay open, what is set for them changes. The connections of
-        those that are removed end."""
+        those that are removed end. Links are the same when their name is."""
         from cext.renewal import Renewal     # loaded when it is needed: starting must be quick
 
+        fresh = None
+        if links or self.b.links != NULL:
+            from cext import linking
+            fresh = linking.Fresh(self, list(links))
         Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
+        if fresh is not None:
+            fresh.apply(self)
 
     cdef int _reload(self, Reload* r) except -1:
         cdef Ask a
@@ -290,6 +310,63 @@ cdef class Engine:
             if a.cursor == 0:
                 return found, a.left_out
 
+    def link(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
+        """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
+        with exactly one of the requests ("link", 0, name, "up" | "down" | "refused", detail); `fd`: a connected, non-blocking socket to
+        go on with. "close": no-op when there is no connection. KeyError: no link has this name; OSError: EALREADY, or it cannot begin."""
+        from cext import linking
+        linking.link(self, name, what, sockaddr, host, try_private, fd)
+
+    def links(self):
+        """Of each link: name, state (down, opening, asking, up), pending deliveries and their bytes."""
+        if self.b.links == NULL:
+            return []
+        from cext import linking
+        return linking.states(self)
+
+    def sessions(self, cursor=0, most=1000):
+        """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
+        also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
+        cdef Ask a
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_SESSIONS
+        a.cursor = <uint32_t>cursor
+        a.from_index = <uint32_t>most
+        result, data = self._ask_bytes(&a)
+        if result:
+            raise MemoryError
+        return sessions_read(data), a.cursor
+
+    def session(self, client_id, skip=0):
+        """(its dict, [(filter, options, subscription identifier)] from the skip-th on, how many more) of one session; None: there is none.
+        ValueError: skip is too large."""
+        cdef Ask a
+        cdef bytes text = client_id.encode()
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_SESSION
+        a.text = <uint8_t*><char*>text
+        a.text_n = <uint32_t>len(text)
+        a.from_index = <uint32_t>skip
+        result, data = self._ask_bytes(&a)
+        if result == 1:
+            return None
+        if result == E2BIG:
+            raise ValueError(f"cannot skip {skip} subscriptions")
+        if result:
+            raise MemoryError
+        return (*session_read(data), a.left_out)
+
+    cdef tuple _ask_bytes(self, Ask* a):
+        """(result, what was put out)."""
+        cdef int result = self._ask(a)
+        data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
+        free(a.out)
+        a.out = NULL
+        a.out_n = a.out_cap = 0
+        if result < 0:
+            raise RuntimeError("the broker is not running")
+        return result, data
+
     def kick(self, client_id):
         """Ends the connection of a client (v5: DISCONNECT 0x98). False: there is none with this id."""
         cdef Ask a
@@ -303,6 +380,36 @@ cdef class Engine:
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result == 0
+
+    def set_roles(self, spec, places):
+        """Other roles (cext/setup/roles.pyx) for the securities at these places, between two turns; those that had none before keep none.
+        ValueError: it makes no sense, and the old ones stay."""
+        cdef Ask a
+        cdef uint32_t i, place
+        cdef Roles* made
+        cdef int result
+        cdef list wanted = [place for place in places]
+        memset(&a, 0, sizeof(a))
+        a.kind = ASK_ROLES
+        a.n_swap = <uint32_t>max(wanted, default=-1) + 1
+        a.swap = <Roles**>calloc(a.n_swap + 1, sizeof(Roles*))
+        if a.swap == NULL:
+            raise MemoryError
+        made = NULL
+        try:
+            made = roles_read(dict(spec))
+            for place in wanted:
+                if a.swap[place] == NULL:
+                    a.swap[place] = made
+                    made.refs += 1
+            result = self._ask(&a)
+        finally:
+            for i in range(a.n_swap):
+                roles_unref(a.swap[i])
+            roles_unref(made)
+            free(a.swap)
+        if result < 0:
+            raise RuntimeError("the broker is not running")
 
     def adopt(self, int fd):
         """Hands a connected, non-blocking stream socket over: the broker owns and trusts it."""

@@ -7,10 +7,12 @@ import click
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
 from mosq.commands_config import config
+from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
+from mosq.db.commands import db
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Examples:
   mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
+  mosq db stats /var/lib/mosquitto                what does the store hold?
 
 \b
 Exit status:
@@ -111,7 +114,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
     does not look at, such as certificates, it warns of and takes."""
     from mosq.config.errors import ConfigError
-    from mosq.config.files import file_problems, readable_acls
+    from mosq.config.files import file_problems, readable_acls, readable_directory
     from mosq.config.parser import load_config
     from mosq.config.plugin import all_plugins, refusal
 
@@ -120,6 +123,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     try:
         config = load_config(config_file, overrides=overrides)
         readable_acls(config)
+        readable_directory(config)
     except ConfigError as error:
         click.echo(str(error), err=True)
         return EXIT_CONFIG
@@ -131,6 +135,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
 
 
 mosq.add_command(config)
+mosq.add_command(db)
 mosq.add_command(doctor)
 mosq.add_command(signal_command)
 
@@ -166,6 +171,7 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
 
 
 mosq.add_command(passwd)
+mosq.add_command(ctl)
 
 
 def main(arguments: list[str]) -> int:

@@ -4,7 +4,7 @@ attention. Reads the files that it points to as well; changes nothing, starts no
 
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
-from mosq.config.files import pointers, readable_acls
+from mosq.config.files import pointers, readable_acls, readable_directory
 from mosq.config.model import Config, Listener
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config
@@ -33,6 +33,7 @@ def examine(path: str) -> tuple[Config, list[Finding]]:
     found = []
     try:
         acls = readable_acls(config)
+        readable_directory(config)
     except ConfigError as error:
         found.append(Finding(ATTENTION, error.text, error.origin, "The broker will not start with it."))
     found += [*_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
@@ -102,8 +103,8 @@ def _plugins(config: Config) -> list[Finding]:
             found.append(Finding(ATTENTION, text, plugin.origin,
                                  f"The broker will not start with it. Expected {advice}"))
         elif plugin.kind == "persist-sqlite":
-            found.append(Finding(ATTENTION, "persist-sqlite: this version of mosq keeps sessions in memory only",
-                                 plugin.origin))
+            found.append(Finding(BETTER, "persist-sqlite: mosq keeps what it stands for in a store of its own (see "
+                                       "persistence, durability)", plugin.origin))
     return found
 
 

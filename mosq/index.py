@@ -9,7 +9,6 @@ Knows the conversation and how to show an answer; neither the index nor the comm
 import json
 import os
 import socket
-import unicodedata
 
 from mosq.embed import wire
 from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishError, SubscriptionClosed
@@ -17,6 +16,7 @@ from mosq.embed.link import Link
 from mosq.embed.message import Message, Properties
 from mosq.embed.protocol import Protocol
 from mosq.embed.subscription import deadline, drive
+from mosq.table import shown, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,15 +144,6 @@ def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
     yield f"Cost (index {shown(answer['index'])}): {cost(answer['cost'])}"
 
 
-def table(rows: "list[tuple[str, ...]]") -> "Iterable[str]":
-    """Columns as wide as they must be, but for the last; numbers to the right."""
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [" " * (w - width(cell)) + cell if cell.isdigit() else cell + " " * (w - width(cell))
-                 for cell, w in zip(row, widths, strict=True)]
-        yield "  ".join(cells).rstrip()
-
-
 def path(found: "dict[str, Any]") -> str:
     kind = found["path"]
     if kind == "exact":
@@ -180,13 +171,3 @@ def cost(found: "dict[str, Any]") -> str:
 
 def count(number: int, what: str, plural: str = "s") -> str:
     return f"{int(number)} {what}{'' if number == 1 else plural}"
-
-
-def shown(text: str) -> str:
-    """What is not printable as an escape: a filter must not steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def width(text: str) -> int:
-    """Columns on a terminal."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

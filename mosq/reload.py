@@ -54,10 +54,12 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     files = log.prepare(config)
     doors: list[Door] = []
     try:
+        topics = control.topics_of(config, access)
         doors = control.http_doors(config)
         if doors:
             import mosq.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
-        control.engine.reload(control.settings(config), engine_listeners(config), securities)
+        control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
+                              *control.link_specs(config))
     except BaseException:
         for fd in files.values():
             os.close(fd)
@@ -66,7 +68,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         raise
     # from here on nothing fails
     log.change(config, control.mask(config), files)
-    control.config, control.access, control.securities = config, access, securities
+    control.config, control.access, control.securities, control.topics = config, access, securities, topics
     if old_access is not None:
         if access is not None:
             _end_revoked(control, access.revoked(old_access))
@@ -75,6 +77,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         control.http.stop()
     control.http, control.doors = None, doors
     control.http_start()
+    control.links_start()
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
     for listener in config.listeners:

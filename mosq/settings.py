@@ -10,7 +10,7 @@ from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
-from mosq.config.plugin import all_plugins, refuse
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refuse
 from mosq.config.security import SecuritySource, places_of, securities_of
 
 TYPE_CHECKING = False
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mosq.config.acl import AclRule
     from mosq.engine import ListenerSpec, Security, SettingValue
 
-__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "log_mask",
-           "needs_access", "securities_of"]
+__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "keeps",
+           "log_mask",           "needs_access", "securities_of"]
 
 MOSQUITTO_VERSION = "2.1.2"    # whose surface this is
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
@@ -33,7 +33,7 @@ _PLAIN = (
     "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
     "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
-    "packet_buffer_size", "auth_timeout", "log_denied_per_second",
+    "packet_buffer_size", "auth_timeout", "log_denied_per_second", "queue_overflow",
     *TUNING,
 )
 _LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
@@ -62,6 +62,7 @@ def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["shared_strategy"] = "\n".join(config.shared_strategy)
+    settings["durability_topic"] = "\n".join(config.durability_topic)
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
     # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
@@ -84,6 +85,12 @@ def http_listeners(config: Config) -> list[Listener]:
 def needs_access(config: Config) -> bool:
     """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
     return any(source.password_file is not None or source.plugins for source in securities_of(config))
+
+
+def keeps(config: Config) -> bool:
+    """Is there a store? The plugin that asks for one is as good as the option."""
+    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
+    return asked and config.durability != "none"
 
 
 def acl_rules(config: Config) -> "list[list[AclRule] | None]":
@@ -123,6 +130,7 @@ def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpe
     spec["auto_id_prefix"] = config.auto_id_prefix_of(listener)
     spec["psk_file"] = str(config.security_of(listener, "psk_file") or "")
     spec["security"] = security
+    spec["durability"] = listener.listener_durability
     return spec
 
 

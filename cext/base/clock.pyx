@@ -21,3 +21,9 @@ cdef int64_t clock_wall_s() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
     return t.tv_sec
+
+
+cdef uint64_t clock_wall_ms() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <uint64_t>t.tv_sec * 1000 + <uint64_t>(t.tv_nsec // 1000000)

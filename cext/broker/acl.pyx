@@ -14,11 +14,12 @@ rules in the worst case. What is hashed are the operator's rules, so the hash ne
 not what lies there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from cext.base.view cimport View
+from cext.broker.edge cimport edge_hash, level_end, sign_hash
 from cext.topic.name cimport filter_matches
 
 cdef enum:
@@ -34,34 +35,6 @@ cdef struct Who:                 # a check and who it is about
 
 # ---------------------------------------------------------------- edges
 
-cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
-    h = (h ^ word) * <uint64_t>0x9E3779B97F4A7C15
-    return h ^ (h >> 29)
-
-
-cdef inline uint32_t edge_hash(uint32_t path, const uint8_t* p, uint32_t n) noexcept nogil:
-    """`path`: of the node that the edge begins at."""
-    cdef uint64_t h = mixed(path, n)
-    cdef uint64_t word = 0
-    cdef uint32_t half = 0
-    if n >= 8:
-        while n > 8:
-            memcpy(&word, p, 8)
-            h = mixed(h, word)
-            p += 8
-            n -= 8
-        memcpy(&word, p + n - 8, 8)      # overlaps what was read before, or is all there is
-    elif n >= 4:
-        memcpy(&half, p + n - 4, 4)
-        word = <uint64_t>half << 32
-        memcpy(&half, p, 4)
-        word |= half
-    elif n:
-        word = p[0] | <uint64_t>p[n >> 1] << 8 | <uint64_t>p[n - 1] << 16
-    h = mixed(h, word)
-    return <uint32_t>(h >> 32)
-
-
 cdef inline const uint8_t* text_of(const AclNode* node) noexcept nogil:
     if node.n <= ACL_INLINE:
         return &node.head[0]
@@ -70,10 +43,6 @@ cdef inline const uint8_t* text_of(const AclNode* node) noexcept nogil:
 
 cdef inline bint is_level(const AclNode* node, const uint8_t* p, uint32_t n) noexcept nogil:
     return node.n == n and memcmp(text_of(node), p, n) == 0
-
-
-cdef inline uint32_t sign_hash(uint32_t path, uint8_t sign) noexcept nogil:
-    return <uint32_t>(mixed(path, <uint64_t>sign << 32) >> 32)
 
 
 cdef inline uint32_t find_hashed(const Acl* a, uint32_t parent, uint32_t hash, const uint8_t* p, uint32_t n) noexcept nogil:
@@ -179,11 +148,6 @@ cdef uint32_t sign_add(Acl* a, uint32_t parent, uint8_t sign) noexcept nogil:
     elif node:
         p.client = node
     return node
-
-
-cdef inline uint32_t level_end(View v, uint32_t at) noexcept nogil:
-    cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
-    return v.n if slash == NULL else <uint32_t>(slash - v.p)
 
 
 cdef int rule_add(Acl* a, uint32_t root, View filter, bint pattern, uint8_t access) noexcept nogil:

@@ -10,7 +10,7 @@ from libc.stdlib cimport free
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.ask cimport (
-    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Question, answers_next, question_answered, question_client, question_end, question_of,
+    ANSWERS_PER_TURN, Answer, FOR_DELIVERY, FOR_PACKET, FOR_WILL, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_KICK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Question, answers_next, question_answered, question_client, question_end, question_of,
     question_send, questions_at, questions_end, questions_flush,
 )
 from cext.broker.authorize cimport packet_answered, publish_changed
@@ -19,8 +19,13 @@ from cext.broker.deliver cimport deliver_held
 from cext.broker.gate cimport gate_answered, gate_changed, gate_held, gate_learn, gate_settled
 from cext.broker.handle_auth cimport auth_answered, auth_timed_out
 from cext.broker.handle_connect cimport connect_answered, connect_timed_out
+from cext.broker.handle_control cimport control_answered
 from cext.broker.jobs cimport jobs_unblock
+from cext.broker.kick cimport kick_users
+from cext.broker.client cimport log_text
 from cext.broker.life cimport session_release, will_decided
+from cext.broker.log cimport LOG_ERROR
+from cext.broker.parked cimport park_goes_on
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -46,10 +51,17 @@ cdef bint answers_serve(Broker* b) noexcept nogil:
 
 cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     """0: it is stale."""
-    cdef Question* q = question_of(b, a.handle) if a.kind != Q_PUBLISH else NULL
+    cdef Question* q
     if a.kind == Q_PUBLISH:
         publish(b, a)
         return 1
+    if a.kind == Q_KICK:
+        if kick_users(b, a.bytes, a.verdict != 0) != 0:
+            log_text(b, LOG_ERROR, "Error: No memory to disconnect users whose rights have changed.")
+        return 1
+    if a.kind == Q_CONTROL:
+        return control_answered(b, a)
+    q = question_of(b, a.handle)
     if q == NULL or not q.is_open:
         return 0
     if a.kind == Q_WAIT:
@@ -94,6 +106,8 @@ cdef void settle(Broker* b, Question* q, const Answer* a) noexcept nogil:
         publish_changed(b, c, a)
     elif q.kind == Q_MESSAGE_OUT:
         delivery_changed(b, q, a)
+    elif q.kind == Q_CONTROL and c != NULL:
+        park_goes_on(b, c)       # it tries again
     question_end(b, q)
     if s != NULL:
         if gate_held(s) and not s.flags & SESSION_ENDED:

@@ -21,7 +21,10 @@ cdef enum:
     Q_MESSAGE_OUT = 5
     Q_EVENT = 6                 # no answer, no Question
     Q_PUBLISH = 7               # an answer that nobody asked for: the control plane publishes
+    Q_LINK = 20                 # no answer, no Question: what became of a link
+    Q_KICK = 10                 # an answer that nobody asked for: users are to be disconnected, after what was answered before
     Q_WAIT = 8                  # no answer yet: the log-in stands in the control plane's own queue, and has so many seconds more
+    Q_CONTROL = 9               # a PUBLISH to a topic of the control plane's; its handle is the client's own. As a Question: it waits for room
 
 cdef enum:
     # what an answer to Q_ACL, Q_MESSAGE_OUT is for
@@ -66,12 +69,13 @@ ctypedef struct AskHead:        # of a record in the ring; n_fields times a leng
 ctypedef struct Answer:         # one block of malloc's, its bytes behind it
     Answer* next
     uint64_t handle
-    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT
+    uint8_t kind                # Q_CONNECT, Q_ACL, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, Q_CONTROL, Q_KICK
     uint8_t qos
     uint8_t retain
     int32_t verdict             # connect: the reason code, or -1: allow_anonymous decides; publish: seconds until it expires, 0: never; wait: seconds; acl: 1 yes, 0 no, -1 no opinion; message: 1 take, 0 drop
     View text                   # user name, topic; p NULL: none
     View bytes                  # authentication data, payload
+    View extra                  # correlation data
 
 cdef int asking_init(Broker* b) noexcept nogil
 cdef void asking_fini(Broker* b) noexcept nogil             # questions must have ended
@@ -95,6 +99,12 @@ cdef uint32_t questions_open(Broker* b) noexcept nogil
 cdef Question* questions_at(Broker* b, uint32_t i) noexcept nogil    # for each i below questions_end
 cdef uint32_t questions_end(Broker* b) noexcept nogil
 cdef void event_post(Broker* b, Security* security, int event, View id, View user, View detail) noexcept nogil
+cdef bint link_post(Broker* b, View name, int event, View detail) noexcept nogil      # 0: there is no room now
+# What a client published to a topic of the control plane's; 0: there is no room for it now. A Question of the kind waits until there is.
+cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil
+cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
+    return <uint64_t>c.slab.index << 32 | c.slab.generation
+
 cdef Answer* answers_next(Broker* b) noexcept nogil                  # the caller frees it; NULL: none
 
 cdef enum:

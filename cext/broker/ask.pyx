@@ -22,7 +22,7 @@ from cext.broker.broker cimport Broker, Client, Security, TIMER_QUESTION
 from cext.broker.client cimport address_text
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.secure cimport IDENTITY_BYTES, TLS_NAME_MAX, secure_fields, secure_identity
-from cext.broker.parked cimport method_of
+from cext.broker.parked cimport method_of, park_goes_on
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.frame cimport Frame, V5, frame_next
 from cext.codec.properties cimport P_AUTH_DATA, P_AUTH_METHOD, props_has
@@ -354,6 +354,8 @@ cdef bint encode(Broker* b, Question* q) noexcept nogil:
     cdef char where[64]
     cdef Client* c = question_client(b, q)
     cdef Session* s = q.session
+    if q.kind == Q_CONTROL:
+        return goes_on(b, q, c)
     memset(&head, 0, sizeof(head))
     memset(fields, 0, sizeof(fields))
     head.kind = q.kind
@@ -389,6 +391,21 @@ cdef bint encode(Broker* b, Question* q) noexcept nogil:
             fields[5].p = <const uint8_t*>b""
         head.n_fields = 6
     return record_put(b, &head, fields)
+
+
+cdef bint goes_on(Broker* b, Question* q, Client* c) noexcept nogil:
+    """Its packet comes up again and is posted, once there is room for what it needed."""
+    cdef Asking* a = asking_of(b)
+    cdef bint there
+    if c == NULL or c.parked == NULL:
+        return 1
+    pthread_mutex_lock(&a.lock)
+    there = room(a, q.n)
+    a.starved = a.starved or not there
+    pthread_mutex_unlock(&a.lock)
+    if there:
+        park_goes_on(b, c)
+    return there
 
 
 cdef View who_id(Client* c) noexcept nogil:
@@ -448,3 +465,36 @@ cdef void event_post(Broker* b, Security* security, int event, View id, View use
     fields[2] = detail
     if not record_put(b, &head, fields):
         b.stats.events_lost += 1
+
+
+cdef bint link_post(Broker* b, View name, int event, View detail) noexcept nogil:
+    cdef AskHead head
+    cdef View fields[2]
+    memset(&head, 0, sizeof(head))
+    head.kind = Q_LINK
+    head.a = <uint8_t>event
+    head.n_fields = 2
+    fields[0] = name
+    fields[1] = detail
+    return record_put(b, &head, fields)
+
+
+cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
+    cdef AskHead head
+    cdef View fields[6]
+    cdef char where[64]
+    memset(&head, 0, sizeof(head))
+    address_text(&c.conn.address, where, sizeof(where))
+    head.kind = Q_CONTROL
+    head.handle = client_handle(c)
+    head.security = c.door.security.place
+    head.n_fields = 6
+    fields[0] = view(c.session.client_id, c.session.id_len)
+    fields[1] = text_of(c.session.username)
+    fields[2] = text_of(where)
+    fields[3] = topic
+    fields[4] = payload
+    if fields[4].p == NULL:
+        fields[4].p = <const uint8_t*>b""
+    fields[5] = correlation
+    return record_put(b, &head, fields)

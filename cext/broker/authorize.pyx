@@ -42,8 +42,6 @@ cdef bint is_changed(const Security* security, View topic) noexcept nogil:
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil:
     cdef const Security* security = <const Security*>c.session.security
     cdef int known
-    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
-        return 0                 # refused anyway
     if c.parked != NULL and c.parked.answered:
         allowed[0] = c.parked.allowed
         return 0
@@ -54,7 +52,7 @@ cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allow
     else:
         known = access_allows(b, c.session, topic, ACL_WRITE)
     allowed[0] = known
-    if known and is_changed(security, topic):
+    if known and not topic_reserved(topic) and is_changed(security, topic):
         return ask_publish(b, c, p, topic, Q_MESSAGE_IN)
     unpark(b, c)
     return 0

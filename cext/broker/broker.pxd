@@ -12,6 +12,7 @@ from cext.topic.index cimport Index, List, Match
 from cext.topic.options cimport IndexOptions
 from cext.topic.retained cimport Retained, RetainedCursor
 from cext.broker.acl cimport Acl
+from cext.broker.roles cimport Roles
 from cext.broker.log cimport Log
 
 cdef enum:
@@ -27,6 +28,8 @@ cdef enum:
     WORK_SEND = 50                      # what the first write to a connection in a turn costs, in appends
     LINGER_MS = 2000                    # for the peer to read our last words
     SUB_IDS_MAX = 64                    # identifiers on one merged copy
+    LAST_VALUES_MAX = 4096              # deliveries that queue_overflow last_value looks at
+    QUEUE_SPAN_MAX = 1 << 20            # positions from the first not acknowledged on, with queue_overflow drop_oldest
     MERGE_KEEP = 1024                   # places of the scratch for merged copies that is kept
     MERGE_BYTES_MAX = 8 * 1024 * 1024   # of all sliced fan-outs that merge; above, one more waits
 
@@ -46,7 +49,10 @@ cdef enum:
     DROP_SESSION_ENDED = 11     # owed to a session that ended
     DROP_RETAINED = 12          # a retained message refused or expired
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
-    DROP_REASONS = 14
+    DROP_DISK = 14              # the store's disk is full
+    DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
+    DROP_LOOP = 16              # it came back to a broker that it had been through
+    DROP_REASONS = 17
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -56,7 +62,24 @@ cdef enum:
     REFUSED_MEMORY = 4
     REFUSED_ACCESS = 5          # user name, password, anonymous: CONNECT was not authorised
     REFUSED_AUTH_TIMEOUT = 6    # the control plane did not answer in time
-    REFUSED_REASONS = 7
+    REFUSED_DISK = 7            # a session that is to last, while the store's disk is full
+    REFUSED_REASONS = 8
+
+cdef enum:
+    # how long an acknowledgement waits; 0: as for all
+    DURABILITY_NONE = 1         # nothing is kept
+    DURABILITY_ASYNC = 2        # acknowledged at once, written within the interval
+    DURABILITY_GROUP = 3        # acknowledged when it is written: safe from kill -9
+    DURABILITY_STRICT = 4       # acknowledged when it is on the disk: safe from a power loss
+
+cdef enum:
+    OVERFLOW_NEWEST = 0         # what is dropped when a queue is full
+    OVERFLOW_OLDEST = 1
+    OVERFLOW_LAST_VALUE = 2     # of each topic one message waits, the last
+
+ctypedef struct DurabilityRule:
+    View filter
+    uint8_t level
 
 ctypedef struct ShareRule:
     View group
@@ -93,7 +116,12 @@ ctypedef struct Settings:
     uint8_t receive_maximum_disconnect
     uint8_t share_strategy              # of share.pxd; 0: the default
     uint32_t n_share_rules
+    uint8_t overflow                    # OVERFLOW_...
+    uint32_t n_durability_rules
+    DurabilityRule* durability_rules    # the first that matches counts
     ShareRule* share_rules              # by length, then bytes of the group's name
+    View* control_topics                # what is published there, the control plane answers
+    uint32_t n_control_topics
     IndexOptions index
     uint32_t pool_grow                  # clients per block; 1 with idle_max 0: no pool
     uint32_t pool_idle_max
@@ -102,7 +130,8 @@ ctypedef struct Settings:
 
 ctypedef struct Security:
     # who may do what: one for the broker, or one per listener. Stays where it is over a reload, which changes what is in it
-    Acl* acl                            # NULL: everything is allowed
+    Acl* acl                            # NULL: everything is allowed, where there are no roles either
+    Roles* roles                        # dynamic security: asked before the acl; a reference. NULL: none
     uint8_t guards                      # deliveries are checked: rules, a plugin's verdicts or transforms
     uint8_t authenticate                # user names and passwords are checked by the control plane
     uint8_t ask_anonymous               # so are clients without a user name
@@ -120,6 +149,7 @@ ctypedef struct Door:
     Door* gone_next                     # its listener was removed; some connections are not freed yet
     uint8_t is_gone
     uint16_t port                       # 0: unix socket, or none
+    uint8_t durability                  # of what its clients publish; 0: as for all
     uint8_t allow_anonymous
     uint8_t allow_zero_length_clientid
     uint8_t max_qos
@@ -129,6 +159,8 @@ ctypedef struct Door:
     uint16_t alias_max_out              # at most so many are used towards a client
     int64_t max_connections             # -1: no limit
     uint32_t n_connections
+    void* link                          # Link* of link.pxd: these are its connections; NULL: a listener's
+    uint8_t renames                     # topics or flags of what goes out change: a mount point, a link's lines
     View auto_id_prefix
     View mount_point
     uint8_t websockets
@@ -167,6 +199,7 @@ cdef enum:
     C_CONNECTED = 1
     C_ENDED = 2                         # told goodbye; its socket may linger
     C_ASKING = 3                        # its CONNECT waits for the control plane, or for the client's AUTH
+    C_OPENING = 4                       # a link's: on its way to CONNACK
 
 cdef enum:
     CF_BRIDGE = 1
@@ -175,6 +208,7 @@ cdef enum:
     CF_DOOMED = 8                       # in the list of those to be ended after this turn
     CF_REAUTH = 16                      # an exchange of AUTH packets goes on while it is connected
     CF_IDENTIFIED = 32                  # TLS found who it is, and its user name is that
+    CF_LINK = 64                        # we are the client: door.link says which link it is
 
 cdef enum:
     TIMER_CLIENT = 1
@@ -183,6 +217,7 @@ cdef enum:
     TIMER_SYS = 4
     TIMER_QUESTION = 5
     TIMER_DENIED = 6
+    TIMER_LINK = 7
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -218,6 +253,23 @@ ctypedef struct Names:
     Owned method                        # of extended authentication
     Owned proxied                       # name of the certificate that a PROXY header told of, for CONNECT
 
+ctypedef struct Promise:        # an acknowledgement that waits for a batch
+    uint32_t serial             # of the batch; 0: only for those before it
+    uint32_t pending            # its message, while that batch is the open one
+    uint16_t pid
+    uint8_t packet_type
+    uint8_t rc
+
+ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
+    Promise* ring
+    uint32_t mask
+    uint32_t head
+    uint32_t tail
+    uint32_t waits              # serial for which the client is among the waiters
+    uint32_t held               # serial until which its whole output waits; 0: none
+    uint32_t blocked            # the place after the promise that waits for a job; 0: none
+    uint8_t paused              # its client is not read from for this
+
 ctypedef struct Client:
     SlabItem slab
     Conn conn
@@ -229,6 +281,7 @@ ctypedef struct Client:
     AliasOut* aliases_out
     Client* doomed_next
     Parked* parked                      # its packet that waits for the control plane; NULL: none
+    Promises* promises                  # acknowledgements that wait for the store; NULL: none ever did
     Names* names                        # what few clients have; NULL: nothing of it. See parked.pxd
     uint64_t question                   # handle of what is asked for its CONNECT, its exchange of AUTH, its PUBLISH; 0: nothing
     uint32_t packet_max                 # what the client takes; 0: any
@@ -260,6 +313,7 @@ ctypedef struct Publication:
     uint8_t qos
     uint8_t retain
     uint8_t shaped                      # small enough for shapes
+    uint8_t durability                  # 0: as for all
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # the frame as it came, when it may be passed on as it is
     uint32_t frame_pid_at
@@ -311,6 +365,7 @@ ctypedef struct Job:
     uint32_t n_lists
     uint32_t list
     uint32_t position
+    uint16_t released_pid               # fan-out: of the QoS 2 message that PUBREL let go; 0: none
     uint8_t merging                     # fan-out: MERGE_...
     uint32_t merge_n                    # entries to be gathered, at most
     Merge merge
@@ -334,8 +389,8 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[14]                  # DROP_REASONS
-    uint64_t refused[7]                 # REFUSED_REASONS
+    uint64_t drops[17]                  # DROP_REASONS
+    uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
     uint64_t answers_stale              # late, twice, or for a client that is gone
@@ -389,8 +444,10 @@ ctypedef struct Broker:
     uint64_t sys_next_s
     Average loads[9]
     void* sys                           # what was last published, see sys.pyx
+    void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
+    void* links                         # Links* of link.pxd; NULL: none
     uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
     uint8_t ask_unread                  # the reader should be woken at the end of the turn
     uint8_t answers_due                 # there may be some

@@ -21,14 +21,18 @@ from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, 
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
-from cext.broker.jobs cimport job_free, jobs_unblock
+from cext.broker.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
+from cext.broker.durable cimport durable_of
+from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.life cimport (
     client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
 )
+from cext.broker.link_calls cimport conn_opened, link_timer_fired, links_begin
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.merge cimport merge_end
 from cext.broker.parked cimport names_free, unpark
+from cext.broker.promise cimport promise_job_done, promises_free
 from cext.broker.retain cimport replay_end, replay_slice, retained_expired, value_free
 from cext.broker.secure cimport log_wrong, recheck_slice
 from cext.broker.route cimport fanout_end, fanout_slice
@@ -75,12 +79,17 @@ cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
     c.will = NULL
     if c.door != NULL:
         c.door.n_connections -= 1
+    promises_free(c)
     client_give(b, c)
 
 
 cdef void on_wake(void* ctx) noexcept nogil:
     (<Broker*>ctx).answers_due = 1
     mailbox_serve(ctx)
+
+
+cdef void on_news(void* ctx) noexcept nogil:
+    durable_of(<Broker*>ctx).news = 1
 
 
 cdef void release(void* ctx, void* ref) noexcept nogil:
@@ -97,6 +106,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         retained_expired(<Broker*>ctx, t)
     elif t.kind == TIMER_QUESTION:
         question_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_LINK:
+        link_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_DENIED:
         denials_sum(<Broker*>ctx)
     else:
@@ -115,11 +126,15 @@ cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
 
 cdef void job_end(Broker* b, Job* j) noexcept nogil:
     cdef Session* s = j.session
+    cdef Client* c = NULL
     if j.kind == JOB_FANOUT:
         fanout_end(b, j)
+        c = job_owner(b, j)
     elif j.kind == JOB_REPLAY:
         replay_end(b, j)
     job_free(b, j)
+    if c != NULL:
+        promise_job_done(b, c)
     if s != NULL:
         session_release(b, s)
 
@@ -153,13 +168,14 @@ cdef bint jobs_run(Broker* b) noexcept nogil:
 
 cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int timeout_ms = 0
-    cdef int err = 0
+    cdef int err = durable_start(b)
     cdef bint more
     cdef uint64_t one = 1
     mailbox_open(b)
     asking_open(b)
     sys_begin(b)
-    while not b.stopping:
+    links_begin(b)
+    while not b.stopping and not err:
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
             break
@@ -172,6 +188,9 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         if b.jobs != NULL:
             more |= jobs_run(b)
             doomed_end(b)
+        if b.durable != NULL:
+            more |= durable_turn(b)
+            doomed_end(b)
         reactor_flush(&b.reactor)
         if b.log.unread or b.ask_unread:
             b.log.unread = 0
@@ -179,6 +198,8 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             c_write(event_fd, &one, 8)
         more |= b.doomed != NULL or b.jobs != NULL
         timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
+        if b.durable != NULL:
+            timeout_ms = durable_timeout_ms(b, timeout_ms)
         if b.scratch_cap > SCRATCH_KEEP_BYTES:
             free(b.scratch)
             b.scratch = NULL
@@ -186,6 +207,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     mailbox_close(b)
     asking_close(b)
     goodbye(b)
+    durable_close(b)
     c_write(event_fd, &one, 8)
     return err
 
@@ -234,10 +256,12 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_free = on_free
     b.reactor.release = release
     b.reactor.on_wake = on_wake
+    b.reactor.on_news = on_news
     b.reactor.on_no_descriptors = no_descriptors
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
     b.reactor.on_wrong = log_wrong
+    b.reactor.on_opened = conn_opened
     b.started_ms = b.reactor.now_ms
     b.started_s = b.reactor.now_s
     wheel_init(&b.wheel, b.reactor.now_ms)
@@ -285,6 +309,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     cdef Client* c
     cdef Job* j
     cdef Session* s
+    durable_fini(b)
     if b.asking != NULL:
         questions_forget(b)
     while b.jobs != NULL:
@@ -318,6 +343,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
             unpark(b, c)
             aliases_free(c)
             names_free(c)
+            promises_free(c)
     slab_fini(&b.clients)
     reactor_fini(&b.reactor)
     cells_fini(&b.messages.cells)

@@ -16,30 +16,36 @@ from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
-    Security, Shape, WORK_SEND,
+    DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
-from cext.broker.client cimport client_ack, client_doom, client_room, log_line_of
+from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
+from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
+from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
+from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
-from cext.codec.frame cimport T_PUBREL, V5
+from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
+    queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.topic.lines cimport Renaming
 
 cdef enum:
     WROTE = 0
     TOO_LARGE = 1
     NO_ROOM = 2
+    NO_SHAPE = 3
 
 
 # ---------------------------------------------------------------- encoding
@@ -112,12 +118,17 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
                        const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
     cdef Shape* shape
     cdef uint8_t* out
+    cdef int wrote
     if c.conn.out_bytes == 0:
         c.out_packets = 0
     if not c.conn.flags & CONN_DIRTY:
         b.work += WORK_SEND
     b.work += 1
-    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or c.door.mount_point.n == 0):
+    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and c.door != NULL and c.door.renames and c.flags & CF_LINK:
+        wrote = write_renamed(b, c, p, qos, retain, dup, pid)
+        if wrote != NO_SHAPE:
+            return wrote
+    elif p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or not c.door.renames):
         shape = shape_of(b, p, c.version, qos, retain)
         if shape != NULL:
             if c.packet_max and shape.n > c.packet_max:
@@ -145,6 +156,10 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     cdef PublishHead h
     cdef uint32_t size, remaining, mount
     cdef uint8_t* out
+    cdef Renaming name
+    cdef View via
+    name.prefix.n = 0
+    name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
     head_fill(b, &h, p, c.version, qos, retain)
     h.dup = <uint8_t>dup
@@ -157,6 +172,13 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
         if h.topic.n > mount and memcmp(h.topic.p, c.door.mount_point.p, mount) == 0:
             h.topic.p += mount
             h.topic.n -= mount
+    if c.flags & CF_LINK:
+        link_renames(b, c, h.topic, &name, &retain)
+        h.retain = <uint8_t>retain
+        h.topic = joined(b, &name, h.topic)
+        via = link_via(b, c)
+        if via.n and not link_props(b, &h.props, via):
+            return NO_ROOM
     size = publish_head_size(&h, &remaining)
     if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
         return TOO_LARGE
@@ -181,6 +203,89 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     if log_wanted(&b.log, LOG_DEBUG):
         log_publish(b, c, p, qos, retain, dup, pid)
     return WROTE
+
+
+cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
+    """To a link: the encoding that all others get, with another topic, and with where it has been."""
+    cdef Renaming name
+    cdef Shape* shape
+    cdef View via
+    cdef const uint8_t* old
+    cdef uint8_t* out
+    cdef uint8_t* start
+    cdef uint32_t topic_n, remaining, size, props_n = 0, props_at = 0, at = 1
+    link_renames(b, c, p.topic, &name, &retain)
+    shape = shape_of(b, p, c.version, qos, retain)
+    if shape == NULL:
+        return NO_SHAPE
+    via = link_via(b, c)
+    while shape.p[at] & 128:
+        at += 1
+    old = shape.p + at + 1               # the topic's length
+    topic_n = name.prefix.n + p.topic.n - name.cut
+    remaining = shape.n - at - 1 + topic_n - p.topic.n
+    if via.n:
+        props_at = 2 + p.topic.n + (2 if qos else 0)
+        props_n = varint_at(old, &props_at)
+        remaining += via.n + varint_size(props_n + via.n) - varint_size(props_n)
+    size = 1 + varint_size(remaining) + remaining
+    if c.packet_max and size > c.packet_max:
+        return TOO_LARGE
+    out = start = client_room(b, c, size)
+    if out == NULL:
+        return NO_ROOM
+    out[0] = shape.p[0] | (8 if dup else 0)
+    out = varint_put(out + 1, remaining)
+    out[0] = <uint8_t>(topic_n >> 8)
+    out[1] = <uint8_t>topic_n
+    out += 2
+    if name.prefix.n:
+        memcpy(out, name.prefix.p, name.prefix.n)
+    memcpy(out + name.prefix.n, old + 2 + name.cut, p.topic.n - name.cut)
+    out += topic_n
+    old += 2 + p.topic.n
+    if qos:
+        out[0] = <uint8_t>(pid >> 8)
+        out[1] = <uint8_t>pid
+        out += 2
+        old += 2
+    if via.n:
+        out = varint_put(out, props_n + via.n)
+        old = shape.p + at + 1 + props_at
+        memcpy(out, old, props_n)
+        memcpy(out + props_n, via.p, via.n)
+        out += props_n + via.n
+        old += props_n
+    memcpy(out, old, <size_t>(shape.p + shape.n - old))
+    conn_wrote(&b.reactor, &c.conn, size)
+    count_out(b, c, p.payload.n)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, qos, retain, dup, pid)
+    return WROTE
+
+
+cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
+    """Of an encoding of ours: it is whole and in its shortest form."""
+    cdef uint32_t v = 0, shift = 0
+    while True:
+        v |= <uint32_t>(p[at[0]] & 127) << shift
+        at[0] += 1
+        if p[at[0] - 1] < 128:
+            return v
+        shift += 7
+
+
+cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
+    """The topic under its other name: good until the next one is asked for."""
+    cdef uint8_t* room = links_of(b).room
+    topic.p += name.cut
+    topic.n -= name.cut
+    if name.prefix.n:
+        memcpy(room, name.prefix.p, name.prefix.n)
+        memcpy(room + name.prefix.n, topic.p, topic.n)
+        topic.p = room
+        topic.n += name.prefix.n
+    return topic
 
 
 cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
@@ -271,7 +376,7 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
         drop(b, s, DROP_EXPIRED)
         return
     if c == NULL:
-        if qos or b.settings.queue_qos0:
+        if qos or b.settings.queue_qos0 or (s.flags & SESSION_LINK and link_keeps_qos0(b, s)):
             enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
         return
     if qos:
@@ -305,7 +410,7 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
     return -1
 
 
-cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexcept nogil:
+cdef bint queue_has_room(Broker* b, Session* s, const Publication* p, int* why) noexcept nogil:
     """max_queued_messages and max_queued_bytes may wait beyond what may be in flight; nothing is in flight while offline."""
     cdef Queue* q = &s.queue
     cdef Client* c = <Client*>s.client
@@ -328,11 +433,11 @@ cdef bint queue_has_room(Broker* b, Session* s, Publication* p, int* why) noexce
 
 cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                   uint32_t n_sub_ids) noexcept nogil:
-    cdef int why = 0
+    cdef bint last_value = b.settings.overflow == OVERFLOW_LAST_VALUE
     cdef Message* m
+    cdef Delivery* d
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
-    if not queue_has_room(b, s, p, &why):
-        drop(b, s, why)
+    if not last_value and not room_made(b, s, p):
         return
     if n_sub_ids > 1:
         m = with_sub_ids(b, p, sub_ids, n_sub_ids)
@@ -346,17 +451,113 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if p.share:
         qos |= DELIVERY_SHARED
         one = p.share - 1
-    if queue_push(&s.queue, m, qos, retain, one) == NULL:
+    if last_value:
+        if replace_older(b, s, m, p, qos | (DELIVERY_RETAIN if retain else 0), one):
+            return
+        if not room_made(b, s, p):
+            message_unref(&b.messages, &b.reactor.buffers, m)
+            return
+    d = queue_push(&s.queue, m, qos, retain, one)
+    if d == NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+        drop(b, s, DROP_MEMORY)
+        return
+    if s.sno and keep(b, s, m, d, p) != 0:
+        queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
         drop(b, s, DROP_MEMORY)
         return
     b.work += 1
     if s.client != NULL:
         pump(b, s, p)
+    elif s.flags & SESSION_LINK:
+        link_queued(b, s)
+
+
+cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
+    if p.durability == DURABILITY_NONE:
+        return owed_waits(b, s, d)
+    return owed_kept(b, s, m, d, queue_position(&s.queue, d))
+
+
+# ---------------------------------------------------------------- what goes when a queue is full, or is to hold last values only
+
+cdef void skip_done(Queue* q) noexcept nogil:
+    """What is done right after what was sent need not wait for its turn."""
+    while q.next != q.tail and queue_at(q, q.next).state == D_DONE:
+        q.next += 1
+    while q.floor != q.next and queue_at(q, q.floor).state == D_DONE:
+        q.floor += 1
+
+
+cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    cdef Message* m = d.message
+    if s.sno:
+        owed_done(b, s, m, queue_position(&s.queue, d))
+    s.queue.waiting_bytes -= message_bytes(m)
+    queue_done(&s.queue, d)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+    skip_done(&s.queue)
+
+
+cdef bint room_made(Broker* b, Session* s, const Publication* p) noexcept nogil:
+    """0: there is none, and what came last is dropped. Each drop is counted."""
+    cdef int why = 0
+    while not queue_has_room(b, s, p, &why):
+        drop(b, s, why)
+        if b.settings.overflow == OVERFLOW_NEWEST or not drop_oldest(b, s):
+            return 0
+    return 1
+
+
+cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
+    """Of those that were never sent. 0: there is none."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.next
+    cdef Delivery* d
+    if q.tail - q.floor >= QUEUE_SPAN_MAX:
+        return 0                 # something sent long ago is still not acknowledged
+    while i != q.tail:
+        d = queue_at(q, i)
+        if d.state == D_WAITING:
+            unsent_done(b, s, d)
+            return 1
+        i += 1
+    return 0
+
+
+cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
+    """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.tail
+    cdef uint32_t looks = 0
+    cdef Delivery* d
+    while i != q.next and looks < LAST_VALUES_MAX:
+        i -= 1
+        looks += 1
+        d = queue_at(q, i)
+        if d.state == D_WAITING and d.message.topic.n == m.topic.n and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0                 and (d.qos & 3 != 0) == (qos & 3 != 0):
+            b.stats.drops[DROP_REPLACED] += 1
+            q.waiting_bytes += message_bytes(m)
+            q.waiting_bytes -= message_bytes(d.message)
+            if s.sno and <int>(i - s.logged) >= 0:
+                owed_done(b, s, d.message, i)    # its record, if it has one, is taken the place of
+            message_unref(&b.messages, &b.reactor.buffers, d.message)
+            d.message = m
+            d.qos = qos
+            d.sub_id = sub_id
+            if s.sno:
+                keep(b, s, m, d, p)      # a record of the same position takes the older one's place
+            b.work += looks // 8
+            return 1
+    b.work += looks // 8
+    return 0
 
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
     cdef Message* m = d.message
+    if s.sno:
+        owed_done(b, s, m, queue_position(&s.queue, d))
     if m != NULL:
         s.queue.inflight_bytes -= message_bytes(m)
         message_unref(&b.messages, &b.reactor.buffers, m)
@@ -386,10 +587,12 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             q.next += 1
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
+        elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
+            return               # until its record is committed
         elif d.state == D_RELEASED:
             q.next += 1
             q.inflight += 1
-            client_ack(b, c, T_PUBREL, d.pid, 0)
+            promise_behind(b, c, T_PUBREL, d.pid)
         elif not send_next(b, s, c, d, p):
             return
 
@@ -412,7 +615,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef Message* m = d.message
     cdef Publication own
     cdef int wrote
-    cdef int dup = d.state == D_SENT
+    # at QoS 2 what is not on record was not sent [v5 4.3.3]
+    cdef int dup = d.state == D_SENT or (m.flags & MESSAGE_AGAIN and d.qos & 3 == 1)
     cdef uint32_t sub_id = session_sub_id(s, d)
     cdef uint32_t n_sub_ids = 1 if sub_id else 0
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
@@ -462,6 +666,8 @@ cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if d.message != NULL:
+            if s.sno:
+                owed_done(b, s, d.message, q.floor)
             if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
                 drop(b, NULL, drop_reason)
             message_unref(&b.messages, &b.reactor.buffers, d.message)

@@ -17,7 +17,7 @@ from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.broker.access cimport access_allows, access_may_subscribe
+from cext.broker.access cimport access_allows, access_by_roles, access_may_subscribe
 from cext.broker.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
 from cext.broker.ask cimport FOR_DELIVERY, Q_ACL, Q_MESSAGE_OUT, Question, question_bytes, question_end, question_new, question_send
 from cext.broker.broker cimport Broker, DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED, Publication, Security
@@ -107,11 +107,13 @@ cdef bint gate_settled(Broker* b, Session* s, View topic, uint8_t access, int ve
     cdef Security* security = <Security*>s.security
     if verdict >= 0:
         return verdict
-    if security == NULL or security.acl == NULL:
+    if security == NULL or (security.acl == NULL and security.roles == NULL):
         return 0                 # asked, and nobody answers for it: as in Mosquitto
     if access == ACL_SUBSCRIBE:
-        return access_may_subscribe(b, s, topic)
-    return access == ACL_UNSUBSCRIBE or access_allows(b, s, topic, access)
+        return access_may_subscribe(b, s, topic) and access_by_roles(b, s, topic, access)
+    if access == ACL_UNSUBSCRIBE:
+        return access_by_roles(b, s, topic, access)
+    return access_allows(b, s, topic, access)
 
 
 # ---------------------------------------------------------------- the line

@@ -1,32 +1,36 @@
 """PUBACK, PUBREC, PUBREL, PUBCOMP [v5 3.4 to 3.7] [v3.1.1 3.4 to 3.7]: the progress of QoS 1 and 2, both ways. See session/queue.pyx for the states."""
 
+from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
 
-from cext.broker.broker cimport Broker, Client
-from cext.broker.client cimport client_ack, log_line, log_packet
+from cext.broker.broker cimport Broker, CF_LINK, Client
+from cext.broker.client cimport log_line, log_packet
 from cext.broker.deliver cimport delivery_done, pump
+from cext.broker.durable cimport changes_of
 from cext.broker.handle_publish cimport publish_released
 from cext.broker.jobs cimport jobs_unblock
+from cext.broker.keep cimport owed_released
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.broker.promise cimport promise, promise_behind, promise_now
+from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, T_PUBREL
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, T_PUBCOMP, T_PUBREL
 from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
 from cext.session.message cimport message_bytes, message_unref
-from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, queue_find
+from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, queue_find, queue_position
 from cext.session.session cimport Session
 
 
 cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Ack a
     cdef int kind = f.first >> 4
-    cdef int rc = decode_ack(f, c.version, &a)
+    cdef int rc = decode_server_ack(f, c.version, &a) if c.flags & CF_LINK else decode_ack(f, c.version, &a)
     if rc:
         return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", kind, a.pid, a.rc)
     if kind == T_PUBREL:
         publish_released(b, c, a.pid)
-        client_ack(b, c, T_PUBCOMP, a.pid, RC_SUCCESS)   # [v5 4.3.3-11], also for an id that is done, as in Mosquitto
         return 0
     return progress(b, c, &a, kind)
 
@@ -34,6 +38,7 @@ cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
 cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     cdef Session* s = c.session
     cdef Delivery* d = queue_find(&s.queue, a.pid)
+    cdef uint64_t changes
     if d == NULL:
         unknown(b, c, a, kind)
         return 0
@@ -45,7 +50,11 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
             message_unref(&b.messages, &b.reactor.buffers, d.message)
             d.message = NULL
             d.state = D_RELEASED
-        client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)
+            changes = changes_of(b)
+            owed_released(b, s, d, queue_position(&s.queue, d))
+            promise(b, c, T_PUBREL, a.pid, RC_SUCCESS, changes, NULL, 0)
+        else:
+            promise_behind(b, c, T_PUBREL, a.pid)
         return 0
     if kind == T_PUBCOMP and d.state != D_RELEASED:
         return RC_PROTOCOL_ERROR
@@ -66,4 +75,4 @@ cdef void unknown(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Warning: Received PUBREC from %.*s for an unknown packet identifier %d.",
             <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))
-    client_ack(b, c, T_PUBREL, a.pid, RC_SUCCESS)        # as in Mosquitto: the client can end its side
+    promise_now(b, c, T_PUBREL, a.pid, RC_SUCCESS)       # as in Mosquitto: the client can end its side

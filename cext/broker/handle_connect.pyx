@@ -8,7 +8,7 @@ Where the control plane is to say who may in, the packet is parked (C_ASKING) on
 the answer: the same way, to the end. AUTH packets [v5 4.12] come in between (handle_auth.pyx).
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, strlen
@@ -23,19 +23,22 @@ from cext.broker.ask cimport (
 )
 from cext.broker.connect_lines cimport connect_complain
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
-    PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
+    Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
+    PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
 )
 from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
-    END_LOST, END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
+    END_LOST, END_REFUSED, END_SILENT, address_text, aliases_begin, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport deliver_held, pump
+from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.gate cimport gate_renew
+from cext.broker.keep cimport session_kept, will_kept
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, method_of, names_take, owned_set, owned_view, park, park_goes_on, unpark
 from cext.broker.secure cimport TLS_NAME_MAX, log_negotiated, secure_identity
+from cext.broker.promise cimport promise_hold
 from cext.broker.publication cimport memory_short
 from cext.codec.decode cimport Connect, decode_connect
 from cext.codec.encode cimport Connack, connack_size, encode_connack
@@ -52,7 +55,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
+from cext.session.session cimport EXPIRY_NEVER, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -258,7 +261,10 @@ cdef int check_keepalive(Broker* b, Client* c, Connect* p, Connack* k) noexcept 
     return 0
 
 
-cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
+cdef int check_limits(Broker* b, Client* c, Connect* p, Session* existing) noexcept nogil:
+    if existing != NULL and existing.flags & SESSION_LINK:
+        log_refusal(b, c, "client identifier of a bridge")
+        return refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
     if c.flags & CF_TRUSTED:
         return 0
     if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
@@ -268,6 +274,10 @@ cdef int check_limits(Broker* b, Client* c, Session* existing) noexcept nogil:
     if existing == NULL and memory_short(b, 0):
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")
+        return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+    if durable_full(b) and (existing == NULL or p.clean_start) and (expiry_of(b, p) or (existing != NULL and existing.sno)):
+        b.stats.refused[REFUSED_DISK] += 1
+        log_refusal(b, c, "the disk of its session is full")
         return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
     return 0
 
@@ -413,8 +423,6 @@ cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil:
 
 cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
     """What the client asks of us: window, packet size, aliases [v5 3.1.2.11]."""
-    cdef AliasOut* a
-    cdef uint32_t slots = 4
     c.window = <uint16_t>b.settings.max_inflight_messages
     c.packet_max = 0
     c.alias_max_in = c.door.alias_max_in
@@ -427,18 +435,7 @@ cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
     if not props_has(&p.props, P_REQUEST_PROBLEM) or p.props.request_problem:
         c.flags |= CF_PROBLEM_INFO
     if props_has(&p.props, P_TOPIC_ALIAS_MAXIMUM) and p.props.alias_max and c.door.alias_max_out:
-        a = <AliasOut*>calloc(1, sizeof(AliasOut))
-        if a == NULL:
-            return               # no aliases, nothing worse
-        a.max = p.props.alias_max if p.props.alias_max < c.door.alias_max_out else c.door.alias_max_out
-        while slots < <uint32_t>a.max * 2:
-            slots *= 2
-        a.mask = slots - 1
-        a.slots = <AliasSlot*>calloc(slots, sizeof(AliasSlot))
-        if a.slots == NULL:
-            free(a)
-            return
-        c.aliases_out = a
+        aliases_begin(c, p.props.alias_max if p.props.alias_max < c.door.alias_max_out else c.door.alias_max_out)
 
 
 cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) noexcept nogil:
@@ -525,6 +522,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef uint8_t told[TLS_NAME_MAX]
     cdef Session* s
     cdef bint was_empty
+    cdef uint64_t changes
     cdef int rc
     if c.state != C_NEW and not (c.parked != NULL and c.parked.answered):       # [v5 3.1.0-2]
         log_again(b, c)
@@ -552,12 +550,13 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = rc or check_access(b, c, f, &p, was_empty)
     if rc == PARKED:
         return 0                 # it was copied
-    rc = rc or check_limits(b, c, sessions_find(&b.sessions, p.client_id))
+    rc = rc or check_limits(b, c, &p, sessions_find(&b.sessions, p.client_id))
     rc = rc or check_keepalive(b, c, &p, &k)
     if rc:
         return rc
     if will_take(b, c, &p) != 0:
         return refuse(b, c, RC_SERVER_UNAVAILABLE, CONNACK3_SERVER_UNAVAILABLE)
+    changes = changes_of(b)
     s = session_for(b, c, &p, &k.session_present)
     if s == NULL or username_keep(s, &p) != 0:
         will_free(b, c.will)
@@ -573,6 +572,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if props_has_expiry(&p) and s.expiry_s < p.props.session_expiry:
         k.has_session_expiry = 1         # [v5 3.2.2.3.2] less than was asked for
         k.session_expiry = s.expiry_s
+    session_kept(b, s)
+    if c.will != NULL:
+        will_kept(b, s, c.will.message, c.will.delay_s, 0)
     wishes(b, c, &p)
     c.state = C_CONNECTED
     client_watch(b, c)
@@ -585,6 +587,9 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     log_negotiated(b, c)
     if s.security != NULL:
         security_begins(b, c, s)
+    # That the old session is gone, that there is a new one; and before anything goes out to an old one, that its client is there: else what is
+    # sent from here on would after a kill be taken for never sent, and go out again without DUP.
+    promise_hold(b, c, changes)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
     if s.gate != NULL:

@@ -18,20 +18,24 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
-from cext.broker.client cimport client_ack, denial_told, log_line
-from cext.broker.handle_control cimport control_answer, control_topic
+from cext.broker.client cimport denial_told, log_line
+from cext.broker.durable cimport changes_of, durable_full
+from cext.broker.handle_control cimport control_take, control_topic
+from cext.broker.keep cimport inbox_forgotten, inbox_kept
+from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
-from cext.broker.parked cimport owned_view, unpark
+from cext.broker.parked cimport PARKED, owned_view, unpark
+from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
-from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, V5, varint_size
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
-    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
+    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, P_USER_PROPERTY, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
@@ -40,16 +44,20 @@ from cext.codec.reason cimport (
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
-from cext.topic.name cimport LEVELS_MAX, level_count, name_check
+from cext.topic.lines cimport Renaming
+from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
+    NOT_LET_IN = 1               # of fill: no line of the link's asked for it
 
 
 cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publish p
     cdef Publication out
     cdef uint8_t verdict
+    cdef uint64_t changes
+    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -64,9 +72,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     rc = check(b, c, &p)
     if rc:
         return rc
-    if p.qos < 2 and control_topic(c, p.topic):
-        control(b, c, &p)
-        return 0
+    if control_topic(c, p.topic):
+        return control(b, c, &p)
     if is_plugged(<const Security*>c.session.security):
         rc = decide(b, c, &p, &allowed)
         if rc:
@@ -74,21 +81,31 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             b.stats.publish_bytes_in -= p.payload.n
             return rc
     publication_init(&out)
-    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out, allowed)
+    rc = fill(b, c, f, &p, &out)
+    if rc == 0:
+        verdict = judge(b, c, &p, &out, allowed)
+        was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and link_seen(b, p.props.raw)
+    else:
+        verdict = denied(b, c, &p) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+    rc = 0
     if c.parked != NULL and c.parked.replaced:
         replace(c, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        rc = hold(b, c, &p, &out, verdict)
+        rc = hold(b, c, &p, &out, verdict, was_here)
     else:
-        if verdict < 0x80 and not is_taken(c):
+        changes = changes_of(b)
+        out.durability = durability_of(b, c, out.topic)
+        if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
         if p.qos:
-            client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+            promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
+    if was_here:
+        b.stats.drops[DROP_LOOP] += 1
     if c.parked != NULL:
         if is_taken(c):
             b.stats.drops[DROP_TRANSFORM] += 1
@@ -108,6 +125,8 @@ cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
         memcpy(bytes + mount, topic.p, topic.n)
         topic.p = bytes
         topic.n += mount
+    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
+        return 0                 # refused anyway
     return publish_decide(b, c, p, topic, allowed)
 
 
@@ -126,11 +145,54 @@ cdef void replace(Client* c, Publication* out) noexcept nogil:
     out.frame.p = NULL
 
 
-cdef void control(Broker* b, Client* c, Publish* p) noexcept nogil:
-    cdef uint8_t verdict = control_answer(b, c, p)
-    log_received(b, c, p, "Denied" if verdict == RC_NOT_AUTHORIZED else "Received")
-    if p.qos:
-        client_ack(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0)
+cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
+    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+    cdef int allowed = BY_RULES
+    cdef int verdict = RC_SUCCESS
+    cdef int rc = 0
+    if not again and is_plugged(<const Security*>c.session.security):
+        rc = publish_decide(b, c, p, p.topic, &allowed)
+    if rc == 0 and not again:
+        verdict = control_take(b, c, p, allowed)
+        rc = PARKED if verdict == PARKED else 0
+    if rc:
+        b.stats.publish_in -= 1          # it comes up again, or never counted
+        b.stats.publish_bytes_in -= p.payload.n
+        return rc
+    if not again:
+        if verdict == RC_NOT_AUTHORIZED:
+            log_denied(b, c, p)
+        else:
+            log_received(b, c, p, "Received")
+    unpark(b, c)
+    if p.qos == 1:
+        promise_now(b, c, T_PUBACK, p.pid, <uint8_t>verdict if c.version == V5 else 0)
+    elif p.qos == 2 and again:
+        promise_behind(b, c, T_PUBREC, p.pid)
+    elif p.qos == 2:
+        return control_held(b, c, p.pid, <uint8_t>verdict)
+    return 0
+
+
+cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexcept nogil:
+    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef int rc
+    if h != NULL:
+        reused(b, c, h)
+    rc = check_quota(b, c, &verdict)
+    return rc if rc else held(b, c, pid, NULL, verdict)
+
+
+cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
+    """That of the topic, else of the listener; 0: as for all."""
+    cdef uint32_t i
+    if b.durable != NULL:
+        for i in range(b.settings.n_durability_rules):
+            if filter_matches(b.settings.durability_rules[i].filter, topic):
+                return b.settings.durability_rules[i].level
+    return c.door.durability
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
@@ -141,34 +203,40 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
 
 # ---------------------------------------------------------------- QoS 2
 
-cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict) noexcept nogil:
+cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint was_here) noexcept nogil:
     cdef Inbox* inbox = &c.session.inbox
     cdef Held* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
     cdef int rc
     if h != NULL and same(h.message, out):
-        client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)    # [v5 4.3.3-10] seen before
+        promise_behind(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
         return 0
     if h != NULL:
         reused(b, c, h)          # the client's state is not ours any more: what it says now counts
     rc = check_quota(b, c, &verdict)
     if rc:
         return rc
-    if verdict < 0x80 and not is_taken(c):
+    if verdict < 0x80 and not is_taken(c) and not was_here:
         m = publication_store(b, out)
         if m == NULL:
             b.stats.drops[DROP_MEMORY] += 1
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
+    return held(b, c, p.pid, m, verdict)
+
+
+cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
     if verdict >= 0x80 and c.version == V5:
-        client_ack(b, c, T_PUBREC, p.pid, verdict)
+        promise_now(b, c, T_PUBREC, pid, verdict)
         return 0
-    if inbox_add(inbox, p.pid, m) != 0:
+    if inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
-    client_ack(b, c, T_PUBREC, p.pid, RC_SUCCESS)
+    inbox_kept(b, c.session, pid, m)
+    promise(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL, 0)
     return 0
 
 
@@ -184,25 +252,37 @@ cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
             <int>c.session.id_len, <const char*>c.session.client_id))
     if h.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, h.message)
+    inbox_forgotten(b, c.session, h.pid)
     inbox_remove(&c.session.inbox, h)
 
 
 cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+    """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
+    recorded in one batch: neither counts without the other."""
     cdef Held* h = inbox_find(&c.session.inbox, pid)
     cdef Message* m
     cdef Publication p
+    cdef uint64_t changes = changes_of(b)
+    cdef uint8_t durability = 0
     if h == NULL:
-        return                   # a PUBREL again, after a reconnect: PUBCOMP all the same
+        promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
+        return
     m = h.message
     inbox_remove(&c.session.inbox, h)
-    if m == NULL:
-        return
-    publication_of(&p, m)
-    p.source = c.session
-    if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-        publish_accepted(b, c, &p)
-    publication_fini(b, &p)
-    message_unref(&b.messages, &b.reactor.buffers, m)
+    if m != NULL:
+        publication_of(&p, m)
+        p.source = c.session
+        p.durability = durability = durability_of(b, c, p.topic)
+        if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
+            publish_accepted(b, c, &p)
+        publication_fini(b, &p)
+    if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        b.jobs_tail.released_pid = pid           # it goes on in slices
+    else:
+        inbox_forgotten(b, c.session, pid)
+    promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
 
 
 cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
@@ -295,40 +375,52 @@ cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
 
 
 cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
-    """-1: no memory."""
+    """-1: no memory; NOT_LET_IN."""
     cdef bint as_it_is = 1
-    cdef uint32_t mount = c.door.mount_point.n
+    cdef Renaming name
     cdef uint32_t size = 0
     cdef uint8_t* bytes = NULL
-    out.topic = p.topic
+    cdef uint8_t* end
+    cdef View via
+    name.prefix = c.door.mount_point
+    name.cut = 0
+    via.n = 0
+    if c.flags & CF_LINK:
+        if not link_lets_in(b, c, p.topic, &name):
+            return NOT_LET_IN
+        via = link_via(b, c)
+    out.topic.p = p.topic.p + name.cut
+    out.topic.n = p.topic.n - name.cut
     out.payload = p.payload
     out.qos = p.qos
     out.retain = p.retain
     out.source = c.session
     out.shaped = p.payload.n < LEND_MIN_BYTES
     if c.version == V5:
-        as_it_is = props_verbatim(&p.props)
+        as_it_is = props_verbatim(&p.props) and via.n == 0
         if as_it_is:
             out.props = p.props.raw
         else:
-            size = props_forward_size(&p.props)
+            size = props_forward_size(&p.props) + via.n
         if props_has(&p.props, P_MESSAGE_EXPIRY):
             # an interval of 0 is still delivered to whoever is there
             out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
-    if mount or not as_it_is:
-        bytes = scratch(b, mount + p.topic.n + size + 1)
+    if name.prefix.n or not as_it_is:
+        bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
         if bytes == NULL:
             return -1
         if not as_it_is:
-            props_forward_put(bytes, &p.props)
+            end = props_forward_put(bytes, &p.props)
+            if via.n:
+                memcpy(end, via.p, via.n)
             out.props.p = bytes
             out.props.n = size
-        if mount:
-            memcpy(bytes + size, c.door.mount_point.p, mount)
-            memcpy(bytes + size + mount, p.topic.p, p.topic.n)
+        if name.prefix.n:
+            memcpy(bytes + size, name.prefix.p, name.prefix.n)
+            memcpy(bytes + size + name.prefix.n, p.topic.p + name.cut, p.topic.n - name.cut)
             out.topic.p = bytes + size
-            out.topic.n = mount + p.topic.n
-    elif out.shaped and canonical(c, f, p):
+            out.topic.n = name.prefix.n + p.topic.n - name.cut
+    elif name.cut == 0 and out.shaped and canonical(c, f, p):
         out.frame.p = f.start
         out.frame.n = f.total_len
         out.frame_version = c.version
@@ -344,20 +436,29 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         b.stats.drops[DROP_PAYLOAD_SIZE] += 1
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
-    if c.flags & CF_TRUSTED and not control_topic(c, p.topic):
+    if c.flags & CF_TRUSTED:
         return RC_SUCCESS
-    if topic_reserved(out.topic):
+    if c.flags & CF_LINK:
+        allowed = 1              # what may come in that way is its lines' business
+    elif topic_reserved(out.topic):
         allowed = 0
     elif allowed < 0:
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
-        b.stats.drops[DROP_ACL_WRITE] += 1
-        log_denied(b, c, p)
-        return RC_NOT_AUTHORIZED
+        return denied(b, c, p)
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
+    if p.qos and c.version == V5 and durable_full(b):
+        b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
+        return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
+
+
+cdef uint8_t denied(Broker* b, Client* c, Publish* p) noexcept nogil:
+    b.stats.drops[DROP_ACL_WRITE] += 1
+    log_denied(b, c, p)
+    return RC_NOT_AUTHORIZED
 
 
 cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:

@@ -1,19 +1,22 @@
 """SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK goes out, then what is
 retained follows in the order of the filters."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 
 from cext.base.view cimport View
-from cext.broker.access cimport access_may_subscribe, session_names
+from cext.broker.access cimport access_by_roles, access_may_subscribe, session_names
 from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
 from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
 from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
+from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
+from cext.broker.keep cimport subscription_forgotten, subscription_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.parked cimport unpark
+from cext.broker.promise cimport promise_hold
 from cext.broker.publication cimport memory_short
 from cext.broker.retain cimport replay_begin, replay_has_room
 from cext.broker.subscription cimport parse_mounted
@@ -65,7 +68,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if refused or not may_by_rules(b, c.session, f.filter):
+    if refused or not may_by_rules(b, c.session, f.filter, whole_of(item.filter, owned, c), ACL_SUBSCRIBE):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
@@ -74,7 +77,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
                 b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
                 <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
         return 0
-    added = -1 if memory_short(b, 0) or not replay_has_room(c.session, f.filter.n) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    added = -1 if memory_short(b, 0) or (c.session.sno and durable_full(b)) or not replay_has_room(c.session, f.filter.n) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
         code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
@@ -83,10 +86,18 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
     if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
+    subscription_kept(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
     told(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
+
+
+cdef inline View as_kept(Client* c, View filter, const uint8_t* owned) noexcept nogil:
+    if owned != NULL:
+        filter.p = owned
+        filter.n += c.door.mount_point.n
+    return filter
 
 
 cdef void told(Broker* b, Client* c, int event, View filter) noexcept nogil:
@@ -96,11 +107,22 @@ cdef void told(Broker* b, Client* c, int event, View filter) noexcept nogil:
         event_post(b, <Security*>c.session.security, event, id, user, filter)
 
 
-cdef bint may_by_rules(Broker* b, Session* s, View filter) noexcept nogil:
+cdef View whole_of(View text, const uint8_t* owned, Client* c) noexcept nogil:
+    """What parse_mounted made of it, $share/GROUP/ included."""
+    cdef View whole = text
+    if owned != NULL:
+        whole.p = owned
+        whole.n = text.n + c.door.mount_point.n
+    return whole
+
+
+cdef bint may_by_rules(Broker* b, Session* s, View filter, View whole, uint8_t access) noexcept nogil:
     """A plugin's word stands above them."""
-    if s.security != NULL and (<Security*>s.security).authorize:
+    if s.security == NULL or (<Security*>s.security).authorize:
         return 1
-    return access_may_subscribe(b, s, filter)
+    if not access_by_roles(b, s, whole, access):
+        return 0
+    return access == ACL_UNSUBSCRIBE or access_may_subscribe(b, s, filter)
 
 
 cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
@@ -132,6 +154,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef uint32_t n = 0
     cdef uint8_t few[64]
     cdef uint8_t* codes = few
+    cdef uint64_t changes = changes_of(b)
     cdef int rc = decode_subscribe(f, c.version, &s)
     if rc:
         return rc
@@ -153,6 +176,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.work += 20
         n += 1
     if rc == 0:
+        promise_hold(b, c, changes)
         rc = suback(b, c, T_SUBACK, s.pid, codes, n)
     s.items = items
     n = 0
@@ -204,6 +228,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     cdef uint8_t* codes = few
     cdef uint8_t* owned = NULL
     cdef uint32_t n = 0
+    cdef uint64_t changes = changes_of(b)
     cdef int rc = decode_unsubscribe(f, c.version, &s)
     if rc:
         return rc
@@ -220,10 +245,11 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     while rc == 0 and unsubscribe_next(&s, &filter):
         if parse_mounted(c, filter, &parsed, &owned) != 0:
             rc = bad_filter(b, c)
-        elif filter_refused(c, <int>n):
+        elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
+            subscription_forgotten(b, c.session, as_kept(c, filter, owned))
             told(b, c, EVENT_UNSUBSCRIBED, filter)
         else:
             codes[n] = RC_NO_SUBSCRIPTION_EXISTED
@@ -238,6 +264,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
                                                   <int>filter.n, <const char*>filter.p))
     unpark(b, c)
     if rc == 0:
+        promise_hold(b, c, changes)
         rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
     if codes != few:
         free(codes)

@@ -7,5 +7,7 @@ cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil     # NULL:
 cdef void job_add(Broker* b, Job* j) noexcept nogil
 # The ends of lists and all else a job holds; called by the loop when it is done, and at shutdown.
 cdef void job_free(Broker* b, Job* j) noexcept nogil
+# The client that waits for it; NULL: none, or it is gone.
+cdef Client* job_owner(Broker* b, Job* j) noexcept nogil
 # May a blocked replay of this session go on?
 cdef void jobs_unblock(Broker* b, Session* s) noexcept nogil

@@ -21,7 +21,7 @@ cdef Job* job_new(Broker* b, int kind, Client* owner) noexcept nogil:
     return j
 
 
-cdef Client* owner_of(Broker* b, Job* j) noexcept nogil:
+cdef Client* job_owner(Broker* b, Job* j) noexcept nogil:
     cdef Client* c
     if j.owner_generation == 0:
         return NULL
@@ -30,7 +30,7 @@ cdef Client* owner_of(Broker* b, Job* j) noexcept nogil:
 
 
 cdef void job_add(Broker* b, Job* j) noexcept nogil:
-    cdef Client* c = owner_of(b, j)
+    cdef Client* c = job_owner(b, j)
     if c != NULL:
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -43,7 +43,7 @@ cdef void job_add(Broker* b, Job* j) noexcept nogil:
 
 
 cdef void job_free(Broker* b, Job* j) noexcept nogil:
-    cdef Client* c = owner_of(b, j)
+    cdef Client* c = job_owner(b, j)
     if c != NULL:
         c.jobs -= 1
         if c.jobs == 0 and c.conn.flags & CONN_PAUSED:

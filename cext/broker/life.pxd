@@ -15,6 +15,7 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil
 cdef void will_now(Broker* b, Client* c) noexcept nogil              # at shutdown: sends a connected client's will, whatever its delay
 cdef void session_will(Broker* b, Session* s) noexcept nogil         # sends a delayed will that waits
 # The session is over [v5 3.1.2-23]: a delayed will is sent, what it was owed is dropped, its subscriptions go (in slices).
+cdef void session_watch(Broker* b, Session* s) noexcept nogil        # offline: for its will or its end
 cdef void session_end(Broker* b, Session* s) noexcept nogil
 cdef void session_timer(Broker* b, Timer* t) noexcept nogil
 cdef void client_timer(Broker* b, Timer* t) noexcept nogil

@@ -22,7 +22,7 @@ from cext.broker.ask cimport (
     question_send,
 )
 from cext.broker.broker cimport (
-    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, CF_LINK, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
     LINGER_MS, Publication, Security, Will,
 )
 from cext.broker.client cimport (
@@ -31,6 +31,8 @@ from cext.broker.client cimport (
 from cext.broker.deliver cimport session_clear
 from cext.broker.gate cimport gate_clear, gate_free, gate_verdict
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
+from cext.broker.keep cimport session_forgotten, session_kept, will_forgotten, will_kept
+from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport unpark
 from cext.broker.publication cimport drop, publication_fini, publication_of
@@ -110,6 +112,7 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     s.will = NULL
     s.will_due_ms = 0
     will_publish(b, m, s)
+    will_forgotten(b, s)
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
@@ -121,6 +124,7 @@ cdef void will_now(Broker* b, Client* c) noexcept nogil:
     if w.has_expiry:
         w.message.expires_ms = b.reactor.now_ms + <uint64_t>w.expiry_s * 1000
     will_publish(b, w.message, c.session)
+    will_forgotten(b, c.session)
     will_free(b, w)
 
 
@@ -140,10 +144,13 @@ cdef void will_leave(Broker* b, Client* c, int reason) noexcept nogil:
             s.will_due_ms = start_ms + <uint64_t>w.delay_s * 1000
             if w.has_expiry:
                 w.message.expires_ms = s.will_due_ms + <uint64_t>w.expiry_s * 1000
-        else:
-            if w.has_expiry:
-                w.message.expires_ms = start_ms + <uint64_t>w.expiry_s * 1000
-            will_publish(b, w.message, s)
+            will_kept(b, s, w.message, w.delay_s, s.will_due_ms)
+            will_free(b, w)
+            return
+        if w.has_expiry:
+            w.message.expires_ms = start_ms + <uint64_t>w.expiry_s * 1000
+        will_publish(b, w.message, s)
+    will_forgotten(b, s)
     will_free(b, w)
 
 
@@ -180,7 +187,10 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     if was == C_CONNECTED:
         if 0x80 <= reason <= 0xFF:
             b.stats.shed += 1
-            client_disconnect(b, c, <uint8_t>reason)
+            if c.flags & CF_LINK:
+                links_of(b).ops.goodbye(b, c, reason)
+            else:
+                client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
         told(b, c, reason)
     else:
@@ -201,12 +211,16 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
     if was == C_CONNECTED:
         client_detach(b, c, reason)
+    if c.flags & CF_LINK:
+        links_of(b).ops.ended(b, c, reason)
 
 
 cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
     cdef Session* s = c.session
     b.stats.clients_connected -= 1
     s.client = NULL
+    if <int>(s.queue.next - s.unsent) > 0:
+        s.unsent = s.queue.next          # an earlier connection may have come further than this one
     queue_rewind(&s.queue)
     jobs_unblock(b, s)
     will_leave(b, c, reason)
@@ -215,6 +229,7 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
         session_end(b, s)
         return
     s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else b.reactor.now_ms + <uint64_t>s.expiry_s * 1000
+    session_kept(b, s)
     session_watch(b, s)
 
 
@@ -249,6 +264,8 @@ cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
         conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
+    elif c.flags & CF_LINK:
+        links_of(b).ops.client_timer(b, c)
     elif c.state == C_NEW or c.state == C_ASKING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:
@@ -291,6 +308,7 @@ cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
         message_unref(&b.messages, &b.reactor.buffers, s.will)
         s.will = NULL
         s.will_due_ms = 0
+        will_forgotten(b, s)
     s.client = c
     c.session = s
 
@@ -302,6 +320,8 @@ cdef void session_end(Broker* b, Session* s) noexcept nogil:
     s.jobs += 1                  # the will may start jobs of its own
     session_will(b, s)
     s.jobs -= 1
+    if s.n_shares == 0:
+        session_forgotten(b, s)
     s.flags |= SESSION_ENDED
     jobs_unblock(b, s)           # a replay sees that its session has ended
     if not wind_up(b, s):
@@ -320,6 +340,9 @@ cdef bint wind_up(Broker* b, Session* s) noexcept nogil:
     """A slice of what an ended session leaves to do; 1: all is done. At a shutdown nobody is left to hand over to."""
     if s.n_shares and not b.stopping and not share_hand_over(b, s, DROP_SLICE):
         return 0
+    if s.n_shares:
+        session_forgotten(b, s)  # what is handed over is recorded
+        s.n_shares = 0
     session_clear(b, s, DROP_SESSION_ENDED)
     gate_clear(b, s)
     return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
@@ -330,6 +353,6 @@ cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
 
 
 cdef void session_release(Broker* b, Session* s) noexcept nogil:
-    if s.flags & SESSION_ENDED and s.jobs == 0 and s.owner.head == NULL:
+    if s.flags & SESSION_ENDED and s.jobs == 0 and s.records == 0 and s.owner.head == NULL:
         gate_free(b, s)
         session_free(&b.sessions, s)

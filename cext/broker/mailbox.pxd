@@ -1,6 +1,7 @@
 # Requests from other threads to the loop: posted under a lock, served between turns, answered to a waiting thread.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cext.broker.broker cimport Broker
+from cext.broker.roles cimport Roles
 
 cdef enum:
     ASK_STOP = 1
@@ -9,7 +10,11 @@ cdef enum:
     ASK_KICK = 4
     ASK_ADOPT = 5
     ASK_RELOAD = 6
+    ASK_LINK = 21               # reload: LinkAsk*, of link.pxd
+    ASK_ROLES = 20              # `swap`: n_swap new Roles by place of their security, NULL: none; gets the old ones back
     ASK_SUBSCRIPTIONS = 7       # of the table of sessions from `cursor` on (0: begin, end): out gets records, left_out how many are not there
+    ASK_SESSIONS = 8            # from `cursor` on, about `from_index` of them: out gets records of inspect.pyx
+    ASK_SESSION = 9             # of client id `text`: its record, and its subscriptions from the from_index-th on; left_out: how many more
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request
@@ -25,6 +30,8 @@ ctypedef struct Ask:
     int32_t result              # 0: done; else errno, or 1: not found
     int32_t fd
     void* reload                # Reload*, of reload.pxd
+    Roles** swap
+    uint32_t n_swap
     uint8_t* text               # kick: client id
     uint32_t text_n
     uint32_t from_index

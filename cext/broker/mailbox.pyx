@@ -1,7 +1,7 @@
 """Requests from the control plane to the loop. Knows who asks what; what is asked is answered from the broker's structs between two turns, so
 that nothing but this queue needs a lock."""
 
-from libc.errno cimport EINVAL, ENOMEM
+from libc.errno cimport EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
@@ -12,9 +12,12 @@ from cext.broker.accept cimport client_adopt
 from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, username_of
+from cext.broker.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.life cimport client_end
+from cext.broker.link cimport LinkAsk, links_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
+from cext.broker.roles cimport Roles
 from cext.broker.sys cimport packets_waiting
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport conn_flush, reactor_wake
@@ -138,10 +141,25 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
     elif a.kind == ASK_RELOAD:
         reload_apply(b, <Reload*>a.reload)
         a.result = (<Reload*>a.reload).error
+    elif a.kind == ASK_LINK:
+        answer_link(b, a)
+    elif a.kind == ASK_ROLES:
+        roles_swap(b, a)
     elif a.kind == ASK_SUBSCRIPTIONS:
         answer_subscriptions(b, a)
+    elif a.kind == ASK_SESSIONS:
+        answer_sessions(b, a)
+    elif a.kind == ASK_SESSION:
+        answer_session(b, a)
     else:
         a.result = EINVAL
+
+
+cdef void answer_link(Broker* b, Ask* a) noexcept nogil:
+    cdef LinkAsk* ask = <LinkAsk*>a.reload
+    if b.links == NULL:
+        b.links = ask.links      # the first of a broker that had none
+    a.result = links_of(b).ops.ask(b, ask) if b.links != NULL else ENOENT
 
 
 cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:
@@ -157,6 +175,18 @@ cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:
     c = <Client*>s.client
     client_end(b, c, RC_ADMINISTRATIVE_ACTION)
     conn_flush(&b.reactor, &c.conn)
+
+
+cdef void roles_swap(Broker* b, Ask* a) noexcept nogil:
+    """What was found out by the old rules is void: sessions look anew, and log-ins that were answered but not heard are asked again."""
+    cdef uint32_t i
+    cdef Roles* was
+    for i in range(a.n_swap):
+        if i < b.n_securities and a.swap[i] != NULL and b.securities[i].roles != NULL:
+            was = b.securities[i].roles
+            b.securities[i].roles = a.swap[i]
+            a.swap[i] = was
+    b.access_epoch += 1
 
 
 cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
@@ -210,26 +240,6 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     v[n + 4] = b.stats.answers_stale
     v[n + 5] = b.stats.events_lost
     v[n + 6] = packets_waiting(b)
-
-
-cdef int out_put(Ask* a, const void* p, uint32_t n) noexcept nogil:
-    cdef uint8_t* bytes
-    if a.out_cap - a.out_n < n:
-        bytes = <uint8_t*>realloc(a.out, <size_t>a.out_cap * 2 + n + 4096)
-        if bytes == NULL:
-            return -1
-        a.out = bytes
-        a.out_cap = a.out_cap * 2 + n + 4096
-    memcpy(a.out + a.out_n, p, n)
-    a.out_n += n
-    return 0
-
-
-cdef int out_text(Ask* a, const void* p, uint32_t n) noexcept nogil:
-    cdef uint16_t size = <uint16_t>n
-    if out_put(a, &size, 2) != 0:
-        return -1
-    return out_put(a, p, n) if n else 0
 
 
 cdef int client_put(Ask* a, Client* c) noexcept nogil:

@@ -17,6 +17,7 @@ ctypedef struct RetainedItem:
 
 # Keeps p as its topic's retained message; an empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
+cdef Message* retained_message(Broker* b, View topic) noexcept nogil     # NULL: the topic has none
 cdef void value_free(Broker* b, void* value) noexcept nogil          # of the retained tree
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
 # Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one replay job.

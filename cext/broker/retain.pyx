@@ -11,7 +11,8 @@ from libc.string cimport memcpy, memmove, strlen
 from cext.base.cells cimport cells_give, cells_take_zeroed
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.acl cimport ACL_WRITE, Acl, acl_allows, acl_root
+from cext.broker.access cimport access_of_names
+from cext.broker.acl cimport ACL_WRITE
 from cext.broker.broker cimport (
     Broker, Client, DROP_MEMORY, DROP_RETAINED, HIGH_WATER_BYTES, JOB_REPLAY, Job, Publication, REPLAY_BYTES_MAX, REPLAY_NODES,
     REPLAY_WAITING_MAX, Security, TIMER_RETAINED,
@@ -19,6 +20,7 @@ from cext.broker.broker cimport (
 from cext.broker.deliver cimport deliver
 from cext.broker.gate cimport gate_held
 from cext.broker.jobs cimport job_add, job_free, job_new
+from cext.broker.keep cimport retained_forgotten, retained_kept
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
@@ -27,7 +29,7 @@ from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport (
-    retained_close, retained_next, retained_open, retained_remove, retained_set,
+    retained_close, retained_get, retained_next, retained_open, retained_remove, retained_set,
 )
 
 cdef enum:
@@ -52,6 +54,11 @@ cdef void value_free(Broker* b, void* value) noexcept nogil:
         wheel_remove(&b.wheel, &item.timer)
         free(item.source)
         cells_give(&b.messages.cells, item, sizeof(RetainedItem))
+
+
+cdef Message* retained_message(Broker* b, View topic) noexcept nogil:
+    cdef void* value = retained_get(b.retained, topic.p, topic.n)
+    return message_in(value) if value != NULL else NULL
 
 
 cdef char* source_names(Session* s) noexcept nogil:
@@ -95,6 +102,7 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     if p.payload.n == 0:
         old = retained_remove(b.retained, p.topic.p, p.topic.n)
         if old != NULL:
+            retained_forgotten(b, message_in(old), 0)
             value_free(b, old)
         return
     value = value_new(b, p)
@@ -106,7 +114,9 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
         drop(b, NULL, DROP_MEMORY)
         return
     if old != NULL:
+        retained_forgotten(b, message_in(old), 1)
         value_free(b, old)
+    retained_kept(b, message_in(value))
     if p.expires_ms:
         wheel_add(&b.wheel, &item_in(value).timer, p.expires_ms)
 
@@ -121,6 +131,7 @@ cdef void retained_expired(Broker* b, Timer* t) noexcept nogil:
         wheel_add(&b.wheel, t, item.expires_ms)      # further away than the wheel reaches
         return
     b.stats.drops[DROP_RETAINED] += 1
+    retained_forgotten(b, item.message, 0)
     value_free(b, retained_remove(b.retained, item.message.topic.p, item.message.topic.n))
 
 
@@ -232,8 +243,7 @@ cdef void replay_close(Broker* b, Job* j) noexcept nogil:
 
 cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
-    cdef Acl* a = (<Security*>item.security).acl if item != NULL and item.source != NULL else NULL
-    if a == NULL:
+    if item == NULL or item.source == NULL:
         return 1
     id.p = <const uint8_t*>item.source
     id.n = <uint32_t>strlen(item.source)
@@ -241,7 +251,7 @@ cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     user.n = <uint32_t>strlen(<const char*>user.p)
     if user.n == 0:
         user.p = NULL
-    return acl_allows(a, acl_root(a, user), user, id, item.message.topic, ACL_WRITE)
+    return access_of_names(<Security*>item.security, user, id, item.message.topic, ACL_WRITE)
 
 
 cdef void replay_one(Broker* b, Job* j, void* value) noexcept nogil:

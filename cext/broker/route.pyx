@@ -18,6 +18,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
 from cext.broker.jobs cimport job_add, job_new
+from cext.broker.keep cimport inbox_forgotten
 from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
 from cext.broker.publication cimport publication_fini, publication_of, publication_store
 from cext.broker.share cimport share_deliver
@@ -182,6 +183,8 @@ cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_GATHERS or j.merging == MERGE_DELIVERS:
         b.merging_bytes -= merge_bytes(j.merge_n)
         merge_end(&j.merge)
+    if j.released_pid and j.session != NULL:
+        inbox_forgotten(b, j.session, j.released_pid)
     for i in range(j.n_lists):
         list_unpin(b.index, j.lists[i])
     free(j.lists)

@@ -18,6 +18,7 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, DROP_SESSION_ENDED, Publication, ShareRule
 from cext.broker.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.keep cimport owed_done
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport D_WAITING, DELIVERY_SHARED, Delivery, Queue, queue_at
@@ -356,6 +357,8 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
             continue
         if not hand_over(b, s, d, &h) and d.state == D_WAITING:
             drop(b, NULL, DROP_SESSION_ENDED)
+        if s.sno:
+            owed_done(b, s, d.message, q.floor - 1)
         message_unref(&b.messages, &b.reactor.buffers, d.message)
         d.message = NULL
     if h.message != NULL:

@@ -4,14 +4,19 @@ from cext.base.buffer cimport Buffers
 from cext.base.cells cimport Cells
 from cext.base.view cimport View
 
+cdef enum:
+    MESSAGE_RETAINED = 1        # it is its topic's retained message
+    MESSAGE_AGAIN = 2           # held at QoS 2 by the process before, which may have sent it on without that being on record
+
 ctypedef struct Message:
     uint32_t refs
     uint8_t qos                 # as published
     uint8_t retain
     uint8_t big                 # the payload lies in a buffer of Buffers (a large frame that was taken over), else it follows
-    uint8_t reserved
+    uint8_t flags               # MESSAGE_...
     uint64_t expires_ms         # monotonic; 0: never
     uint64_t source_hash        # of its publisher's client id; 0: the broker's own
+    uint64_t lsn                # of its record; 0: it has none. The broker room's business
     View topic
     View props                  # encoded, forwardable (v5); empty else
     View payload
@@ -20,12 +25,16 @@ ctypedef struct Messages:
     Cells cells
     uint64_t count
     uint64_t bytes              # sum of message_bytes
+    uint64_t recorded_bytes     # of records of messages that are still here, about
 
 
 # What it is accounted as.
 cdef inline uint32_t message_bytes(const Message* m) noexcept nogil:
     return m.topic.n + m.props.n + m.payload.n
 
+
+cdef enum:
+    RECORD_ROOM = 64            # what a record takes beside its message, about
 
 # A copy of the three parts. refs is 1. NULL: no memory.
 cdef Message* message_new(Messages* store, View topic, View props, View payload) noexcept nogil

@@ -29,6 +29,8 @@ cdef Message* message_alloc(Messages* store, View topic, View props, View payloa
     m.refs = 1
     m.qos = m.retain = 0
     m.big = big
+    m.flags = 0
+    m.lsn = 0
     m.expires_ms = 0
     m.source_hash = 0
     memcpy(p, topic.p, topic.n)
@@ -66,6 +68,8 @@ cdef Message* message_new_big(Messages* store, View topic, View props, View payl
 cdef void message_free(Messages* store, Buffers* buffers, Message* m) noexcept nogil:
     store.count -= 1
     store.bytes -= message_bytes(m)
+    if m.lsn:
+        store.recorded_bytes -= message_bytes(m) + RECORD_ROOM
     if m.big:
         buffer_give(buffers, (<Backing*>(m + 1)).p, (<Backing*>(m + 1)).cap)
     cells_give(&store.cells, m, block_bytes(m.big, m.topic.n, m.props.n, m.payload.n))

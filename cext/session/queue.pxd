@@ -39,14 +39,24 @@ cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
 cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
     return q.tail - q.next
 
+# The position of a delivery in [floor, tail).
+cdef inline uint32_t queue_position(const Queue* q, const Delivery* d) noexcept nogil:
+    return q.floor + ((<uint32_t>(d - q.ring) - q.floor) & q.mask)
+
 # Appends; the message's reference is taken over. qos may carry DELIVERY_SHARED when it is not 0. NULL: no memory (the reference stays the caller's).
 cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil
 # The delivery in [floor, next) with this packet id in one of the states D_SENT, D_RELEASED; NULL: none.
 cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil
+# Takes back what was pushed last and is still as it was.
+cdef void queue_pop(Queue* q) noexcept nogil
 # Marks one of [floor, next) as done (its message must have been released by the caller) and lets the floor advance.
 cdef void queue_done(Queue* q, Delivery* d) noexcept nogil
 # The connection is gone or new: all that is not done is to be sent again from the floor, in order.
 cdef void queue_rewind(Queue* q) noexcept nogil
+# Recovery: the delivery at a position, wherever that lies; those in between are D_DONE. Then queue_restored, once.
+# NULL: no memory, or further away than a queue can be.
+cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil
+cdef void queue_restored(Queue* q) noexcept nogil
 cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages must have been released
 
 # Messages received at QoS 2 and not yet released by PUBREL [v5 4.3.3]: packet id to message. Open addressing, at most half full.

@@ -27,6 +27,7 @@ cdef enum:
     RING_MIN = 4
     RING_KEEP = 64               # an empty ring or inbox larger than this is given back
     INBOX_MIN = 8
+    PLACES_MAX = 1 << 26         # between the first and the last of what is restored
 
 
 cdef int grow(Queue* q) noexcept nogil:
@@ -63,6 +64,16 @@ cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uin
     q.pending += 1
     q.waiting_bytes += message_bytes(m)
     return d
+
+
+cdef void queue_pop(Queue* q) noexcept nogil:
+    cdef Delivery* d
+    q.tail -= 1
+    d = queue_at(q, q.tail)
+    q.pending -= 1
+    q.waiting_bytes -= message_bytes(d.message)
+    if d.qos & 3:
+        q.last_pid = q.last_pid - 1 if q.last_pid > 1 else 65535
 
 
 cdef inline uint32_t pid_distance(uint16_t start, uint16_t pid) noexcept nogil:
@@ -116,6 +127,61 @@ cdef void queue_rewind(Queue* q) noexcept nogil:
     q.inflight = 0
     q.waiting_bytes += q.inflight_bytes
     q.inflight_bytes = 0
+
+
+# ---------------------------------------------------------------- recovery
+
+cdef inline void hole(Queue* q, uint32_t position) noexcept nogil:
+    cdef Delivery* d = queue_at(q, position)
+    memset(d, 0, sizeof(Delivery))
+    d.state = D_DONE
+
+
+cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil:
+    cdef uint32_t first = q.floor, end = q.tail
+    cdef uint32_t i
+    if q.floor == q.tail:
+        q.floor = q.next = q.tail = first = end = position
+    if <int>(position - first) < 0:
+        first = position
+    if <int>(position - end) >= 0:
+        end = position + 1
+    if end - first > PLACES_MAX:
+        return NULL
+    while q.ring == NULL or end - first > q.mask + 1:
+        if grow(q) != 0:
+            return NULL
+    i = first
+    while i != q.floor:
+        hole(q, i)
+        i += 1
+    while q.tail != end:
+        hole(q, q.tail)
+        q.tail += 1
+    q.floor = first
+    return queue_at(q, position)
+
+
+cdef void queue_restored(Queue* q) noexcept nogil:
+    """Counts what is there. A hole repeats the packet id before it, as a QoS 0 delivery does."""
+    cdef uint32_t i
+    cdef Delivery* d
+    while q.floor != q.tail and queue_at(q, q.floor).state == D_DONE:
+        q.floor += 1
+    q.next = q.floor
+    q.inflight = q.pending = 0
+    q.waiting_bytes = q.inflight_bytes = 0
+    i = q.floor
+    while i != q.tail:
+        d = queue_at(q, i)
+        if d.state == D_DONE or not d.qos & 3:
+            d.pid = q.last_pid
+        q.last_pid = d.pid
+        if d.state != D_DONE:
+            q.pending += 1
+        if d.message != NULL:
+            q.waiting_bytes += message_bytes(d.message)
+        i += 1
 
 
 cdef void queue_fini(Queue* q) noexcept nogil:

@@ -17,6 +17,8 @@ cdef enum:
     SESSION_TRUSTED = 4         # of the embedding process: no ACL
     SESSION_RECHECK = 8         # resumed: what was queued is checked again before it goes out
     SESSION_STRANGER = 16       # by another user than before
+    SESSION_WAITS = 32          # among the waiters for the open batch
+    SESSION_LINK = 64           # of a link to another broker: nobody else gets it
 
 cdef enum:
     SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery
@@ -44,6 +46,12 @@ ctypedef struct Session:
     uint32_t expiry_s           # EXPIRY_NEVER: never
     uint32_t flags
     uint32_t jobs               # jobs that point here: it is freed when they are done
+    uint32_t records            # what is still to be recorded and points here: the same
+    uint32_t sno                # its number in the store; 0: it is not to outlive the broker
+    uint32_t logged             # positions before it are in sealed batches
+    uint32_t safe               # positions before it are in committed ones
+    uint32_t cleaned            # the pass in which its record was written again
+    uint32_t unsent             # while offline: positions before it may have been sent
     uint16_t id_len
     uint16_t n_shares
     uint16_t shares_cap

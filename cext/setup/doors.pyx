@@ -1,6 +1,7 @@
 """What the control plane gives as a listener, checked and turned into a `Door`. Knows names and ranges; not sockets (listen.py)."""
 
 from cext.setup.listen import port_of
+from cext.setup.settings import LEVELS
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -26,10 +27,18 @@ cdef Door* door_new(dict spec, list keep) except NULL:
     return d
 
 
+cdef int choice_of_level(dict spec) except -1:
+    level = spec.get("durability") or ""
+    if level not in LEVELS:
+        raise ValueError(f"durability is {level!r}; it must be one of {', '.join(filter(None, LEVELS))}")
+    return LEVELS[level]
+
+
 cdef int door_read(Door* d, dict spec, list keep) except -1:
     d.port = int(spec.get("port") or 0)
     d.allow_anonymous = bool(spec.get("allow_anonymous"))
     d.allow_zero_length_clientid = bool(spec.get("allow_zero_length_clientid", True))
+    d.durability = choice_of_level(spec)
     d.max_qos = int(spec.get("max_qos", 2))
     d.versions = int(spec.get("versions", 0b111000))
     d.use_username_as_clientid = bool(spec.get("use_username_as_clientid"))
@@ -40,6 +49,7 @@ cdef int door_read(Door* d, dict spec, list keep) except -1:
     if d.auto_id_prefix.n > AUTO_ID_PREFIX_MAX:
         raise ValueError(f"auto_id_prefix is longer than {AUTO_ID_PREFIX_MAX} bytes")
     d.mount_point = view_keep(keep, spec.get("mount_point") or "")
+    d.renames = d.mount_point.n != 0
     d.require_certificate = bool(spec.get("require_certificate"))
     d.use_identity_as_username = bool(spec.get("use_identity_as_username"))
     d.proxy_version = choice_read(spec, "enable_proxy_protocol", 0, (0, 1, 2))

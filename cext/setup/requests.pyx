@@ -15,6 +15,12 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
         -> (the same, handle, None: drop | (topic, payload, qos, retain))
     connect and auth, before their answer: ("wait", handle, seconds from now until the data plane gives up)
     and without being asked: ("publish", topic, payload, qos, retain[, seconds until it expires])
+                ("kick", [user name, None: clients without one]): their connections end, after what was answered before
+    ("control", handle, security, client id, user name or None, address, topic, payload, correlation data: bytes or None)
+        -> ("control", handle, [(topic, payload)], correlation data or None)     each is sent to that client alone, QoS 0; none is due. The handle
+                is the client's, and good as long as it is connected. What everybody may see is told by "publish"
+    ("link", 0, name, "up" | "down" | "refused" | "wanted" | "idle", detail)      up: "session present" or ""; down: why; refused: code of
+                CONNACK as it came, a blank, why; wanted: a lazy link has `threshold` deliveries waiting; idle: nothing went through for idle_ms
     ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
 """
 
@@ -24,7 +30,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_EVENT, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_KICK, Q_LINK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -32,9 +38,10 @@ from cext.topic.name cimport name_check
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
+LINK_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
-         "wait": Q_WAIT}
+         "wait": Q_WAIT, "control": Q_CONTROL, "kick": Q_KICK}
 TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
@@ -86,6 +93,10 @@ cdef tuple request_of(const AskHead* head, list f):
         return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
     if head.kind == Q_ACL:
         return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
+    if head.kind == Q_LINK:
+        return ("link", 0, text(f[0]), LINK_EVENTS[head.a], text(f[1]) or "")
+    if head.kind == Q_CONTROL:
+        return ("control", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), text(f[3]), f[4], f[5])
     if head.kind == Q_EVENT:
         return ("event", 0, head.security, EVENTS[head.a], text(f[0]), text(f[1]), text(f[2]) or "")
     return ("message_in" if head.kind == Q_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],
@@ -94,8 +105,8 @@ cdef tuple request_of(const AskHead* head, list f):
 
 # ---------------------------------------------------------------- answers
 
-cdef Answer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain) except NULL:
-    cdef size_t n = (len(first) if first is not None else 0) + (len(second) if second is not None else 0)
+cdef Answer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain, bytes third=None) except NULL:
+    cdef size_t n = sum([len(part) for part in (first, second, third) if part is not None])
     cdef uint64_t number = handle
     cdef uint8_t* p
     cdef Answer* a = <Answer*>malloc(sizeof(Answer) + n + 1)
@@ -110,6 +121,7 @@ cdef Answer* answer_new(str kind, handle, int verdict, bytes first, bytes second
     p = <uint8_t*>a + sizeof(Answer)
     view_put(&a.text, p, first)
     view_put(&a.bytes, p + a.text.n, second)
+    view_put(&a.extra, p + a.text.n + a.bytes.n, third)
     return a
 
 
@@ -123,6 +135,8 @@ cdef void view_put(View* v, uint8_t* p, bytes value):
 
 cdef Answer* answer_of(tuple given) except NULL:
     kind, handle = given[0], given[1]
+    if kind == "kick":
+        return kick_of(list(handle))
     if kind == "publish":
         _, topic, payload, qos, retain = given[:5]
         return publish_of(topic, payload, qos, retain, given[5] if len(given) > 5 else None)
@@ -137,6 +151,8 @@ cdef Answer* answer_of(tuple given) except NULL:
         if not 1 <= given[2] <= WAIT_MAX_S:
             raise ValueError(f"{given[2]!r} is no time to wait: expected 1 to {WAIT_MAX_S} seconds")
         return answer_new("wait", handle, given[2], None, None, 0, False)
+    if kind == "control":
+        return answer_new("control", handle, 0, topic_of(given[2], 0), bytes(given[3]), 0, False, given[4])
     if kind == "acl":
         return answer_new("acl", handle, -1 if given[2] is None else bool(given[2]), None, None, 0, False)
     if kind != "message_in" and kind != "message_out":
@@ -145,6 +161,12 @@ cdef Answer* answer_of(tuple given) except NULL:
         return answer_new(kind, handle, 0, None, None, 0, False)
     topic, payload, qos, retain = given[2]
     return answer_new(kind, handle, 1, topic_of(topic, qos), bytes(payload), qos, bool(retain))
+
+
+cdef Answer* kick_of(list users) except NULL:
+    names = [name.encode() for name in users if name is not None]
+    packed = b"".join([len(name).to_bytes(4, "little") + name for name in names])
+    return answer_new("kick", 0, None in users, None, packed, 0, False)
 
 
 cdef bytes topic_of(str topic, qos):
@@ -162,18 +184,26 @@ cdef Answer* publish_of(str topic, payload, qos, retain, expiry_s) except NULL:
     return answer_new("publish", 0, expiry_s, topic_of(topic, qos), bytes(payload), qos, bool(retain))
 
 
+cdef singles(tuple given):
+    """An answer to "control" has several messages."""
+    if given[0] != "control":
+        return (given,)
+    return [("control", given[1], topic, payload, given[3] if len(given) > 3 else None) for topic, payload in given[2]]
+
+
 cdef int answers_give(Broker* b, list answers) except -1:
     cdef Answer* first = NULL
     cdef Answer* last = NULL
     cdef Answer* a
     try:
         for given in answers:
-            a = answer_of(tuple(given))
-            if last != NULL:
-                last.next = a
-            else:
-                first = a
-            last = a
+            for single in singles(tuple(given)):
+                a = answer_of(single)
+                if last != NULL:
+                    last.next = a
+                else:
+                    first = a
+                last = a
     except BaseException:
         while first != NULL:
             a = first

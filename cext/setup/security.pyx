@@ -6,6 +6,8 @@ from libc.stdlib cimport calloc, free
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
 from cext.broker.broker cimport Security
+from cext.broker.roles cimport roles_unref
+from cext.setup.roles cimport roles_read
 from cext.setup.views cimport view_keep
 from cext.topic.name cimport Filter, filter_parse
 
@@ -15,7 +17,8 @@ ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_
 cdef Security* security_new(dict spec) except NULL:
     """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed; authenticate:
     user names and passwords are checked by who answers Engine.requests(); ask_anonymous: so are clients without; authorize: so are topics; extended: authentication methods
-    are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change."""
+    are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change; roles:
+    dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
     if s == NULL:
         raise MemoryError
@@ -29,7 +32,9 @@ cdef Security* security_new(dict spec) except NULL:
         s.authorize = bool(spec.get("authorize"))
         s.extended = bool(spec.get("extended"))
         s.events = bool(spec.get("events"))
-        s.guards = s.acl != NULL or s.authorize or s.transform_out != NULL
+        if spec.get("roles") is not None:
+            s.roles = roles_read(dict(spec["roles"]))
+        s.guards = s.acl != NULL or s.roles != NULL or s.authorize or s.transform_out != NULL
     except BaseException:
         security_free(s)
         raise
@@ -74,6 +79,7 @@ cdef Acl* acl_read(list rules) except NULL:
 cdef void security_free(Security* s) noexcept nogil:
     if s != NULL:
         acl_free(s.acl)
+        roles_unref(s.roles)
         acl_free(s.transform_in)
         acl_free(s.transform_out)
         free(s)

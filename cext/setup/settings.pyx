@@ -4,6 +4,11 @@ they do."""
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
+from cext.base.view cimport View
+from cext.broker.broker cimport (
+    DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_NONE, DURABILITY_STRICT, DurabilityRule, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST,
+    OVERFLOW_OLDEST,
+)
 from cext.broker.broker cimport Settings, ShareRule
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY,
@@ -17,6 +22,8 @@ from cext.topic.options cimport (
 
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
+LEVELS = {"": 0, "none": DURABILITY_NONE, "async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
+OVERFLOWS = {"drop_newest": OVERFLOW_NEWEST, "drop_oldest": OVERFLOW_OLDEST, "last_value": OVERFLOW_LAST_VALUE}
 SHARE_STRATEGIES = {"round_robin": SHARE_ROUND_ROBIN, "random": SHARE_RANDOM, "sticky": SHARE_STICKY,
                     "least_inflight": SHARE_LEAST_INFLIGHT, "hash_topic": SHARE_HASH_TOPIC, "hash_client": SHARE_HASH_CLIENT}
 
@@ -72,7 +79,10 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     tuning_read(t, s)
     t.clientid_prefixes = view_keep(keep, s.get("clientid_prefixes") or "")
     t.version = view_keep(keep, s.get("version") or "mosq")
+    t.overflow = choice(s, "queue_overflow", "drop_newest", OVERFLOWS)
     shares_read(t, s.get("shared_strategy") or "", keep)
+    durabilities_read(t, s.get("durability_topic") or "", keep)
+    control_read(t, s.get("control_topics") or (), keep)
     return 0
 
 
@@ -112,7 +122,47 @@ cdef int shares_read(Settings* t, str text, list keep) except -1:
     return 0
 
 
+cdef int control_read(Settings* t, topics, list keep) except -1:
+    cdef uint32_t i
+    for topic in topics:
+        if not topic.startswith("$CONTROL/") or len(topic) == len("$CONTROL/"):
+            raise ValueError(f"control_topics has {topic!r}; each must begin with $CONTROL/")
+    if not topics:
+        return 0
+    t.control_topics = <View*>calloc(len(topics), sizeof(View))
+    if t.control_topics == NULL:
+        raise MemoryError
+    t.n_control_topics = <uint32_t>len(topics)
+    for i, topic in enumerate(topics):
+        t.control_topics[i] = view_keep(keep, topic)
+    return 0
+
+
+cdef int durabilities_read(Settings* t, str text, list keep) except -1:
+    """`text`: lines `LEVEL FILTER`."""
+    cdef uint32_t i
+    lines = [line.split(" ", 1) for line in text.split("\n")] if text else []
+    if not lines:
+        return 0
+    t.durability_rules = <DurabilityRule*>calloc(len(lines), sizeof(DurabilityRule))
+    if t.durability_rules == NULL:
+        raise MemoryError
+    t.n_durability_rules = <uint32_t>len(lines)
+    for i, (level, pattern) in enumerate(lines):
+        if level not in LEVELS:
+            raise ValueError(f"durability_topic is {level!r}; it must be one of {', '.join(filter(None, LEVELS))}")
+        t.durability_rules[i].level = LEVELS[level]
+        t.durability_rules[i].filter = view_keep(keep, pattern.encode())
+    return 0
+
+
 cdef void settings_free(Settings* t) noexcept nogil:
+    free(t.durability_rules)
+    t.durability_rules = NULL
+    t.n_durability_rules = 0
+    free(t.control_topics)
+    t.control_topics = NULL
+    t.n_control_topics = 0
     free(t.share_rules)
     t.share_rules = NULL
     t.n_share_rules = 0

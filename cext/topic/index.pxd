@@ -108,7 +108,7 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 # Everything that `topic` (a valid name) matches. 0, or -1: no memory for the result arrays. A filter whose plain list
 # is empty is not reported. `$` topics are matched only by filters that begin with `$` [v5 4.7.2-1].
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
-# The entry of an owner's plain (not shared) subscription to f, or NULL.
+# The entry of an owner's subscription to f, or NULL.
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 # The entry of an owner in a list, or NULL: no scan where the list is long.
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil

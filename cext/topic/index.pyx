@@ -324,7 +324,13 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
     cdef Leaf* leaf = leaf_find(ix, f)
-    return entry_of(ix, &leaf.plain, owner) if leaf != NULL else NULL
+    cdef Group* group
+    if leaf == NULL:
+        return NULL
+    if f.group.n == 0:
+        return entry_of(ix, &leaf.plain, owner)
+    group = group_find(ix, leaf, f.group)
+    return entry_of(ix, &group.members, owner) if group != NULL else NULL
 
 
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil:

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.admin.control import ControlTopics
+    from mosq.auth.hashes import Hash
     from mosq.auth.plugins import Plugins
     from mosq.config.model import Config
+    from mosq.config.plugin import Plugin as Line
+    from mosq.dynsec.directory import Directory
+    from mosq.engine import Engine
 
     Answer = tuple[Any, ...]
     Request = tuple[Any, ...]
@@ -49,13 +54,14 @@ TELL_PAUSES_EVERY_S = 10.0
 class Realm:
     """What holds for one security."""
 
-    __slots__ = ("deciders", "authorizers", "plugins", "acl")
+    __slots__ = ("deciders", "authorizers", "plugins", "acl", "directory")
 
     def __init__(self) -> None:
-        self.deciders: list[Any] = []       # of log-ins: Passwords and Runners, in the order of asking
+        self.deciders: list[Any] = []       # of log-ins: Passwords, Directory and Runners, in the order of asking
         self.authorizers: list[Any] = []
         self.plugins: list[Any] = []
         self.acl: list[Any] | None = None
+        self.directory: Directory | None = None     # dynamic security
 
 
 class Shared:
@@ -72,8 +78,9 @@ class Access:
     """All securities of one configuration."""
 
     def __init__(self, config: "Config", log: "Callable[[int, str], None]", answer: "Callable[[list[Answer]], None]",
-                 earlier: "Access | None" = None) -> None:
-        """`log` is only called by the thread that calls `take` and `tick`. Raises ConfigError."""
+                 earlier: "Access | None" = None, acting: "Callable[[], Any] | None" = None) -> None:
+        """`log` is only called by the thread that calls `take` and `tick`; `acting()`: with whose rights the broker's
+        own files are made. Raises ConfigError."""
         self._log, self._answer = log, answer
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
@@ -86,6 +93,9 @@ class Access:
         self._backs_off = config.auth_backoff
         self._plugins: Plugins | None = None
         self._closed = False
+        self.directory: Directory | None = None
+        self._acting = acting
+        self._earlier_directory = earlier.directory if earlier else None
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
 
@@ -126,12 +136,42 @@ class Access:
 
         if source.plugins:
             assert self._plugins is not None
-            self._plugins.add(realm, source.plugins, users, acl)
+            self._plugins.add(realm, source.plugins, users, acl, self.directory_of)
         if source.password_file is not None:
             realm.deciders.append(users(source.password_file, source.password_origin))
         if source.acl_file is not None and realm.acl is None:
             realm.acl = acl(source.acl_file, source.acl_origin)
         return realm
+
+    def directory_of(self, line: "Line") -> "Directory":
+        """Of a plugin line; one for all of them. The one that is in force stays, with what commands have changed.
+        Raises ConfigError."""
+        path, init = line.directory_files()
+        if self.directory is not None:
+            if self.directory.path != path:
+                raise ConfigError("Dynamic security can only be loaded once: expected the same file as that of another "
+                                  f"line, '{self.directory.path}'.", line.origin)
+            return self.directory
+        earlier = self._earlier_directory
+        if earlier is not None and earlier.path == path:
+            self.directory = earlier
+            return earlier
+        from mosq.dynsec.directory import Directory
+
+        if self._acting is None:
+            self.directory = Directory(path, init, self._log, line.origin)
+        else:
+            with self._acting():
+                self.directory = Directory(path, init, self._log, line.origin)
+        return self.directory
+
+    def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]") -> None:
+        """What clients publish to change the directory, for the securities that ask it."""
+        if self.directory is not None:
+            from mosq.dynsec.commands import Commands
+
+            places = [i for i, realm in enumerate(self.realms) if realm.directory is not None]
+            Commands(self.directory, places, engine, self._log).add_to(topics)
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
         threads = config.auth_threads or os.cpu_count() or 1
@@ -154,7 +194,8 @@ class Access:
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
-            "ask_anonymous": any(not isinstance(one, Passwords) for one in realm.deciders),
+            "ask_anonymous": any(not getattr(one, "by_name", False) for one in realm.deciders),
+            "roles": None if realm.directory is None else realm.directory.compiled(),
             "authorize": bool(realm.authorizers),
             "extended": any("extended" in runner.does for runner in realm.plugins),
             "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),
@@ -201,6 +242,8 @@ class Access:
                     self._outbox.append(refusal(request))
             elif kind == "connect" and request[9] is None:
                 self.decide(request, self.realms[request[2]].deciders, 0, deadline)
+            elif kind == "roles":       # the HTTP API's
+                self._outbox.append((kind, request[1], self._may_receive(self.realms[request[2]], *request[3:])))
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request[2]], deadline)
             elif kind != "event":       # nobody should have asked
@@ -226,23 +269,38 @@ class Access:
                 self.decide(request, deciders, place + 1, deadline)
             else:
                 self._look_up(request, deciders[place], deadline)
+        elif getattr(deciders[place], "by_name", False):
+            self._ask_directory(request, deciders, place, deadline)
         else:
             assert self._plugins is not None
             self._plugins.authenticate(self, request, deciders, place, deadline)
 
     def _look_up(self, request: "Request", passwords: Passwords, deadline: float) -> None:
-        _, handle, _, _, user, password, address, *_ = request
-        known = passwords.hashes.get(user)
+        _, handle, _, _, user, password, *_ = request
         if password is None:
             self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
             return
+        self._verify(request, passwords.hashes.get(user), passwords.decoy, deadline)
+
+    def _ask_directory(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
+        directory: Directory = deciders[place]
+        client = directory.client(request[4]) if request[4] is not None and request[5] is not None else None
+        if client is None and (request[4] is None or request[5] is None or place + 1 < len(deciders)):
+            self.decide(request, deciders, place + 1, deadline)
+        else:
+            known = client.hash if client is not None and directory.may_log_in(client, request[3]) else None
+            self._verify(request, known, directory.decoy, deadline)
+
+    def _verify(self, request: "Request", known: "Hash | None", decoy: "Hash | None", deadline: float) -> None:
+        """`known` None: nobody is let in, after the same time."""
+        _, handle, _, _, user, password, address, *_ = request
         key = None
         if known is not None and self._verdicts.size:
             key = self._verdicts.key(known, user, password)
             if self._verdicts.knows(key):
                 self._outbox.append(("connect", handle, LET_IN, None))
                 return
-        hash = known or passwords.decoy
+        hash = known or decoy
         if hash is None:                        # an empty file: there is nobody to be found out
             self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
             return
@@ -285,6 +343,9 @@ class Access:
     def unchecked(self, check: Check) -> None:
         """Something is wrong with us."""
         self._send(("connect", check.handle, SERVER_BUSY, None))
+
+    def _may_receive(self, realm: Realm, client_id: str, user: str | None, topic: str) -> bool | None:
+        return None if realm.directory is None else realm.directory.may_receive(user, client_id, topic)
 
     # ------------------------------------------------------------ pauses
 

@@ -54,7 +54,12 @@ class Checks:
 
     def close(self, within_s: float) -> bool:
         self._closing = True
-        self._waiting.clear()
+        try:
+            while True:                 # whoever waits is told so
+                check = self._waiting.popleft()
+                check.access.unchecked(check)
+        except IndexError:
+            pass
         return self.pool.close(within_s)
 
     def _work_off(self) -> None:

@@ -21,6 +21,7 @@ class Passwords:
     """The users of one file."""
 
     __slots__ = ("path", "hashes", "decoy", "warnings")
+    by_name = True                      # it has an opinion about clients with a user name only
 
     def __init__(self, path: str, hashes: dict[str, Hash], warnings: list[str]) -> None:
         self.path, self.hashes, self.warnings = path, hashes, warnings

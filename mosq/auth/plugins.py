@@ -24,7 +24,7 @@ from mosq.auth.plugin import (
 )
 from mosq.auth.runner import Door, PluginFailedError, Runner
 from mosq.config.options import LOG_TYPES
-from mosq.config.plugin import ACL_FILE, PASSWORD_FILE, PERSIST_SQLITE
+from mosq.config.plugin import ACL_FILE, DYNAMIC_SECURITY, PASSWORD_FILE, PERSIST_SQLITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from mosq.auth.access import Access, Answer, Realm, Request
     from mosq.config.plugin import Plugin as Line
+    from mosq.dynsec.directory import Directory
 
     Make = Callable[[str, Any], Any]
 
@@ -64,7 +65,8 @@ class Plugins:
 
     # ------------------------------------------------------------ which there are
 
-    def add(self, realm: "Realm", lines: "list[Line]", users: "Make", acl: "Make") -> None:
+    def add(self, realm: "Realm", lines: "list[Line]", users: "Make", acl: "Make",
+            directory: "Callable[[Line], Directory]") -> None:
         """What plugins of the configuration are good for, put where a realm has it. Raises ConfigError."""
         for line in lines:
             if line.kind == PASSWORD_FILE:
@@ -72,10 +74,12 @@ class Plugins:
             elif line.kind == ACL_FILE:
                 rules = acl(option_of(line, "acl_file"), line.origin)
                 realm.acl = rules if realm.acl is None else realm.acl   # the first that is asked decides
-            elif line.kind == PERSIST_SQLITE:
-                self._say(WARNING, f"Warning: Plugin {line.path} has no effect: this version of mosq keeps sessions "
-                                   "and retained messages in memory.")
-            else:
+            elif line.kind == DYNAMIC_SECURITY:
+                made = directory(line)          # the same one for each line
+                if realm.directory is None:
+                    realm.deciders.append(made)
+                realm.directory = made
+            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/storage.py
                 self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:

@@ -58,6 +58,12 @@ def _user(name: str) -> str:
     return name
 
 
+def is_filter(text: str) -> bool:
+    levels = text.split("/")
+    return not any(("#" in level and (level != "#" or i + 1 < len(levels))) or ("+" in level and level != "+")
+                   for i, level in enumerate(levels))
+
+
 def _rule(user: str | None, kind: str, value: str) -> AclRule:
     first, *rest = value.split(None, 1)[:2] if value else ("",)
     access, topic = (first, rest[0]) if rest and first in ACCESS else ("readwrite", value)
@@ -65,9 +71,7 @@ def _rule(user: str | None, kind: str, value: str) -> AclRule:
         raise ValueError(f"Empty '{kind}' in acl_file; expected `{kind} [{'|'.join(ACCESS)}] FILTER`.")
     if len(topic.encode()) > FILTER_BYTES_MAX:
         raise ValueError(f"Invalid '{kind}' in acl_file: longer than {FILTER_BYTES_MAX} bytes.")
-    levels = topic.split("/")
-    for i, level in enumerate(levels):
-        if ("#" in level and (level != "#" or i + 1 < len(levels))) or ("+" in level and level != "+"):
-            raise ValueError(f"Invalid '{kind}' in acl_file: '{topic[:80]}' is not a filter; "
-                             "expected + as a whole level and # as the whole last level.")
+    if not is_filter(topic):
+        raise ValueError(f"Invalid '{kind}' in acl_file: '{topic[:80]}' is not a filter; "
+                         "expected + as a whole level and # as the whole last level.")
     return user, kind, access, topic

@@ -36,7 +36,7 @@ COLUMNS = "| option | value | default | where | reload | meaning |\n|---|---|---
 SPECIAL = {"include_dir": "a folder", "listener": "PORT [ADDRESS], or 0 PATH", "connection": "a name",
            "plugin_load": "NAME PATH", "plugin_use": "a name", "websockets_origin": "an origin",
            "address": "HOST[:PORT] ...", "topic": "see there", "restart_timeout": "seconds",
-           "bridge_tcp_keepalive": "three numbers"}
+           "bridge_tcp_keepalive": "three numbers", "dynamic_security": "a path"}
 
 
 def page() -> str:

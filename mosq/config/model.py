@@ -36,6 +36,7 @@ class Listener:
     http_dir: str | None
     accept_protocol_versions: tuple[str, ...]
     listener_allow_anonymous: bool | None
+    listener_durability: str            # "": as for all
     listener_auto_id_prefix: str | None
     max_connections: int
     max_qos: int
@@ -149,6 +150,7 @@ class Config:
     pool: str                           # "on" or "off"
     pool_grow: int
     pool_idle_max: int
+    queue_overflow: str                 # "drop_newest", "drop_oldest" or "last_value"
     shared_strategy: tuple[str, ...]    # `STRATEGY` or `STRATEGY GROUP` each; the last for a group counts
     log_dest: tuple[str, ...]           # "none", "stdout", "stderr", "syslog", "topic", "file PATH"; (): stderr
     log_type: tuple[str, ...]           # (): error, warning, notice, information
@@ -160,6 +162,9 @@ class Config:
     persistence: bool
     persistence_location: str | None
     persistence_file: str
+    durability: str                     # "none", "async", "group" or "strict"
+    durability_topic: tuple[str, ...]   # `LEVEL FILTER` each; the first that matches counts
+    durability_interval: int            # milliseconds
     autosave_interval: int
     autosave_on_changes: bool
     allow_anonymous: bool | None        # None: only in local only mode

@@ -25,11 +25,22 @@ from mosq.config.option import (
     Option,
 )
 from mosq.config.rows_bridge import BRIDGES
-from mosq.config.rows_broker import ACCESS, GENERAL, LOG, LOG_DESTS, LOG_TYPES, OWN, PERSISTENCE, SHARED_STRATEGIES
+from mosq.config.rows_broker import (
+    ACCESS,
+    DURABILITIES,
+    GENERAL,
+    LOG,
+    LOG_DESTS,
+    LOG_TYPES,
+    OWN,
+    PERSISTENCE,
+    SHARED_STRATEGIES,
+)
 from mosq.config.rows_listener import LISTENERS, TLS
 
 __all__ = [
-    "BOOL_WORDS", "BRIDGE", "BY_KEYWORD", "GLOBAL", "INT32_MAX", "INT64_MAX", "LISTENER", "LISTENER_ONLY",
+    "BOOL_WORDS", "BRIDGE", "BY_KEYWORD", "DURABILITIES", "DURABILITY_LINES_MAX", "GLOBAL", "INT32_MAX",
+    "INT64_MAX", "LISTENER", "LISTENER_ONLY",
     "LISTENER_OR_DEFAULT", "LISTENER_RESTART", "LIVE", "LOG_ALL", "LOG_DESTS", "LOG_TYPES", "NEVER_S", "NEW",
     "OF_LISTENERS", "OPTIONS", "PACKET_MAX", "PLUGIN", "RESTART", "SECTIONS", "SECURITY", "SHARED_LINES_MAX",
     "SHARED_STRATEGIES", "TUNING", "UINT16_MAX", "UINT32_MAX", "Option", "find_option",
@@ -37,6 +48,7 @@ __all__ = [
 
 LOG_ALL = 511
 SHARED_LINES_MAX = 1000
+DURABILITY_LINES_MAX = 64       # each publication looks at them
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 # in the order of docs/options.md

@@ -24,8 +24,9 @@ from mosq.config.options import (
     Option,
     find_option,
 )
-from mosq.config.plugin import Plugin
+from mosq.config.plugin import DYNAMIC_SECURITY, Plugin
 from mosq.config.special import (
+    durability_topics,
     listener_line,
     log_dests,
     log_types,
@@ -243,6 +244,8 @@ class Reader:
             value = log_types(config.log_type, keyword, value)
         elif name == "shared_strategy":
             value = shared_strategies(config.shared_strategy, keyword, value)
+        elif name == "durability_topic":
+            value = durability_topics(config.durability_topic, keyword, value)
         elif name == "log_dest":
             value, warning = log_dests(config.log_dest, keyword, str(value))
             if warning:
@@ -328,9 +331,20 @@ class Reader:
             config.plugins.append(self.plugin)
         config.origins[option.name] = origin
 
+    def _take_dynamic_security(self, option: Option, keyword: str, path: str, origin: Origin) -> None:
+        """As `plugin dynamic-security` and its file."""
+        if not path:
+            raise ValueError(empty(option, keyword))
+        self.plugin = Plugin(DYNAMIC_SECURITY, None, "global", origin)
+        self.plugin.options.append(("config_file", path))
+        self.security_seen = True
+        self.config.plugins.append(self.plugin)
+
     def _take_special(self, option: Option, keyword: str, text: str, origin: Origin, main: bool) -> None:
         config, name = self.config, option.name
-        if name == "listener":
+        if name == "dynamic_security":
+            self._take_dynamic_security(option, keyword, text, origin)
+        elif name == "listener":
             self.current, ignored = listener_line(text, origin)
             config.listeners.append(self.current)
             if ignored:

@@ -44,6 +44,17 @@ class Plugin:
                 return value
         return None
 
+    def directory_files(self) -> tuple[str, str | None]:
+        """Of dynamic security: its file, and that of the first password or None. Raises ConfigError."""
+        unknown = next((key for key, _ in self.options if key not in ("config_file", "password_init_file")), None)
+        if unknown is not None:
+            raise ConfigError(f"Unknown option 'plugin_opt_{unknown}' of plugin '{self.path}'; expected "
+                              "plugin_opt_config_file and plugin_opt_password_init_file.", self.origin)
+        path = self.option("config_file")
+        if not path:
+            raise ConfigError(f"Plugin '{self.path}' needs a line `plugin_opt_config_file FILE`.", self.origin)
+        return path, self.option("password_init_file")
+
     def key(self) -> tuple[object, ...]:
         """What tells it from another, for a reload."""
         return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
@@ -61,11 +72,8 @@ def refusal(plugin: Plugin) -> str | None:
     kind = plugin.kind
     if kind == NATIVE:
         return (f"Unable to load the plugin '{plugin.path}': mosq does not load native plugins. Expected one that is "
-                f"built in ({', '.join(k for k in BUILT_IN if k != DYNAMIC_SECURITY)}; a path with such a file name "
+                f"built in ({', '.join(BUILT_IN)}; a path with such a file name "
                 "will do), or one in Python: `plugin python:package.module:Class`.")
-    if kind == DYNAMIC_SECURITY:
-        return (f"Unable to load the plugin '{plugin.path}': dynamic-security is not in this version of mosq. "
-                "Expected a password_file and an acl_file, or a plugin in Python.")
     if kind == PYTHON and plugin.path.removeprefix(PYTHON_PREFIX).count(":") > 1:
         return (f"Invalid plugin '{plugin.path}'. Expected `python:package.module:Class`, or `python:NAME` for an "
                 "entry point of mosq.plugins.")

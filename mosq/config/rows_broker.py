@@ -23,10 +23,10 @@ LOG_TYPES = {"error": 1, "warning": 2, "notice": 4, "information": 8, "debug": 1
              "internal": 128, "websockets": 256}
 # the first is the default
 SHARED_STRATEGIES = ("round_robin", "random", "sticky", "least_inflight", "hash_topic", "hash_client")
+DURABILITIES = ("none", "async", "group", "strict")
 LOG_DESTS = ("none", "stdout", "stderr", "syslog", "topic", "dlt", "android", "file PATH")
 
-_MEMORY = "sessions and retained messages live in memory only"
-_PERSISTENCE = "SESSIONS, QUEUED AND RETAINED MESSAGES LIVE IN MEMORY ONLY and end with the broker"
+_AUTOSAVE = "every change is written at once (see durability), so that there is nothing to save now and then"
 
 G, S = GLOBAL, SECURITY
 
@@ -43,8 +43,7 @@ GENERAL = (
     flag("check_retain_source", False, G, "a retained message is sent only while its publisher may still write there"),
     flag("connection_messages", True, G, "log clients as they connect and disconnect"),
     text("clientid_prefixes", G, "only client ids that begin so may connect", reload=NEW, deprecated=""),
-    flag("enable_control_api", False, G, "answers on $CONTROL/broker/v1",
-         ignored="this version of mosq has no $CONTROL/broker/v1 yet"),
+    flag("enable_control_api", False, G, "answers on $CONTROL/broker/v1 and $CONTROL/mosq/broker/v1"),
     flag("upgrade_outgoing_qos", False, G,
          "deliver with the QoS of the subscription even if the message has a lower one"),
     flag("set_tcp_nodelay", True, G, "send small packets at once (on by default here, unlike Mosquitto)", reload=NEW),
@@ -116,6 +115,9 @@ OWN = (
     number("pool_grow", 1000, G, "clients by which the pool grows at a time", 1, 1 << 20, own=True, reload=RESTART),
     number("pool_idle_max", 10_000, G, "clients' memory kept idle at most; above it goes back to the system", 0,
            1 << 24, own=True, reload=RESTART),
+    choice("queue_overflow", "drop_newest", G, "what goes when a queue is full: drop_newest, as in Mosquitto; "
+           "drop_oldest; last_value: of each topic only the newest waits, whether it is full or not",
+           ("drop_newest", "drop_oldest", "last_value"), own=True),
     Option("shared_strategy", "words", (), G, "how shared groups choose the member for a message; with a group's name: "
            "for groups of that name; may repeat, up to 1000 lines", choices=SHARED_STRATEGIES, own=True),
 )
@@ -135,16 +137,23 @@ LOG = (
            ignored="it is for libwebsockets, which mosq does not use"),
 )
 
-# Real files carry `persistence true` (37 of the 71 in our corpus), and a broker that does not start is a worse loss
-# than one that starts empty, as Mosquitto does when its file is gone. It must not be silent: a warning at each start.
 PERSISTENCE = (
-    flag("persistence", False, G, "keep sessions and retained messages over a restart",
-         aliases=("retained_persistence",), ignored=_PERSISTENCE),
-    text("persistence_location", G, "the folder of its file", "path", ignored=_MEMORY, once=True),
-    text("persistence_file", G, "the name of its file", default="mosquitto.db", ignored=_MEMORY, once=True),
+    flag("persistence", False, G, "keep sessions, what they are owed, and retained messages over a restart, also over "
+         "kill -9", aliases=("retained_persistence",), reload=RESTART),
+    text("persistence_location", G, "the folder of the store; default: where the broker was started", "path",
+         once=True, reload=RESTART),
+    text("persistence_file", G, "the store is a folder with this name and `.store` after it", default="mosquitto.db",
+         once=True, reload=RESTART),
+    choice("durability", "group", G, "none: in memory; async: written within durability_interval; group: written "
+           "before it is acknowledged, safe from kill -9; strict: on the disk before, safe from a power loss",
+           DURABILITIES, own=True, reload=RESTART),
+    Option("durability_topic", "words", (), G, "LEVEL FILTER: durability of what is published to these topics; the "
+           "first that matches; may repeat, up to 64 lines", choices=DURABILITIES, own=True, reload=LIVE),
+    number("durability_interval", 2, G, "how long changes are gathered before they are written together", 0, 1000,
+           unit="milliseconds", own=True, reload=RESTART),
     number("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, below=0, unit="seconds",
-           ignored=_MEMORY),
-    flag("autosave_on_changes", False, G, "autosave_interval counts changes", ignored=_MEMORY),
+           ignored=_AUTOSAVE),
+    flag("autosave_on_changes", False, G, "autosave_interval counts changes", ignored=_AUTOSAVE),
 )
 
 ACCESS = (
@@ -155,6 +164,8 @@ ACCESS = (
          deprecated_by="listener_auto_id_prefix"),
     text("acl_file", S, "who may read and write which topics", "path", reload=LIVE),
     text("password_file", S, "users and passwords", "path"),
+    Option("dynamic_security", "special", None, G, "the file of clients, groups and roles that commands change, as of "
+           "the plugin dynamic-security, whose options may follow", own=True),
     text("psk_file", S, "identities and keys of TLS-PSK", "path", reload=NEW),
     text("plugin", S, "a plugin: one of those that are built in, by its file name, or python:package.module:Class; may "
          "repeat", "path", aliases=("auth_plugin",)),

@@ -35,6 +35,8 @@ LISTENERS = (
     Option("accept_protocol_versions", "words", ("3", "4", "5"), N,
            "3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0; separated by commas or blanks", choices=("3", "4", "5"), reload=NEW),
     flag("listener_allow_anonymous", None, L, "allow_anonymous for this listener"),
+    choice("listener_durability", "", L, "durability of what this listener's clients publish; default: as for all",
+           ("none", "async", "group", "strict"), own=True),
     text("listener_auto_id_prefix", L, "auto_id_prefix for this listener", high=50, reload=NEW, once=True),
     text("plugin_use", N, "uses a plugin that plugin_load named; may repeat", "special"),
     number("max_connections", -1, D, "connections to this listener at most; -1: no limit", -1, INT32_MAX, below=-1,

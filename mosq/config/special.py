@@ -1,9 +1,12 @@
 """Lines whose value has a form of its own. Knows one line at a time; raises ValueError as values.py does."""
 
+from mosq.config.acl import is_filter
 from mosq.config.errors import Origin
 from mosq.config.model import Listener
 from mosq.config.options import (
     BY_KEYWORD,
+    DURABILITIES,
+    DURABILITY_LINES_MAX,
     LOG_DESTS,
     LOG_TYPES,
     SHARED_LINES_MAX,
@@ -90,6 +93,21 @@ def shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tu
     if len(before) == SHARED_LINES_MAX:
         raise ValueError(f"Too many '{keyword}' lines. Expected at most {SHARED_LINES_MAX}.")
     return (*before, " ".join(value))
+
+
+def durability_topics(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    level, *names = value
+    shown = " ".join(value)[:SHOWN_MAX]
+    if level not in DURABILITIES or len(names) != 1:
+        raise ValueError(f"Invalid '{keyword}' value ({shown}). Expected one of {', '.join(DURABILITIES)}, and a topic "
+                         "filter after it, without blanks.")
+    if not is_filter(names[0]):
+        raise ValueError(f"Invalid '{keyword}' value ({shown}). Expected a topic filter: + alone in its level, # alone "
+                         "in the last.")
+    if len(before) == DURABILITY_LINES_MAX:
+        raise ValueError(f"Too many '{keyword}' lines. Expected at most {DURABILITY_LINES_MAX}.")
+    return (*before, f"{level} {names[0]}")
 
 
 def versions(keyword: str, value: Value) -> tuple[tuple[str, ...], list[str]]:

@@ -51,6 +51,10 @@ class Gate:
             allowed = await self._ask("acl", place, CLIENT_ID, user, address, READ, path, 0, False, None)
             if allowed is not None:
                 return bool(allowed)
+        if security.get("roles") is not None:
+            allowed = await self._ask("roles", place, CLIENT_ID, user, path)
+            if allowed is not None or security["acl"] is None:
+                return bool(allowed)
         return security["acl"] is None or may_read(security["acl"], user, path)
 
     async def _ask(self, kind: str, *fields: object) -> "Any":
@@ -63,7 +67,7 @@ class Gate:
             self.post((kind, handle, *fields))
             return await asyncio.wait_for(future, self.within_s)
         except TimeoutError:
-            return False if kind == "acl" else 0x87
+            return 0x87 if kind == "connect" else False
         finally:
             self.waiting.pop(handle, None)
 

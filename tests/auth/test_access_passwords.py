@@ -243,7 +243,8 @@ def test_per_listener_settings(engine, tmp_path):
 
 def test_what_a_plain_security_says(engine, password_file):
     engine.start(config_of(password_file))
-    assert engine.access.securities() == [{"acl": None, "authenticate": True, "ask_anonymous": False, "authorize": False, "extended": False,
+    assert engine.access.securities() == [{"acl": None, "authenticate": True, "ask_anonymous": False, "roles": None,
+                                           "authorize": False, "extended": False,
                                            "transform_in": (), "transform_out": (), "events": False}]
 
 

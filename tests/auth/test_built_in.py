@@ -52,10 +52,11 @@ def test_mistakes(engine, name, options, says):
     assert error.value.origin is not None
 
 
-def test_persist_sqlite_is_a_warning(engine):
+def test_persist_sqlite_is_not_a_plugin_here(engine):
+    """The store stands for it: tests/durable/test_options.py."""
     engine.start(config_of(plugins=[plugin_line(SO.format("persist_sqlite"), db_file="/tmp/x")]))
     engine.access.tick()
-    assert "in memory" in engine.lines[0]
+    assert engine.lines == [] and not engine.access.securities()[0]["authenticate"]
 
 
 # ---------------------------------------------------------------- sparkplug

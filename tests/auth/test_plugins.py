@@ -38,7 +38,7 @@ def load(engine, *names, password_file=None, **options):
     (f"python:{MODULE}:Breaks", "RuntimeError in its constructor"),
     ("python:nameless", "no entry point 'nameless'"),
     ("/usr/lib/mosquitto_go_auth.so", "native plugins"),
-    ("mosquitto_dynamic_security.so", "dynamic-security"),
+    ("mosquitto_dynamic_security.so", "Unknown option 'plugin_opt_password'"),
 ])
 def test_what_cannot_be_loaded_says_where_and_why_and_shows_no_option(engine, path, says):
     with pytest.raises(ConfigError) as error:
@@ -62,7 +62,7 @@ def test_an_entry_point(engine, monkeypatch):
 def test_what_a_plugin_does_not_do_is_not_asked(engine):
     load(engine, "Shout", "Listens")
     assert engine.access.securities() == [{
-        "acl": None, "authenticate": False, "ask_anonymous": False, "authorize": False, "extended": False,
+        "acl": None, "authenticate": False, "ask_anonymous": False, "roles": None, "authorize": False, "extended": False,
         "transform_in": ("in/#", "$x/in"), "transform_out": ("out/+",), "events": True}]
 
 

@@ -63,6 +63,9 @@ class FakeEngine:
             self.stopped.wait()
         return {}
 
+    def requests(self):
+        return []
+
     def subscriptions(self, most=100_000):
         return [("s1", "a/b", 1), ("s2", "$share/g/a/b", 0)], 0
 

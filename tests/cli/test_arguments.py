@@ -49,10 +49,10 @@ def test_check_of_a_good_file(mosq, tmp_path):
 
 def test_check_tells_warnings_and_writes_nothing(mosq, tmp_path):
     path = tmp_path / "m.conf"
-    path.write_text(f"persistence true\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
+    path.write_text(f"persistence true\nautosave_interval 9\npersistence_location {tmp_path}/\npid_file {tmp_path}/pid\n")
     done = mosq("-c", path, "--test-config")
     assert (done.returncode, done.stdout) == (0, "Configuration file is OK.\n")
-    assert "LIVE IN MEMORY ONLY" in done.stderr
+    assert "autosave_interval" in done.stderr
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -74,6 +74,17 @@ def test_a_mistake_in_an_acl_file(check, mosq, tmp_path):
     done = mosq("-c", path, *check)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"Error found at {tmp_path}/rules:2." in done.stderr
+
+
+@pytest.mark.parametrize("check", [["--test-config"], []])
+def test_a_broken_file_of_dynamic_security(check, mosq, tmp_path):
+    (tmp_path / "d.json").write_text("{")
+    path = tmp_path / "m.conf"
+    path.write_text(f"dynamic_security {tmp_path}/d.json\nuser root\n")
+    done = mosq("-c", path, *check)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"'{tmp_path}/d.json': line 1" in done.stderr and f"Error found at {path}:1." in done.stderr
+    assert (tmp_path / "d.json").read_text() == "{"
 
 
 @pytest.mark.parametrize("arguments", [

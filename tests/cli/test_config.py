@@ -120,12 +120,8 @@ def test_a_healthy_file(run, write):
 
 @pytest.mark.parametrize(("lines", "said"), [
     (("port 1884",), "'port' works and is deprecated by Mosquitto"),
-    (("persistence true",), "LIVE IN MEMORY ONLY"),
     (("retry_interval 20",), "no longer available"),
-    (("enable_control_api true",), "$CONTROL/broker/v1"),
     (("plugin /usr/lib/auth-plug.so",), "does not load native plugins"),
-    (("plugin /usr/lib/mosquitto_dynamic_security.so",), "dynamic-security is not in this version"),
-    (("plugin /usr/lib/mosquitto_persist_sqlite.so",), "keeps sessions in memory only"),
     (("acl_file /no/such/file",), "acl_file /no/such/file cannot be read"),
     (("listener 8883", "certfile /no/c", "keyfile /no/k"), "keyfile /no/k cannot be read"),
     (("listener 1883", "allow_anonymous true"), "lets in everybody who reaches this machine"),
@@ -135,7 +131,7 @@ def test_a_healthy_file(run, write):
     (("listener 8883", "certfile /c", "keyfile /k", "tls_version tls12"), "tls_version tls12 is unknown"),
     (("listener 8883", "certfile /c", "keyfile /k", "ciphers HIGH:RC4-SHA:!MD5"), "name broken ones: RC4-SHA"),
     (("listener 8883", "certfile /c", "keyfile /k", "require_certificate true"), "trusts no authority"),
-    (("connection b", "address h", "topic #"), "The bridge 'b'"),
+    (("connection b", "address h", "topic #", "bridge_certfile /c", "bridge_keyfile /k"), "The bridge 'b'"),
     (("connection b", "address h", "topic #", "bridge_insecure true"), "does not check whom it talks to"),
     (("connection b", "address h", "topic #", "remote_password x"), "sends its password without TLS"),
     (("log_dest dlt",), "does not log to dlt"),
@@ -143,6 +139,12 @@ def test_a_healthy_file(run, write):
 ])
 def test_what_needs_attention(lines, said, run, write):
     assert [text for text in findings(run, write("m.conf", *lines)) if said in text]
+
+
+def test_the_store_that_a_plugin_asks_for_is_there(run, write):
+    status, out, _ = run("doctor", write("m.conf", "listener 1883 127.0.0.1", "plugin /usr/lib/mosquitto_persist_sqlite.so"))
+    assert "persist-sqlite: mosq keeps what it stands for in a store of its own" in out
+    assert status == 0
 
 
 def test_password_files(run, write):

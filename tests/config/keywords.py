@@ -85,7 +85,7 @@ ROWS: dict[str, Row] = {
     "check_retain_source": setting("check_retain_source", "true", True),
     "connection_messages": setting("connection_messages", "false", False),
     "clientid_prefixes": setting("clientid_prefixes", "dev-", "dev-"),
-    "enable_control_api": warned("enable_control_api true", "$CONTROL/broker/v1"),
+    "enable_control_api": held("enable_control_api", "true", True),
     "upgrade_outgoing_qos": setting("upgrade_outgoing_qos", "true", True),
     "set_tcp_nodelay": setting("set_tcp_nodelay", "false", False),
     "memory_limit": setting("memory_limit", "3000000000", 3_000_000_000),
@@ -117,8 +117,8 @@ ROWS: dict[str, Row] = {
     "log_timestamp_format": held("log_timestamp_format", "%Y # %m", "%Y # %m"),
     "websockets_log_level": warned("websockets_log_level 255", "libwebsockets"),
     # -- persistence
-    "persistence": warned("persistence true", "LIVE IN MEMORY ONLY"),
-    "retained_persistence": warned("retained_persistence true", "LIVE IN MEMORY ONLY"),
+    "persistence": held("persistence", "true", True),
+    "retained_persistence": (["retained_persistence true"], lambda c: c.persistence),
     "persistence_location": held("persistence_location", "/var/lib/m/", "/var/lib/m/"),
     "persistence_file": held("persistence_file", "m.db", "m.db"),
     "autosave_interval": held("autosave_interval", "-3", 0),
@@ -189,7 +189,7 @@ ROWS: dict[str, Row] = {
     "tls_keyform": warned("tls_keyform engine", "done away with engines", TLS),
     "psk_hint": of_listener("psk_hint", "hint", "hint"),
     # -- bridges
-    "connection": (["connection b # c", "address h", "topic #"], lambda c: c.bridges[0].name == "b" and "b" in c.warnings[-1]),
+    "connection": (["connection b # c", "address h", "topic #"], lambda c: c.bridges[0].name == "b"),
     "address": (["connection b", "address [::1]:1884 # c", "topic #"], lambda c: c.bridges[0].addresses == [("[::1]", 1884)]),
     "addresses": (["connection b", "addresses a b:1884", "topic #"],
                   lambda c: c.bridges[0].addresses == [("a", 1883), ("b", 1884)]),

@@ -39,13 +39,12 @@ def test_acl_files_of_other_people_load():
 
 FILES = Path(__file__).parent / "files"
 KINDS = {
-    "container": (["port 1883"], ["persistence true", "persistence_location"]),
-    "home-automation": (["0.0.0.0:1883", "port 9001"], ["persistence true", "persistence_location", "autosave_interval 900"]),
+    "container": (["port 1883"], []),
+    "home-automation": (["0.0.0.0:1883", "port 9001"], ["autosave_interval 900"]),
     "gateway": (["192.168.1.10:1883", "127.0.0.1:1884"], []),
     "mtls": (["port 8883", "127.0.0.1:1883", "port 8884"], []),
-    "bridges": (["port 1883"], ["The bridge 'cloud'", "The bridge 'next-door'"]),
-    "old-1x": (["127.0.0.1:1883"], ["The 'retry_interval' option is no longer available", "'retained_persistence true'",
-                                    "dhparamfile is no longer required", "websockets_log_level"]),
+    "bridges": (["port 1883"], []),
+    "old-1x": (["127.0.0.1:1883"], ["The 'retry_interval' option is no longer available", "dhparamfile is no longer required", "websockets_log_level"]),
     "plugins": (["port 1883", "port 1884"], []),
 }
 

@@ -207,11 +207,5 @@ def test_a_folder_that_is_not_there(refuse, tmp_path):
     assert "Unable to open include_dir" in refuse(f"include_dir {tmp_path}/none")
 
 
-def test_persistence_starts_with_a_loud_warning(read):
-    for keyword in ("persistence", "retained_persistence"):
-        assert "LIVE IN MEMORY ONLY" in read(f"{keyword} true").warnings[0]
-    assert read("persistence false").warnings == []
-
-
 def test_an_http_dir_must_be_there(refuse, tmp_path):
     assert refuse("listener 1883", f"http_dir {tmp_path}/none").startswith("Unable to open http_dir")

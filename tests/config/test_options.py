@@ -23,7 +23,7 @@ from mosq.config.options import (
     Option,
     find_option,
 )
-from mosq.settings import engine_settings
+from mosq.settings import engine_listeners, engine_settings
 from tests.config.keywords import KEYWORDS, ROWS
 
 TYPED = [o for o in OPTIONS if o.kind not in ("special", "anything")]
@@ -331,6 +331,27 @@ def test_a_count_may_be_off(read):
         if option.kind == "count":
             assert value_of(read(f"{option.name} off"), option) == 0
             assert value_of(read(f"{option.name} {option.low}"), option) == option.low
+
+
+def test_durability_topics(read, refuse):
+    config = read("durability_topic async a/#", "durability_topic strict b")
+    assert config.durability_topic == ("async a/#", "strict b")
+    assert engine_settings(config, 0)["durability_topic"] == "async a/#\nstrict b"
+    assert "Expected one of none, async, group, strict" in refuse("durability_topic often a")
+    for line in ("async", "async a b"):
+        assert "a topic filter after it" in refuse(f"durability_topic {line}")
+    assert "Expected a topic filter" in refuse("durability_topic async a/#/b")
+    lines = [f"durability_topic async t{n}" for n in range(64)]
+    assert "Expected at most 64" in refuse(*lines, "durability_topic async u")
+
+
+def test_what_the_store_is_told(read, refuse):
+    config = read("durability strict", "durability_interval 9", "queue_overflow drop_oldest", "listener 1883", "listener_durability async")
+    assert (config.durability, config.durability_interval, engine_settings(config, 0)["queue_overflow"]) == ("strict", 9, "drop_oldest")
+    assert engine_listeners(config)[0]["durability"] == "async"
+    for line in ("durability always", "durability_interval 1001", "queue_overflow drop", "listener_durability fast"):
+        assert line.split()[1] in refuse(line if not line.startswith("listener") else "listener 1883", *([line] if line.startswith("listener") else []))
+
 
 
 def test_shared_strategies_add_up(read, refuse):

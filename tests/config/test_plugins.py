@@ -18,9 +18,9 @@ def test_kinds(path, kind, read):
 
 
 def test_what_cannot_be_loaded_is_refused_at_start_and_not_by_the_reader(read, tmp_path):
-    for path in ("/usr/lib/auth-plug.so", "/usr/lib/mosquitto_dynamic_security.so", "python:a:b:c"):
+    for path in ("/usr/lib/auth-plug.so", "python:a:b:c"):
         config = read("listener 1883", f"plugin {path}", "plugin_opt_key secret")
-        with pytest.raises(ConfigError, match=r"Expected .+python|Expected a password_file") as caught:
+        with pytest.raises(ConfigError, match=r"Expected .+python") as caught:
             engine_securities(config)
         assert str(caught.value).endswith("mosq.conf:2.")
         assert path in str(caught.value) and "secret" not in str(caught.value)

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.codec.clauses import ROWS
 from tests.codec.packets import PLACES, PROPERTY, VALID, all_of, block, packet
 from tests.net import test_proxy, test_upgrade, test_websocket
+from tests.session import records
 
 TYPE_OF = {
     "connect": {1},
@@ -94,6 +95,17 @@ def seeds(target: str) -> list[bytes]:
         ]
     if target in ("segments", "raw_segments"):
         return stores()
+    if target == "as_client":
+        return [bytes([version - 3, data[0]]) + body(data) for version, data in packets() if data[0] >> 4 in (4, 5, 6, 7, 14)] + [
+            bytes.fromhex(seed) for seed in (
+                "00200000", "01200100", "012000ff", "0220000000", "02200100062100142200ff", "02208700", "0190000100", "0190000180",
+                "0290000100020080", "01b00001", "02b000010011", "02e08b00", "02e0", "02409500", "0240000195", "0110ff0000000161016201630174", "0210ff02110901610162016301740131")]
+    if target == "lines":
+        return [bytes([len(t.encode())]) + t.encode() + b"".join(
+            bytes([how, len(a.encode())]) + a.encode() + bytes([len(b.encode())]) + b.encode()
+            for how, a, b in ((3, "#", "#"), (0x6B, "l/#", "r/#"), (0x27, "a/+/b", "a/+/b"), (0x4B, "a/b", "x/b"))) for t in NAMES if len(t) < 200]
+    if target == "record":
+        return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.

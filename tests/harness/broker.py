@@ -43,7 +43,11 @@ def free_port() -> int:
 class Broker:
     """One broker process. `config` may hold {port} and {dir}; without `listener` in it, one is put in front."""
 
-    def __init__(self, config: str, files: dict[str, str] | None = None) -> None:
+    argv: list[str] | None = None       # of a kind of broker that is not the one under test
+
+    def __init__(self, config: str, files: dict[str, str] | None = None, command: list[str] | None = None,
+                 env: dict[str, str] | None = None) -> None:
+        self.command, self.env = command, env or {}
         self.port = free_port()
         self.dir = Path(tempfile.mkdtemp(prefix="mosq-test-"))
         self.dir.chmod(0o777)  # a broker started as root may change to another user
@@ -62,11 +66,11 @@ class Broker:
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*command(), "-c", str(self.config)],
+                [*(self.argv or self.command or command()), "-c", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": path, **self.env},
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:

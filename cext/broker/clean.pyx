@@ -1,0 +1,249 @@
+"""What of the oldest segment still counts is recorded again, so that the segment can go. Knows what a record is about and whether that is still
+so; not segments.
+
+A record is copied when what it says is true now: a delivery that is not done, a retained message that is its topic's, a session, a
+subscription, a will, an inbound message that are there. All else is dropped: only the oldest segment ever goes, so whatever took its place, or
+said its end, lies behind it. Of a session and of a subscription what is true *now* is recorded, once per segment.
+Cost: a slice is up to RECORDS records, of a chunk of 256 KiB.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+from cext.base.hash cimport HashKey, hash_bytes
+from cext.base.view cimport View
+from cext.broker.broker cimport Broker, Client
+from cext.broker.durable cimport Durable, durable_of
+from cext.broker.keep cimport inbox_kept, owed_released, record_at, session_recorded, subscription_kept, will_kept
+from cext.broker.retain cimport retained_message
+from cext.session.message cimport Message
+from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Held, inbox_find, queue_at
+from cext.session.record cimport (
+    RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_WILL, RecordAck, RecordEntry, RecordInbox,
+    RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
+    record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next, record_session_read,
+    record_sub_read, record_will_read,
+)
+from cext.session.session cimport Session
+from cext.store.store cimport StoreRecord, store_clean_chunk, store_clean_done
+from cext.topic.index cimport Entry, index_entry
+from cext.topic.name cimport Filter, filter_parse
+
+cdef enum:
+    RECORDS = 256
+    SEEN_MIN = 1024
+
+
+cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
+    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
+
+
+cdef Delivery* owed_at(Durable* t, uint32_t sno, uint32_t position) noexcept nogil:
+    """NULL: it is done."""
+    cdef Session* s = session_at(t, sno)
+    cdef Delivery* d
+    if s == NULL or <int>(position - s.queue.floor) < 0 or <int>(position - s.queue.tail) >= 0:
+        return NULL
+    d = queue_at(&s.queue, position)
+    return d if d.state != D_DONE else NULL
+
+
+# ---------------------------------------------------------------- messages
+
+cdef bint is_retained(Broker* b, const RecordMsg* r, uint64_t lsn) noexcept nogil:
+    cdef Message* m
+    if not r.message.flags & RECORD_RETAINED_SET:
+        return 0
+    m = retained_message(b, r.message.topic)
+    return m != NULL and m.lsn == lsn
+
+
+cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept nogil:
+    cdef RecordMsg r
+    cdef RecordEntry e
+    cdef View entries
+    cdef Delivery* d
+    cdef uint64_t bytes = 0
+    cdef uint64_t lsn
+    cdef uint32_t n = 0
+    cdef bint retained
+    cdef uint8_t* out
+    if record_msg_read(old.body, &r) != 0:
+        return
+    retained = is_retained(b, &r, old.lsn)
+    entries = r.entries
+    while record_entry_next(&entries, &e):
+        d = owed_at(t, e.sno, e.position)
+        if d == NULL:
+            continue
+        if d.state == D_RELEASED:
+            owed_released(b, session_at(t, e.sno), d, e.position)
+        else:
+            bytes += record_entry_size(&e)
+            n += 1
+    if n == 0 and not retained:
+        return
+    r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
+    if retained:
+        r.message.flags |= RECORD_RETAINED_SET
+    bytes = record_msg_size(&r.message, bytes)
+    out = record_at(b, RECORD_MSG, bytes, &lsn)
+    if out == NULL:
+        return
+    out = record_msg_put(out, &r.message, n)
+    entries = r.entries
+    while record_entry_next(&entries, &e):
+        d = owed_at(t, e.sno, e.position)
+        if d != NULL and d.state != D_RELEASED:
+            out = record_entry_put(out, &e)
+    record_msg_end_put(out, &r.message)
+    if retained:
+        retained_message(b, r.message.topic).lsn = lsn
+
+
+cdef void released_again(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordAck a
+    cdef Delivery* d
+    if record_released_check(body) != 0:
+        return
+    while record_released_next(&body, &a):
+        d = owed_at(t, a.sno, a.position)
+        if d != NULL and d.state == D_RELEASED:
+            owed_released(b, session_at(t, a.sno), d, a.position)
+
+
+# ---------------------------------------------------------------- sessions and what is theirs
+
+cdef void session_again(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordSession r
+    cdef Session* s
+    if record_session_read(body, &r) != 0:
+        return
+    s = session_at(t, r.sno)
+    if s != NULL and s.cleaned != t.clean_pass:
+        s.cleaned = t.clean_pass
+        session_recorded(b, s)
+
+
+cdef bint seen_grow(Durable* t) noexcept nogil:
+    cdef uint32_t cap = (t.seen_mask + 1) * 2 if t.seen != NULL else SEEN_MIN
+    cdef uint64_t* pairs = <uint64_t*>calloc(<size_t>cap * 2, sizeof(uint64_t))
+    cdef uint32_t i, at
+    if pairs == NULL:
+        return 0
+    for i in range(t.seen_mask + 1 if t.seen != NULL else 0):
+        if t.seen[2 * i]:
+            at = <uint32_t>t.seen[2 * i] & (cap - 1)
+            while pairs[2 * at]:
+                at = (at + 1) & (cap - 1)
+            memcpy(&pairs[2 * at], &t.seen[2 * i], 16)
+    free(t.seen)
+    t.seen = pairs
+    t.seen_mask = cap - 1
+    return 1
+
+
+cdef bint is_first(Broker* b, Durable* t, uint64_t about, View name) noexcept nogil:
+    """Was this not written again in this pass? 128 bits of keyed hash stand for it: nobody can make two that are the same."""
+    cdef HashKey other
+    cdef uint64_t first, second
+    cdef uint32_t at
+    other.k0 = b.key.k1
+    other.k1 = ~b.key.k0
+    about *= <uint64_t>0x9E3779B97F4A7C15u
+    first = (hash_bytes(&b.key, name.p, name.n) ^ about) | 1
+    second = hash_bytes(&other, name.p, name.n) ^ about
+    if (t.seen == NULL or t.n_seen * 2 > t.seen_mask) and not seen_grow(t):
+        return 1                 # once more than need be
+    at = <uint32_t>(second & t.seen_mask)
+    while t.seen[2 * at]:
+        if t.seen[2 * at] == first and t.seen[2 * at + 1] == second:
+            return 0
+        at = (at + 1) & t.seen_mask
+    t.seen[2 * at] = first
+    t.seen[2 * at + 1] = second
+    t.n_seen += 1
+    return 1
+
+
+cdef inline bint is_first_of(Broker* b, Durable* t, uint32_t sno, int kind, uint16_t pid) noexcept nogil:
+    cdef View nothing
+    nothing.p = NULL
+    nothing.n = 0
+    return is_first(b, t, <uint64_t>sno << 32 | <uint64_t>kind << 16 | pid, nothing)
+
+
+cdef void subscription_again(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordSub r
+    cdef Filter f
+    cdef Entry* e
+    cdef Session* s
+    if record_sub_read(body, &r) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
+        return
+    s = session_at(t, r.sno)
+    e = index_entry(b.index, &s.owner, &f) if s != NULL else NULL
+    if e != NULL and is_first(b, t, <uint64_t>r.sno << 32, r.filter):
+        subscription_kept(b, s, r.filter, e.options, e.sub_id)
+
+
+cdef void inbox_again(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordInbox r
+    cdef Session* s
+    cdef Held* h
+    if record_inbox_read(body, &r) != 0:
+        return
+    s = session_at(t, r.sno)
+    h = inbox_find(&s.inbox, r.pid) if s != NULL else NULL
+    if h != NULL and is_first_of(b, t, r.sno, RECORD_INBOX, r.pid):
+        inbox_kept(b, s, r.pid, h.message)
+
+
+cdef void will_again(Broker* b, Durable* t, View body) noexcept nogil:
+    cdef RecordWill r
+    cdef Session* s
+    cdef Client* c
+    if record_will_read(body, &r) != 0:
+        return
+    s = session_at(t, r.sno)
+    if s == NULL or not is_first_of(b, t, r.sno, RECORD_WILL, 0):
+        return
+    c = <Client*>s.client
+    if s.will != NULL:
+        will_kept(b, s, s.will, r.delay_s, s.will_due_ms)
+    elif c != NULL and c.will != NULL:
+        will_kept(b, s, c.will.message, c.will.delay_s, 0)
+
+
+# ---------------------------------------------------------------- the walk
+
+cdef void look_at(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
+    if r.kind == RECORD_MSG:
+        message_again(b, t, r)
+    elif r.kind == RECORD_RELEASED:
+        released_again(b, t, r.body)
+    elif r.kind == RECORD_SESSION:
+        session_again(b, t, r.body)
+    elif r.kind == RECORD_SUB:
+        subscription_again(b, t, r.body)
+    elif r.kind == RECORD_INBOX:
+        inbox_again(b, t, r.body)
+    elif r.kind == RECORD_WILL:
+        will_again(b, t, r.body)
+
+
+cdef bint clean_some(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoreRecord records[RECORDS]
+    cdef uint32_t n = store_clean_chunk(&t.store, records, RECORDS)
+    cdef uint32_t i
+    for i in range(n):
+        look_at(b, t, &records[i])
+    if n:
+        return 1
+    if not store_clean_done(&t.store):
+        t.clean_pass += 1        # the segment was looked at to its end
+        free(t.seen)
+        t.seen = NULL
+        t.n_seen = t.seen_mask = 0
+    return 0

@@ -1,0 +1,331 @@
+"""From what was recorded to what may be said: the open batch is sealed, the storage thread writes it, and what waited for it goes out. Knows the
+order of batches; not how they lie on a disk.
+
+    open batch --interval, or SEAL_EARLY_BYTES--> sealed (a ticket) --storage thread--> written [synced] --> committed: waiters
+
+One batch is on its way at a time, unless much waits: so a slow disk makes batches larger, not more.
+Cost: one look at two counters per turn; of a batch, what is in it.
+"""
+
+from libc.errno cimport EIO
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+
+from cext.base.slab cimport slab_get
+from cext.broker.broker cimport Broker, Client, DURABILITY_STRICT
+from cext.broker.clean cimport clean_some
+from cext.broker.client cimport log_line, log_text
+from cext.broker.deliver cimport pump
+from cext.broker.durable cimport (
+    ACKS_PER_RECORD, Batch, Durable, Owed, PENDING, Pending, SEAL_EARLY_BYTES, Waiter, durable_of,
+)
+from cext.broker.keep cimport message_recorded
+from cext.broker.life cimport session_release
+from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.promise cimport promises_release
+from cext.net.reactor cimport reactor_watch
+from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_unref
+from cext.session.queue cimport D_DONE, queue_at
+from cext.session.record cimport (
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
+    record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
+)
+from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
+from cext.store.store cimport (
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
+)
+from cext.topic.index cimport IndexStats, index_stats
+
+cdef enum:
+    BATCHES = 64                 # of Durable.batches
+    SESSION_ROOM = 128           # what records of these take, about
+    SUBSCRIPTION_ROOM = 96
+
+
+# ---------------------------------------------------------------- sealing
+
+cdef inline bint is_owed(const Owed* o) noexcept nogil:
+    cdef Session* s = o.session
+    if s.flags & SESSION_ENDED or <int>(o.position - s.queue.floor) < 0 or <int>(o.position - s.queue.tail) >= 0:
+        return 0
+    return queue_at(&s.queue, o.position).state != D_DONE
+
+
+cdef inline void entry_of(const Owed* o, RecordEntry* e) noexcept nogil:
+    e.sno = o.session.sno
+    e.position = o.position
+    e.sub_id = o.sub_id
+    e.pid = o.pid
+    e.qos = o.qos & <uint8_t>~0x40           # through a shared group: that is known by this process only
+
+
+cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
+    """-1: no memory; nothing has changed."""
+    cdef RecordMessage r
+    cdef RecordEntry e
+    cdef Message* m = p.message
+    cdef uint64_t bytes = 0
+    cdef uint32_t n = 0, i
+    cdef uint8_t* out
+    i = p.first
+    while i:
+        if is_owed(&t.owed[i - 1]):
+            entry_of(&t.owed[i - 1], &e)
+            bytes += record_entry_size(&e)
+            n += 1
+        i = t.owed[i - 1].next
+    if n == 0 and not m.flags & MESSAGE_RETAINED:
+        m.lsn = p.lsn_before
+        t.elided_messages += 1
+        return 0
+    message_recorded(b, m, &r)
+    if m.flags & MESSAGE_RETAINED:
+        r.flags |= RECORD_RETAINED_SET
+    bytes = record_msg_size(&r, bytes)
+    out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
+    if out == NULL:
+        return -1
+    out = record_msg_put(out, &r, n)
+    i = p.first
+    while i:
+        if is_owed(&t.owed[i - 1]):
+            entry_of(&t.owed[i - 1], &e)
+            out = record_entry_put(out, &e)
+        i = t.owed[i - 1].next
+    record_msg_end_put(out, &r)
+    if p.lsn_before == 0:
+        b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
+    t.written_messages += 1
+    return 0
+
+
+cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
+    """Whatever is done from here on is done to a record."""
+    cdef uint32_t i
+    cdef Owed* o
+    cdef Session* s
+    for i in range(t.n_owed):
+        o = &t.owed[i]
+        s = o.session
+        if <int>(o.position + 1 - s.logged) > 0:
+            s.logged = o.position + 1
+    for i in range(t.n_owed):
+        s = t.owed[i].session
+        s.records -= 1
+        session_release(b, s)
+    t.n_owed = 0
+
+
+cdef int acks_record(Durable* t) noexcept nogil:
+    cdef uint32_t i = 0, n
+    cdef uint64_t lsn
+    cdef uint8_t* out
+    while i < t.n_acks:
+        n = t.n_acks - i if t.n_acks - i < ACKS_PER_RECORD else <uint32_t>ACKS_PER_RECORD
+        out = store_append(&t.store, RECORD_ACKS, 0, n * RECORD_ACK_BYTES, &lsn)
+        if out == NULL:
+            return -1
+        for i in range(i, i + n):
+            out = record_ack_put(out, t.acks[i].sno, t.acks[i].position)
+        i += 1
+    t.n_acks = 0
+    return 0
+
+
+cdef void waiters_sealed(Durable* t) noexcept nogil:
+    """What a session that waits for this batch may send afterwards is all that it has by now."""
+    cdef uint32_t i = t.waiters_tail
+    cdef Waiter* w
+    while i != t.waiters_head:
+        i -= 1
+        w = &t.waiters[i & t.waiters_mask]
+        if w.serial != t.serial:
+            break
+        if w.session != NULL:
+            w.position = w.session.queue.tail
+            w.session.flags &= ~<uint32_t>SESSION_WAITS
+
+
+cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
+    cdef IndexStats stats
+    index_stats(b.index, &stats)
+    return stats.subscriptions + stats.shared
+
+
+cdef void durable_seal(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t i
+    cdef Batch* batch
+    for i in range(t.n_pendings):
+        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
+            return               # no memory: again in the next turn, what is there counts once
+    if acks_record(t) != 0:
+        return
+    waiters_sealed(t)
+    batch = &t.batches[t.batches_tail % BATCHES]
+    batch.serial = t.serial
+    batch.sync = t.strict or t.level == DURABILITY_STRICT
+    t.strict = 0
+    batch.ticket = store_seal(&t.store, batch.sync)
+    t.batches_tail += 1
+    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM
+    t.serial += 1
+    t.sealed += 1
+    owed_sealed(b, t)
+    for i in range(t.n_pendings):
+        message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
+    t.n_pendings = 0
+    t.n_freed = 0
+    t.bytes = 0
+    t.dirty = 0
+
+
+# ---------------------------------------------------------------- committed
+
+cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
+    cdef Session* s = w.session
+    cdef Client* c
+    if s == NULL:
+        c = <Client*>slab_get(&b.clients, w.index, w.generation)
+        if c != NULL:
+            promises_release(b, c)
+        return
+    if <int>(w.position - s.safe) > 0:
+        s.safe = w.position
+    s.records -= 1
+    if s.client != NULL and not s.flags & SESSION_ENDED:
+        pump(b, s, NULL)
+    session_release(b, s)
+
+
+cdef void committed(Broker* b, Durable* t) noexcept nogil:
+    cdef Batch* batch
+    cdef Waiter w
+    cdef uint64_t written = store_written(&t.store)
+    cdef uint64_t synced = store_synced(&t.store)
+    while t.batches_head != t.batches_tail:
+        batch = &t.batches[t.batches_head % BATCHES]
+        if (synced if batch.sync else written) < batch.ticket:
+            break
+        t.committed = batch.serial
+        t.batches_head += 1
+    while t.waiters_head != t.waiters_tail and <int>(t.waiters[t.waiters_head & t.waiters_mask].serial - t.committed) <= 0:
+        w = t.waiters[t.waiters_head & t.waiters_mask]       # a copy: serving it may add others
+        t.waiters_head += 1
+        waiter_serve(b, &w)
+
+
+cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
+    cdef char why[STORE_WHY_MAX]
+    if flags & STORE_FULL:
+        t.full = 1
+        log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
+    if flags & STORE_FULL_OVER:
+        t.full = 0
+        log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
+    if flags & STORE_ERROR:
+        store_error(&t.store, why, sizeof(why))
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    if flags & STORE_ERROR_OVER:
+        log_text(b, LOG_NOTICE, "The store is written again.")
+    if flags & STORE_CLEAN:
+        t.cleaning = 1
+
+
+cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
+    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1:
+        return 0
+    if t.bytes >= SEAL_EARLY_BYTES:
+        return 1
+    return t.batches_head == t.batches_tail and b.reactor.now_ms - t.opened_ms >= t.interval_ms
+
+
+cdef bint durable_turn(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t.news:
+        t.news = 0
+        news(b, t, store_poll(&t.store))
+        committed(b, t)
+    if t.cleaning:
+        t.cleaning = clean_some(b)
+    if is_due(b, t):
+        durable_seal(b)
+        committed(b, t)          # it may have proved empty
+    return t.cleaning
+
+
+cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
+    """The end of the open batch's interval, if that is sooner; while a batch is on its way the storage thread wakes us."""
+    cdef Durable* t = durable_of(b)
+    cdef uint64_t passed
+    cdef int left
+    if not t.dirty or t.batches_head != t.batches_tail:
+        return timeout_ms
+    passed = b.reactor.now_ms - t.opened_ms
+    left = <int>(t.interval_ms - passed) if passed < t.interval_ms else 1
+    return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
+
+
+# ---------------------------------------------------------------- life
+
+cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
+    cdef Durable* t = <Durable*>calloc(1, sizeof(Durable))
+    if t == NULL:
+        return -1
+    t.level = <uint8_t>level
+    t.interval_ms = interval_ms
+    t.serial = t.clean_pass = 1
+    b.durable = t
+    return 0
+
+
+cdef int durable_start(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL:
+        return 0
+    if store_start(&t.store) == 0:
+        return reactor_watch(&b.reactor, t.store.event_fd)
+    store_error(&t.store, why, sizeof(why))
+    log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    return EIO
+
+
+cdef void durable_close(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL or t.closed:
+        return
+    t.closed = 1
+    if t.dirty and t.store.running:
+        durable_seal(b)
+    if store_close(&t.store, why, sizeof(why)) != 0:
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+
+
+cdef void durable_fini(Broker* b) noexcept nogil:
+    """Sessions and messages must still be there."""
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t i
+    if t == NULL:
+        return
+    durable_close(b)
+    for i in range(t.n_owed):
+        t.owed[i].session.records -= 1
+    for i in range(t.n_pendings):
+        t.pendings[i].message.lsn = 0
+        message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
+    while t.waiters_head != t.waiters_tail:
+        if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
+            t.waiters[t.waiters_head & t.waiters_mask].session.records -= 1
+        t.waiters_head += 1
+    b.durable = NULL
+    free(t.pendings)
+    free(t.owed)
+    free(t.acks)
+    free(t.waiters)
+    free(t.by_sno)
+    free(t.free_sno)
+    free(t.seen)
+    free(t)

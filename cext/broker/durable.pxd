@@ -1,0 +1,111 @@
+# What of the broker is to outlive it: the structs. keep.pyx records what happens, promise.pyx holds acknowledgements back, commit.pyx writes and lets
+# go, recover.pyx reads it all again, clean.pyx says what of an old segment still counts.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.session.message cimport Message
+from cext.session.session cimport Session
+from cext.store.store cimport Store
+from cext.broker.broker cimport Broker
+
+cdef enum:
+    SEAL_EARLY_BYTES = 256 * 1024       # a batch that has so much does not wait for the interval
+    PROMISES_MAX = 16 * 1024            # acknowledgements that wait, per client: above, it is not read from
+    ACKS_PER_RECORD = 8192
+    DISK_FULL_PAUSE_MS = 250            # between two looks whether a batch can be made after all
+
+cdef enum:
+    PENDING = 0x8000000000000000u       # Message.lsn: its record is still to be written; the rest is its place among the pending
+    NO_PENDING = 0xFFFFFFFFu
+
+ctypedef struct Owed:           # one delivery of a pending message
+    Session* session            # counted in session.records
+    uint32_t position
+    uint32_t sub_id
+    uint32_t next               # of the same message, plus 1
+    uint16_t pid
+    uint8_t qos
+
+ctypedef struct Pending:        # a message whose record goes into the open batch, unless all who are owed it acknowledge before
+    Message* message            # a reference
+    uint64_t lsn_before         # 0: it has no record yet
+    uint32_t first              # of Owed, plus 1
+    uint32_t last
+    uint32_t n
+    uint32_t live               # not done
+    uint32_t owner_index        # whose acknowledgement waits for it: slab handle
+    uint32_t owner_generation
+
+ctypedef struct Waiter:         # who is looked at when a batch is committed
+    uint32_t serial
+    uint32_t index              # a client: slab handle
+    uint32_t generation
+    uint32_t position           # a session: what lies before it may be sent
+    Session* session            # NULL: a client. Counted in session.records
+
+ctypedef struct Batch:
+    uint64_t ticket
+    uint32_t serial
+    uint32_t sync
+
+ctypedef struct Ack:
+    uint32_t sno
+    uint32_t position
+
+ctypedef struct Durable:
+    Store store
+    uint8_t level               # DURABILITY_...
+    uint8_t strict              # the open batch is to reach the disk
+    uint8_t full                # the disk is: nothing more is promised
+    uint8_t dirty               # the open batch has something
+    uint8_t loading             # recovery: nothing is recorded
+    uint8_t news                # the store has some
+    uint8_t closed              # the store is
+    uint8_t cleaning            # the oldest segment is looked at
+    uint32_t broken             # serial of a batch that lacks something for want of memory; 0: none
+    uint32_t interval_ms
+    uint32_t serial             # of the open batch
+    uint32_t committed          # the last serial that is committed
+    uint64_t opened_ms          # when it got its first
+    uint64_t bytes              # about, in the open batch
+    uint64_t changes            # rises with everything that is recorded
+    Pending* pendings
+    uint32_t n_pendings
+    uint32_t cap_pendings
+    Owed* owed
+    uint32_t n_owed
+    uint32_t cap_owed
+    Ack* acks
+    uint32_t n_acks
+    uint32_t cap_acks
+    Waiter* waiters             # ring, by serial
+    uint32_t waiters_mask
+    uint32_t waiters_head
+    uint32_t waiters_tail
+    Batch batches[64]           # sealed and not committed, ring
+    uint32_t batches_head
+    uint32_t batches_tail
+    Session** by_sno            # NULL: free
+    uint32_t n_sno
+    uint32_t cap_sno
+    uint32_t* free_sno
+    uint32_t n_free
+    uint32_t n_freed            # of them, those at the end that are free from the next batch on
+    uint32_t cap_free
+    uint32_t clean_pass         # rises with each segment that was looked at
+    uint64_t* seen              # subscriptions written again in this pass: pairs of hashes, open addressing, at most half full
+    uint32_t seen_mask
+    uint32_t n_seen
+    uint64_t written_messages   # stats
+    uint64_t elided_messages
+    uint64_t sealed
+
+
+cdef inline Durable* durable_of(Broker* b) noexcept nogil:
+    return <Durable*>b.durable      # NULL: nothing outlives the broker
+
+
+cdef inline uint64_t changes_of(Broker* b) noexcept nogil:
+    return durable_of(b).changes if b.durable != NULL else 0
+
+
+cdef inline bint durable_full(Broker* b) noexcept nogil:
+    return b.durable != NULL and durable_of(b).full

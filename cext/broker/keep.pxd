@@ -1,0 +1,35 @@
+# What happens and is to outlive the broker, told by the rest of the room. Each is a no-op for who is not durable. See keep.pyx.
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.view cimport View
+from cext.session.message cimport Message
+from cext.session.queue cimport Delivery
+from cext.session.record cimport RecordMessage
+from cext.session.session cimport Session
+from cext.broker.broker cimport Broker
+
+cdef void session_kept(Broker* b, Session* s) noexcept nogil        # its own state has changed; gives it a number when it needs one
+cdef void session_forgotten(Broker* b, Session* s) noexcept nogil   # it has ended
+cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil
+cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil
+# d was just pushed, for a session with a number. -1: no memory
+cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil
+# The same for one that is not recorded: at QoS 2 it goes out with the next batch.
+cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil
+cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil     # m NULL: it was released before
+cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil      # PUBREC came
+cdef void retained_kept(Broker* b, Message* m) noexcept nogil
+cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil
+cdef void inbox_kept(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused
+cdef void inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil
+cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil
+cdef void will_forgotten(Broker* b, Session* s) noexcept nogil
+# for clean.pyx and recover.pyx
+cdef void session_recorded(Broker* b, Session* s) noexcept nogil
+cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil
+cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
+cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
+
+
+cdef inline bint sendable(const Session* s, uint32_t position) noexcept nogil:
+    # An outbound QoS 2 message goes out when its record is committed, so that nobody gets it twice
+    return s.sno == 0 or <int>(position - s.safe) < 0

@@ -1,0 +1,390 @@
+"""What is to outlive the broker, as it happens. Knows sessions and messages, and what their records say; not when records are written, nor
+who waits for that.
+
+    a message with durable subscribers -> Pending: one per message and batch, with who is owed it
+         acknowledged by all of them while its batch is open -> no record, and its publisher is told at once (elided)
+         else, when the batch is sealed -> RECORD_MSG
+    an acknowledgement of what has a record -> Ack -> RECORD_ACKS
+    sessions, subscriptions, wills, inbound QoS 2, PUBRECs, retained messages that go -> their record, at once, into the open batch
+
+Invariant: positions of a session below `logged` are in sealed batches, those from there on in the open one or not recorded.
+Cost: of a QoS 1 message that is elided some 20 ns; no allocation but for arrays that grow to their high-water mark.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy, memset, strlen
+
+from cext.base.clock cimport clock_wall_ms
+from cext.base.slab cimport slab_get
+from cext.base.view cimport View
+from cext.broker.broker cimport Broker, Client
+from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
+from cext.broker.promise cimport promises_release, waiter_add
+from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
+from cext.session.queue cimport Delivery
+from cext.session.record cimport (
+    RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
+    RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
+    RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_end_put, record_inbox_done_put,
+    record_inbox_put, record_inbox_size, record_released_put, record_session_put, record_session_size, record_sub_put, record_sub_size,
+    record_unsub_put, record_unsub_size, record_will_put, record_will_size,
+)
+from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session, session_sub_id
+from cext.store.store cimport store_append
+
+cdef enum:
+    MANY = 256                   # first size of an array
+    MORE = 0x100000000u          # see changed
+
+
+# ---------------------------------------------------------------- the open batch
+
+cdef inline void changed(Broker* b, Durable* t, uint64_t bytes) noexcept nogil:
+    if not t.dirty:
+        t.dirty = 1
+        t.opened_ms = b.reactor.now_ms
+    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
+    t.bytes += bytes
+
+
+cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
+    cdef uint64_t lsn
+    return record_at(b, kind, n, &lsn)
+
+
+cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
+    """Room for a body in the open batch; NULL: no memory, which leaves the batch without it: what waits for it is never promised."""
+    cdef Durable* t = durable_of(b)
+    cdef uint8_t* out
+    changed(b, t, n)
+    t.changes += MORE
+    out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL
+    if out == NULL:
+        t.broken = t.serial
+    return out
+
+
+cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil:
+    """NULL: no memory; the array is as it was."""
+    cdef uint32_t more = cap[0] * 2 if cap[0] else MANY
+    cdef void* out = realloc(array, <size_t>more * item_bytes)
+    if out != NULL:
+        cap[0] = more
+    return out
+
+
+cdef uint64_t wall_of(Broker* b, uint64_t monotonic_ms) noexcept nogil:
+    """0 stays 0: never."""
+    cdef uint64_t now = clock_wall_ms()
+    if monotonic_ms == 0:
+        return 0
+    if monotonic_ms >= b.reactor.now_ms:
+        return now + (monotonic_ms - b.reactor.now_ms)
+    return now - (b.reactor.now_ms - monotonic_ms)
+
+
+cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil:
+    out.flags = m.qos | (RECORD_RETAIN if m.retain else 0)
+    out.expires_wall_ms = wall_of(b, m.expires_ms) if m.expires_ms else 0
+    out.source_hash = 0          # it is keyed anew by each process
+    out.topic = m.topic
+    out.props = m.props
+    out.payload = m.payload
+
+
+# ---------------------------------------------------------------- numbers of sessions
+
+cdef int number_take(Durable* t, Session* s) noexcept nogil:
+    """-1: no memory. Free numbers are used again, but not in the batch in which they became free."""
+    cdef Session** by_sno
+    if t.n_free > t.n_freed:
+        t.n_free -= 1
+        s.sno = t.free_sno[t.n_free - t.n_freed]
+        t.free_sno[t.n_free - t.n_freed] = t.free_sno[t.n_free]
+    else:
+        if t.n_sno == t.cap_sno:
+            by_sno = <Session**>grown(t.by_sno, &t.cap_sno, sizeof(Session*))
+            if by_sno == NULL:
+                return -1
+            t.by_sno = by_sno
+        if t.n_sno == 0:
+            t.by_sno[0] = NULL   # 0 is nobody's
+            t.n_sno = 1
+        s.sno = t.n_sno
+        t.n_sno += 1
+    t.by_sno[s.sno] = s
+    s.logged = s.safe = s.queue.tail
+    return 0
+
+
+cdef void number_give(Durable* t, uint32_t sno) noexcept nogil:
+    cdef uint32_t* free_sno
+    t.by_sno[sno] = NULL
+    if t.n_free == t.cap_free:
+        free_sno = <uint32_t*>grown(t.free_sno, &t.cap_free, sizeof(uint32_t))
+        if free_sno == NULL:
+            return               # it is never used again
+        t.free_sno = free_sno
+    t.free_sno[t.n_free] = sno
+    t.n_free += 1
+    t.n_freed += 1
+
+
+# ---------------------------------------------------------------- sessions
+
+cdef void session_kept(Broker* b, Session* s) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or (s.sno == 0 and (s.expiry_s == 0 or number_take(t, s) != 0)):
+        return
+    session_recorded(b, s)
+
+
+cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
+    cdef RecordSession r
+    cdef uint8_t* out
+    memset(&r, 0, sizeof(r))
+    r.sno = s.sno
+    r.expiry_s = s.expiry_s
+    r.next = s.unsent
+    r.flags = RECORD_CONNECTED if s.client != NULL else 0
+    r.ends_wall_ms = wall_of(b, s.ends_ms) if s.client == NULL else 0
+    r.id.p = s.client_id
+    r.id.n = s.id_len
+    if s.username != NULL:
+        r.user.p = <const uint8_t*>s.username
+        r.user.n = <uint32_t>strlen(s.username)
+    out = record(b, RECORD_SESSION, record_session_size(&r))
+    if out != NULL:
+        record_session_put(out, &r)
+
+
+cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    out = record(b, RECORD_END, RECORD_END_BYTES)
+    if out != NULL:
+        record_end_put(out, s.sno)
+    number_give(durable_of(b), s.sno)
+
+
+cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    cdef RecordSub r
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    r.sno = s.sno
+    r.sub_id = sub_id
+    r.options = options
+    r.filter = filter
+    out = record(b, RECORD_SUB, record_sub_size(&r))
+    if out != NULL:
+        record_sub_put(out, &r)
+
+
+cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil:
+    cdef RecordSub r
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    r.sno = s.sno
+    r.sub_id = 0
+    r.options = 0
+    r.filter = filter
+    out = record(b, RECORD_UNSUB, record_unsub_size(&r))
+    if out != NULL:
+        record_unsub_put(out, &r)
+
+
+# ---------------------------------------------------------------- what they are owed
+
+cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
+    """The message's place in the open batch; NULL: no memory."""
+    cdef Pending* pendings
+    cdef Pending* p
+    if m.lsn & PENDING:
+        return &t.pendings[m.lsn & ~<uint64_t>PENDING]
+    if t.n_pendings == t.cap_pendings:
+        pendings = <Pending*>grown(t.pendings, &t.cap_pendings, sizeof(Pending))
+        if pendings == NULL:
+            return NULL
+        t.pendings = pendings
+    p = &t.pendings[t.n_pendings]
+    memset(p, 0, sizeof(Pending))
+    p.message = message_ref(m)
+    p.lsn_before = m.lsn
+    m.lsn = PENDING | t.n_pendings
+    t.n_pendings += 1
+    t.changes += MORE
+    return p
+
+
+cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if d.qos & 3 != 2 or s.flags & SESSION_WAITS:
+        return 0
+    if waiter_add(t, t.serial) != 0:
+        return -1
+    s.flags |= SESSION_WAITS
+    s.records += 1
+    t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
+    changed(b, t, 0)
+    return 0
+
+
+cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Pending* p
+    cdef Owed* o
+    cdef Owed* owed
+    if t.n_owed == t.cap_owed:
+        owed = <Owed*>grown(t.owed, &t.cap_owed, sizeof(Owed))
+        if owed == NULL:
+            return -1
+        t.owed = owed
+    if owed_waits(b, s, d) != 0:
+        return -1
+    p = pending_of(t, m)
+    if p == NULL:
+        return -1
+    o = &t.owed[t.n_owed]
+    t.n_owed += 1
+    o.session = s
+    o.position = position
+    o.sub_id = session_sub_id(s, d)
+    o.pid = d.pid
+    o.qos = d.qos
+    o.next = 0
+    if p.last:
+        t.owed[p.last - 1].next = t.n_owed
+    else:
+        p.first = t.n_owed
+    p.last = t.n_owed
+    p.n += 1
+    p.live += 1
+    s.records += 1
+    changed(b, t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
+    return 0
+
+
+cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Pending* p
+    cdef Ack* acks
+    cdef Client* c
+    if t == NULL:
+        return                   # the broker ends
+    if <int>(position - s.logged) >= 0:
+        if m == NULL or not m.lsn & PENDING:
+            return               # it never had a record
+        p = &t.pendings[m.lsn & ~<uint64_t>PENDING]
+        p.live -= 1
+        if p.live == 0 and p.owner_generation and not m.flags & MESSAGE_RETAINED:
+            c = <Client*>slab_get(&b.clients, p.owner_index, p.owner_generation)
+            if c != NULL:
+                promises_release(b, c)
+        return
+    if s.flags & SESSION_ENDED:
+        return                   # its RECORD_END says it all
+    if t.n_acks == t.cap_acks:
+        acks = <Ack*>grown(t.acks, &t.cap_acks, sizeof(Ack))
+        if acks == NULL:
+            return               # it would be sent again after a crash
+        t.acks = acks
+    t.acks[t.n_acks].sno = s.sno
+    t.acks[t.n_acks].position = position
+    t.n_acks += 1
+    changed(b, t, sizeof(Ack))
+
+
+cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:
+    cdef RecordAck r
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    r.sno = s.sno
+    r.position = position
+    r.pid = d.pid
+    out = record(b, RECORD_RELEASED, RECORD_RELEASED_BYTES)
+    if out != NULL:
+        record_released_put(out, &r)
+
+
+# ---------------------------------------------------------------- retained messages
+
+cdef void retained_kept(Broker* b, Message* m) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    m.flags |= MESSAGE_RETAINED
+    if t == NULL or t.loading or is_own(m):
+        return
+    if pending_of(t, m) == NULL:
+        t.broken = t.serial
+    t.changes += MORE            # it is written, whoever acknowledges it
+    changed(b, t, message_bytes(m) + RECORD_ROOM)
+
+
+cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil:
+    cdef uint8_t* out
+    m.flags &= ~<uint32_t>MESSAGE_RETAINED
+    if b.durable == NULL or replaced or not m.lsn or durable_of(b).loading:
+        return
+    out = record(b, RECORD_RETAINED_GONE, m.topic.n)
+    if out != NULL:
+        memcpy(out, m.topic.p, m.topic.n)
+
+
+cdef inline bint is_own(const Message* m) noexcept nogil:
+    """$SYS: said anew by each process."""
+    return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
+
+
+# ---------------------------------------------------------------- inbound QoS 2, wills
+
+cdef void inbox_kept(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil:
+    cdef RecordInbox r
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    memset(&r, 0, sizeof(r))
+    r.sno = s.sno
+    r.pid = pid
+    r.refused = m == NULL
+    if m != NULL:
+        message_recorded(b, m, &r.message)
+    out = record(b, RECORD_INBOX, record_inbox_size(&r))
+    if out != NULL:
+        record_inbox_put(out, &r)
+
+
+cdef void inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil:
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    out = record(b, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES)
+    if out != NULL:
+        record_inbox_done_put(out, s.sno, pid)
+
+
+cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
+    cdef RecordWill r
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    memset(&r, 0, sizeof(r))
+    r.sno = s.sno
+    r.delay_s = delay_s
+    r.due_wall_ms = wall_of(b, due_ms)
+    message_recorded(b, m, &r.message)
+    out = record(b, RECORD_WILL, record_will_size(&r))
+    if out != NULL:
+        record_will_put(out, &r)
+
+
+cdef void will_forgotten(Broker* b, Session* s) noexcept nogil:
+    cdef uint8_t* out
+    if s.sno == 0:
+        return
+    out = record(b, RECORD_WILL_GONE, RECORD_END_BYTES)
+    if out != NULL:
+        record_end_put(out, s.sno)

@@ -1,0 +1,244 @@
+"""Acknowledgements that wait: a ring per client, in the order of what they acknowledge [v5 4.6.0-2], and the ring of those who are looked at
+when a batch is committed. Knows batches by their serial; not what is in them.
+
+    promise -> nothing recorded, nothing waits before it: sent at once
+            -> else at the ring's end; its client becomes a waiter for that batch
+    batch committed -> its waiters -> each ring's head, as far as it is due
+    a message proved to need no record (elided) -> the same, for its publisher
+
+Invariant: nothing leaves the ring but at its head. A ring beyond PROMISES_MAX, or a store that is behind, pauses its client.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.broker.broker cimport Broker, C_CONNECTED, Client, DURABILITY_GROUP, DURABILITY_STRICT, Promise, Promises
+from cext.broker.client cimport client_ack, client_doom
+from cext.broker.durable cimport (
+    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
+)
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
+from cext.session.message cimport Message
+from cext.store.store cimport store_room
+
+cdef enum:
+    RING_MIN = 16
+    RING_KEEP = 64               # an empty ring larger than this is given back
+    WAITERS_MIN = 256
+    WAITS_FOR_JOB = 0xFFFFFFFFu  # in place of a serial
+
+
+cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
+    return <int>(serial - t.committed) <= 0
+
+
+# ---------------------------------------------------------------- waiters
+
+cdef int waiter_add(Durable* t, uint32_t serial) noexcept nogil:
+    cdef uint32_t n = t.waiters_tail - t.waiters_head
+    cdef uint32_t cap = t.waiters_mask + 1 if t.waiters != NULL else 0
+    cdef uint32_t more, i
+    cdef Waiter* waiters
+    if n == cap:
+        more = cap * 2 if cap else WAITERS_MIN
+        waiters = <Waiter*>calloc(more, sizeof(Waiter))
+        if waiters == NULL:
+            return -1
+        for i in range(n):
+            waiters[i] = t.waiters[(t.waiters_head + i) & t.waiters_mask]
+        free(t.waiters)
+        t.waiters = waiters
+        t.waiters_mask = more - 1
+        t.waiters_head = 0
+        t.waiters_tail = n
+    memset(&t.waiters[t.waiters_tail & t.waiters_mask], 0, sizeof(Waiter))
+    t.waiters[t.waiters_tail & t.waiters_mask].serial = serial
+    t.waiters_tail += 1
+    return 0
+
+
+cdef int client_waits(Broker* b, Client* c, uint32_t serial) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Waiter* w
+    if c.promises.waits == serial:
+        return 0
+    if waiter_add(t, serial) != 0:
+        return -1
+    w = &t.waiters[(t.waiters_tail - 1) & t.waiters_mask]
+    w.index = c.slab.index
+    w.generation = c.slab.generation
+    c.promises.waits = serial
+    return 0
+
+
+# ---------------------------------------------------------------- the ring
+
+cdef Promise* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
+    """NULL: no memory; then the client ends rather than that an acknowledgement is lost or overtaken."""
+    cdef Promises* r = c.promises
+    cdef Promise* ring
+    cdef Promise* p
+    cdef uint32_t n, cap, i
+    if r == NULL:
+        r = c.promises = <Promises*>calloc(1, sizeof(Promises))
+        if r == NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)
+            return NULL
+    n = r.tail - r.head
+    if r.ring == NULL or n == r.mask + 1:
+        cap = (r.mask + 1) * 2 if r.ring != NULL else RING_MIN
+        ring = <Promise*>calloc(cap, sizeof(Promise))
+        if ring == NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)
+            return NULL
+        for i in range(n):
+            ring[i] = r.ring[(r.head + i) & r.mask]
+        free(r.ring)
+        r.ring = ring
+        r.mask = cap - 1
+        r.head = 0
+        r.tail = n
+    p = &r.ring[r.tail & r.mask]
+    r.tail += 1
+    p.packet_type = <uint8_t>packet_type
+    p.pid = pid
+    p.rc = rc
+    p.pending = NO_PENDING
+    p.serial = durable_of(b).committed       # due, once it is the first
+    if not r.paused and (n >= PROMISES_MAX or not store_room(&durable_of(b).store)):
+        r.paused = 1
+        c.jobs += 1
+        c.conn.flags |= CONN_PAUSED
+    return p
+
+
+cdef inline bint is_empty(const Client* c) noexcept nogil:
+    return c.promises == NULL or c.promises.head == c.promises.tail
+
+
+cdef void promise_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
+    if is_empty(c):
+        client_ack(b, c, packet_type, pid, rc)
+    else:
+        push(b, c, packet_type, pid, rc)
+
+
+cdef void promise_for(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint32_t serial, uint32_t pending) noexcept nogil:
+    cdef Promise* p = push(b, c, packet_type, pid, rc)
+    if p == NULL:
+        return
+    p.serial = serial
+    p.pending = pending
+    if client_waits(b, c, serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+
+
+cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
+                  uint8_t durability) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t pending = NO_PENDING
+    cdef Promise* p
+    if t == NULL:
+        client_ack(b, c, packet_type, pid, rc)
+        return
+    if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
+        if p != NULL:
+            p.serial = WAITS_FOR_JOB
+            c.promises.blocked = c.promises.tail
+        return
+    if t.changes == changes or (durability or t.level) < DURABILITY_GROUP:
+        promise_now(b, c, packet_type, pid, rc)
+        return
+    if durability == DURABILITY_STRICT:
+        t.strict = 1
+    # one new pending message, and nothing else: when that need not be written, there is nothing to wait for
+    if m != NULL and m.lsn & PENDING and (t.changes >> 32) - (changes >> 32) == 1:
+        pending = <uint32_t>(m.lsn & 0xFFFFFFFFu)
+        t.pendings[pending].owner_index = c.slab.index
+        t.pendings[pending].owner_generation = c.slab.generation
+    promise_for(b, c, packet_type, pid, rc, t.serial, pending)
+
+
+cdef void promise_behind(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t serial
+    if t != NULL and t.level >= DURABILITY_GROUP:
+        serial = t.serial if t.dirty else t.serial - 1
+        if not is_committed(t, serial):
+            promise_for(b, c, packet_type, pid, 0, serial, NO_PENDING)
+            return
+    promise_now(b, c, packet_type, pid, 0)
+
+
+cdef void promise_hold(Broker* b, Client* c, uint64_t changes) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes:
+        return
+    if c.promises == NULL:
+        c.promises = <Promises*>calloc(1, sizeof(Promises))
+    if c.promises == NULL or client_waits(b, c, t.serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+        return
+    c.promises.held = t.serial
+    c.conn.flags |= CONN_HELD
+
+
+cdef void promise_job_done(Broker* b, Client* c) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Promises* r = c.promises
+    cdef Promise* p
+    if r == NULL or r.blocked == 0 or t == NULL:
+        return
+    p = &r.ring[(r.blocked - 1) & r.mask]
+    r.blocked = 0
+    p.serial = t.serial if t.dirty else t.serial - 1
+    if is_committed(t, p.serial):
+        promises_release(b, c)
+    elif client_waits(b, c, p.serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+
+
+cdef inline bint is_due(const Durable* t, const Promise* p) noexcept nogil:
+    if p.serial == WAITS_FOR_JOB:
+        return 0
+    if is_committed(t, p.serial):
+        return 1
+    return p.pending != NO_PENDING and p.serial == t.serial and t.pendings[p.pending].live == 0
+
+
+cdef void promises_release(Broker* b, Client* c) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Promises* r = c.promises
+    cdef Promise* p
+    if r == NULL or c.conn.flags & CONN_CLOSED:
+        return
+    if c.conn.flags & CONN_HELD and is_committed(t, r.held):
+        c.conn.flags &= ~<uint32_t>CONN_HELD
+        conn_flush(&b.reactor, &c.conn)
+    if c.state != C_CONNECTED or c.conn.flags & CONN_CLOSING:
+        return
+    while r.head != r.tail:
+        p = &r.ring[r.head & r.mask]
+        if not is_due(t, p):
+            break
+        r.head += 1
+        client_ack(b, c, p.packet_type, p.pid, p.rc)
+    if r.paused and r.tail - r.head <= PROMISES_MAX // 2 and store_room(&t.store):
+        r.paused = 0
+        c.jobs -= 1
+        if c.jobs == 0 and c.conn.flags & CONN_PAUSED:
+            conn_resume(&b.reactor, &c.conn)
+    if r.head == r.tail and r.mask >= RING_KEEP:
+        free(r.ring)
+        r.ring = NULL
+        r.mask = r.head = r.tail = 0
+
+
+cdef void promises_free(Client* c) noexcept nogil:
+    if c.promises != NULL:
+        free(c.promises.ring)
+        free(c.promises)
+        c.promises = NULL

@@ -1,0 +1,453 @@
+"""The bodies of the store's records: encoded into a given place, decoded with bounds into views.
+
+Refuses to know: files, batches, checksums (the store's), and what a record does to a session (the broker's). A body that a checksum let
+pass may still be hostile (a crafted file): every length is compared before it is used. What is read is canonical: a body that *_read takes is
+byte for byte what *_put writes of it, so that `mosq db` can show and write back all there is. Cost: linear in the body, no allocation.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
+from cext.base.view cimport View
+
+cdef enum:
+    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER
+    MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE
+    ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
+
+
+# -- numbers. Byte by byte: the compiler makes one load or store of it, on every machine in the same order.
+
+cdef inline uint8_t* put16(uint8_t* p, uint16_t v) noexcept nogil:
+    p[0] = <uint8_t>v
+    p[1] = <uint8_t>(v >> 8)
+    return p + 2
+
+
+cdef inline uint8_t* put32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>v
+    p[1] = <uint8_t>(v >> 8)
+    p[2] = <uint8_t>(v >> 16)
+    p[3] = <uint8_t>(v >> 24)
+    return p + 4
+
+
+cdef inline uint8_t* put64(uint8_t* p, uint64_t v) noexcept nogil:
+    return put32(put32(p, <uint32_t>v), <uint32_t>(v >> 32))
+
+
+cdef inline uint8_t* put_view(uint8_t* p, View v) noexcept nogil:
+    if v.n:
+        memcpy(p, v.p, v.n)
+    return p + v.n
+
+
+cdef inline uint16_t get16(const uint8_t* p) noexcept nogil:
+    return <uint16_t>(p[0] | p[1] << 8)
+
+
+cdef inline uint32_t get32(const uint8_t* p) noexcept nogil:
+    return p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
+
+
+cdef inline uint64_t get64(const uint8_t* p) noexcept nogil:
+    return get32(p) | <uint64_t>get32(p + 4) << 32
+
+
+cdef inline View cut(View* body, uint32_t n) noexcept nogil:
+    # The first n bytes, which must be there.
+    cdef View v
+    v.p = body.p
+    v.n = n
+    body.p += n
+    body.n -= n
+    return v
+
+
+# -- sessions
+
+cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
+    return 25 + <uint64_t>s.id.n + s.user.n
+
+
+cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept nogil:
+    out = put32(out, s.sno)
+    out[0] = <uint8_t>((s.flags & RECORD_CONNECTED) | (RECORD_HAS_USER if s.user.p != NULL else 0))
+    out = put32(out + 1, s.expiry_s)
+    out = put64(out, s.ends_wall_ms)
+    out = put32(out, s.next)
+    out = put_view(put16(out, <uint16_t>s.id.n), s.id)
+    return put_view(put16(out, <uint16_t>s.user.n), s.user)
+
+
+cdef int record_session_read(View body, RecordSession* out) noexcept nogil:
+    cdef uint32_t n
+    if body.n < 25:
+        return RECORD_SHORT
+    out.sno = get32(body.p)
+    out.flags = body.p[4]
+    out.expiry_s = get32(body.p + 5)
+    out.ends_wall_ms = get64(body.p + 9)
+    out.next = get32(body.p + 17)
+    n = get16(body.p + 21)
+    cut(&body, 23)
+    if body.n < n + 2:
+        return RECORD_SHORT
+    out.id = cut(&body, n)
+    n = get16(body.p)
+    cut(&body, 2)
+    if body.n != n:
+        return RECORD_SHORT if body.n < n else RECORD_LONG
+    out.user = body
+    if out.flags & ~<uint32_t>SESSION_FLAGS:
+        return RECORD_FLAGS
+    if not out.flags & RECORD_HAS_USER:
+        if n:
+            return RECORD_FLAGS
+        out.user.p = NULL
+    return 0
+
+
+cdef uint8_t* record_end_put(uint8_t* out, uint32_t sno) noexcept nogil:
+    return put32(out, sno)
+
+
+cdef int record_end_read(View body, uint32_t* sno) noexcept nogil:
+    if body.n != 4:
+        return RECORD_SHORT if body.n < 4 else RECORD_LONG
+    sno[0] = get32(body.p)
+    return 0
+
+
+# -- subscriptions
+
+cdef uint64_t record_sub_size(const RecordSub* s) noexcept nogil:
+    return 9 + <uint64_t>s.filter.n
+
+
+cdef uint8_t* record_sub_put(uint8_t* out, const RecordSub* s) noexcept nogil:
+    out = put32(out, s.sno)
+    out[0] = <uint8_t>s.options
+    return put_view(put32(out + 1, s.sub_id), s.filter)
+
+
+cdef int record_sub_read(View body, RecordSub* out) noexcept nogil:
+    if body.n < 9:
+        return RECORD_SHORT
+    out.sno = get32(body.p)
+    out.options = body.p[4]
+    out.sub_id = get32(body.p + 5)
+    cut(&body, 9)
+    out.filter = body
+    return record_topic_read(body)
+
+
+cdef uint64_t record_unsub_size(const RecordSub* s) noexcept nogil:
+    return 4 + <uint64_t>s.filter.n
+
+
+cdef uint8_t* record_unsub_put(uint8_t* out, const RecordSub* s) noexcept nogil:
+    return put_view(put32(out, s.sno), s.filter)
+
+
+cdef int record_unsub_read(View body, RecordSub* out) noexcept nogil:
+    if body.n < 4:
+        return RECORD_SHORT
+    out.sno = get32(body.p)
+    out.options = out.sub_id = 0
+    cut(&body, 4)
+    out.filter = body
+    return record_topic_read(body)
+
+
+cdef int record_topic_read(View body) noexcept nogil:
+    if body.n == 0:
+        return RECORD_SHORT
+    return RECORD_LONG if body.n > 65535 else 0
+
+
+# -- messages: flags [expiry] [source] lengths; between these and the bytes of the message a MSG has its entries
+
+cdef uint64_t message_size(const RecordMessage* m) noexcept nogil:
+    return 8 + (8 if m.expires_wall_ms else 0) + (8 if m.source_hash else 0) + <uint64_t>m.topic.n + m.props.n + m.payload.n
+
+
+cdef uint8_t* message_head_put(uint8_t* out, const RecordMessage* m) noexcept nogil:
+    cdef uint32_t flags = m.flags & (RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET)
+    if m.expires_wall_ms:
+        flags |= RECORD_HAS_EXPIRY
+    if m.source_hash:
+        flags |= RECORD_HAS_SOURCE
+    out = put16(out, <uint16_t>flags)
+    if m.expires_wall_ms:
+        out = put64(out, m.expires_wall_ms)
+    if m.source_hash:
+        out = put64(out, m.source_hash)
+    return put32(put16(out, <uint16_t>m.topic.n), m.props.n)
+
+
+cdef int number_read(View* body, uint64_t* out) noexcept nogil:
+    # One of the optional ones, which is written only where it is not 0.
+    if body.n < 8:
+        return RECORD_SHORT
+    out[0] = get64(cut(body, 8).p)
+    return 0 if out[0] else RECORD_FLAGS
+
+
+cdef int message_head_read(View* body, RecordMessage* m) noexcept nogil:
+    cdef int rc
+    if body.n < 2:
+        return RECORD_SHORT
+    m.flags = get16(cut(body, 2).p)
+    m.expires_wall_ms = m.source_hash = 0
+    if m.flags & ~<uint32_t>MESSAGE_FLAGS:
+        return RECORD_FLAGS
+    if (m.flags & RECORD_QOS) == 3:
+        return RECORD_VALUE
+    if m.flags & RECORD_HAS_EXPIRY:
+        rc = number_read(body, &m.expires_wall_ms)
+        if rc:
+            return rc
+    if m.flags & RECORD_HAS_SOURCE:
+        rc = number_read(body, &m.source_hash)
+        if rc:
+            return rc
+    if body.n < 6:
+        return RECORD_SHORT
+    m.topic.n = get16(body.p)
+    m.props.n = get32(body.p + 2)
+    cut(body, 6)
+    return 0
+
+
+cdef uint8_t* message_tail_put(uint8_t* out, const RecordMessage* m) noexcept nogil:
+    return put_view(put_view(put_view(out, m.topic), m.props), m.payload)
+
+
+cdef int message_tail_read(View body, RecordMessage* m) noexcept nogil:
+    if body.n < <uint64_t>m.topic.n + m.props.n:
+        return RECORD_SHORT
+    m.topic = cut(&body, m.topic.n)
+    m.props = cut(&body, m.props.n)
+    m.payload = body
+    return 0
+
+
+cdef int message_read(View body, RecordMessage* m) noexcept nogil:
+    cdef int rc = message_head_read(&body, m)
+    return rc if rc else message_tail_read(body, m)
+
+
+cdef uint64_t record_msg_size(const RecordMessage* m, uint64_t entries_bytes) noexcept nogil:
+    return message_size(m) + 4 + entries_bytes
+
+
+cdef uint8_t* record_msg_put(uint8_t* out, const RecordMessage* m, uint32_t n) noexcept nogil:
+    return put32(message_head_put(out, m), n)
+
+
+cdef uint8_t* record_entry_put(uint8_t* out, const RecordEntry* e) noexcept nogil:
+    out = put16(put32(put32(out, e.sno), e.position), e.pid)
+    out[0] = <uint8_t>((e.qos & ~RECORD_ENTRY_HAS_SUB_ID) | (RECORD_ENTRY_HAS_SUB_ID if e.sub_id else 0))
+    return put32(out + 1, e.sub_id) if e.sub_id else out + 1
+
+
+cdef uint8_t* record_msg_end_put(uint8_t* out, const RecordMessage* m) noexcept nogil:
+    return message_tail_put(out, m)
+
+
+cdef bint record_entry_next(View* entries, RecordEntry* out) noexcept nogil:
+    if entries.n < 11:
+        return 0
+    out.sno = get32(entries.p)
+    out.position = get32(entries.p + 4)
+    out.pid = get16(entries.p + 8)
+    out.qos = entries.p[10]
+    out.sub_id = 0
+    if out.qos & RECORD_ENTRY_HAS_SUB_ID:
+        if entries.n < 15:
+            return 0
+        out.sub_id = get32(entries.p + 11)
+        out.qos &= <uint8_t>~RECORD_ENTRY_HAS_SUB_ID
+        cut(entries, 15)
+    else:
+        cut(entries, 11)
+    return 1
+
+
+cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil:
+    cdef int rc = message_head_read(&body, &out.message)
+    cdef uint32_t _i
+    cdef bint has_sub_id
+    cdef RecordEntry e
+    if rc:
+        return rc
+    if body.n < 4:
+        return RECORD_SHORT
+    out.n = get32(cut(&body, 4).p)
+    out.entries = body
+    if body.n < <uint64_t>out.n * 11:
+        return RECORD_SHORT
+    for _i in range(out.n):
+        if body.n < 11:
+            return RECORD_SHORT
+        has_sub_id = (body.p[10] & RECORD_ENTRY_HAS_SUB_ID) != 0
+        if body.p[10] & ~<uint32_t>ENTRY_FLAGS:
+            return RECORD_FLAGS
+        if not record_entry_next(&body, &e):
+            return RECORD_SHORT
+        if (e.qos & 3) == 3:
+            return RECORD_VALUE
+        if has_sub_id and e.sub_id == 0:
+            return RECORD_FLAGS
+    out.entries.n -= body.n
+    return message_tail_read(body, &out.message)
+
+
+# -- acknowledgements
+
+cdef uint8_t* record_ack_put(uint8_t* out, uint32_t sno, uint32_t position) noexcept nogil:
+    return put32(put32(out, sno), position)
+
+
+cdef uint8_t* record_released_put(uint8_t* out, const RecordAck* a) noexcept nogil:
+    return put16(put32(put32(out, a.sno), a.position), a.pid)
+
+
+cdef int record_acks_check(View body) noexcept nogil:
+    return 0 if body.n % RECORD_ACK_BYTES == 0 else RECORD_LONG
+
+
+cdef int record_released_check(View body) noexcept nogil:
+    return 0 if body.n % RECORD_RELEASED_BYTES == 0 else RECORD_LONG
+
+
+cdef bint record_ack_next(View* body, RecordAck* out) noexcept nogil:
+    if body.n < RECORD_ACK_BYTES:
+        return 0
+    out.sno = get32(body.p)
+    out.position = get32(body.p + 4)
+    out.pid = 0
+    cut(body, RECORD_ACK_BYTES)
+    return 1
+
+
+cdef bint record_released_next(View* body, RecordAck* out) noexcept nogil:
+    if body.n < RECORD_RELEASED_BYTES:
+        return 0
+    out.sno = get32(body.p)
+    out.position = get32(body.p + 4)
+    out.pid = get16(body.p + 8)
+    cut(body, RECORD_RELEASED_BYTES)
+    return 1
+
+
+# -- inbound QoS 2
+
+cdef uint64_t record_inbox_size(const RecordInbox* i) noexcept nogil:
+    return 7 + (0 if i.refused else message_size(&i.message))
+
+
+cdef uint8_t* record_inbox_put(uint8_t* out, const RecordInbox* i) noexcept nogil:
+    out = put16(put32(out, i.sno), i.pid)
+    out[0] = i.refused != 0
+    if i.refused:
+        return out + 1
+    return message_tail_put(message_head_put(out + 1, &i.message), &i.message)
+
+
+cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
+    if body.n < 7:
+        return RECORD_SHORT
+    memset(&out.message, 0, sizeof(RecordMessage))
+    out.sno = get32(body.p)
+    out.pid = get16(body.p + 4)
+    out.refused = body.p[6]
+    cut(&body, 7)
+    if out.refused > 1:
+        return RECORD_VALUE
+    if out.refused:
+        return RECORD_LONG if body.n else 0
+    return message_read(body, &out.message)
+
+
+cdef uint8_t* record_inbox_done_put(uint8_t* out, uint32_t sno, uint16_t pid) noexcept nogil:
+    return put16(put32(out, sno), pid)
+
+
+cdef int record_inbox_done_read(View body, RecordInbox* out) noexcept nogil:
+    if body.n != RECORD_INBOX_DONE_BYTES:
+        return RECORD_SHORT if body.n < RECORD_INBOX_DONE_BYTES else RECORD_LONG
+    memset(out, 0, sizeof(RecordInbox))
+    out.sno = get32(body.p)
+    out.pid = get16(body.p + 4)
+    return 0
+
+
+# -- wills
+
+cdef uint64_t record_will_size(const RecordWill* w) noexcept nogil:
+    return 16 + message_size(&w.message)
+
+
+cdef uint8_t* record_will_put(uint8_t* out, const RecordWill* w) noexcept nogil:
+    out = put32(put64(put32(out, w.sno), w.due_wall_ms), w.delay_s)
+    return message_tail_put(message_head_put(out, &w.message), &w.message)
+
+
+cdef int record_will_read(View body, RecordWill* out) noexcept nogil:
+    if body.n < 16:
+        return RECORD_SHORT
+    out.sno = get32(body.p)
+    out.due_wall_ms = get64(body.p + 4)
+    out.delay_s = get32(body.p + 12)
+    cut(&body, 16)
+    return message_read(body, &out.message)
+
+
+# -- the rest
+
+cdef bint record_meta_find(View body, View key, View* value) noexcept nogil:
+    cdef const uint8_t* end
+    cdef View line
+    while body.n:
+        end = <const uint8_t*>memchr(body.p, c'\n', body.n)
+        line = cut(&body, body.n if end == NULL else <uint32_t>(end - body.p))
+        if body.n:
+            cut(&body, 1)
+        if line.n > key.n and line.p[key.n] == c'=' and memcmp(line.p, key.p, key.n) == 0:
+            cut(&line, key.n + 1)
+            value[0] = line
+            return 1
+    return 0
+
+
+cdef int record_check(uint8_t kind, View body) noexcept nogil:
+    cdef RecordSession session
+    cdef RecordSub sub
+    cdef RecordMsg msg
+    cdef RecordInbox inbox
+    cdef RecordWill will
+    cdef uint32_t sno
+    if kind == RECORD_SESSION:
+        return record_session_read(body, &session)
+    if kind == RECORD_SUB:
+        return record_sub_read(body, &sub)
+    if kind == RECORD_UNSUB:
+        return record_unsub_read(body, &sub)
+    if kind == RECORD_END or kind == RECORD_WILL_GONE:
+        return record_end_read(body, &sno)
+    if kind == RECORD_MSG:
+        return record_msg_read(body, &msg)
+    if kind == RECORD_ACKS:
+        return record_acks_check(body)
+    if kind == RECORD_RELEASED:
+        return record_released_check(body)
+    if kind == RECORD_INBOX:
+        return record_inbox_read(body, &inbox)
+    if kind == RECORD_INBOX_DONE:
+        return record_inbox_done_read(body, &inbox)
+    if kind == RECORD_RETAINED_GONE:
+        return record_topic_read(body)
+    if kind == RECORD_WILL:
+        return record_will_read(body, &will)
+    return 0 if kind == RECORD_META else RECORD_KIND

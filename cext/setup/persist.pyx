@@ -1,0 +1,44 @@
+"""The store is opened and read: before the loop, in the control plane's thread. Its own thread begins with the loop, when the process has its rights. Knows the names of levels, and errors."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from cext.broker.broker cimport Broker
+from cext.broker.commit cimport durable_init
+from cext.broker.durable cimport Durable, durable_of
+from cext.broker.recover cimport Recovered, durable_recover
+from cext.setup.settings import LEVELS
+from cext.store.store cimport (
+    STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open,
+)
+
+cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes):
+    """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""
+    cdef char why[STORE_WHY_MAX]
+    cdef StoreOptions options
+    cdef StoreLoss loss
+    cdef Recovered found
+    cdef Durable* t
+    cdef int rc
+    cdef bytes path = directory.encode("utf-8", "surrogateescape")
+    cdef const char* dir = path
+    if durable_init(b, LEVELS[durability], interval_ms) != 0:
+        raise MemoryError
+    t = durable_of(b)
+    memset(&options, 0, sizeof(options))
+    options.segment_bytes = segment_bytes
+    options.create = 1
+    with nogil:
+        rc = store_open(&t.store, dir, &options, NULL, why, sizeof(why))
+    if rc != 0:
+        raise OSError((<bytes>why).decode("utf-8", "replace"))
+    with nogil:
+        rc = durable_recover(b, &loss, &found)
+        if rc != 0:
+            store_error(&t.store, why, sizeof(why))
+    if rc != 0:
+        raise OSError((<bytes>why).decode("utf-8", "replace") or "out of memory while the store was read")
+    return {"records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
+            "messages": found.messages, "retained": found.retained, "expired": found.expired, "lost_bytes": loss.bytes,
+            "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
+            "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_TOLD))], "n_lost": loss.n}

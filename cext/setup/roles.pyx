@@ -1,0 +1,90 @@
+# cython: wraparound=True
+"""Roles, groups flattened, as the control plane gives them: checked and compiled. Knows names; not files, nor how the lists came to be.
+
+    defaults: bits of what is allowed that no rule forbids (1 read, 2 write, 4 subscribe, 8 unsubscribe)
+    roles: (refuses subscriptions with wildcards: bool, rules by kind: RULES_KINDS lists of (filter, allow), the first to be asked first) each
+    profiles: tuples of role numbers, the first to be asked first
+    users: name -> place of a profile;  anonymous: the same, of clients without a name, or -1
+"""
+
+from array import array
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from cext.base.view cimport View
+from cext.broker.roles cimport (
+    ROLES_NOBODY, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
+)
+
+RULES_MAX = 1 << 30                      # of one kind of a role: a place is 31 bits, less those of none
+
+
+cdef Roles* roles_read(dict spec) except NULL:
+    cdef list roles = list(spec["roles"])
+    cdef list profiles = list(spec["profiles"])
+    starts = array("I", [0])
+    lists = array("I")
+    for profile in profiles:
+        lists.extend(profile)
+        starts.append(len(lists))
+    if len(lists) and max(lists) >= len(roles):
+        raise ValueError(f"a profile names role {max(lists)}; there are {len(roles)} of them")
+    cdef const uint32_t[::1] s = starts
+    cdef const uint32_t[::1] l = lists if len(lists) else array("I", [0])
+    cdef Roles* r = roles_new(<uint32_t>len(roles), <uint32_t>len(profiles), &s[0], &l[0], <uint32_t>len(lists))
+    if r == NULL:
+        raise MemoryError
+    try:
+        r.defaults = <uint8_t><int>spec["defaults"]
+        r.anonymous = <uint32_t>place_of(spec["anonymous"], len(profiles)) if spec["anonymous"] >= 0 else <uint32_t>ROLES_NOBODY
+        for number, (plain, kinds) in enumerate(roles):
+            r.plain[<uint32_t>number] = bool(plain)
+            rules_read(r, number, list(kinds))
+        users_read(r, spec["users"], len(profiles))
+    except BaseException:
+        roles_unref(r)
+        raise
+    return r
+
+
+cdef Py_ssize_t place_of(place, Py_ssize_t n) except -1:
+    if not 0 <= place < n:
+        raise ValueError(f"profile is {place}; there are {n} of them")
+    return place
+
+
+cdef View view_of(bytes encoded):
+    cdef View v
+    v.p = <const uint8_t*><const char*>encoded
+    v.n = <uint32_t>len(encoded)
+    return v
+
+
+cdef bint is_pattern(bytes text):
+    """Wildcards stand for whole levels, `#` at the end. More is allowed than in a subscription: `$share/x`."""
+    cdef list levels = text.split(b"/")
+    return (all([level == b"+" or b"+" not in level for level in levels]) and not any([b"#" in level for level in levels[:-1]])
+            and (levels[-1] == b"#" or b"#" not in levels[-1]))
+
+
+cdef int rules_read(Roles* r, uint32_t role, list kinds) except -1:
+    cdef int kind
+    cdef uint32_t place
+    if len(kinds) != RULES_KINDS or max(len(rules) for rules in kinds) > RULES_MAX:
+        raise ValueError(f"role {role} has no rules of {RULES_KINDS} kinds")
+    for kind in range(RULES_KINDS):
+        for place, (text, allow) in enumerate(kinds[kind]):
+            encoded = text.encode()
+            if not encoded or (kind < RULES_SUBSCRIBE_LITERAL and not is_pattern(encoded)):
+                raise ValueError(f"{text!r} is not a topic filter")
+            if roles_rule(r, role, kind, view_of(encoded), place, bool(allow)) != 0:
+                raise MemoryError
+    return 0
+
+
+cdef int users_read(Roles* r, dict users, Py_ssize_t n_profiles) except -1:
+    for name, place in users.items():
+        encoded = name.encode()
+        if roles_user(r, view_of(encoded), <uint32_t>place_of(place, n_profiles)) != 0:
+            raise MemoryError
+    return 0

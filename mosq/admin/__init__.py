@@ -1,0 +1,1 @@
+"""What a running broker answers its operators by MQTT, below `$CONTROL/`."""

@@ -1,0 +1,174 @@
+"""Where the broker is and how to get in: what the options of the command line, of the options file and of the shell add
+up to. Knows TLS files and addresses; not MQTT.
+"""
+
+import importlib
+import sys
+from urllib.parse import unquote, urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from typing import Any, Literal
+
+PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+TLS_VERSIONS = {"tlsv1.2": "TLSv1_2", "tlsv1.3": "TLSv1_3"}
+LEVELS = {"31": 3, "mqttv31": 3, "311": 4, "mqttv311": 4, "5": 5, "mqttv5": 5}
+
+
+class ConnectionProblemError(Exception):
+    """What stands against connecting, and what to do about it."""
+
+
+class Connection:
+    """Of these the shell changes some."""
+
+    def __init__(self) -> None:
+        self.host = "localhost"
+        self.port: int | None = None        # None: what is usual
+        self.transport: Literal["tcp", "websockets", "unix"] = "tcp"
+        self.path = "/mqtt"                 # of WebSockets
+        self.bind = ""
+        self.client_id: str | None = None
+        self.username: str | None = None
+        self.password: str | None = None    # None: it is asked for
+        self.level = 5
+        self.qos = 1
+        self.tls = False                    # asked for by a URL or by --tls-use-os-certs
+        self.tls_files: dict[str, str] = {}     # cafile, capath, certfile, keyfile
+        self.insecure = False
+        self.tls_version: str | None = None
+        self.ciphers: str | None = None
+        self.alpn: str | None = None
+        self.psk: str | None = None
+        self.psk_identity: str | None = None
+        self.proxy: str | None = None
+        self.debug = False
+
+    @property
+    def is_encrypted(self) -> bool:
+        return bool(self.tls or self.psk or "cafile" in self.tls_files or "capath" in self.tls_files
+                    or (self.port == PORTS["mqtts"] and self.transport == "tcp"))
+
+    @property
+    def port_used(self) -> int:
+        if self.port is not None:
+            return self.port
+        scheme = "ws" if self.transport == "websockets" else "mqtt"
+        return PORTS[f"{scheme}s" if self.is_encrypted else scheme]
+
+    @property
+    def url(self) -> str:
+        """For the prompt: without names and passwords."""
+        if self.transport == "unix":
+            return f"unix://{self.host}"
+        scheme = ("ws" if self.transport == "websockets" else "mqtt") + ("s" if self.is_encrypted else "")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port_used}"
+
+    @property
+    def is_readable_by_others(self) -> bool:
+        return not self.is_encrypted and self.transport != "unix" and self.host not in LOOPBACK
+
+    def take_url(self, url: str) -> None:
+        """`scheme://[user[:password]@]host[:port][/...]`. Raises ConnectionProblemError."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConnectionProblemError(f"{url!r} is no URL: {error}.") from None
+        if parts.scheme not in PORTS:
+            raise ConnectionProblemError(f"Unsupported URL scheme {parts.scheme!r}; expected "
+                                         f"{', '.join(f'{scheme}://' for scheme in PORTS)}.")
+        if not parts.hostname:
+            raise ConnectionProblemError("The URL names no host; expected mqtt://HOST[:PORT].")
+        self.host, self.port = parts.hostname, port
+        self.transport = "websockets" if parts.scheme.startswith("ws") else "tcp"
+        self.tls = parts.scheme.endswith("s") and parts.scheme != "ws"
+        if self.transport == "websockets" and parts.path:
+            self.path = parts.path
+        if parts.username is not None:
+            if not parts.username:
+                raise ConnectionProblemError("Empty username in URL.")
+            self.username = unquote(parts.username)
+            self.password = None if parts.password is None else unquote(parts.password)
+
+    def check(self) -> None:
+        """Raises ConnectionProblemError for options that do not go together."""
+        if ("certfile" in self.tls_files) != ("keyfile" in self.tls_files):
+            raise ConnectionProblemError("Both certfile and keyfile must be provided if one of them is set.")
+        if self.psk is not None and ("cafile" in self.tls_files or "capath" in self.tls_files):
+            raise ConnectionProblemError("Only one of --psk or --cafile/--capath may be used at once.")
+        if self.psk is not None and not self.psk_identity:
+            raise ConnectionProblemError("--psk-identity required if --psk used.")
+
+    def tls_context(self) -> "ssl.SSLContext | None":
+        """None: not encrypted. Raises ConnectionProblemError."""
+        if not self.is_encrypted:
+            return None
+        import ssl
+
+        try:
+            return self._psk_context() if self.psk is not None else self._certificate_context()
+        except (OSError, ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+            raise ConnectionProblemError(f"Problem setting TLS options: {reason}.") from None
+
+    def _certificate_context(self) -> "ssl.SSLContext":
+        import ssl
+
+        files = self.tls_files
+        own = "cafile" in files or "capath" in files
+        context = ssl.create_default_context(cafile=files.get("cafile"), capath=files.get("capath"))
+        if own and self.tls:
+            context.load_default_certs()
+        if "certfile" in files:
+            context.load_cert_chain(files["certfile"], files["keyfile"])
+        self._tune(context)
+        context.check_hostname = not self.insecure
+        return context
+
+    def _psk_context(self) -> "ssl.SSLContext":
+        import ssl
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if sys.version_info < (3, 13):
+            raise ConnectionProblemError("--psk needs Python 3.13 or newer here; expected --cafile, or --unix.")
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE     # the key is what both prove
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("PSK")
+        identity, key = self.psk_identity, bytes.fromhex(self.psk or "")
+        context.set_psk_client_callback(lambda hint: (identity, key))
+        self._tune(context)
+        return context
+
+    def _tune(self, context: "ssl.SSLContext") -> None:
+        import ssl
+
+        if self.tls_version is not None:
+            if self.tls_version not in TLS_VERSIONS:
+                raise ConnectionProblemError(f"Unknown TLS version {self.tls_version!r}; expected "
+                                             f"{' or '.join(TLS_VERSIONS)}.")
+            context.minimum_version = context.maximum_version = ssl.TLSVersion[TLS_VERSIONS[self.tls_version]]
+        if self.ciphers is not None:
+            context.set_ciphers(self.ciphers)
+        if self.alpn is not None:
+            context.set_alpn_protocols([self.alpn])
+
+    def proxy_arguments(self) -> "dict[str, Any] | None":
+        """What paho wants to know of a SOCKS proxy. Raises ConnectionProblemError."""
+        if self.proxy is None:
+            return None
+        parts = urlsplit(self.proxy)
+        if parts.scheme != "socks5h" or not parts.hostname:
+            raise ConnectionProblemError(f"Unsupported proxy {self.proxy!r}; expected "
+                                         "socks5h://[USER[:PASSWORD]@]HOST[:PORT].")
+        try:
+            socks = importlib.import_module("socks")
+        except ImportError:
+            raise ConnectionProblemError("--proxy needs PySocks. Install it: pip install 'mosq[socks]'.") from None
+        return {"proxy_type": socks.SOCKS5, "proxy_addr": parts.hostname, "proxy_port": parts.port or 1080,
+                "proxy_rdns": True, "proxy_username": parts.username and unquote(parts.username),
+                "proxy_password": parts.password and unquote(parts.password)}

@@ -1,0 +1,110 @@
+"""A command of a module, as data: what it is given, what it asks, how its answer is shown. The command line, the shell,
+its completion and docs/control.md are made of the same table.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    Values = dict[str, str]
+    Build = Callable[[Values], dict[str, Any]]
+    Show = Callable[[Any], Iterable[str]]
+
+WORD, USER, GROUP, ROLE, CLIENT = "word", "username", "groupname", "rolename", "clientid"
+PASSWORD = "password"           # asked for where it is left out
+NUMBER = "number"
+ALLOW = ("allow", "deny")
+
+
+class BadInputError(Exception):
+    """What is wrong with what was typed, and what was expected."""
+
+
+class Arg:
+    """One argument. `kind`: what it is the name of, for completion; or the words it may be."""
+
+    __slots__ = ("flags", "kind", "name", "required")
+
+    def __init__(self, name: str, kind: "str | tuple[str, ...]" = WORD, required: bool = True,
+                 flags: tuple[str, ...] = ()) -> None:
+        self.name, self.kind, self.required = name, kind, required
+        self.flags = flags      # given by one of these instead of by place
+
+    @property
+    def shown(self) -> str:
+        text = "|".join(self.kind) if isinstance(self.kind, tuple) else f"<{self.name}>"
+        if self.flags:
+            text = f"{self.flags[0]} {text}"
+        return text if self.required else f"[{text}]"
+
+    def checked(self, value: str) -> str:
+        """In the spelling of the table. Raises BadInputError."""
+        if isinstance(self.kind, tuple):
+            for word in self.kind:
+                if word.lower() == value.lower():
+                    return word
+            raise BadInputError(f"{value!r} is no {self.name}; expected {' or '.join(self.kind)}.")
+        if self.kind == NUMBER and not value.lstrip("-").isdecimal():
+            raise BadInputError(f"{value!r} is no number; expected one as {self.name}.")
+        return value
+
+
+class Spec:
+    """One command."""
+
+    __slots__ = ("args", "build", "help", "name", "section", "show")
+
+    def __init__(self, name: str, help_: str, args: tuple[Arg, ...] = (), build: "Build | None" = None,
+                 show: "Show | None" = None, section: str = "") -> None:
+        self.name, self.help, self.args, self.show, self.section = name, help_, args, show, section
+        self.build: Build = build if build is not None else self._as_given
+
+    @property
+    def usage(self) -> str:
+        return " ".join([self.name, *(arg.shown for arg in self.args)])
+
+    def _as_given(self, values: "Values") -> "dict[str, Any]":
+        """Each under its name; numbers as numbers."""
+        return {arg.name: int(values[arg.name]) if arg.kind == NUMBER else values[arg.name]
+                for arg in self.args if arg.name in values}
+
+    def read(self, words: "list[str]") -> "Values":
+        """Words by name. Raises BadInputError."""
+        values: Values = {}
+        flags = {flag: arg for arg in self.args for flag in arg.flags}
+        places = [arg for arg in self.args if not arg.flags]
+        rest = iter(words)
+        for word in rest:
+            arg = flags.get(word)
+            if arg is not None:
+                value = next(rest, None)
+                if value is None:
+                    raise BadInputError(f"{word} argument given, but no {arg.name} provided.")
+                values[arg.name] = arg.checked(value)
+            elif places:
+                arg = places.pop(0)
+                values[arg.name] = arg.checked(word)
+            else:
+                raise BadInputError(f"Too many arguments: {word!r}. Expected: {self.usage}")
+        missing = [arg.name for arg in places if arg.required]
+        if missing:
+            raise BadInputError(f"Not enough arguments: {', '.join(missing)} missing. Expected: {self.usage}")
+        return values
+
+    def command(self, values: "Values") -> "dict[str, Any]":
+        return {"command": self.name, **self.build(values)}
+
+
+class Module:
+    """Commands that go to one topic."""
+
+    __slots__ = ("help", "name", "specs", "topic_of")
+
+    def __init__(self, name: str, help_: str, specs: "Iterable[Spec]", topic_of: "Callable[[Spec], str]") -> None:
+        self.name, self.help, self.topic_of = name, help_, topic_of
+        self.specs = {spec.name.lower(): spec for spec in specs}
+
+    def find(self, name: str) -> "Spec | None":
+        """Upper and lower case are the same, as in mosquitto_ctrl."""
+        return self.specs.get(name.lower())

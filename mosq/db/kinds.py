@@ -1,0 +1,19 @@
+"""Kinds of records, as cext/session/record.pxd numbers them."""
+
+SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META = range(1, 14)
+NAMES = {
+    SESSION: "session",
+    SUB: "sub",
+    UNSUB: "unsub",
+    END: "end",
+    MSG: "msg",
+    ACKS: "acks",
+    RELEASED: "released",
+    INBOX: "inbox",
+    INBOX_DONE: "inbox_done",
+    RETAINED_GONE: "retained_gone",
+    WILL: "will",
+    WILL_GONE: "will_gone",
+    META: "meta",
+}
+BY_NAME = {name: kind for kind, name in NAMES.items()}

@@ -1,0 +1,363 @@
+"""The persistence file of Mosquitto, a mosquitto.db of format 5 (written by 1.6) or 6 (2.0, 2.1): read chunk by chunk.
+
+Knows the file; not what is made of it. A file is a header (15 bytes of magic, a checksum that is always 0, the
+format's number) and chunks: type and length in network order, then a fixed part, and names and bytes whose lengths it
+gives. Lengths and packet ids are in network order; ids of stored messages and times are as the machine had them that
+wrote the file, and little-endian here. A chunk may be hostile: what it says of lengths is compared with the chunk's
+and the file's before a byte is read. Memory: one chunk, and of that the payload only where it is asked for.
+"""
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAGIC = b"\x00\xb5\x00mosquitto db"
+HEADER = struct.Struct(">15sII")  # magic, checksum (0), format
+CHUNK = struct.Struct(">II")  # type, length without this
+FORMATS = (5, 6)
+
+CONFIG, MESSAGE, CLIENT_MESSAGE, RETAIN, SUBSCRIPTION, CLIENT = range(1, 7)
+NAMES = {
+    CONFIG: "configuration",
+    MESSAGE: "stored message",
+    CLIENT_MESSAGE: "client message",
+    RETAIN: "retained message",
+    SUBSCRIPTION: "subscription",
+    CLIENT: "client",
+}
+
+# Fixed parts. struct knows one order per format, so what is in network order is taken as bytes and unpacked after.
+CONFIG_PART = struct.Struct("<QBB6x")  # last id, written at shutdown, size of an id
+MESSAGE_PART = struct.Struct("<Qq4s10sBB")  # id, expiry time, payload bytes, five lengths and ports, qos, retain
+CLIENT_MESSAGE_PART = struct.Struct("<Q4sBBBB")  # id, (packet id, client id bytes), qos, state, flags, direction
+SUBSCRIPTION_PART = struct.Struct("<8sBB2x")  # (identifier, client id bytes, filter bytes), qos, options
+CLIENT_PART_5 = struct.Struct("<q8s")  # ends at, (expiry interval, last packet id, client id bytes)
+CLIENT_PART_6 = struct.Struct("<q12s4x")  # and (listener's port, user name bytes)
+RETAIN_PART = struct.Struct("<Q")
+
+IN, OUT = 0, 1
+# what a client message waits for
+(
+    QOS0,
+    QOS1,
+    WAIT_PUBACK,
+    QOS2,
+    WAIT_PUBREC,
+    RESEND_PUBREL,
+    WAIT_PUBREL,
+    RESEND_PUBCOMP,
+    WAIT_PUBCOMP,
+    SEND_PUBREC,
+    QUEUED,
+) = range(1, 12)
+EXPIRY_NEVER = 0xFFFFFFFF
+SECONDS_MAX = 1 << 40
+
+
+class FormatError(Exception):
+    """What is wrong with a file, where, and what was expected."""
+
+    def __init__(self, path: str, offset: int, text: str) -> None:
+        super().__init__(f"{path}: byte {offset}: {text}")
+        self.path, self.offset = path, offset
+
+
+@dataclass(slots=True, frozen=True)
+class Config:
+    offset: int
+    last_id: int
+    shutdown: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Message:
+    offset: int
+    id: int
+    expires_s: int  # wall clock; 0: never
+    source_id: bytes
+    source_username: bytes
+    topic: bytes
+    qos: int
+    retain: bool
+    payload_bytes: int
+    properties: bytes  # a block without its length
+    payload: bytes | None  # None: not asked for
+
+
+@dataclass(slots=True, frozen=True)
+class ClientMessage:
+    offset: int
+    id: int  # of the Message
+    client_id: bytes
+    pid: int
+    qos: int
+    state: int
+    retain: bool
+    dup: bool
+    direction: int
+    sub_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class Retain:
+    offset: int
+    id: int
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    offset: int
+    client_id: bytes
+    filter: bytes
+    options: int  # the byte of SUBSCRIBE
+    sub_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class Client:
+    offset: int
+    client_id: bytes
+    username: bytes | None
+    ends_s: int  # wall clock; 0: not said
+    expiry_s: int
+    last_pid: int
+
+
+Chunk = Config | Message | ClientMessage | Retain | Subscription | Client
+
+
+class Body:
+    """A chunk's bytes after its header: taken from the front, never beyond the end."""
+
+    __slots__ = ("_file", "_path", "_what", "left", "offset")
+
+    def __init__(self, file: IO[bytes], path: str, offset: int, length: int, what: str) -> None:
+        self._file, self._path, self._what = file, path, what
+        self.offset, self.left = offset, length
+
+    def error(self, text: str) -> FormatError:
+        return FormatError(self._path, self.offset, f"in a {self._what}: {text}")
+
+    def take(self, n: int, name: str) -> bytes:
+        if n > self.left:
+            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, what is left of the chunk")
+        data = self._file.read(n)
+        if len(data) != n:
+            raise self.error(f"the file ends; expected {n} bytes of {name}")
+        self.offset += n
+        self.left -= n
+        return data
+
+    def skip(self, n: int, name: str) -> None:
+        if n > self.left:
+            raise self.error(f"{name} of {n} bytes; expected at most {self.left}, what is left of the chunk")
+        self._file.seek(n, os.SEEK_CUR)
+        self.offset += n
+        self.left -= n
+
+    def part(self, form: struct.Struct) -> "tuple[Any, ...]":
+        return form.unpack(self.take(form.size, "its fixed part"))
+
+    def end(self) -> None:
+        if self.left:
+            raise self.error(f"{self.left} bytes after its last field; expected none")
+
+
+def varint(data: bytes) -> tuple[int, int] | None:
+    """-> (value, bytes it took), or None"""
+    value = 0
+    for i, byte in enumerate(data[:4]):
+        value |= (byte & 127) << (7 * i)
+        if byte < 128:
+            return value, i + 1
+    return None
+
+
+def block(body: Body) -> bytes:
+    """Properties, to the end of the chunk: their length, then as many bytes."""
+    if not body.left:
+        return b""
+    data = body.take(body.left, "properties")
+    head = varint(data)
+    if head is None or head[0] != len(data) - head[1]:
+        raise body.error(f"properties whose length does not fit; expected {len(data)} bytes with their length")
+    return data[head[1] :]
+
+
+def checked_qos(body: Body, qos: int) -> int:
+    if qos > 2:
+        raise body.error(f"QoS {qos}; expected 0, 1 or 2")
+    return qos
+
+
+def checked_time(body: Body, seconds: int) -> int:
+    if seconds > SECONDS_MAX:
+        raise body.error(f"a time of {seconds} s; expected at most {SECONDS_MAX}")
+    return max(seconds, 0)
+
+
+def read_config(body: Body, at: int) -> Config:
+    last_id, shutdown, id_size = body.part(CONFIG_PART)
+    if id_size != 8:
+        raise body.error(f"ids of {id_size} bytes; expected 8")
+    body.end()
+    return Config(at, last_id, bool(shutdown))
+
+
+def read_message(body: Body, at: int, with_payload: bool) -> Message:
+    number, expires_s, length, lengths, qos, retain = body.part(MESSAGE_PART)
+    payload_bytes: int = struct.unpack(">I", length)[0]
+    _mid, id_n, user_n, topic_n, _port = struct.unpack(">5H", lengths)
+    checked_qos(body, qos)
+    source_id, user, topic = body.take(id_n, "client id"), body.take(user_n, "user name"), body.take(topic_n, "topic")
+    if not topic:
+        raise body.error("no topic; expected at least one byte")
+    payload = None
+    if with_payload:
+        payload = body.take(payload_bytes, "payload")
+    else:
+        body.skip(payload_bytes, "payload")
+    return Message(
+        at,
+        number,
+        checked_time(body, expires_s),
+        source_id,
+        user,
+        topic,
+        qos,
+        bool(retain),
+        payload_bytes,
+        block(body),
+        payload,
+    )
+
+
+def read_client_message(body: Body, at: int) -> ClientMessage:
+    number, ids, qos, state, retain_dup, direction = body.part(CLIENT_MESSAGE_PART)
+    pid, id_n = struct.unpack(">HH", ids)
+    checked_qos(body, qos)
+    if direction > OUT:
+        raise body.error(f"direction {direction}; expected 0 (from the client) or 1 (to it)")
+    if not 0 < state <= QUEUED:
+        raise body.error(f"state {state}; expected 1 to {QUEUED}")
+    client_id = body.take(id_n, "client id")
+    data = block(body)
+    sub_id = 0
+    if data:
+        head = varint(data[1:])
+        if data[0] != 11 or head is None or head[1] != len(data) - 1:
+            raise body.error("properties; expected a Subscription Identifier alone")
+        sub_id = head[0]
+    return ClientMessage(
+        at, number, client_id, pid, qos, state, bool(retain_dup >> 4), bool(retain_dup & 15), direction, sub_id
+    )
+
+
+def read_subscription(body: Body, at: int) -> Subscription:
+    numbers, qos, options = body.part(SUBSCRIPTION_PART)
+    sub_id, id_n, filter_n = struct.unpack(">IHH", numbers)
+    checked_qos(body, qos)
+    client_id, filter = body.take(id_n, "client id"), body.take(filter_n, "filter")
+    body.end()
+    return Subscription(at, client_id, filter, (options & 0x3C) | qos, sub_id)
+
+
+def read_client(body: Body, at: int, format: int) -> Client:
+    if format == 5:
+        ends_s, numbers = body.part(CLIENT_PART_5)
+        expiry_s, last_pid, id_n = struct.unpack(">IHH", numbers)
+        user_n = 0
+    else:
+        ends_s, numbers = body.part(CLIENT_PART_6)
+        expiry_s, last_pid, id_n, _port, user_n = struct.unpack(">IHHHH", numbers)
+    client_id, user = body.take(id_n, "client id"), body.take(user_n, "user name")
+    body.end()
+    return Client(at, client_id, user or None, checked_time(body, ends_s), expiry_s, last_pid)
+
+
+class MosquittoFile:
+    """An open file. `chunks` may be walked more than once; `warnings` tells of what was passed over."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.warnings: list[str] = []
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
+        self.size = os.fstat(self._file.fileno()).st_size
+        try:
+            self.format = self._header()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "MosquittoFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _header(self) -> int:
+        data = self._file.read(HEADER.size)
+        if data[:15] != MAGIC:
+            what = "not a persistence file of Mosquitto" if data else "the file is empty"
+            raise FormatError(self.path, 0, f"{what}; expected the bytes 00 B5 00 and `mosquitto db`")
+        if len(data) < HEADER.size:
+            raise FormatError(self.path, len(data), f"the file ends; expected a header of {HEADER.size} bytes")
+        format: int = HEADER.unpack(data)[2]
+        if format not in FORMATS:
+            older = "; a start and stop of Mosquitto 2 with it writes it anew" if 2 <= format < 5 else ""
+            raise FormatError(self.path, 19, f"format {format}; expected 5 (Mosquitto 1.6) or 6 (2.0, 2.1){older}")
+        return format
+
+    def chunks(self, with_payload: bool = True) -> "Iterator[Chunk]":
+        """All chunks in their order; at the first that is wrong, FormatError. An unknown type is passed over."""
+        at = HEADER.size
+        self._file.seek(at)
+        while at < self.size:
+            head = self._file.read(CHUNK.size)
+            if len(head) < CHUNK.size:
+                raise FormatError(self.path, at, f"the file ends; expected a chunk's header of {CHUNK.size} bytes")
+            kind, length = CHUNK.unpack(head)
+            what = NAMES.get(kind, f"chunk of type {kind}")
+            body = Body(self._file, self.path, at + CHUNK.size, length, what)
+            if length > self.size - at - CHUNK.size:
+                raise FormatError(
+                    self.path,
+                    at + 4,
+                    f"a {what} of {length} bytes; expected at most "
+                    f"{self.size - at - CHUNK.size}, what is left of the file",
+                )
+            if kind in NAMES:
+                yield self._chunk(kind, body, at, with_payload)
+            else:
+                body.skip(length, "the chunk")
+                self.warnings.append(f"{self.path}: byte {at}: passed over a chunk of unknown type {kind}")
+            at += CHUNK.size + length
+
+    def message_at(self, offset: int) -> Message:
+        """A stored message, with its payload, whose offset a walk told. Not while a walk goes on."""
+        self._file.seek(offset)
+        kind, length = CHUNK.unpack(self._file.read(CHUNK.size))
+        assert kind == MESSAGE
+        return read_message(Body(self._file, self.path, offset + CHUNK.size, length, NAMES[kind]), offset, True)
+
+    def _chunk(self, kind: int, body: Body, at: int, with_payload: bool) -> Chunk:
+        if kind == MESSAGE:
+            return read_message(body, at, with_payload)
+        if kind == CLIENT_MESSAGE:
+            return read_client_message(body, at)
+        if kind == SUBSCRIPTION:
+            return read_subscription(body, at)
+        if kind == CLIENT:
+            return read_client(body, at, self.format)
+        if kind == CONFIG:
+            return read_config(body, at)
+        found = Retain(at, body.part(RETAIN_PART)[0])
+        body.end()
+        return found

@@ -1,0 +1,177 @@
+"""Clients, groups and roles, and who belongs to what. Knows names and orders, as Mosquitto's plugin keeps them; not
+JSON, files or commands.
+
+Invariant: both ends of a membership are told together, by the methods of State only. Lists have an order that follows
+from priorities and names: higher priorities first, then names by their bytes.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.auth.hashes import Hash
+
+PRIORITY_MAX = 100_000
+NO_PRIORITY = -1                # of a membership; it is not written
+# the order is that of the data plane (cext/broker/roles.pxd)
+SEND, RECEIVE, SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE_LITERAL = range(6)
+# as they are written, in Mosquitto's order
+KINDS = {"publishClientSend": SEND, "publishClientReceive": RECEIVE, "subscribeLiteral": SUBSCRIBE_LITERAL,
+         "subscribePattern": SUBSCRIBE, "unsubscribeLiteral": UNSUBSCRIBE_LITERAL, "unsubscribePattern": UNSUBSCRIBE}
+BY_LOWER = {name.lower(): kind for name, kind in KINDS.items()}
+DEFAULTS = ("publishClientSend", "publishClientReceive", "subscribe", "unsubscribe")
+
+
+class Client:
+    """`hash` None: nobody can log in as him. `unread`: a hash in the file that cannot be used; it is kept there."""
+
+    __slots__ = ("username", "hash", "unread", "clientid", "textname", "textdescription", "disabled", "roles", "groups")
+
+    def __init__(self, username: str) -> None:
+        self.username = username
+        self.hash: Hash | None = None
+        self.unread: str | None = None
+        self.clientid: str | None = None
+        self.textname: str | None = None
+        self.textdescription: str | None = None
+        self.disabled = False
+        self.roles: dict[str, int] = {}         # name -> priority
+        self.groups: dict[str, int] = {}
+
+
+class Group:
+    __slots__ = ("groupname", "textname", "textdescription", "roles", "clients")
+
+    def __init__(self, groupname: str) -> None:
+        self.groupname = groupname
+        self.textname: str | None = None
+        self.textdescription: str | None = None
+        self.roles: dict[str, int] = {}
+        self.clients: dict[str, int] = {}
+
+
+class Rule:
+    __slots__ = ("topic", "priority", "allow")
+
+    def __init__(self, topic: str, priority: int, allow: bool) -> None:
+        self.topic, self.priority, self.allow = topic, priority, allow
+
+
+class Rules:
+    """Those of one role: of each kind every topic once."""
+
+    __slots__ = ("by_kind",)
+
+    def __init__(self) -> None:
+        self.by_kind: list[dict[str, Rule]] = [{} for _ in KINDS]
+
+    def add(self, kind: int, rule: Rule) -> bool:
+        """False: there is one with this topic."""
+        return self.by_kind[kind].setdefault(rule.topic, rule) is rule
+
+    def remove(self, kind: int, topic: str) -> bool:
+        return self.by_kind[kind].pop(topic, None) is not None
+
+    def ordered(self, kind: int) -> list[Rule]:
+        """The first to be asked first; of one priority, the older one."""
+        return sorted(self.by_kind[kind].values(), key=lambda rule: -rule.priority)
+
+
+class Role:
+    __slots__ = ("rolename", "textname", "textdescription", "wildcards", "rules", "clients", "groups")
+
+    def __init__(self, rolename: str) -> None:
+        self.rolename = rolename
+        self.textname: str | None = None
+        self.textdescription: str | None = None
+        self.wildcards = True                   # may those who have it subscribe with wildcards?
+        self.rules = Rules()
+        self.clients: set[str] = set()          # who has it himself
+        self.groups: set[str] = set()
+
+
+def in_order(memberships: dict[str, int]) -> list[tuple[str, int]]:
+    """(name, priority), the first to be asked first. Code points sort as their UTF-8 does."""
+    return sorted(memberships.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+class State:
+    """All of it."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        self.groups: dict[str, Group] = {}
+        self.roles: dict[str, Role] = {}
+        self.anonymous: str | None = None       # the group of clients without a user name
+        self.defaults = dict.fromkeys(DEFAULTS, False)
+        self.change_index = 0
+
+    # ---- memberships; False: it is one already
+
+    def give_client_role(self, client: Client, role: Role, priority: int) -> bool:
+        if role.rolename in client.roles:
+            return False
+        client.roles[role.rolename] = priority
+        role.clients.add(client.username)
+        return True
+
+    def take_client_role(self, client: Client, role: Role) -> None:
+        client.roles.pop(role.rolename, None)
+        role.clients.discard(client.username)
+
+    def give_group_role(self, group: Group, role: Role, priority: int) -> bool:
+        if role.rolename in group.roles:
+            return False
+        group.roles[role.rolename] = priority
+        role.groups.add(group.groupname)
+        return True
+
+    def take_group_role(self, group: Group, role: Role) -> None:
+        group.roles.pop(role.rolename, None)
+        role.groups.discard(group.groupname)
+
+    def join(self, client: Client, group: Group, priority: int) -> bool:
+        if client.username in group.clients:
+            return False
+        group.clients[client.username] = priority
+        client.groups[group.groupname] = priority
+        return True
+
+    def leave(self, client: Client, group: Group) -> None:
+        group.clients.pop(client.username, None)
+        client.groups.pop(group.groupname, None)
+
+    # ---- ends
+
+    def remove_client(self, client: Client) -> None:
+        for name in list(client.groups):
+            self.leave(client, self.groups[name])
+        for name in list(client.roles):
+            self.take_client_role(client, self.roles[name])
+        del self.clients[client.username]
+
+    def remove_group(self, group: Group) -> None:
+        for name in list(group.clients):
+            self.leave(self.clients[name], group)
+        for name in list(group.roles):
+            self.take_group_role(group, self.roles[name])
+        del self.groups[group.groupname]
+
+    def remove_role(self, role: Role) -> None:
+        for name in list(role.clients):
+            self.take_client_role(self.clients[name], role)
+        for name in list(role.groups):
+            self.take_group_role(self.groups[name], role)
+        del self.roles[role.rolename]
+
+    # ---- who is meant by a change; None stands for clients without a user name
+
+    def members(self, group: Group) -> set[str | None]:
+        users: set[str | None] = set(group.clients)
+        if group.groupname == self.anonymous:
+            users.add(None)
+        return users
+
+    def holders(self, role: Role) -> set[str | None]:
+        users: set[str | None] = set(role.clients)
+        for name in role.groups:
+            users |= self.members(self.groups[name])
+        return users

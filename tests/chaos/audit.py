@@ -1,0 +1,174 @@
+"""What was promised against what came, by sequence numbers. Knows no sockets: the clients tell it what they see.
+
+    lost        acknowledged to its publisher, and a session that was subscribed before never got it
+    doubled     published at QoS 2, and a session got it more than once (after the receiver's own look at packet ids at QoS 2; at QoS 1 a
+                copy with DUP is no doubled one)
+    no dup      came again without DUP, though its publisher sent it once
+    order       the first copies of a publisher's messages did not come in the order in which they were sent
+    again       was acknowledged, and the broker knew it, and came again
+    session     a session that was there is gone: CONNACK says no session present
+    shared id   a packet id was given to a second message while the first was under way
+    foreign     came to a session that did not ask for it, or was never sent
+    retained    the retained message of a topic is older than the last acknowledged one, or newer than the last sent
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TOLD = 10
+KINDS = ("lost", "doubled", "no dup", "order", "again", "session", "shared id", "foreign", "retained")
+
+
+@dataclass(slots=True)
+class Sent:
+    """What one publisher did; sequence numbers begin with 1."""
+
+    name: str
+    qos: int
+    group: int
+    last: int = 0                                                   # the highest that was ever sent
+    acked: bytearray = field(default_factory=bytearray)             # by sequence number less one
+    sends: bytearray = field(default_factory=bytearray)             # how often it went out, at most 255
+    refused: set[int] = field(default_factory=set)
+
+    def sent(self, seq: int) -> None:
+        if seq > self.last:
+            assert seq == self.last + 1
+            self.last = seq
+            self.acked.append(0)
+            self.sends.append(0)
+        self.sends[seq - 1] = min(self.sends[seq - 1] + 1, 255)
+
+    def copies_allowed(self, seq: int) -> int:
+        """Without DUP: at QoS 1 what is sent again is a new message to the broker."""
+        return 1 if self.qos == 2 else self.sends[seq - 1]
+
+
+@dataclass(slots=True)
+class Got:
+    """What one session got of one publisher."""
+
+    wanted_from: int                                                # the first that it must get; 0: it did not ask yet
+    first: int = 0                                                  # the highest whose first copy came
+    copies: bytearray = field(default_factory=bytearray)            # all; by sequence number less one
+    fresh: bytearray = field(default_factory=bytearray)             # those without DUP
+    told_at: dict[int, tuple[float, float]] = field(default_factory=dict)   # between when the broker read the acknowledgement
+
+    def has(self, seq: int) -> bool:
+        return seq <= len(self.copies) and self.copies[seq - 1] > 0
+
+
+class Audit:
+    def __init__(self) -> None:
+        self.publishers: dict[int, Sent] = {}
+        self.sessions: dict[str, dict[int, Got]] = {}
+        self.qos: dict[str, int] = {}
+        self.faults: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self.told: list[str] = []
+        self.deliveries = self.redeliveries = 0
+
+    # -- what happens
+
+    def fault(self, kind: str, text: str) -> None:
+        self.faults[kind] += 1
+        if self.faults[kind] <= TOLD:
+            self.told.append(f"{kind}: {text}")
+
+    def publisher(self, number: int, name: str, qos: int, group: int) -> Sent:
+        self.publishers[number] = Sent(name, qos, group)
+        return self.publishers[number]
+
+    def subscribed(self, session: str, qos: int, group: int) -> None:
+        """From now on it gets everything that is sent to the group."""
+        self.qos[session] = qos
+        got = self.sessions.setdefault(session, {})
+        for number, sent in self.publishers.items():
+            if sent.group == group:
+                got.setdefault(number, Got(0)).wanted_from = sent.last + 1
+
+    def asked(self, session: str, group: int) -> None:
+        """SUBSCRIBE is under way: what comes is not foreign."""
+        got = self.sessions.setdefault(session, {})
+        for number, sent in self.publishers.items():
+            if sent.group == group:
+                got.setdefault(number, Got(0))
+
+    def delivered(self, session: str, number: int, seq: int, dup: bool) -> None:
+        """A copy; at QoS 2 only where the packet id was not held already."""
+        got = self.sessions.get(session, {}).get(number)
+        if got is None or not 0 < seq <= self.publishers[number].last:
+            self.fault("foreign", f"{session} got {number}:{seq}")
+            return
+        self.deliveries += 1
+        sent = self.publishers[number]
+        if len(got.copies) < seq:
+            got.copies.extend(bytes(seq - len(got.copies)))
+            got.fresh.extend(bytes(seq - len(got.fresh)))
+        got.copies[seq - 1] = min(got.copies[seq - 1] + 1, 255)
+        if not dup:
+            got.fresh[seq - 1] = min(got.fresh[seq - 1] + 1, 255)
+        if got.copies[seq - 1] == 1:
+            if seq < got.first:
+                self.fault("order", f"{session} got {sent.name}:{seq} after {got.first}")
+            got.first = max(got.first, seq)
+            return
+        self.redeliveries += 1
+        text = f"{session} (QoS {self.qos.get(session)}) got {sent.name}:{seq} {got.copies[seq - 1]} times; it was sent {sent.sends[seq - 1]} times"
+        if min(sent.qos, self.qos.get(session, 0)) == 2:
+            self.fault("doubled", text)
+        elif got.fresh[seq - 1] > sent.copies_allowed(seq):
+            self.fault("no dup", text)
+
+    def held_again(self, session: str, number: int, seq: int, dup: bool) -> None:
+        """At QoS 2: a copy with a packet id that the receiver still holds."""
+        self.redeliveries += 1
+        if not dup:
+            self.fault("no dup", f"{session} got {number}:{seq} again under its packet id")
+
+    # -- the reckoning
+
+    def missing(self, session: str, acknowledged_only: bool = True) -> list[tuple[int, int]]:
+        """(publisher, sequence number) of what it must get and has not."""
+        out = []
+        for number, got in self.sessions.get(session, {}).items():
+            if got.wanted_from == 0:
+                continue
+            sent = self.publishers[number]
+            out += [
+                (number, seq)
+                for seq in range(got.wanted_from, sent.last + 1)
+                if not got.has(seq) and seq not in sent.refused and (sent.acked[seq - 1] or not acknowledged_only)
+            ]
+        return out
+
+    def complete(self, session: str) -> bool:
+        """Quick: whether it may have everything. The first copies come in order, so the last one tells."""
+        return all(not got.wanted_from or got.first >= self._last_acked(number) or got.wanted_from > self._last_acked(number)
+                   for number, got in self.sessions.get(session, {}).items())
+
+    def _last_acked(self, number: int) -> int:
+        return self.publishers[number].acked.rfind(1) + 1
+
+    def reckon(self) -> None:
+        for session in self.sessions:
+            for number, seq in self.missing(session):
+                self.fault("lost", f"{session} (QoS {self.qos[session]}) never got {self.publishers[number].name}:{seq}")
+
+    def unacknowledged(self) -> int:
+        return sum(len(sent.acked) - sent.acked.count(1) - len(sent.refused) for sent in self.publishers.values())
+
+    @property
+    def sent(self) -> int:
+        return sum(sent.last for sent in self.publishers.values())
+
+    @property
+    def ok(self) -> bool:
+        return not any(self.faults.values())
+
+    def report(self) -> str:
+        resent = sum(sum(sent.sends) - sent.last for sent in self.publishers.values())
+        lines = [f"{self.sent:,} messages of {len(self.publishers)} publishers, {resent:,} of them sent again, {self.deliveries:,} deliveries to "
+                 f"{len(self.sessions)} sessions, {self.redeliveries:,} of them again",
+                 ", ".join(f"{n:,} {kind}" for kind, n in self.faults.items())]
+        return "\n".join([*lines, *self.told])

@@ -1,0 +1,420 @@
+"""The two clients of the chaos runs, by asyncio: they keep what a client has to keep over connections (what is not acknowledged, packet ids
+held at QoS 2), answer as the standard asks, and tell the audit all they see. Fast enough for tens of thousands of messages a second."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import struct
+import time
+from collections import deque
+
+from tests.chaos.audit import Audit, Sent
+
+HEAD = struct.Struct(">IQ")             # publisher, sequence number
+RETRY_S = 0.02
+PING_EVERY = 8                          # acknowledgements at QoS 1
+STATE_EVERY = 16                        # a publisher sets its retained message with each so many of the others
+STATE_PUBLISHER = 0xFFFFFFFF
+
+
+def varint(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def frame(first: int, body: bytes) -> bytes:
+    return bytes([first]) + varint(len(body)) + body
+
+
+def text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+class Chaos:
+    """What all clients of a run share."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.audit = Audit()
+        self.killed_at: list[float] = []            # when the broker was killed
+        self.kills = 0
+        self.connects = 0
+        self.grace_s = 1.0              # what the broker had read so long before it was killed must be on record
+
+    def on_record(self, asked_at: float, told_at: float) -> bool:
+        """Whether what a broker had read between these times is known to the one that runs now. An answer may be seen after the kill."""
+        first = bisect.bisect(self.killed_at, asked_at)
+        return first == len(self.killed_at) or self.killed_at[first] - told_at > self.grace_s
+
+
+class Session(asyncio.Protocol):
+    """One session with at most one connection. `wanted`: it is to be connected."""
+
+    def __init__(self, chaos: Chaos, client_id: str, level: int) -> None:
+        self.chaos, self.client_id, self.level = chaos, client_id, level
+        self.wanted = False
+        self.up = asyncio.Event()       # CONNACK came
+        self.down = asyncio.Event()
+        self.down.set()
+        self.known = False              # the broker has said once that it has this session
+        self.transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._out: list[bytes] = []
+        self._dialling: asyncio.Task[None] | None = None
+        self._pings: deque[tuple[asyncio.Future[None] | None, list[tuple[int, int]], float]] = deque()
+        self.politely = False           # ended by DISCONNECT or close, after all was read
+
+    # -- connecting
+
+    def connect(self) -> None:
+        self.wanted = True
+        if self._dialling is None and self.transport is None:
+            self._dialling = asyncio.get_running_loop().create_task(self._dial())
+
+    async def _dial(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.wanted and self.transport is None:
+            try:
+                await loop.create_connection(lambda: self, "127.0.0.1", self.chaos.port)
+            except OSError:
+                await asyncio.sleep(RETRY_S)
+        self._dialling = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        self.down.clear()
+        self._buffer.clear()
+        self._out.clear()
+        self.chaos.connects += 1
+        properties = b"\x05\x11\xff\xff\xff\xff" if self.level == 5 else b""
+        self._out.append(frame(0x10, text("MQTT") + bytes([self.level, 0]) + struct.pack(">H", 60) + properties + text(self.client_id)))
+        self.flush()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.transport = None
+        self.up.clear()
+        self.down.set()
+        while self._pings:
+            future, *_ = self._pings.popleft()
+            if future is not None:
+                future.cancel()
+        self.on_down()
+        if self.wanted:
+            self.connect()
+
+    def drop(self) -> None:
+        """The connection is gone, with what was on its way."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def leave(self) -> None:
+        """Off, after the broker has read all that was sent to it."""
+        self.wanted = False
+        if self.transport is not None and self.up.is_set():
+            try:
+                await self.ping()
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+        if self.transport is not None:
+            self._out.append(b"\xe0\x00")
+            self.flush()
+            self.transport.close()
+        await self.down.wait()
+
+    async def ping(self) -> None:
+        """Until the broker has dealt with all that was sent before. Cancelled when the connection ends."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ping(future)
+        self.flush()
+        await future
+
+    def _ping(self, future: asyncio.Future[None] | None = None) -> None:
+        self._pings.append((future, self.told(), time.monotonic()))
+        self._out.append(b"\xc0\x00")
+
+    def told(self) -> list[tuple[int, int]]:
+        """What was acknowledged since the last time."""
+        return []
+
+    # -- packets
+
+    def flush(self) -> None:
+        if self._out and self.transport is not None:
+            self.transport.write(b"".join(self._out))
+            self._out.clear()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        at, n = 0, len(buffer)
+        while n - at >= 2:
+            length, shift, head = 0, 0, at + 1
+            while head < n:
+                byte = buffer[head]
+                head += 1
+                length |= (byte & 127) << shift
+                if byte < 128:
+                    break
+                shift += 7
+            else:
+                break
+            if n - head < length:
+                break
+            self._packet(buffer[at], bytes(buffer[head:head + length]))
+            at = head + length
+            if self.transport is None:
+                return
+        del buffer[:at]
+        self.flush()
+
+    def _packet(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        if kind == 2:
+            self._connack(body)
+        elif kind == 13:
+            if self._pings:
+                future, told, asked_at = self._pings.popleft()
+                if future is not None and not future.done():
+                    future.set_result(None)
+                self.on_pong(told, asked_at)
+        elif kind == 14:
+            pass                        # DISCONNECT: the broker stops; the end of the connection says the same
+        else:
+            self.on_packet(first, body)
+
+    def _connack(self, body: bytes) -> None:
+        present, code = body[0] & 1, body[1]
+        if code:
+            raise AssertionError(f"{self.client_id}: CONNACK {code}")
+        if self.known and not present:
+            self.chaos.audit.fault("session", f"{self.client_id} is not known any more")
+        fresh = not present
+        self.known = True
+        self.up.set()
+        self.on_up(fresh)
+
+    def on_up(self, fresh: bool) -> None: ...
+    def on_down(self) -> None: ...
+    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None: ...
+    def on_packet(self, first: int, body: bytes) -> None: ...
+
+
+class Publisher(Session):
+    """Sends numbered messages, a window of them at a time, and again what was not acknowledged when the connection is new."""
+
+    def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, window: int, payload_bytes: int) -> None:
+        super().__init__(chaos, f"pub-{number}", level)
+        self.number, self.qos, self.window = number, qos, window
+        self.sent: Sent = chaos.audit.publisher(number, self.client_id, qos, group)
+        self._topic = text(f"chaos/{group}/{number}")
+        self._state_topic = text(f"state/{number}")
+        self._filler = b"." * max(payload_bytes - HEAD.size, 0)
+        self._under_way: dict[int, list[int]] = {}      # packet id: [sequence number (0: a state), of a state its number, 1: PUBREC came]
+        self._pid = 0
+        self.owed = 0                                   # messages to be sent
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.state_sent = self.state_acked = 0
+
+    def publish(self, n: int) -> None:
+        self.owed += n
+        self.idle.clear()
+        if self.up.is_set():
+            self._pump()
+            self.flush()
+
+    def _pump(self) -> None:
+        while self.owed and len(self._under_way) < self.window:
+            self.owed -= 1
+            seq = self.sent.last + 1
+            self._send(self._new_pid(), [seq, 0, 0], dup=False)
+            if seq % STATE_EVERY == 0 and len(self._under_way) < self.window:
+                self.state_sent += 1
+                self._send(self._new_pid(), [0, self.state_sent, 0], dup=False)
+        if not self.owed and not self._under_way:
+            self.idle.set()
+
+    def _new_pid(self) -> int:
+        while True:
+            self._pid = self._pid % 65535 + 1
+            if self._pid not in self._under_way:
+                return self._pid
+
+    def _send(self, pid: int, what: list[int], dup: bool) -> None:
+        self._under_way[pid] = what
+        empty = b"\x00" if self.level == 5 else b""
+        if what[0]:
+            self.sent.sent(what[0])
+            payload = HEAD.pack(self.number, what[0]) + self._filler
+            self._out.append(frame(0x30 | dup << 3 | self.qos << 1, self._topic + struct.pack(">H", pid) + empty + payload))
+        else:
+            payload = HEAD.pack(STATE_PUBLISHER, what[1])
+            self._out.append(frame(0x31 | dup << 3 | self.qos << 1, self._state_topic + struct.pack(">H", pid) + empty + payload))
+
+    def on_up(self, fresh: bool) -> None:
+        for pid, what in list(self._under_way.items()):
+            if what[2] and not fresh:
+                self._out.append(struct.pack(">BBH", 0x62, 2, pid))
+            elif not what[2]:
+                self._send(pid, what, dup=True)
+            else:
+                self._done(pid)         # the broker forgot the session: that is a fault, and told
+        self._pump()
+        self.flush()
+
+    def _done(self, pid: int) -> None:
+        self._under_way.pop(pid, None)
+
+    def _acked(self, what: list[int]) -> None:
+        if what[0]:
+            self.sent.acked[what[0] - 1] = 1
+        else:
+            self.state_acked = max(self.state_acked, what[1])
+
+    def on_packet(self, first: int, body: bytes) -> None:
+        kind, pid = first >> 4, struct.unpack_from(">H", body)[0]
+        what = self._under_way.get(pid)
+        refused = len(body) > 2 and body[2] >= 0x80
+        if what is None:
+            if kind == 5:
+                self._out.append(struct.pack(">BBH", 0x62, 2, pid))
+            return
+        if refused:
+            if what[0]:
+                self.sent.refused.add(what[0])
+            self._done(pid)
+        elif kind == 4:
+            self._acked(what)
+            self._done(pid)
+        elif kind == 5:
+            self._acked(what)           # from here on it is the broker's
+            what[2] = 1
+            self._out.append(struct.pack(">BBH", 0x62, 2, pid))
+        elif kind == 7:
+            self._done(pid)
+        self._pump()
+
+
+class Subscriber(Session):
+    """Gets, acknowledges (`lag` of them later), and tells the audit."""
+
+    def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, lag: int = 0) -> None:
+        super().__init__(chaos, f"sub-{number}", level)
+        self.group, self.qos, self.lag = group, qos, lag
+        self.subscribed = asyncio.Event()
+        self.late = False               # subscribes when it is told to
+        self.n = 0                      # publications that came
+        self._held: dict[int, tuple[int, int]] = {}         # at QoS 2: packet id: message
+        self._unacked: deque[tuple[int, int, int]] = deque()        # at QoS 1: (packet id, publisher, sequence number)
+        self._telling: list[tuple[int, int]] = []           # acknowledged, and no PINGREQ went out since
+        self.arrived = asyncio.Event()  # set with every publication
+
+    def on_up(self, fresh: bool) -> None:
+        if fresh:
+            self._held.clear()
+        if not self.late and (fresh or not self.subscribed.is_set()):
+            self.subscribe()
+            self.flush()
+
+    def subscribe(self) -> None:
+        self.late = False
+        if not self.up.is_set():
+            return                      # on_up does it
+        self.chaos.audit.asked(self.client_id, self.group)
+        empty = b"\x00" if self.level == 5 else b""
+        self._out.append(frame(0x82, b"\x00\x01" + empty + text(f"chaos/{self.group}/+") + bytes([self.qos])))
+        self.flush()
+
+    def on_down(self) -> None:
+        self._unacked.clear()
+        self._telling.clear()
+
+    def told(self) -> list[tuple[int, int]]:
+        told, self._telling = self._telling, []
+        return told
+
+    def on_pong(self, told: list[tuple[int, int]], asked_at: float) -> None:
+        """The broker has read these acknowledgements."""
+        now = time.monotonic()
+        for number, seq in told:
+            self.chaos.audit.sessions[self.client_id][number].told_at[seq] = (asked_at, now)
+
+    def on_packet(self, first: int, body: bytes) -> None:
+        kind = first >> 4
+        if kind == 3:
+            self._publication(first, body)
+        elif kind == 6:
+            (pid,) = struct.unpack_from(">H", body)
+            self._held.pop(pid, None)
+            self._out.append(struct.pack(">BBH", 0x70, 2, pid))
+        elif kind == 9:
+            assert body[-1] <= 2, f"{self.client_id}: SUBACK {body[-1]:#x}"
+            if not self.subscribed.is_set():
+                self.chaos.audit.subscribed(self.client_id, self.qos, self.group)
+                self.subscribed.set()
+
+    def _publication(self, first: int, body: bytes) -> None:
+        qos, dup = first >> 1 & 3, bool(first & 8)
+        at = 2 + (body[0] << 8 | body[1])
+        pid = 0
+        if qos:
+            pid = body[at] << 8 | body[at + 1]
+            at += 2
+        if self.level == 5:
+            assert body[at] < 128
+            at += 1 + body[at]
+        message = HEAD.unpack_from(body, at)
+        self.n += 1
+        self.arrived.set()
+        if qos == 2:
+            self._qos_2(pid, message, dup)
+        else:
+            self._qos_1(qos, pid, message, dup)
+
+    def _qos_2(self, pid: int, message: tuple[int, int], dup: bool) -> None:
+        audit = self.chaos.audit
+        if pid in self._held:
+            if self._held[pid] != message:
+                audit.fault("shared id", f"{self.client_id}: {pid} of {self._held[pid]} and of {message}")
+            audit.held_again(self.client_id, *message, dup)
+        else:
+            self._held[pid] = message
+            audit.delivered(self.client_id, *message, dup)
+        self._out.append(struct.pack(">BBH", 0x50, 2, pid))
+
+    def _qos_1(self, qos: int, pid: int, message: tuple[int, int], dup: bool) -> None:
+        audit = self.chaos.audit
+        got = audit.sessions.get(self.client_id, {}).get(message[0])
+        if dup and got is not None:
+            told = got.told_at.get(message[1])
+            once = audit.publishers[message[0]].copies_allowed(message[1]) == 1
+            if once and told is not None and self.chaos.on_record(*told):
+                kills = ", ".join(f"{at - told[1]:.2f}" for at in self.chaos.killed_at if at > told[0])
+                audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - told[1]:.2f} s after the broker had read its "
+                            f"acknowledgement; kills after that: {kills or 'none'} s")
+        audit.delivered(self.client_id, *message, dup)
+        if qos:
+            self._unacked.append((pid, *message))
+            while len(self._unacked) > self.lag:
+                self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        pid, number, seq = self._unacked.popleft()
+        self._out.append(struct.pack(">BBH", 0x40, 2, pid))
+        self._telling.append((number, seq))
+        if len(self._telling) >= PING_EVERY:
+            self._ping()
+
+    def catch_up(self) -> None:
+        """Acknowledges what it held back."""
+        while self._unacked:
+            self._acknowledge()
+        self.lag = 0
+        self.flush()

@@ -1,0 +1,311 @@
+"""The chaos run: 200 sessions, the broker killed at random moments and started again on its store, and a reckoning by sequence numbers.
+
+    python -m tests.chaos.run --kills 200                 the whole (`make chaos`)
+    python -m tests.chaos.run --kills 20 --sessions 60    the short one of CI
+    python -m tests.chaos.run --drop --kills 20           connections are dropped, the broker lives: for a broker without a store
+
+Publishers send at QoS 1 and 2 and again what was not acknowledged, as the standard asks of them. Of the subscribers some stay, some come and
+go, some sleep through most of the run, some subscribe in the middle of it. Exit status: 0 nothing is wrong; 1 something is, and what is told.
+`MOSQ_BROKER` names another broker's command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+from tests.chaos.client import STATE_PUBLISHER, Chaos, Publisher, Subscriber
+from tests.harness.broker import Broker
+
+# queues without an end: what is dropped by a limit would look lost
+DURABLE = """listener {port} 127.0.0.1
+allow_anonymous true
+persistence true
+persistence_location {dir}/
+durability group
+max_queued_messages 0
+log_type error
+log_type warning
+log_type notice
+log_dest stdout
+"""
+MEMORY = """listener {port} 127.0.0.1
+allow_anonymous true
+max_queued_messages 0
+log_type error
+"""
+TICK_S = 0.01
+STOPPED = 0.05                  # of the kills are none, but SIGTERM
+KILLED_STARTING = 0.15          # are followed by one while the broker starts
+
+
+@dataclass(slots=True)
+class Plan:
+    sessions: int = 200
+    kills: int = 200
+    rate: int = 1000                    # messages a second, of all publishers together
+    payload_bytes: int = 100
+    up_ms: tuple[int, int] = (30, 500)  # how long a broker lives
+    drop: bool = False                  # connections are dropped instead
+    seed: int = 0
+    config: str = DURABLE
+    settle_s: float = 30.0              # without progress for so long: what is missing is lost
+    quiet: bool = False
+
+
+class Run:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.random = plan, random.Random(plan.seed)
+        self.broker = Broker(plan.config)
+        self.chaos = Chaos(self.broker.port)
+        n_publishers = max(plan.sessions // 4, 2)
+        groups = max(n_publishers // 2, 1)
+        r = self.random
+        self.publishers = [Publisher(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((1, 5, 10)),
+                                     {3: 5000, 7: 40000}.get(i % 16, plan.payload_bytes))
+                           for i in range(n_publishers)]
+        self.subscribers = [Subscriber(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((0, 0, 0, 3, 8)))
+                            for i in range(plan.sessions - n_publishers)]
+        kinds = ["steady", "steady", "flappy", "flappy", "sleeper", "late"]
+        self.kind = {s: kinds[i // groups % len(kinds)] for i, s in enumerate(self.subscribers)}
+        self.over = False
+        self.slowest_start_s = 0.0
+        self.stops = 0
+
+    def say(self, text: str, end: str = "\n") -> None:
+        if not self.plan.quiet:
+            print(text, end=end, flush=True)
+
+    # -- the load
+
+    async def publish(self) -> None:
+        """`rate` messages a second, evenly; what the publishers cannot send waits for them."""
+        began, given = time.monotonic(), 0
+        while not self.over:
+            await asyncio.sleep(TICK_S)
+            due = int((time.monotonic() - began) * self.plan.rate) - given
+            backlog = sum(p.owed for p in self.publishers)
+            if backlog > self.plan.rate:
+                given += due            # nobody is there to take it: time that is lost is lost
+                continue
+            for _ in range(due):
+                self.random.choice(self.publishers).publish(1)
+            given += due
+
+    async def live(self, s: Subscriber) -> None:
+        """The life of a subscriber until the run is over; then it stays connected."""
+        r, kind = random.Random(f"{self.plan.seed}{s.client_id}"), self.kind[s]
+        if kind == "late":
+            await asyncio.sleep(r.uniform(0, 5))
+            s.connect()
+            s.subscribe()
+        while not self.over and kind in ("flappy", "sleeper"):
+            await asyncio.sleep(r.uniform(0.05, 1.0) if kind == "flappy" else r.uniform(0.02, 0.2))
+            if r.random() < 0.5:
+                await s.leave()
+            else:
+                s.wanted = False
+                s.drop()
+                await s.down.wait()
+            await asyncio.sleep(r.uniform(0.0, 1.5) if kind == "flappy" else r.uniform(3, 30))
+            s.connect()
+        s.connect()
+
+    # -- the broker's life
+
+    async def start(self) -> None:
+        began = time.monotonic()
+        await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
+        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
+
+    async def kill(self) -> None:
+        """Once, and start it again on what it has written; now and then also while it reads that, and now and then it is only stopped."""
+        if self.plan.drop:
+            self.chaos.kills += 1
+            for session in (*self.publishers, *self.subscribers):
+                session.drop()
+            return
+        assert self.broker.process is not None
+        if self.broker.process.poll() is not None:
+            raise RuntimeError(f"the broker ended by itself with status {self.broker.process.returncode}:\n{self.broker.log()[-3000:]}")
+        chance = self.random.random()
+        if chance < STOPPED:
+            self.stops += 1
+            await self.end(signal.SIGTERM)
+        else:
+            await self.end(signal.SIGKILL)
+        if chance > 1 - KILLED_STARTING:
+            starting = asyncio.get_running_loop().create_task(self.start())
+            await asyncio.sleep(self.random.uniform(0, 0.25))
+            await self.end(signal.SIGKILL)
+            with contextlib.suppress(RuntimeError):
+                await starting
+        if not self.broker.alive():     # it may have been too early to be killed
+            await self.start()
+
+    async def end(self, number: signal.Signals) -> None:
+        assert self.broker.process is not None
+        self.chaos.kills += number == signal.SIGKILL and self.broker.alive()
+        self.chaos.killed_at.append(time.monotonic())
+        self.broker.process.send_signal(number)
+        await asyncio.get_running_loop().run_in_executor(None, self.broker.process.wait)
+
+    async def everybody_is_there(self) -> None:
+        """The promises begin when all subscriptions are acknowledged."""
+        for session in (*self.publishers, *self.subscribers):
+            if self.kind.get(session) == "late":  # type: ignore[call-overload]
+                session.late = True
+            else:
+                session.connect()
+        async with asyncio.timeout(self.plan.settle_s):
+            for session in (*self.publishers, *self.subscribers):
+                if self.kind.get(session) != "late":  # type: ignore[call-overload]
+                    await (session.subscribed if isinstance(session, Subscriber) else session.up).wait()
+
+    async def run(self) -> bool:
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self.start()
+            await self.everybody_is_there()
+            loop = asyncio.get_running_loop()
+            tasks += [loop.create_task(self.publish()), *(loop.create_task(self.live(s)) for s in self.subscribers)]
+            while self.chaos.kills < self.plan.kills:
+                await asyncio.sleep(self.random.uniform(*self.plan.up_ms) / 1000)
+                await self.kill()
+                if sys.stdout.isatty():
+                    self.say(f"\r{self.chaos.kills} of {self.plan.kills} kills, {self.chaos.audit.deliveries:,} deliveries ", end="")
+                for task in tasks:
+                    if task.done() and task.exception():
+                        raise task.exception()  # type: ignore[misc]
+            await self.settle(tasks)
+            await self.nothing_comes_again()
+            await self.retained()
+        finally:
+            for task in tasks:
+                task.cancel()
+            for session in (*self.publishers, *self.subscribers):
+                session.wanted = False
+                session.drop()
+            await asyncio.sleep(0)
+            if self.broker.process is not None:
+                self.broker.process.kill()
+                self.broker.process.wait()
+        self.chaos.audit.reckon()
+        return self.chaos.audit.ok
+
+    async def settle(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Everybody is online, what is owed goes out; until all is there, or nothing comes any more."""
+        self.over = True
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for s in self.subscribers:
+            if s.late:
+                s.late = False
+            s.connect()
+            s.catch_up()
+        progress, last = time.monotonic(), (-1, -1)
+        while True:
+            audit = self.chaos.audit
+            now = (audit.deliveries + audit.redeliveries, sum(p.sent.acked.count(1) for p in self.publishers))
+            if now != last:
+                progress, last = time.monotonic(), now
+            if all(p.idle.is_set() for p in self.publishers) and all(audit.complete(s.client_id) for s in self.subscribers):
+                break
+            if time.monotonic() - progress > self.plan.settle_s:
+                self.say(f"\nno progress for {self.plan.settle_s:.0f} s; {audit.unacknowledged()} are not acknowledged")
+                break
+            await asyncio.sleep(TICK_S)
+        await asyncio.gather(*(self.quiet(s) for s in self.subscribers))
+
+    async def quiet(self, s: Subscriber) -> None:
+        """Until the broker has dealt with all acknowledgements, those of what came meanwhile included."""
+        async with asyncio.timeout(self.plan.settle_s):
+            before = -1
+            while before != s.n:
+                before = s.n
+                s.catch_up()
+                await s.ping()
+
+    async def nothing_comes_again(self) -> None:
+        """All is acknowledged, so who comes back is owed nothing."""
+        for s in self.subscribers:
+            await s.leave()
+        before = {s: s.n for s in self.subscribers}
+        for s in self.subscribers:
+            s.connect()
+        async with asyncio.timeout(self.plan.settle_s):
+            for s in self.subscribers:
+                await s.up.wait()
+                await s.ping()
+        for s in self.subscribers:
+            if s.n != before[s]:
+                self.chaos.audit.fault("again", f"{s.client_id} got {s.n - before[s]} messages after it had acknowledged everything")
+
+    async def retained(self) -> None:
+        """The retained message of each publisher is one that it sent, not older than the last that was acknowledged."""
+        states: dict[str, int] = {}
+
+        class Reader(Subscriber):
+            def _publication(self, first: int, body: bytes) -> None:
+                n = body[0] << 8 | body[1]
+                assert int.from_bytes(body[-12:-8], "big") == STATE_PUBLISHER
+                states[body[2:2 + n].decode()] = int.from_bytes(body[-8:], "big")
+
+        reader = Reader(self.chaos, 0, 0, 0, 4)
+        reader.client_id, reader.late = "reader", True
+        reader.connect()
+        async with asyncio.timeout(self.plan.settle_s):
+            await reader.up.wait()
+            reader._out.append(b"\x82\x0c\x00\x01\x00\x07state/#\x00")
+            reader.flush()
+            await reader.ping()
+        reader.wanted = False
+        reader.drop()
+        for p in self.publishers:
+            found = states.get(f"state/{p.number}", 0)
+            if not p.state_acked <= found <= p.state_sent:
+                self.chaos.audit.fault("retained", f"of {p.client_id} is {found}; acknowledged up to {p.state_acked}, sent up to {p.state_sent}")
+
+    def report(self) -> str:
+        what = "drops of all connections" if self.plan.drop else "kills"
+        verdict = "nothing acknowledged was lost" if self.chaos.audit.ok else "SOMETHING IS WRONG"
+        return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
+                f"{self.plan.seed}\n{self.chaos.audit.report()}\n{verdict}")
+
+
+async def chaos(plan: Plan) -> tuple[bool, str]:
+    run = Run(plan)
+    try:
+        ok = await run.run()
+        return ok, run.report()
+    finally:
+        run.broker.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kills a broker under load and counts what is lost.")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--rate", type=int, default=1000, help="messages a second (default: 1000)")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--drop", action="store_true", help="drop all connections instead of killing the broker")
+    parser.add_argument("--memory", action="store_true", help="a broker without a store; for --drop")
+    args = parser.parse_args()
+    plan = Plan(args.sessions, args.kills, args.rate, drop=args.drop, seed=args.seed, config=MEMORY if args.memory else DURABLE)
+    began = time.monotonic()
+    ok, report = asyncio.run(chaos(plan))
+    print(f"\n{report}\n{time.monotonic() - began:.0f} s")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The audit finds what it is there to find: every fault, put in by hand."""
+
+from tests.chaos.audit import Audit
+
+
+def audit_of(qos_in: int = 1, qos_out: int = 1, n: int = 4, acked: int = 4) -> Audit:
+    """A publisher that sent n messages, the first `acked` of them acknowledged; a session that asked for them before."""
+    audit = Audit()
+    sent = audit.publisher(7, "p", qos_in, 0)
+    audit.asked("s", 0)
+    audit.subscribed("s", qos_out, 0)
+    for seq in range(1, n + 1):
+        sent.sent(seq)
+        sent.acked[seq - 1] = seq <= acked
+    return audit
+
+
+def found(audit: Audit) -> dict[str, int]:
+    audit.reckon()
+    return {kind: n for kind, n in audit.faults.items() if n}
+
+
+def test_all_is_well() -> None:
+    audit = audit_of()
+    for seq in (1, 2, 3, 4):
+        assert not audit.complete("s")
+        audit.delivered("s", 7, seq, dup=False)
+    assert audit.complete("s") and found(audit) == {} and audit.ok
+
+
+def test_lost_is_what_was_acknowledged() -> None:
+    audit = audit_of(acked=3)
+    audit.delivered("s", 7, 1, dup=False)
+    audit.delivered("s", 7, 3, dup=False)
+    assert found(audit) == {"lost": 1}                      # 2; 4 was not acknowledged
+    assert "never got p:2" in audit.report() and "1 lost" in audit.report()
+
+
+def test_what_was_sent_before_the_subscription_is_not_owed() -> None:
+    audit = audit_of()
+    audit.asked("late", 0)
+    audit.delivered("late", 7, 4, dup=False)                # between SUBSCRIBE and SUBACK: welcome, not owed
+    audit.subscribed("late", 1, 0)
+    audit.delivered("s", 7, 1, dup=False)
+    assert audit.missing("late") == [] and len(audit.missing("s")) == 3
+
+
+def test_doubled_at_qos_2() -> None:
+    audit = audit_of(2, 2)
+    audit.publishers[7].sent(1)                             # the publisher's own repetition is no excuse
+    for _ in range(2):
+        audit.delivered("s", 7, 1, dup=True)
+    assert audit.faults["doubled"] == 1
+
+
+def test_again_without_dup() -> None:
+    audit = audit_of()
+    audit.delivered("s", 7, 1, dup=False)
+    audit.delivered("s", 7, 1, dup=True)
+    assert audit.ok and audit.redeliveries == 1
+    audit.delivered("s", 7, 1, dup=False)
+    assert audit.faults["no dup"] == 1
+    # what the publisher sent again is a new message at QoS 1
+    audit.publishers[7].sent(2)
+    for _ in range(2):
+        audit.delivered("s", 7, 2, dup=False)
+    assert audit.faults["no dup"] == 1
+    audit.held_again("s", 7, 2, dup=False)
+    assert audit.faults["no dup"] == 2
+
+
+def test_order_of_first_copies() -> None:
+    audit = audit_of()
+    for seq, dup in ((1, False), (2, False), (1, True), (4, False), (3, False)):
+        audit.delivered("s", 7, seq, dup)
+    assert audit.faults["order"] == 1
+
+
+def test_foreign() -> None:
+    audit = audit_of()
+    audit.delivered("s", 7, 99, dup=False)
+    audit.delivered("s", 8, 1, dup=False)
+    audit.delivered("nobody", 7, 1, dup=False)
+    assert audit.faults["foreign"] == 3

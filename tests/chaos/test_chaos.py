@@ -1,0 +1,37 @@
+"""The short runs of the chaos harness. `make chaos` does the long one."""
+
+import asyncio
+
+import pytest
+
+from tests.chaos.article import Scene, play, random_leaves
+from tests.chaos.run import MEMORY, Plan, chaos
+
+
+def run(plan: Plan) -> None:
+    ok, report = asyncio.run(chaos(plan))
+    assert ok, report
+
+
+def test_dropped_connections() -> None:
+    """Without a store: all connections end at once, the broker lives."""
+    run(Plan(sessions=40, kills=10, drop=True, config=MEMORY, up_ms=(20, 200), quiet=True))
+
+
+def test_the_harness_sees_what_a_broker_without_a_store_loses() -> None:
+    ok, report = asyncio.run(chaos(Plan(sessions=8, kills=2, rate=400, config=MEMORY, settle_s=1, quiet=True)))
+    assert not ok
+    assert "0 lost" not in report and " 0 session" not in report, report
+
+
+@pytest.mark.parametrize("politely", [True, False])
+@pytest.mark.parametrize(("consumers", "qos"), [(1, 1), (10, 1), (3, 2)])
+def test_the_offline_article(consumers: int, qos: int, politely: bool) -> None:
+    leaves = ((500, 1000), *((a, b) for a, b in random_leaves(consumers) if a > 1000))
+    chaos = play(Scene(consumers, qos, leaves=leaves, politely=politely, config=MEMORY))
+    audit = chaos.audit
+    assert audit.ok, audit.report()
+    assert chaos.connects == 1 + consumers * (2 + len(leaves))
+    assert audit.deliveries >= 2000 * consumers
+    if politely:
+        assert audit.redeliveries == 0      # all that came was acknowledged before it left

@@ -1,0 +1,221 @@
+"""The door of $CONTROL: what is published to a topic of the control plane's is handed over, and the answer finds who asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mosq.admin.control import Asker, ControlTopics
+from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.plane import Plane
+from tests.harness.properties import P
+
+TOPIC, ANSWER = "$CONTROL/test/v1", "$CONTROL/test/v1/response"
+OWN = "$CONTROL/mosq/test/v1"
+SETTINGS = {"control_topics": (TOPIC, OWN)}
+RULES = [("ann", "topic", "write", TOPIC), (None, "topic", "readwrite", "#")]
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    with Plane(settings=SETTINGS, allow_anonymous=True) as made:
+        yield made
+
+
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_it_is_handed_over_and_answered_to_who_asked(plane: Plane, level: int) -> None:
+    other = plane.user("other")
+    other.send(Subscribe(1, (("$CONTROL/#", 0),)))
+    other.expect_packet(Suback(1, (0,)))
+    wire = plane.user("c", level=level)
+    wire.send(Publish(TOPIC, b"question", 1, 7, retain=True))
+    wire.expect_packet(Puback(7))
+    asked = plane.ask("control")
+    assert asked[2:] == (0, "c", "ann", "127.0.0.1", TOPIC, b"question", None)
+    plane.answer(("control", asked[1], [(ANSWER, b"1"), (ANSWER, b"")], None))
+    wire.expect_packet(Publish(ANSWER, b"1"))
+    wire.expect_packet(Publish(ANSWER, b""))
+    wire.expect_nothing()
+    other.expect_nothing()
+    assert plane.stats()["retained"] == 0
+
+
+def test_correlation_data_goes_there_and_back(plane: Plane) -> None:
+    wire = plane.user("c", level=5)
+    wire.send(Publish(TOPIC, b"q", props=((P.CORRELATION, b"id"), (P.USER, ("a", "b")))))
+    asked = plane.ask("control")
+    plane.answer(("control", asked[1], [(ANSWER, b"a")], asked[8]))
+    wire.expect_packet(Publish(ANSWER, b"a", props=((P.CORRELATION, b"id"),)))
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_at_qos_2_it_is_handed_over_once(plane: Plane, level: int) -> None:
+    wire = plane.user("c", level=level)
+    wire.send(Publish(TOPIC, b"q", 2, 7))
+    wire.expect_packet(Pubrec(7))
+    wire.send(Publish(TOPIC, b"q", 2, 7, dup=True))
+    wire.expect_packet(Pubrec(7))
+    wire.send(Pubrel(7))
+    wire.expect_packet(Pubcomp(7))
+    assert plane.ask("control")[7] == b"q"
+    plane.asks_nothing()
+
+
+def test_other_topics_are_not(plane: Plane) -> None:
+    """As in Mosquitto, who may ask is told that nobody answers."""
+    wire = plane.user("c", level=4)
+    for topic in (TOPIC + "/x", TOPIC[:-1], ANSWER, "$CONTROL/", "$CONTROL/" + "x" * 65_517):
+        wire.send(Publish(topic, b"q", 1, 7))
+        wire.expect_packet(Publish(f"{topic}/response", b'{"error": "endpoint not available"}'))
+        wire.expect_packet(Puback(7))
+    for topic in ("$CONTROL", "$CONTROLX/y", "$CONTROL/" + "x" * 65_526):
+        wire.send(Publish(topic, b"q", 1, 7))
+        wire.expect_packet(Puback(7))
+    plane.asks_nothing()
+
+
+def test_an_answer_that_is_late_or_for_nobody_changes_nothing(plane: Plane) -> None:
+    wire = plane.user("c")
+    wire.send(Publish(TOPIC, b"q", 1, 7))
+    wire.expect_packet(Puback(7))
+    handle = plane.ask("control")[1]
+    wire.close()
+    plane.until(lambda: plane.stats()["clients_connected"] == 0)
+    plane.user("d")
+    plane.answer(("control", handle, [(ANSWER, b"a")], None), ("control", 12345 << 32 | 1, [(ANSWER, b"a")], None))
+    plane.until(lambda: plane.stats()["answers_stale"] == 2)
+    plane.wires[-1].expect_nothing()
+
+
+@pytest.mark.parametrize(("user", "rc"), [("ann", 0), ("bob", 0x87)])
+def test_rules_say_who_may(user: str, rc: int) -> None:
+    """`#` does not reach it."""
+    with Plane({"acl": RULES}, settings=SETTINGS, allow_anonymous=True) as plane:
+        wire = plane.user("c", user, 5)
+        wire.send(Publish(TOPIC, b"q", 1, 7), Publish(OWN, b"q", 1, 8))
+        wire.expect_packet(Puback(7, rc))
+        wire.expect_packet(Puback(8, 0x87))
+        if rc == 0:
+            assert plane.ask("control")[7] == b"q"
+        plane.asks_nothing()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_plugin_says_who_may(allowed: bool) -> None:
+    with Plane({"authorize": True, "transform_in": ("#", "$CONTROL/#")}, settings=SETTINGS, allow_anonymous=True) as plane:
+        wire = plane.user("c", level=5)
+        wire.send(Publish(TOPIC, b"q", 1, 7))
+        asked = plane.ask("acl")
+        assert asked[6:8] == (2, TOPIC)
+        plane.answer(("acl", asked[1], allowed))
+        wire.expect_packet(Puback(7, 0 if allowed else 0x87))
+        if allowed:
+            assert plane.ask("control")[7] == b"q"
+        plane.asks_nothing()
+        assert plane.stats()["publish_in"] == 1
+
+
+def test_a_reload_changes_the_topics(plane: Plane) -> None:
+    wire = plane.user("c", level=5)
+    plane.engine.reload({**plane.settings, "control_topics": (ANSWER,)}, plane.listeners, plane.securities)
+    wire.send(Publish(ANSWER, b"new", 1, 7), Publish(TOPIC, b"old", 1, 8))
+    wire.expect_packet(Puback(7))
+    assert plane.ask("control")[6:8] == (ANSWER, b"new")
+    plane.asks_nothing()
+
+
+@pytest.mark.parametrize("security", [{}, {"authorize": True}])
+def test_what_finds_the_ring_full_waits(security: dict[str, Any]) -> None:
+    """The control plane is behind: nothing is lost, and nobody else waits."""
+    with Plane(security, settings={**SETTINGS, "max_packet_size": 6 << 20}, allow_anonymous=True) as plane:
+        wire, other = plane.user("c", level=4), plane.user("other", level=4)
+        wire.send(Publish(TOPIC, b"0", 1, 9))
+        if security:
+            plane.answer(("acl", plane.ask("acl")[1], True))
+        wire.expect_packet(Puback(9))
+        assert plane.ask("control")[7] == b"0"
+        wire.send(*[Publish(TOPIC, bytes([48 + n]) * size, 1, n) for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1)])
+        wire.expect_packet(Puback(1))
+        other.send(Pingreq())
+        other.expect_packet(Pingresp())
+        for n, size in enumerate((3 << 20, 3 << 20, 5 << 20, 3), 1):
+            payload = plane.ask("control")[7]
+            assert (payload[:1], len(payload)) == (b"%d" % n, size)
+            if n > 1:
+                wire.expect_packet(Puback(n))
+        assert plane.stats()["publish_in"] == 5
+        assert plane.stats()["drops_memory"] == 0
+
+
+def test_who_waits_for_room_may_go() -> None:
+    with Plane(settings={**SETTINGS, "max_packet_size": 6 << 20, "auth_timeout": 1}, allow_anonymous=True) as plane:
+        wire, stays = plane.user("c", level=4), plane.user("stays", level=4)
+        wire.send(*[Publish(TOPIC, b"1" * (3 << 20), 1, n) for n in (1, 2)])
+        wire.expect_packet(Puback(1))
+        stays.send(Publish(TOPIC, b"2" * (3 << 20), 1, 3))
+        before = plane.stats()["asks_timed_out"]
+        while plane.stats()["asks_timed_out"] < before + 2:      # each tries again
+            time.sleep(0.05)
+        wire.close()
+        while plane.ask("control")[7][:1] == b"1":       # perhaps also the second of who is gone: it had come
+            pass
+        stays.expect_packet(Puback(3))
+        plane.until(lambda: plane.stats()["asks_open"] == 0)
+
+
+@pytest.mark.parametrize("topics", [("$SYS/x",), ("$CONTROL/",), ("a",)])
+def test_topics_that_are_none(topics: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="control_topics"):
+        Plane(settings={"control_topics": topics})
+
+
+# ---------------------------------------------------------------- who answers
+
+def request(topic: str, payload: bytes) -> tuple[Any, ...]:
+    return ("control", 5, 0, "c", "ann", "::1", topic, payload, b"corr")
+
+
+def test_the_registry() -> None:
+    said: list[tuple[int, str]] = []
+    topics = ControlTopics(lambda kind, text: said.append((kind, text)))
+
+    def echo(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
+        return [(ANSWER, f"{asker.client_id} {asker.username} {asker.address} {asker.security}".encode()), (ANSWER, payload)]
+
+    topics.add(TOPIC, echo)
+    topics.add(OWN, echo, private=True)
+    with pytest.raises(ValueError, match="already"):
+        topics.add(TOPIC, echo)
+    with pytest.raises(ValueError, match="no control topic"):
+        topics.add("a", echo)
+    assert topics.names() == (TOPIC, OWN)
+    other = ("acl", 1, 0)
+    answers, left = topics.take([request(TOPIC, b"1"), other, request(OWN, b"2"), request(ANSWER, b"3")])
+    who = b"c ann ::1 0"
+    assert answers == [("publish", ANSWER, who, 0, False), ("publish", ANSWER, b"1", 0, False),
+                       ("control", 5, [(ANSWER, who), (ANSWER, b"2")], b"corr")]
+    assert left == [other]
+    assert not said
+
+
+def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
+    said: list[tuple[int, str]] = []
+    topics = ControlTopics(lambda kind, text: said.append((kind, text)))
+
+    def fails(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
+        raise KeyError(payload)
+
+    topics.add(TOPIC, fails)
+    assert topics.take([request(TOPIC, b"secret")]) == ([], [])
+    assert said == [(1, f"Error: What was asked on {TOPIC} could not be answered: KeyError.")]
+
+
+def test_who_is_not_let_in_asks_nothing(plane: Plane) -> None:
+    wire = plane.wire()
+    wire.send(Publish(TOPIC, b"q"))
+    wire.expect_closed()
+    plane.asks_nothing()
+    plane.connect(Connect("x"))

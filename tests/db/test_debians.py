@@ -1,0 +1,127 @@
+"""A mosquitto.db that Debian's Mosquitto has just written, imported: what its clients were owed, mosq owes them."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mosq.db.commands import db
+from tests.harness.broker import free_port
+from tests.harness.packets import Connack, Connect, Puback, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+
+V5 = 5
+WAIT_S = 10.0
+EXPIRY = ((P.SESSION_EXPIRY, 3600), (P.RECEIVE_MAXIMUM, 3))
+
+
+class Mosquitto:
+    """Debian's, with its persistence in a folder of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+        assert program, "the Debian package mosquitto is missing"
+        self.folder, self.port = folder, free_port()
+        config = folder / "mosquitto.conf"
+        config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\n"
+                          f"autosave_interval 0\nuser root\n")
+        self.process = subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                Wire(self.port).close()
+                return
+            except OSError:
+                assert self.process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.01)
+
+    def client(self, client_id: str, level: int = V5, **more: object) -> Wire:
+        wire = Wire(self.port, level)
+        wire.send(Connect(client_id, clean=False, props=EXPIRY if level == V5 else (), **more))  # type: ignore[arg-type]
+        assert isinstance(wire.read_packet(), Connack)
+        return wire
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(WAIT_S)
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    broker = Mosquitto(tmp_path)
+    yield broker
+    broker.stop()
+
+
+def subscribe(wire: Wire, *filters: tuple[str, int], **more: object) -> None:
+    wire.send(Subscribe(1, filters, **more))  # type: ignore[arg-type]
+    assert isinstance(wire.read_packet(), Suback)
+
+
+@pytest.mark.interop
+def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    five = mosquitto.client("five", username="ann", password=b"x")
+    subscribe(five, ("a/#", 0x2E), props=((P.SUBSCRIPTION_ID, 7),))
+    three = mosquitto.client("three", 4)
+    subscribe(three, ("a/+", 1), ("b", 2))
+    three.send(b"\xe0\x00")
+    three.close()
+    pub = mosquitto.client("pub", username="bob", password=b"y")
+    for i in range(1, 7):
+        qos = 1 + i % 2
+        props = ((P.CONTENT_TYPE, "t"), (P.EXPIRY, 1000), (P.USER, ("k", "v"))) if i == 2 else ()
+        pub.send(Publish(f"a/{i}", b"m%d" % i, qos, i, retain=i == 1, props=props))
+        answer = pub.read_packet()
+        if qos == 2:
+            assert isinstance(answer, Pubrec)
+            pub.send(Pubrel(i))
+            answer = pub.read_packet()
+        assert answer.mid == i  # type: ignore[union-attr]
+    got = [five.read_packet() for _ in range(3)]                         # as many as it takes
+    assert [p.payload for p in got if isinstance(p, Publish)] == [b"m1", b"m2", b"m3"]
+    five.send(Pubrec(1))                                                 # of the three: PUBREL is owed, PUBACK of 2, PUBREC of 3
+    assert isinstance(five.read_packet(), Pubrel)
+    pub.send(Publish("held", b"inbound", 2, 99))
+    assert isinstance(pub.read_packet(), Pubrec)
+    pub.send(Publish("r", b"kept", 1, 100, retain=True))
+    assert isinstance(pub.read_packet(), Puback)
+    five.close()
+    pub.close()
+    mosquitto.stop()
+
+    def run(*arguments: object) -> list[dict]:
+        result = CliRunner().invoke(db, [str(a) for a in arguments], standalone_mode=False)
+        assert result.return_value == 0, result.output
+        return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+
+    run("import", tmp_path / "mosquitto.db", tmp_path / "store")
+    run("check", tmp_path / "store")
+    rows = run("export", "--jsonl", "-", tmp_path / "store")
+    sessions = {row["id"]: row for row in rows if row["type"] == "session"}
+    assert {id: (s["user"], s["expiry_s"], s["ends"] is not None) for id, s in sessions.items()} == {
+        "five": ("ann", 3600, True), "three": (None, None, False), "pub": ("bob", 3600, True)}
+    assert [(s["filter"], s["options"], s["sub_id"]) for s in sessions["five"]["subscriptions"]] == [("a/#", 0x0E, 7)]     # 2.0 does not keep retain handling
+    assert {(s["filter"], s["qos"]) for s in sessions["three"]["subscriptions"]} == {("a/+", 1), ("b", 2)}
+    messages = {row["lsn"]: row for row in rows if row["type"] == "message"}
+
+    def queue(id: str) -> list[tuple]:
+        owed = [row for row in rows if row["type"] == "delivery" and row["sno"] == sessions[id]["sno"]]
+        return [(row["pid"], row["qos"], messages[row["lsn"]]["payload"] if row["lsn"] is not None else None, row["state"])
+                for row in sorted(owed, key=lambda row: row["position"])]
+
+    assert queue("five") == [(1, 2, None, "released"), (2, 1, "m2", "sent"), (3, 2, "m3", "sent"), (4, 1, "m4", "waiting"), (5, 2, "m5", "waiting"),
+                             (6, 1, "m6", "waiting")]
+    assert [(qos, payload, state) for _, qos, payload, state in queue("three")] == [(1, f"m{i}", "waiting") for i in range(1, 7)]
+    second = next(m for m in messages.values() if m["payload"] == "m2")
+    assert second["properties"] == {"content_type": "t", "user_properties": [["k", "v"]]} and "expires" in second
+    assert {(m["topic"], m["payload"]) for m in messages.values() if m["retained"]} == {("a/1", "m1"), ("r", "kept")}
+    assert [(row["pid"], row["topic"], row["payload"]) for row in rows if row["type"] == "inbox"] == [(99, "held", "inbound")]

@@ -1,0 +1,214 @@
+"""What records amount to: what is owed, what is live, and what `mosq db` says of it."""
+
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cext.session.record_face import record_encode
+from mosq.db import commands, kinds
+from mosq.db.dump import Choice, dump_to, matches
+from mosq.db.export import Lines, export
+from mosq.db.read import state_of
+from mosq.db.report import figures, problems, stats_text
+from mosq.db.state import GAP_MAX, Places, State
+from tests.db.fake import FakeSource
+
+NEVER = 0xFFFFFFFF
+WRAP = 1 << 32
+
+
+def session(sno: int, id: bytes, **more: Any) -> tuple[int, dict[str, Any]]:
+    return kinds.SESSION, {"sno": sno, "connected": False, "expiry_s": NEVER, "ends_wall_ms": 0, "next": 0, "id": id, "user": None, **more}
+
+
+def message(payload: bytes, *to: tuple[int, int], qos: int = 1, topic: bytes = b"a/b", **more: Any) -> tuple[int, dict[str, Any]]:
+    return kinds.MSG, {"qos": qos, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": topic, "props": b"",
+                       "payload": payload, "entries": [(sno, position, position % 65535 + 1, qos, 0) for sno, position in to], **more}
+
+
+STORE = [
+    (kinds.META, {b"format": b"1", b"broker": b"mosq test"}),
+    session(1, b"one", user=b"ann"),
+    session(2, b"two\x1b[2J", connected=True, ends_wall_ms=1, expiry_s=60),
+    session(3, b"ended"),
+    (kinds.SUB, {"sno": 1, "options": 0x2E, "sub_id": 4, "filter": b"a/#"}),
+    (kinds.SUB, {"sno": 1, "options": 1, "sub_id": 0, "filter": b"b"}),
+    (kinds.UNSUB, {"sno": 1, "filter": b"b"}),
+    message(b"first", (1, 0), (2, 0), (3, 0)),
+    message(b"second", (1, 1), qos=2),
+    message(b"third", (1, 2), qos=2, props=b"\x03\x00\x01t"),
+    message(b"kept", topic=b"r/1", retained_set=True, retain=True),
+    message(b"replaced", topic=b"r/2", retained_set=True, retain=True),
+    (kinds.ACKS, {"acks": [(1, 0)]}),
+    (kinds.RELEASED, {"acks": [(1, 1, 2)]}),
+    (kinds.END, {"sno": 3}),
+    (kinds.RETAINED_GONE, {"topic": b"r/2"}),
+    (kinds.INBOX, {**message(b"inbound", qos=2)[1], "sno": 2, "pid": 9, "refused": False}),
+    (kinds.INBOX, {"sno": 2, "pid": 8, "refused": True}),
+    (kinds.INBOX_DONE, {"sno": 2, "pid": 8}),
+    (kinds.WILL, {**message(b"\xff\xfe")[1], "sno": 2, "due_wall_ms": 0, "delay_s": 5}),
+]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`mosq db ...` on a list of records."""
+    def run(records: list[Any] | FakeSource, *arguments: str) -> Result:
+        source = records if isinstance(records, FakeSource) else FakeSource(records)
+        monkeypatch.setattr(commands, "open_store", lambda _directory: source)
+        return CliRunner().invoke(commands.db, [arguments[0], "DIR", *arguments[1:]], standalone_mode=False)
+
+    return run
+
+
+def test_state() -> None:
+    state, _, unreadable = state_of(FakeSource(STORE))
+    assert not state.problems and not unreadable.n
+    one, two = state.sessions[1], state.sessions[2]
+    assert sorted(state.sessions) == [1, 2]
+    assert list(one.subscriptions) == [b"a/#"] and one.user == b"ann"
+    assert [position for position, _ in one.queue.places()] == [2] and list(one.released) == [1]
+    assert [position for position, _ in two.queue.places()] == [0] and list(two.held) == [9] and two.will is not None
+    assert list(state.retained) == [b"r/1"]
+    assert len(state.live) == 5         # first (for two), third, kept, inbound, will
+
+
+def test_a_copy_takes_the_place_of_the_older_one() -> None:
+    """What cleaning writes again, and what it drops later."""
+    state, _, _ = state_of(FakeSource([session(1, b"c"), message(b"m", (1, 5), (1, 6)), (kinds.ACKS, {"acks": [(1, 5)]}), message(b"m", (1, 6))]))
+    assert len(state.live) == 1 and state.sessions[1].queue.count == 1
+    # a session's record may have been moved behind what belongs to it
+    state, _, _ = state_of(FakeSource([message(b"m", (1, 6)), session(1, b"c")]))
+    assert not state.problems
+    state, _, _ = state_of(FakeSource([message(b"m", (1, 6))]))
+    assert state.problems == [(-1, "something belongs to session 1, of which there is no record")]
+
+
+@given(st.integers(0, WRAP - 1), st.lists(st.tuples(st.sampled_from("ppppt"), st.one_of(st.integers(-50, 50), st.integers(-3, 3).map(lambda n: n * GAP_MAX)))))
+def test_places_against_a_dictionary(start: int, steps: list[tuple[str, int]]) -> None:
+    places, model = Places(), dict[int, int]()
+    for lsn, (what, offset) in enumerate(steps):
+        position = (start + offset) % WRAP
+        if what == "p":
+            assert places.put(position, lsn) == model.get(position, 0)
+            model[position] = lsn + 1
+        else:
+            assert places.take(position) == model.pop(position, 0)
+        assert places.count == len(model)
+        assert places.get(position) == model.get(position, 0)
+    assert dict(places.places()) == model
+
+
+def test_live_bytes_of_all_that_is_needed() -> None:
+    source = FakeSource([session(1, b"c"), (kinds.SUB, {"sno": 1, "options": 0, "sub_id": 0, "filter": b"f"}), message(b"m", (1, 0)), message(b"n", (1, 1))])
+    state, _, _ = state_of(source)
+    assert state.live_bytes() == source.end
+    state.apply(source.end, kinds.ACKS, {"acks": [(1, 0), (1, 1)]}, 20)
+    assert state.live_bytes() == source.records[2][0]
+    state.apply(source.end + 20, kinds.END, {"sno": 1}, 20)
+    assert state.live_bytes() == 0 and State().live_bytes() == 0
+
+
+def test_check(cli: Any) -> None:
+    result = cli(STORE, "check")
+    assert (result.return_value, result.output) == (0, "DIR: 20 records, 2 sessions: all is well.\n")
+    source = FakeSource([*STORE, (kinds.MSG, b""), (99, b""), session(7, b"one")])
+    source.loss = {"n": 1, "ranges": [(100, 200)], "bytes": 100, "torn_bytes": 5}
+    result = cli(source, "check")
+    assert result.return_value == 1
+    for text in ("lost: lsn 100 to 200\n", "torn: 5 bytes", "of kind 5 (msg) and 0 bytes ends before its last field", "of kind 99 (unknown)",
+                 "sessions 1 and 7 both have the client id b'one'", "not all is well"):
+        assert text in result.output
+    source.loss = {"torn_bytes": 5}
+    assert "torn" not in cli(source, "check", "--live").output
+
+
+def test_stats(cli: Any) -> None:
+    text = cli(STORE, "stats", "--kinds").output
+    for line in ("sessions         2, 1 of them connected, 1 expired", 'queued           2 (most: 1 for "one")', "retained         1, 0 of them expired",
+                 "QoS 2 under way  1 to clients, 1 from clients", "wills            1", "msg                         5"):
+        assert line in text
+    counted = json.loads(cli(STORE, "stats", "--json").output)
+    assert counted["queued"] == 2 and counted["subscriptions"] == 1 and 0 < counted["live_bytes"] < counted["total_bytes"]
+    assert cli([], "stats").return_value == 0
+
+
+def test_dump(cli: Any) -> None:
+    lines = cli(STORE, "dump").output.splitlines()
+    assert len(lines) == len(STORE)
+    assert '1 "one" user "ann" offline, never expires, sent up to 0' in lines[1]
+    assert '2 "two\\u001b[2J" connected, expires after 60 s' in lines[2]            # nothing that moves a cursor
+    assert '1 "a/#" qos 2, no-local, retain-as-published, retain-handling 2, id 4' in lines[4]
+    assert '"a/b" qos 1, 5 B -> 1:0 qos 1 pid 1, 2:0 qos 1 pid 1, 3:0 qos 1 pid 1' in lines[7]
+    assert "first" not in lines[7] and '5 B "first" ->' in cli(STORE, "dump", "--payload").output
+    assert [line.split()[1] for line in cli(STORE, "dump", "--client", "one", "--kind", "msg", "--kind", "acks").output.splitlines()] == ["msg"] * 3 + ["acks"]
+    assert len(cli(STORE, "dump", "--topic", "r/+").output.splitlines()) == 3
+    assert len(cli(STORE, "dump", "--limit", "4").output.splitlines()) == 4
+    assert len(cli(STORE, "dump", "--from", "1").output.splitlines()) == len(STORE) - 1
+    rows = [json.loads(line) for line in cli(STORE, "dump", "--json", "--payload").output.splitlines()]
+    assert len(rows) == len(STORE) and rows[9]["payload"] == "third" and rows[9]["properties"] == {"content_type": "t"}
+    assert rows[-1]["payload_base64"] == "//4="
+    assert "`nonsense`; expected one of session, sub" in str(cli(STORE, "dump", "--kind", "nonsense").exception)
+
+
+def test_export_jsonl(cli: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert cli(STORE, "export", "--jsonl", str(out)).return_value == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["type"] for row in rows] == ["meta", "session", "delivery", "session", "message", "delivery", "message", "delivery", "message", "inbox", "will"]
+    assert rows[2] == {"type": "delivery", "lsn": None, "sno": 1, "position": 1, "pid": 2, "qos": 2, "state": "released"}
+    assert cli(STORE, "export", "--jsonl", "-").stdout.splitlines()[:3] == out.read_text().splitlines()[:3]
+    assert "is there already; expected a new file, or --force" in cli(STORE, "export", "--jsonl", str(out)).output
+    assert cli(STORE, "export", "--jsonl", str(out), "--force").return_value == 0
+    assert cli(STORE, "export", "--jsonl", str(tmp_path / "no" / "such")).return_value == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_export_sqlite(cli: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out.sqlite"
+    assert cli(STORE, "export", "--sqlite", str(out)).return_value == 0
+    with sqlite3.connect(out) as found:
+        assert found.execute("SELECT client_id, username, queued FROM sessions ORDER BY sno").fetchall() == [("one", "ann", 1), ("two\x1b[2J", None, 1)]
+        assert found.execute("SELECT topic, payload FROM messages WHERE retained").fetchall() == [("r/1", b"kept")]
+        assert found.execute("SELECT client_id, payload, d.state FROM deliveries d JOIN sessions USING (sno) LEFT JOIN messages USING (lsn) "
+                             "ORDER BY sno, position").fetchall() == [("one", None, "released"), ("one", b"third", "waiting"), ("two\x1b[2J", b"first", "waiting")]
+        assert found.execute("SELECT count(*) FROM inbox").fetchone() == found.execute("SELECT count(*) FROM wills").fetchone() == (1,)
+    found.close()
+
+
+@pytest.mark.parametrize(("filter", "topic", "is_it"), [("a/+", "a/b", True), ("#", "a", True), ("#", "$SYS/a", False), ("a/#", "a", True),
+                                                          ("a", "a/b", False), ("+/b", "a/b", True), ("a/b", "a", False)])
+def test_matches(filter: str, topic: str, is_it: bool) -> None:
+    assert matches(filter, topic) == is_it
+
+
+BODIES = st.binary(max_size=40) | st.tuples(st.sampled_from(STORE), st.integers(0, 60), st.integers(0, 255))
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), BODIES), max_size=12))
+def test_hostile_records(records: list[tuple[int, Any]]) -> None:
+    """Whatever a store holds, nothing crashes, and each line is one line of printable characters."""
+    source = FakeSource([])
+    for lsn, (kind, body) in enumerate(records):
+        if isinstance(body, tuple):                 # a right one with a byte changed
+            (kind, fields), at, byte = body
+            whole = bytearray(record_encode(kind, fields))
+            if at < len(whole):
+                whole[at] = byte
+            body = bytes(whole)
+        source.records.append((lsn * 100, kind, 0, body))
+    state, loss, unreadable = state_of(source)
+    problems(state, loss, unreadable, False)
+    stats_text(figures(source, state, loss, 1.0))
+    lines: list[str] = []
+    for as_json in (False, True):
+        dump_to(source, Choice(topic=None), lines.append, True, as_json)
+    assert all(line.isprintable() for line in lines)
+    export(source, Lines(io.StringIO()))

@@ -1,0 +1,130 @@
+"""The effect of each option of persistence, and of `durability`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, subscribe
+from tests.harness.packets import Puback, Publish, Suback, Subscribe
+
+IN_DIR = "persistence_location {dir}\n"
+
+
+def store_of(broker: Kept) -> list[Path]:
+    return sorted(broker.dir.glob("*.store"))
+
+
+@pytest.mark.parametrize("lines", ["persistence true\n", "retained_persistence true\n", "plugin /usr/lib/mosquitto_persist_sqlite.so\n",
+                                   "persistence true\ndurability strict\n", "persistence true\ndurability_interval 0\n"])
+def test_what_keeps(lines: str) -> None:
+    with Kept(IN_DIR + lines) as broker:
+        offline_subscriber(broker, ("a", 1))
+        publish(broker.client("pub", clean=True), "a", b"x")
+        broker.kill()
+        assert owed(broker.client("sub", session=True), 1)[0].payload == b"x"
+
+
+@pytest.mark.parametrize("lines", ["", "persistence false\n", "persistence true\ndurability none\n"])
+def test_what_does_not(lines: str) -> None:
+    with Kept(IN_DIR + lines) as broker:
+        offline_subscriber(broker, ("a", 1))
+        broker.kill()
+        broker.client("sub", session=False)
+        assert store_of(broker) == []
+
+
+def test_async_is_written_within_the_interval() -> None:
+    """And so at an orderly stop."""
+    with Kept(IN_DIR + "persistence true\ndurability async\n") as broker:
+        offline_subscriber(broker, ("a", 1))
+        publish(broker.client("pub", clean=True), "a", b"x")
+        broker.restart()
+        assert owed(broker.client("sub", session=True), 1)[0].payload == b"x"
+
+
+def test_where_it_lies() -> None:
+    with Kept("persistence true\npersistence_location {dir}\npersistence_file other.db\n") as broker:
+        assert [path.name for path in store_of(broker)] == ["other.db.store"]
+        assert f"Store {broker.dir}/other.db.store: 0 sessions" in broker.log()
+
+
+def test_a_database_of_mosquittos_is_not_passed_over_in_silence() -> None:
+    broker = Kept("persistence true\npersistence_location {dir}\n")
+    (broker.dir / "mosquitto.db").write_bytes(b"")
+    with broker:
+        assert "mosq db import" in broker.log()
+
+
+def test_a_folder_that_cannot_be_written() -> None:
+    broker = Kept("persistence true\npersistence_location {dir}/none/\n")
+    with pytest.raises(RuntimeError, match=r"none/mosquitto\.db\.store"):
+        broker.start()
+    broker.close()
+
+
+@pytest.mark.parametrize(("lines", "kept"), [
+    ("durability none\ndurability_topic group a\n", False),         # without a store there is none for a topic either
+    ("durability_topic none a\n", False),
+    ("durability_topic none b\ndurability_topic group a\n", True),
+    ("durability_topic strict a/#\n", True),
+    ("listener {port} 127.0.0.1\nallow_anonymous true\nlistener_durability none\n", False),
+    ("listener {port} 127.0.0.1\nallow_anonymous true\nlistener_durability none\ndurability_topic group a\n", True),
+])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_by_topic_and_listener(lines: str, kept: bool, qos: int) -> None:
+    with Kept(IN_DIR + "persistence true\n" + lines) as broker:
+        offline_subscriber(broker, ("a", qos))
+        publish(broker.client("pub", clean=True), "a", b"x", qos)
+        sub = broker.client("sub", session=True)
+        assert owed(sub, 1)[0].payload == b"x"       # whatever becomes of it at a crash
+        subscribe(sub, ("z", 0))
+        broker.kill()
+        if lines.startswith("durability none"):
+            broker.client("sub", session=False)
+            return
+        sub = broker.client("sub", session=True)
+        if kept:
+            assert owed(sub, 1)[0].payload == b"x"
+        else:
+            nothing_more(sub)
+
+
+def queued(broker: Kept, *messages: tuple[str, bytes]) -> list[tuple[str, bytes]]:
+    offline_subscriber(broker, ("#", 1))
+    pub = broker.client("pub", clean=True)
+    for topic, payload in messages:
+        publish(pub, topic, payload)
+    broker.kill()
+    sub = broker.client("sub", session=True)
+    got = []
+    subscribe_done = False
+    sub.send(Subscribe(9, (("nothing", 0),)))
+    while not subscribe_done:
+        packet = sub.read_packet()
+        subscribe_done = isinstance(packet, Suback)
+        if isinstance(packet, Publish):
+            got.append((packet.topic, packet.payload))
+            sub.send(Puback(packet.mid))
+    return got
+
+
+LIMIT = IN_DIR + "persistence true\nmax_queued_messages 3\n"
+FIVE = tuple(("t", b"%d" % i) for i in range(5))
+
+
+def test_the_newest_goes_when_a_queue_is_full() -> None:
+    with Kept(LIMIT) as broker:
+        assert queued(broker, *FIVE) == list(FIVE[:3])
+
+
+def test_or_the_oldest() -> None:
+    with Kept(LIMIT + "queue_overflow drop_oldest\n") as broker:
+        assert queued(broker, *FIVE) == list(FIVE[2:])
+
+
+def test_or_last_values_only() -> None:
+    with Kept(LIMIT + "queue_overflow last_value\n") as broker:
+        messages = [("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"), ("b", b"2"), ("a", b"3"), ("d", b"1")]
+        assert queued(broker, *messages) == [("b", b"2"), ("c", b"1"), ("d", b"1")]

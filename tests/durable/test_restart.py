@@ -1,0 +1,315 @@
+"""What was acknowledged is there after kill -9. Each test tells a broker something, waits for the acknowledgement, kills it, starts it again on
+the same store, and looks."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.broker import Broker
+from tests.harness.packets import (
+    Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
+)
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+
+KEEP = "persistence true\npersistence_location {dir}\n"
+FOR_LONG = ((P.SESSION_EXPIRY, 3600),)
+
+
+class Kept(Broker):
+    """A broker with a store, that can be killed."""
+
+    def __init__(self, config: str) -> None:
+        super().__init__(config)
+        self.opened: list[Wire] = []
+
+    def die(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def kill(self) -> None:
+        self.die()
+        self.start()
+
+    def wire(self, level: int = 5) -> Wire:
+        self.opened.append(Wire(self.port, level))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        for wire in self.opened:
+            wire.close()
+        super().close()
+
+    def client(self, name: str, *, clean: bool = False, level: int = 5, session: bool | None = None, **more: object) -> Wire:
+        wire = self.wire(level)
+        wire.send(Connect(name, clean=clean, props=FOR_LONG if level == 5 else (), **more))     # type: ignore[arg-type]
+        connack = wire.read_packet()
+        assert isinstance(connack, Connack) and connack.rc == 0
+        if session is not None:
+            assert connack.session is session
+        return wire
+
+
+@pytest.fixture
+def broker() -> Iterator[Kept]:
+    with Kept(KEEP) as running:
+        yield running
+
+
+def subscribe(wire: Wire, *filters: tuple[str, int], props: tuple[object, ...] = ()) -> None:
+    wire.send(Subscribe(1, filters, props))      # type: ignore[arg-type]
+    suback = wire.read_packet()
+    assert isinstance(suback, Suback) and all(code < 3 for code in suback.codes)
+
+
+def publish(wire: Wire, topic: str, payload: bytes, qos: int = 1, mid: int = 7, retain: bool = False) -> None:
+    """Returns when it is acknowledged, all the way."""
+    wire.send(Publish(topic, payload, qos, mid, retain))
+    if qos == 1:
+        assert isinstance(wire.read_packet(), Puback)
+    else:
+        assert isinstance(wire.read_packet(), Pubrec)
+        wire.send(Pubrel(mid))
+        assert isinstance(wire.read_packet(), Pubcomp)
+
+
+def owed(wire: Wire, n: int) -> list[Publish]:
+    got = [wire.read_packet() for _ in range(n)]
+    assert all(isinstance(packet, Publish) for packet in got), got
+    return got       # type: ignore[return-value]
+
+
+def nothing_more(wire: Wire) -> None:
+    wire.expect_nothing()
+
+
+def offline_subscriber(broker: Kept, *filters: tuple[str, int], name: str = "sub") -> None:
+    wire = broker.client(name)
+    subscribe(wire, *filters)
+    wire.send(Disconnect())
+    wire.expect_closed()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_waits_for_who_is_away(broker: Kept, qos: int) -> None:
+    offline_subscriber(broker, ("a/+", qos))
+    pub = broker.client("pub", clean=True)
+    for i in range(50):
+        publish(pub, f"a/{i}", b"%d" % i, qos, i + 1)
+    broker.kill()
+    sub = broker.client("sub", session=True)
+    got = []
+    while len(got) < 50:
+        packet = sub.read_packet()
+        if isinstance(packet, Publish):
+            got.append((packet.topic, packet.payload, packet.qos, packet.dup, packet.mid))
+            sub.send(Puback(packet.mid) if qos == 1 else Pubrec(packet.mid))
+        else:
+            assert isinstance(packet, Pubrel)
+            sub.send(Pubcomp(packet.mid))
+    assert got == [(f"a/{i}", b"%d" % i, qos, False, i + 1) for i in range(50)]
+
+
+def test_what_was_sent_comes_again_with_dup_and_the_same_id(broker: Kept) -> None:
+    sub = broker.client("sub")
+    subscribe(sub, ("a", 1))
+    pub = broker.client("pub", clean=True)
+    pub.send(*(Publish("a", b"%d" % i, 1, i + 1) for i in range(3)))
+    first = owed(sub, 3)
+    assert [isinstance(pub.read_packet(), Puback) for _ in range(3)]      # nobody acknowledged: they are in the store
+    broker.kill()
+    again = owed(broker.client("sub", session=True), 3)
+    assert [(p.mid, p.payload) for p in again] == [(p.mid, p.payload) for p in first]
+    assert all(p.dup for p in again)
+
+
+def test_what_was_acknowledged_does_not_come_again(broker: Kept) -> None:
+    offline_subscriber(broker, ("a", 1))
+    pub = broker.client("pub", clean=True)
+    for i in range(4):
+        publish(pub, "a", b"%d" % i)
+    sub = broker.client("sub", session=True)
+    got = owed(sub, 4)
+    sub.send(Puback(got[0].mid), Puback(got[2].mid))
+    subscribe(sub, ("b", 0))     # its SUBACK comes when all before is in the store
+    broker.kill()
+    assert [p.payload for p in owed(broker.client("sub", session=True), 2)] == [b"1", b"3"]
+
+
+def test_a_message_that_is_acknowledged_at_once_is_not_written(broker: Kept) -> None:
+    sub = broker.client("sub")
+    subscribe(sub, ("a", 1))
+    pub = broker.client("pub", clean=True)
+    for i in range(3):
+        pub.send(Publish("a", b"x", 1, i + 1))
+        (got,) = owed(sub, 1)
+        sub.send(Puback(got.mid))
+        assert isinstance(pub.read_packet(), Puback)
+    broker.kill()
+    nothing_more(broker.client("sub", session=True))
+
+
+def test_after_pubrec_only_the_release_is_owed(broker: Kept) -> None:
+    offline_subscriber(broker, ("a", 2))
+    pub = broker.client("pub", clean=True)
+    publish(pub, "a", b"x", 2)
+    sub = broker.client("sub", session=True)
+    (got,) = owed(sub, 1)
+    sub.send(Pubrec(got.mid))
+    assert isinstance(sub.read_packet(), Pubrel)
+    broker.kill()
+    sub = broker.client("sub", session=True)
+    released = sub.read_packet()
+    assert isinstance(released, Pubrel) and released.mid == got.mid
+    sub.send(Pubcomp(got.mid))
+    nothing_more(sub)
+
+
+def test_a_publisher_that_releases_after_the_crash(broker: Kept) -> None:
+    """[v5 4.3.3] Its message was taken with PUBREC: once, whatever it sends again."""
+    offline_subscriber(broker, ("a", 2))
+    pub = broker.client("pub")
+    pub.send(Publish("a", b"x", 2, 9))
+    assert isinstance(pub.read_packet(), Pubrec)
+    broker.kill()
+    pub = broker.client("pub", session=True)
+    pub.send(Publish("a", b"x", 2, 9, dup=True))
+    assert isinstance(pub.read_packet(), Pubrec)
+    pub.send(Pubrel(9))
+    assert isinstance(pub.read_packet(), Pubcomp)
+    broker.kill()
+    pub = broker.client("pub", session=True)
+    pub.send(Pubrel(9))
+    assert isinstance(pub.read_packet(), Pubcomp)
+    sub = broker.client("sub", session=True)
+    (got,) = owed(sub, 1)
+    sub.send(Pubrec(got.mid))
+    assert isinstance(sub.read_packet(), Pubrel)
+    sub.send(Pubcomp(got.mid))
+    nothing_more(sub)
+
+
+def test_subscriptions_with_their_options(broker: Kept) -> None:
+    sub = broker.client("sub")
+    subscribe(sub, ("a/#", 1 | 8), props=((P.SUBSCRIPTION_ID, 77),))
+    subscribe(sub, ("gone", 1))
+    subscribe(sub, ("$share/g/s", 1))
+    sub.send(Unsubscribe(2, ("gone",)))
+    assert isinstance(sub.read_packet(), Unsuback)
+    broker.kill()
+    sub = broker.client("sub", session=True)
+    pub = broker.client("pub", clean=True)
+    publish(pub, "gone", b"no")
+    publish(pub, "a/b", b"yes", retain=True)
+    publish(pub, "s", b"shared")
+    first, second = (sub.read_packet() for _ in range(2))
+    assert isinstance(first, Publish) and first.payload == b"yes" and first.retain
+    assert (P.SUBSCRIPTION_ID, 77) in first.props
+    assert isinstance(second, Publish) and second.payload == b"shared"
+
+
+def test_retained_messages(broker: Kept) -> None:
+    pub = broker.client("pub", clean=True)
+    publish(pub, "r/1", b"old", retain=True)
+    publish(pub, "r/1", b"new", retain=True)
+    publish(pub, "r/2", b"x", retain=True)
+    publish(pub, "r/2", b"", retain=True)
+    publish(pub, "r/3", b"twice", 2, retain=True)
+    broker.kill()
+    broker.kill()
+    sub = broker.client("sub", clean=True)
+    sub.send(Subscribe(1, (("r/#", 1),)))
+    got = [sub.read_packet() for _ in range(3)]
+    assert isinstance(got[0], Suback)
+    assert sorted((p.topic, p.payload) for p in got[1:]) == [("r/1", b"new"), ("r/3", b"twice")]   # type: ignore[union-attr]
+    nothing_more(sub)
+
+
+def test_a_clean_start_ends_the_old_session_for_good(broker: Kept) -> None:
+    offline_subscriber(broker, ("a", 1))
+    publish(broker.client("pub", clean=True), "a", b"x")
+    broker.client("sub", clean=True, session=False)
+    broker.kill()
+    sub = broker.client("sub")
+    publish(broker.client("pub", clean=True), "a", b"y")
+    nothing_more(sub)
+
+
+def test_a_session_that_ends_with_its_connection_is_not_kept(broker: Kept) -> None:
+    wire = broker.wire()
+    wire.send(Connect("short", clean=True))
+    wire.read_packet()
+    subscribe(wire, ("a", 1))
+    broker.kill()
+    broker.client("short", session=False)
+
+
+def test_a_session_expires_while_nobody_is_there_to_see(broker: Kept) -> None:
+    wire = broker.wire()
+    wire.send(Connect("brief", clean=False, props=((P.SESSION_EXPIRY, 1),)))
+    wire.read_packet()
+    subscribe(wire, ("a", 1))
+    wire.send(Disconnect())
+    wire.expect_closed()
+    broker.kill()
+    subscriber = broker.client("watch", clean=True)
+    subscribe(subscriber, ("$SYS/broker/clients/expired", 0))
+    while True:      # $SYS tells it, every sys_interval
+        got = subscriber.read_packet(15)
+        if isinstance(got, Publish) and got.payload == b"1":
+            break
+    broker.client("brief", session=False)
+
+
+def test_the_will_of_who_was_connected_is_sent_when_the_broker_is_back(broker: Kept) -> None:
+    offline_subscriber(broker, ("w", 1))
+    broker.client("dying", will=Will("w", b"last words", 1))
+    subscribe(broker.client("other"), ("x", 1))          # its SUBACK comes after all that lies before it in the store
+    broker.kill()
+    (got,) = owed(broker.client("sub", session=True), 1)
+    assert got.payload == b"last words"
+
+
+def test_packet_ids_go_on(broker: Kept) -> None:
+    offline_subscriber(broker, ("a", 1))
+    pub = broker.client("pub", clean=True)
+    publish(pub, "a", b"1")
+    broker.kill()
+    publish(broker.client("pub", clean=True), "a", b"2")
+    got = owed(broker.client("sub", session=True), 2)
+    assert [(p.payload, p.mid) for p in got] == [(b"1", 1), (b"2", 2)]
+
+
+def test_an_orderly_stop_keeps_the_same(broker: Kept) -> None:
+    offline_subscriber(broker, ("a", 1))
+    publish(broker.client("pub", clean=True), "a", b"x")
+    assert broker.stop() == 0
+    broker.start()
+    (got,) = owed(broker.client("sub", session=True), 1)
+    assert got.payload == b"x" and not got.dup
+
+
+def test_mqtt_3_sessions_too(broker: Kept) -> None:
+    sub = broker.client("old", level=4)
+    subscribe(sub, ("a", 1))
+    sub.send(Disconnect())
+    sub.expect_closed()
+    publish(broker.client("pub", clean=True), "a", b"x")
+    broker.kill()
+    assert owed(broker.client("old", level=4, session=True), 1)[0].payload == b"x"
+
+
+def test_another_broker_on_the_same_store_is_refused(broker: Kept) -> None:
+    other = Broker(f"persistence true\npersistence_location {broker.dir}\n")
+    try:
+        with pytest.raises(RuntimeError) as refused:
+            other.start()
+        assert str(broker.dir) in str(refused.value) and str(broker.process and broker.process.pid) in str(refused.value)
+    finally:
+        other.close()
+
+

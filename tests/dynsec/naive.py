@@ -1,0 +1,71 @@
+"""Mosquitto's decision, said as plainly as it can be: for each role in its order each rule in its order, the first that
+matches. What the compiled rules are compared with."""
+
+from __future__ import annotations
+
+from mosq.dynsec.model import RECEIVE, SEND, SUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE, UNSUBSCRIBE_LITERAL, Role, State
+
+READ, WRITE, SUB, UNSUB = 1, 2, 4, 8
+DEFAULT_OF = {WRITE: "publishClientSend", READ: "publishClientReceive", SUB: "subscribe", UNSUB: "unsubscribe"}
+
+
+def covers(pattern: str, wanted: str, user: str | None, client_id: str) -> bool:
+    """Of a topic: does the pattern match it? Of a filter: does it match all that the filter does? (As far as Mosquitto looks.)"""
+    if pattern.startswith("$") != wanted.startswith("$"):
+        return False
+    asked, have = pattern.split("/"), wanted.split("/")
+    for i, level in enumerate(asked):
+        if level == "#":
+            return True
+        if i >= len(have):
+            return False
+        if level in ("%u", "%c"):
+            name = user if level == "%u" else client_id
+            if not name or name in ("+", "#") or name != have[i]:
+                return False
+        elif level == "+":
+            if have[i] == "#":
+                return False
+        elif level != have[i]:
+            return False
+    return len(asked) == len(have)
+
+
+def role_says(role: Role, topic: str, access: int, user: str | None, client_id: str) -> bool | None:
+    if access in (SUB, UNSUB):
+        if access == SUB and not role.wildcards and ("+" in topic or "#" in topic):
+            return False
+        literal, kind = (SUBSCRIBE_LITERAL, SUBSCRIBE) if access == SUB else (UNSUBSCRIBE_LITERAL, UNSUBSCRIBE)
+        if topic in role.rules.by_kind[literal]:
+            return role.rules.by_kind[literal][topic].allow
+    else:
+        kind = RECEIVE if access == READ else SEND
+    rules = list(role.rules.by_kind[kind].values())
+    rules.sort(key=lambda rule: -rule.priority)
+    for rule in rules:
+        if covers(rule.topic, topic, user, client_id):
+            return rule.allow
+    return None
+
+
+def by_priority(memberships: dict[str, int]) -> list[str]:
+    names = sorted(memberships)
+    names.sort(key=lambda name: -memberships[name])
+    return names
+
+
+def verdict(state: State, user: str | None, client_id: str, topic: str, access: int) -> int:
+    """1 allowed, 0 denied by a rule, -1: nothing is said of it, which is no."""
+    if user is not None:
+        if user not in state.clients:
+            return -1
+        client = state.clients[user]
+        lists = [client.roles, *(state.groups[name].roles for name in by_priority(client.groups))]
+    else:
+        lists = [] if state.anonymous is None else [state.groups[state.anonymous].roles]
+    for roles in lists:
+        for name in by_priority(roles):
+            said = role_says(state.roles[name], topic, access, user, client_id)
+            if said is not None:
+                return int(said)
+    return 1 if state.defaults[DEFAULT_OF[access]] and not topic.startswith("$CONTROL") else -1

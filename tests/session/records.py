@@ -1,0 +1,97 @@
+"""Bodies of records by hand, against docs/storage.md: (kind, fields, bytes). The fuzzer begins with them too."""
+
+from typing import Any, NamedTuple
+
+SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META = range(1, 14)
+
+MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
+           "props": b"", "payload": b"hi"}
+
+
+class Row(NamedTuple):
+    kind: int
+    fields: dict[Any, Any]
+    hex: str
+
+    @property
+    def body(self) -> bytes:
+        return bytes.fromhex(self.hex)
+
+
+ROWS = [
+    Row(SESSION, {"sno": 1, "connected": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 7, "id": b"ab", "user": None},
+        "01000000 01 ffffffff 0000000000000000 07000000 0200 6162 0000"),
+    Row(SESSION, {"sno": 0x01020304, "connected": False, "expiry_s": 60, "ends_wall_ms": 0x0102030405060708, "next": 0, "id": b"", "user": b"u"},
+        "04030201 02 3c000000 0807060504030201 00000000 0000 0100 75"),
+    Row(SESSION, {"sno": 0, "connected": False, "expiry_s": 0, "ends_wall_ms": 0, "next": 0, "id": b"", "user": b""},
+        "00000000 02 00000000 0000000000000000 00000000 0000 0000"),
+    Row(SUB, {"sno": 2, "options": 0x2E, "sub_id": 9, "filter": b"$share/g/#"}, "02000000 2e 09000000" + b"$share/g/#".hex()),
+    Row(UNSUB, {"sno": 2, "filter": b"+"}, "02000000 2b"),
+    Row(END, {"sno": 3}, "03000000"),
+    Row(MSG, {**MESSAGE, "entries": []}, "0100 0300 00000000 00000000 612f62 6869"),
+    Row(MSG, {**MESSAGE, "qos": 2, "retain": True, "retained_set": True, "expires_wall_ms": 1, "source_hash": 2, "props": b"\x01\x01",
+              "entries": [(1, 2, 3, 0x81, 0), (4, 0xFFFFFFFF, 65535, 0x42, 5)]},
+        "3e00 0100000000000000 0200000000000000 0300 02000000 02000000 01000000 02000000 0300 81 04000000 ffffffff ffff 62 05000000"
+        "612f62 0101 6869"),
+    Row(ACKS, {"acks": [(1, 2), (3, 4)]}, "01000000 02000000 03000000 04000000"),
+    Row(ACKS, {"acks": []}, ""),
+    Row(RELEASED, {"acks": [(1, 2, 3)]}, "01000000 02000000 0300"),
+    Row(INBOX, {"sno": 1, "pid": 2, "refused": False, **MESSAGE}, "01000000 0200 00 0100 0300 00000000 612f62 6869"),
+    Row(INBOX, {"sno": 1, "pid": 2, "refused": True}, "01000000 0200 01"),
+    Row(INBOX_DONE, {"sno": 1, "pid": 0x0203}, "01000000 0302"),
+    Row(RETAINED_GONE, {"topic": b"a/b"}, "612f62"),
+    Row(WILL, {"sno": 1, "due_wall_ms": 2, "delay_s": 3, **MESSAGE, "topic": b"", "payload": b""},
+        "01000000 0200000000000000 03000000 0100 0000 00000000"),
+    Row(WILL_GONE, {"sno": 1}, "01000000"),
+    Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
+]
+
+SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
+# (kind, body, what is said)
+WRONG = [
+    (SESSION, ROWS[0].body[:24], SHORT),
+    (SESSION, ROWS[0].body[:-3], SHORT),
+    (SESSION, ROWS[0].body[:-1], SHORT),
+    (SESSION, ROWS[1].body[:-1], SHORT),
+    (SESSION, ROWS[0].body + b"x", LONG),
+    (SESSION, ROWS[0].body[:4] + b"\x04" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name, and the flag says none
+    (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
+    (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
+    (SUB, b"\x01\0\0\0\0\0\0\0\0" + b"a" * 65536, LONG),
+    (UNSUB, b"\x01\0\0", SHORT),
+    (UNSUB, b"\x01\0\0\0", SHORT),
+    (END, b"\x01\0\0", SHORT),
+    (END, b"\x01\0\0\0\0", LONG),
+    (MSG, b"", SHORT),
+    (MSG, bytes.fromhex("0100 0300 00000000 000000"), SHORT),
+    (MSG, bytes.fromhex("0100 0300 00000000 00000000 6162"), SHORT),
+    (MSG, bytes.fromhex("0100 0000 ffffffff 00000000 6162"), SHORT),        # properties that are not there
+    (MSG, bytes.fromhex("0100 ffff ffffffff ffffffff 6162"), SHORT),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 00000000000000000000"), SHORT),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000021 000000"), SHORT),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000021 00000000"), FLAGS),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000004"), FLAGS),
+    (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000003"), VALUE),
+    (MSG, bytes.fromhex("0300 0000 00000000 00000000"), VALUE),
+    (MSG, bytes.fromhex("4000 0000 00000000 00000000"), FLAGS),
+    (MSG, bytes.fromhex("1000 00000000"), SHORT),
+    (MSG, bytes.fromhex("1000 0000000000000000 0000 00000000 00000000"), FLAGS),
+    (MSG, bytes.fromhex("2000 0000000000000000 0000 00000000 00000000"), FLAGS),
+    (ACKS, b"\0" * 7, LONG),
+    (RELEASED, b"\0" * 8, LONG),
+    (INBOX, b"\0" * 6, SHORT),
+    (INBOX, b"\0" * 7, SHORT),
+    (INBOX, bytes.fromhex("01000000 0200 02"), VALUE),
+    (INBOX, bytes.fromhex("01000000 0200 01 00"), LONG),
+    (INBOX_DONE, b"\0" * 5, SHORT),
+    (INBOX_DONE, b"\0" * 7, LONG),
+    (RETAINED_GONE, b"", SHORT),
+    (RETAINED_GONE, b"a" * 65536, LONG),
+    (WILL, b"\0" * 15, SHORT),
+    (WILL, b"\0" * 16, SHORT),
+    (WILL_GONE, b"", SHORT),
+    (0, b"", UNKNOWN),
+    (14, b"", UNKNOWN),
+    (255, b"abc", UNKNOWN),
+]
