@@ -288,9 +288,10 @@ cdef inline uint64_t store_written(const Store* s) noexcept nogil:
 cdef inline uint64_t store_synced(const Store* s) noexcept nogil:
     return s.loop.synced
 
-# Cleaning, after STORE_CLEAN: up to n records of the oldest segment to look at, all of the same chunk; 0: there is none. Append again what is
-# live, then store_clean_done: 1 when another chunk waits (STORE_CLEAN comes again by itself). Bodies are valid until then. The segment is
-# dropped when the copies are committed (synced, where anything was ever asked to be).
+# Cleaning, after STORE_CLEAN: the next records (up to n) of the oldest segment to look at; 0: that was all, or there is none. Append again what is
+# live. Bodies are valid until the next call of either. store_clean_done after a chunk, or after the last one: 1 when there is more to look at
+# (STORE_CLEAN comes again by itself), 0 when the segment was looked at to its end; it is dropped when the copies are committed (synced, where anything
+# was ever asked to be).
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil
 cdef bint store_clean_done(Store* s) noexcept nogil
 # Reading back. 0; -1: STORE_READS_MAX are on their way, or no memory. An lsn that is not written yet waits until it is (seal it).

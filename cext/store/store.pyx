@@ -309,6 +309,13 @@ cdef void store_stats(Store* s, StoreStats* out) noexcept nogil:
 
 # ---- cleaning and reading back: the loop's part
 
+cdef void chunk_done(Store* s, Cleaning* c) noexcept nogil:
+    if c.chunk:
+        c.copied += s.loop.next_lsn - c.chunk_lsn
+        c.taken += c.chunk
+        c.chunk = 0
+
+
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil:
     cdef Cleaning* c = s.loop.cleaning
     cdef const uint8_t* p
@@ -316,6 +323,7 @@ cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept
     cdef uint32_t i = 0, at
     if c == NULL:
         return 0
+    chunk_done(s, c)
     while i < n and c.taken + i < c.n_found and n_bytes < STORE_CHUNK_BYTES:
         at = c.found[c.taken + i]
         p = c.p + at
@@ -336,10 +344,7 @@ cdef bint store_clean_done(Store* s) noexcept nogil:
     cdef uint64_t one = 1
     if c == NULL:
         return 0
-    c.copied += s.loop.next_lsn - c.chunk_lsn
-    c.taken += c.chunk
-    c.chunk = 0
-    c.chunk_lsn = s.loop.next_lsn
+    chunk_done(s, c)
     if c.taken < c.n_found:
         write(s.event_fd, &one, 8)
         return 1

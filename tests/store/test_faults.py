@@ -332,6 +332,24 @@ def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
     assert len(owner.table) == 200
 
 
+def test_a_segment_may_be_looked_at_in_chunks_and_finished_once() -> None:
+    owner = Owner(Disk())
+    for n in range(40):
+        owner.put(n % 3, os.urandom(900))
+        owner.seal()
+        if "clean" in owner.turn():
+            break
+    seen = []
+    while records := owner.store.clean_chunk(3):
+        seen += [r[0] for r in records]
+    assert len(seen) > 6 and seen == sorted(set(seen))
+    assert owner.store.clean_chunk(3) == []
+    assert owner.store.clean_done() is False
+    owner.turn()
+    owner.turn()
+    assert owner.store.stats()["cleaned"] == 1
+
+
 # ---- reading back
 
 def test_reading_back(tmp_path: Path) -> None:
