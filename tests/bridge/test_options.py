@@ -188,6 +188,16 @@ def test_what_was_not_subscribed_to_does_not_come_in(world: World) -> None:
 
 # ---------------------------------------------------------------- how messages go
 
+def test_bridge_loop_guard(world: World) -> None:
+    for line, keys in (("bridge_loop_guard true", ["mosq-via"]), ("bridge_loop_guard false", [])):
+        site, _, peer = linked(world, "bridge_protocol_version mqttv50", line, topics=("# out 1",))
+        peer.welcome()
+        world.client(site).publish("t", b"x", 1)
+        got = peer.answered()
+        assert isinstance(got, Publish)
+        assert [value[0] for _, value in got.props if isinstance(value, tuple)] == keys
+
+
 def test_bridge_outgoing_retain(world: World) -> None:
     for line, retain in (("bridge_outgoing_retain false", False), ("bridge_outgoing_retain true", True)):
         site, _, peer = linked(world, line, topics=("# out 1",))
