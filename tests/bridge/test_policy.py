@@ -452,7 +452,7 @@ def test_a_spec_by_default(tmp_path: Any) -> None:
         "remote_password": None, "version": 4, "clean_start": False, "local_clean": False, "keepalive_s": 60, "try_private": True,
         "topics": [{"direction": "both", "qos": 1, "local": "l/a/#", "remote": "r/a/#", "local_prefix": "l/", "remote_prefix": "r/", "whole": False}],
         "notifications": True, "notifications_local_only": False, "notification_topic": "$SYS/broker/connection/host.b/state",
-        "attempt_unsubscribe": True, "outgoing_retain": True, "receive_maximum": 20, "topic_alias_max": 10, "session_expiry_s": 0,
+        "attempt_unsubscribe": True, "outgoing_retain": True, "loop_guard": True, "receive_maximum": 20, "topic_alias_max": 10, "session_expiry_s": 0,
         "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, "reload_lazy": True}
 
 
