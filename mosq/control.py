@@ -250,10 +250,17 @@ class Control:
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        topics = topics_of(config, lambda: self.engine, self.log.say)
+        topics = topics_of(config, lambda: self.engine, self.log.say, self._bridges)
         if access is not None:
             access.answer_on(topics, lambda: self.engine)
         return topics
+
+    def _bridges(self) -> "list[dict[str, Any]]":
+        if self.links is None:
+            return []
+        from mosq.admin.bridges import states
+
+        return states(self.links)
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))

@@ -56,8 +56,8 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publish p
     cdef Publication out
     cdef uint8_t verdict
-    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
     cdef uint64_t changes
+    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:

@@ -1,6 +1,16 @@
 class Outwards:
-    def connect(self, address: str, port: int, host: bytes = b"", bind: str = "", keepalive: tuple[int, int, int] | None = None,
-                user_timeout_ms: int = 0, nodelay: bool = True, secure: int = 0, close_at_opened: bool = False) -> int: ...
+    def connect(
+        self,
+        address: str,
+        port: int,
+        host: bytes = b"",
+        bind: str = "",
+        keepalive: tuple[int, int, int] | None = None,
+        user_timeout_ms: int = 0,
+        nodelay: bool = True,
+        secure: int = 0,
+        close_at_opened: bool = False,
+    ) -> int: ...
     def turn(self, timeout_ms: int = 100) -> None: ...
     def opened(self) -> int | None: ...
     def lost(self) -> int | None: ...

@@ -43,11 +43,11 @@ cdef class RolesFace:
         cdef View u = view_of(user), c = view_of(client_id), t = view_of(topic)
         cdef uint8_t a = <uint8_t>access
         cdef int said = 0
-        cdef long n = rounds, i
+        cdef long n = rounds, _
         cdef timespec begin, end
         with nogil:
             clock_gettime(CLOCK_MONOTONIC, &begin)
-            for i in range(n):
+            for _ in range(n):
                 said += roles_verdict(self.r, profile, u, c, t, a)
             clock_gettime(CLOCK_MONOTONIC, &end)
         assert -n <= said <= n

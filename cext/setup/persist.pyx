@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from cext.broker.broker cimport Broker, DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_NONE, DURABILITY_STRICT
+from cext.broker.broker cimport Broker
 from cext.broker.commit cimport durable_init
 from cext.broker.durable cimport Durable, durable_of
 from cext.broker.recover cimport Recovered, durable_recover

@@ -40,7 +40,6 @@ def link_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]"
         "notification_topic": bridge.notification_topic or f"$SYS/broker/connection/{remote_id}/state",
         "attempt_unsubscribe": bridge.bridge_attempt_unsubscribe,
         "outgoing_retain": bridge.bridge_outgoing_retain,
-        "loop_guard": bridge.bridge_loop_guard,
         "receive_maximum": bridge.bridge_receive_maximum or config.max_inflight_messages,
         "topic_alias_max": bridge.bridge_max_topic_alias,
         "session_expiry_s": bridge.bridge_session_expiry_interval,
@@ -51,6 +50,7 @@ def link_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]"
         "user_timeout_ms": max(0, bridge.bridge_tcp_user_timeout),
         "tcp_keepalive": bridge.tcp_keepalive_s,
         "bind": bridge.bridge_bind_address,
+        "loop_guard": bridge.bridge_loop_guard,
         "reload_lazy": bridge.bridge_reload_type != "immediate",
     }
 

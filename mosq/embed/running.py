@@ -47,7 +47,7 @@ class Running:
         self._links: Links | None = None        # None: there are no bridges
         securities = self._securities(config)
         try:
-            self._topics = topics_of(config, self.asked, self._say)
+            self._topics = topics_of(config, self.asked, self._say, self._bridges)
             if self._access is not None:
                 self._access.answer_on(self._topics, self.asked)
             self.engine = self._new_engine(config, securities)
@@ -108,6 +108,13 @@ class Running:
         event_fd = engine.event_fd()
         self._links = Links(engine, self._say, lambda: _wake(event_fd))
         return engine
+
+    def _bridges(self) -> "list[dict[str, Any]]":
+        if self._links is None:
+            return []
+        from mosq.admin.bridges import states
+
+        return states(self._links)
 
     def _close_access(self) -> None:
         if self._access is not None:
