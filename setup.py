@@ -27,8 +27,8 @@ LDFLAGS = os.environ.get("MOSQ_LDFLAGS", "").split()
 DIRECTIVES = {"language_level": 3, "boundscheck": False, "wraparound": False, "initializedcheck": False,
               "cdivision": True, "embedsignature": True}
 
-# the rooms that call OpenSSL; loaded by the first listener that asks for TLS
-WITH_OPENSSL = ["cext/net/tls.pyx", "cext/setup/tls.pyx"]
+# the rooms that call OpenSSL; loaded by the first listener or bridge that asks for TLS
+WITH_OPENSSL = ["cext/net/tls.pyx", "cext/net/tls_outward.pyx", "cext/setup/tls.pyx", "cext/setup/tls_outward.pyx"]
 
 
 def extension(name, sources, libraries=()):

@@ -9,7 +9,6 @@ broker that does not run.
 import os
 import struct
 
-from cext.setup.inspection import session_read, sessions_read
 from cext.setup.listen import close, sockets_of
 
 from libc.errno cimport E2BIG, errno
@@ -18,6 +17,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
+from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
     ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_ROLES, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
@@ -37,7 +37,7 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop")
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
@@ -58,9 +58,9 @@ def specs_of(settings, listeners):
 
 cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/settings.py); `listeners`: a dict each, whose `security` is a place in
-    `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed."""
+    `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed. `links`: a dict each (cext/setup/links.pyx)."""
 
-    def __cinit__(self, settings, listeners, securities=None):
+    def __cinit__(self, settings, listeners, securities=None, links=()):
         self.keep = []
         self.keep_adopted = []
         self.keep_before = []
@@ -81,6 +81,9 @@ cdef class Engine:
         self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._doors(list(securities or [{}]))
         self._keylog_told(settings)
+        if links:
+            from cext import linking     # starting must be quick
+            linking.begin(self, list(links))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.event < 0:
@@ -89,6 +92,8 @@ cdef class Engine:
     def __dealloc__(self):
         if self.made:
             broker_fini(&self.b)
+        if self.b.links != NULL:
+            links_of(&self.b).ops.free(links_of(&self.b))
         lists_free(self.b.securities, self.b.n_securities, self.b.doors, self.b.n_doors)
         gone_free(&self.b)
         door_free(self.b.adopted)
@@ -153,15 +158,21 @@ cdef class Engine:
             close(opened)
         self.sockets = [[] for _ in self.specs]
 
-    def reload(self, settings, listeners, securities=None):
+    def reload(self, settings, listeners, securities=None, links=()):
         """Another configuration takes the place of this one while the broker runs. All that can fail is done before anything changes, or is
         undone: ValueError, OSError and MemoryError leave the old one in force. What the index and the pool are built with stays.
 
         Listeners are the same when their address is: their sockets stay open, what is set for them changes. The connections of
-        those that are removed end."""
+        those that are removed end. Links are the same when their name is."""
         from cext.renewal import Renewal     # loaded when it is needed: starting must be quick
 
+        fresh = None
+        if links or self.b.links != NULL:
+            from cext import linking
+            fresh = linking.Fresh(self, list(links))
         Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
+        if fresh is not None:
+            fresh.apply(self)
 
     cdef int _reload(self, Reload* r) except -1:
         cdef Ask a
@@ -298,9 +309,25 @@ cdef class Engine:
             if a.cursor == 0:
                 return found, a.left_out
 
+    def link(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
+        """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
+        with exactly one of the requests ("link", 0, name, "up" | "down" | "refused", detail); `fd`: a connected, non-blocking socket to
+        go on with. "close": no-op when there is no connection. KeyError: no link has this name; OSError: EALREADY, or it cannot begin."""
+        from cext import linking
+        linking.link(self, name, what, sockaddr, host, try_private, fd)
+
+    def links(self):
+        """Of each link: name, state (down, opening, asking, up), pending deliveries and their bytes."""
+        if self.b.links == NULL:
+            return []
+        from cext import linking
+        return linking.states(self)
+
     def sessions(self, cursor=0, most=1000):
         """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
         also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
+        from cext.setup.inspection import sessions_read      # loaded when it is needed, as in reload
+
         cdef Ask a
         memset(&a, 0, sizeof(a))
         a.kind = ASK_SESSIONS
@@ -314,6 +341,8 @@ cdef class Engine:
     def session(self, client_id, skip=0):
         """(its dict, [(filter, options, subscription identifier)] from the skip-th on, how many more) of one session; None: there is none.
         ValueError: skip is too large."""
+        from cext.setup.inspection import session_read
+
         cdef Ask a
         cdef bytes text = client_id.encode()
         memset(&a, 0, sizeof(a))

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mosq.auth.access import Access
-    from mosq.engine import Engine, Security, SettingValue
+    from mosq.bridge.links import Links
+    from mosq.engine import Engine, LinkSpec, Security, SettingValue
     from mosq.http.doors import Door
     from mosq.http.server import HttpApi
     from mosq.log_dest import Stream
@@ -57,7 +58,7 @@ IPV6_ADDRESSES = "/proc/net/if_inet6"
 IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
-FEATURES = (("Bridge", False), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
@@ -107,6 +108,7 @@ class Control:
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
         self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
+        self.links: Links | None = None         # None: there are no bridges
         self.doors: list[Door] = []
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
@@ -170,7 +172,8 @@ class Control:
     def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
         self.topics = self.topics_of(self.config, self.access)
         settings = self.settings(self.config, self.topics)
-        engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities)
+        engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
+                             *self.link_specs(self.config))
         for listener in self.config.listeners:
             for line in opening_lines(listener):
                 self.log.say(INFORMATION, line)
@@ -202,6 +205,26 @@ class Control:
                             acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
+    def link_specs(self, config: Config) -> "tuple[list[LinkSpec], ...]":
+        """The engine's last argument, where there are bridges, or were."""
+        if not config.bridges and self.links is None:
+            return ()
+        from mosq.bridge.links import specs_of
+
+        return (specs_of(config),)
+
+    def links_start(self) -> None:
+        """At the start, and after each reload."""
+        if self.links is not None:
+            self.links.reload(self.config)
+        elif self.config.bridges:
+            from mosq.bridge.links import Links
+
+            if self.loop.asked is not None:
+                self.loop.asked.wait()          # until the data plane takes what links are to do
+            self.links = Links(self.engine, self.log.say, self.signals.wake)
+            self.links.reload(self.config)
+
     def http_doors(self, config: Config) -> "list[Door]":
         """Bound, not served yet. Raises OSError."""
         listeners = http_listeners(config)
@@ -227,10 +250,17 @@ class Control:
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        topics = topics_of(config, lambda: self.engine, self.log.say)
+        topics = topics_of(config, lambda: self.engine, self.log.say, self._bridges)
         if access is not None:
             access.answer_on(topics, lambda: self.engine)
         return topics
+
+    def _bridges(self) -> "list[dict[str, Any]]":
+        if self.links is None:
+            return []
+        from mosq.admin.bridges import states
+
+        return states(self.links)
 
     def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
         settings = engine_settings(config, self.mask(config))
@@ -267,10 +297,11 @@ class Control:
     # ---- run
 
     def run(self, in_background: process.Background | None) -> int:
-        self.loop = DataPlane(self.engine, self.signals)
+        self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
         self.loop.start()
         self._publish_log()
         self.http_start()
+        self.links_start()
         self.log.say(INFORMATION, f"mosq version {__version__} running")
         if in_background is not None:
             in_background.ready()
@@ -294,7 +325,7 @@ class Control:
         poll.register(self.signals.read_fd, select.POLLIN)
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
-            poll.poll(None if self.access is None else 1000 * max(0.0, tick_s - time.monotonic()))
+            poll.poll(self._wait_ms(tick_s))
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
@@ -325,8 +356,18 @@ class Control:
         except Exception as error:
             self.log.say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
 
+    def _wait_ms(self, tick_s: float) -> float | None:
+        """Until somebody has to be served who does not wake us."""
+        waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
+        due_s = None if self.links is None else self.links.due_in_s()
+        if due_s is not None:
+            waits.append(due_s)
+        return 1000 * min(waits) if waits else None
+
     def _serve_requests(self) -> None:
         requests = self.engine.requests()
+        if self.links is not None:
+            requests = self._serve_links(self.links, requests)
         if requests:
             answers, requests = self.topics.take(requests)
             if answers:
@@ -337,6 +378,15 @@ class Control:
             from mosq.auth.access import refusal
 
             self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
+
+    def _serve_links(self, links: "Links", requests: "list[tuple[Any, ...]]") -> "list[tuple[Any, ...]]":
+        """Returns those that are for others."""
+        try:
+            links.take([request for request in requests if request[0] == "link"])
+            links.serve()
+        except Exception as error:
+            self.log.say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
+        return [request for request in requests if request[0] != "link"]
 
     def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
         while self.asked:
@@ -408,6 +458,8 @@ class Control:
             while loop.is_alive() and time.monotonic() < give_up:
                 self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
                 loop.join(STOP_AGAIN_S)
+        if self.links is not None:
+            self.links.close_all()
         if self.access is not None:
             self.access.close()
         self._drain()
@@ -423,19 +475,25 @@ class Control:
 class DataPlane(threading.Thread):
     """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
 
-    def __init__(self, engine: "Engine", taken: Signals) -> None:
+    def __init__(self, engine: "Engine", taken: Signals, asked: threading.Event | None = None) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, taken
+        self.asked = asked              # somebody waits for this: questions are taken, or it has failed
         self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
         self.failure: BaseException | None = None
 
     def run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
         try:
-            self.engine.run()
+            if self.asked is None:
+                self.engine.run()
+            else:
+                self.engine.run(self.asked.set)
         except BaseException as failure:     # told by the main thread, which ends the process
             self.failure = failure
         self.ended = True
+        if self.asked is not None:
+            self.asked.set()
         self.signals.wake()
 
 

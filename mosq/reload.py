@@ -58,7 +58,8 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         doors = control.http_doors(config)
         if doors:
             import mosq.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
-        control.engine.reload(control.settings(config, topics), engine_listeners(config), securities)
+        control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
+                              *control.link_specs(config))
     except BaseException:
         for fd in files.values():
             os.close(fd)
@@ -76,6 +77,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         control.http.stop()
     control.http, control.doors = None, doors
     control.http_start()
+    control.links_start()
     for warning in config.warnings:
         log.say(WARNING, f"Warning: {warning}")
     for listener in config.listeners:

@@ -21,6 +21,7 @@ cdef enum:
     Q_MESSAGE_OUT = 5
     Q_EVENT = 6                 # no answer, no Question
     Q_PUBLISH = 7               # an answer that nobody asked for: the control plane publishes
+    Q_LINK = 20                 # no answer, no Question: what became of a link
     Q_KICK = 10                 # an answer that nobody asked for: users are to be disconnected, after what was answered before
     Q_WAIT = 8                  # no answer yet: the log-in stands in the control plane's own queue, and has so many seconds more
     Q_CONTROL = 9               # a PUBLISH to a topic of the control plane's; its handle is the client's own. As a Question: it waits for room
@@ -98,6 +99,7 @@ cdef uint32_t questions_open(Broker* b) noexcept nogil
 cdef Question* questions_at(Broker* b, uint32_t i) noexcept nogil    # for each i below questions_end
 cdef uint32_t questions_end(Broker* b) noexcept nogil
 cdef void event_post(Broker* b, Security* security, int event, View id, View user, View detail) noexcept nogil
+cdef bint link_post(Broker* b, View name, int event, View detail) noexcept nogil      # 0: there is no room now
 # What a client published to a topic of the control plane's; 0: there is no room for it now. A Question of the kind waits until there is.
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:

@@ -467,6 +467,18 @@ cdef void event_post(Broker* b, Security* security, int event, View id, View use
         b.stats.events_lost += 1
 
 
+cdef bint link_post(Broker* b, View name, int event, View detail) noexcept nogil:
+    cdef AskHead head
+    cdef View fields[2]
+    memset(&head, 0, sizeof(head))
+    head.kind = Q_LINK
+    head.a = <uint8_t>event
+    head.n_fields = 2
+    fields[0] = name
+    fields[1] = detail
+    return record_put(b, &head, fields)
+
+
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
     cdef AskHead head
     cdef View fields[6]

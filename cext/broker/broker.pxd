@@ -51,7 +51,8 @@ cdef enum:
     DROP_TRANSFORM = 13         # taken by a plugin that changes messages
     DROP_DISK = 14              # the store's disk is full
     DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
-    DROP_REASONS = 16
+    DROP_LOOP = 16              # it came back to a broker that it had been through
+    DROP_REASONS = 17
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -158,6 +159,8 @@ ctypedef struct Door:
     uint16_t alias_max_out              # at most so many are used towards a client
     int64_t max_connections             # -1: no limit
     uint32_t n_connections
+    void* link                          # Link* of link.pxd: these are its connections; NULL: a listener's
+    uint8_t renames                     # topics or flags of what goes out change: a mount point, a link's lines
     View auto_id_prefix
     View mount_point
     uint8_t websockets
@@ -196,6 +199,7 @@ cdef enum:
     C_CONNECTED = 1
     C_ENDED = 2                         # told goodbye; its socket may linger
     C_ASKING = 3                        # its CONNECT waits for the control plane, or for the client's AUTH
+    C_OPENING = 4                       # a link's: on its way to CONNACK
 
 cdef enum:
     CF_BRIDGE = 1
@@ -204,6 +208,7 @@ cdef enum:
     CF_DOOMED = 8                       # in the list of those to be ended after this turn
     CF_REAUTH = 16                      # an exchange of AUTH packets goes on while it is connected
     CF_IDENTIFIED = 32                  # TLS found who it is, and its user name is that
+    CF_LINK = 64                        # we are the client: door.link says which link it is
 
 cdef enum:
     TIMER_CLIENT = 1
@@ -212,6 +217,7 @@ cdef enum:
     TIMER_SYS = 4
     TIMER_QUESTION = 5
     TIMER_DENIED = 6
+    TIMER_LINK = 7
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -383,7 +389,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[16]                  # DROP_REASONS
+    uint64_t drops[17]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
@@ -441,6 +447,7 @@ ctypedef struct Broker:
     void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
+    void* links                         # Links* of link.pxd; NULL: none
     uint32_t access_epoch               # begins anew with every reload: what was found out about rules is void
     uint8_t ask_unread                  # the reader should be woken at the end of the turn
     uint8_t answers_due                 # there may be some

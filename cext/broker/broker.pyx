@@ -27,6 +27,7 @@ from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.life cimport (
     client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
 )
+from cext.broker.link_calls cimport conn_opened, link_timer_fired, links_begin
 from cext.broker.log cimport log_fini, log_init
 from cext.broker.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
 from cext.broker.merge cimport merge_end
@@ -105,6 +106,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         retained_expired(<Broker*>ctx, t)
     elif t.kind == TIMER_QUESTION:
         question_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_LINK:
+        link_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_DENIED:
         denials_sum(<Broker*>ctx)
     else:
@@ -171,6 +174,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     mailbox_open(b)
     asking_open(b)
     sys_begin(b)
+    links_begin(b)
     while not b.stopping and not err:
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
@@ -257,6 +261,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_proxied = client_proxied
     b.reactor.on_upgraded = client_upgraded
     b.reactor.on_wrong = log_wrong
+    b.reactor.on_opened = conn_opened
     b.started_ms = b.reactor.now_ms
     b.started_s = b.reactor.now_s
     wheel_init(&b.wheel, b.reactor.now_ms)

@@ -24,6 +24,7 @@ cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_
 cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil     # v5 only; else nothing
 # AUTH [v5 3.15]; data.p NULL: without data
 cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil
+cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil     # towards the peer; no memory: none
 cdef void aliases_free(Client* c) noexcept nogil
 cdef View client_id_of(Client* c) noexcept nogil                    # "" until there is a session
 cdef View username_of(Client* c) noexcept nogil                     # p NULL: none

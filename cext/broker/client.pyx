@@ -7,13 +7,14 @@ before the flush, so that a fan-out may fail on one client and go on with the ne
 from libc.errno cimport ECONNRESET, EPIPE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strerror, strlen, strncmp
 
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
-from cext.broker.broker cimport Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, Client, TIMER_CLIENT, TIMER_DENIED
+from cext.broker.broker cimport AliasOut, AliasSlot, Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, CF_LINK, Client, TIMER_CLIENT, TIMER_DENIED
+from cext.broker.link cimport link_of
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
 )
@@ -63,6 +64,25 @@ cdef void client_doom(Broker* b, Client* c, int reason) noexcept nogil:
     c.doom_reason = <uint16_t>reason
     c.doomed_next = b.doomed
     b.doomed = c
+
+
+cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil:
+    cdef uint32_t slots = 4
+    cdef AliasOut* a
+    if most == 0:
+        return
+    a = <AliasOut*>calloc(1, sizeof(AliasOut))
+    if a == NULL:
+        return                   # no aliases, nothing worse
+    a.max = most
+    while slots < <uint32_t>a.max * 2:
+        slots *= 2
+    a.mask = slots - 1
+    a.slots = <AliasSlot*>calloc(slots, sizeof(AliasSlot))
+    if a.slots == NULL:
+        free(a)
+        return
+    c.aliases_out = a
 
 
 cdef void aliases_free(Client* c) noexcept nogil:
@@ -270,6 +290,8 @@ cdef void log_ended(Broker* b, Client* c, int reason) noexcept nogil:
     cdef char where[64]
     cdef const char* why = refusal_text(b.log.refused) if reason == END_REFUSED else reason_text(reason)
     cdef View id = client_id_of(c) if c.session != NULL or b.log.connecting.p == NULL else b.log.connecting
+    if c.flags & CF_LINK and c.session == NULL:
+        id = link_of(c).spec.local_id
     if reason == END_REFUSED:
         if not b.log.was_refused:
             return               # a line has said why

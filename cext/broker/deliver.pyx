@@ -16,18 +16,19 @@ from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
 from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
+from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
-from cext.codec.frame cimport T_PUBREL, V5
+from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
@@ -37,12 +38,14 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
     queue_push,
 )
-from cext.session.session cimport SESSION_DROPPING, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
+from cext.topic.lines cimport Renaming
 
 cdef enum:
     WROTE = 0
     TOO_LARGE = 1
     NO_ROOM = 2
+    NO_SHAPE = 3
 
 
 # ---------------------------------------------------------------- encoding
@@ -115,12 +118,17 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
                        const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
     cdef Shape* shape
     cdef uint8_t* out
+    cdef int wrote
     if c.conn.out_bytes == 0:
         c.out_packets = 0
     if not c.conn.flags & CONN_DIRTY:
         b.work += WORK_SEND
     b.work += 1
-    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or c.door.mount_point.n == 0):
+    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and c.door != NULL and c.door.renames and c.flags & CF_LINK:
+        wrote = write_renamed(b, c, p, qos, retain, dup, pid)
+        if wrote != NO_SHAPE:
+            return wrote
+    elif p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or not c.door.renames):
         shape = shape_of(b, p, c.version, qos, retain)
         if shape != NULL:
             if c.packet_max and shape.n > c.packet_max:
@@ -148,6 +156,10 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     cdef PublishHead h
     cdef uint32_t size, remaining, mount
     cdef uint8_t* out
+    cdef Renaming name
+    cdef View via
+    name.prefix.n = 0
+    name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
     head_fill(b, &h, p, c.version, qos, retain)
     h.dup = <uint8_t>dup
@@ -160,6 +172,13 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
         if h.topic.n > mount and memcmp(h.topic.p, c.door.mount_point.p, mount) == 0:
             h.topic.p += mount
             h.topic.n -= mount
+    if c.flags & CF_LINK:
+        link_renames(b, c, h.topic, &name, &retain)
+        h.retain = <uint8_t>retain
+        h.topic = joined(b, &name, h.topic)
+        via = link_via(b, c)
+        if via.n and not link_props(b, &h.props, via):
+            return NO_ROOM
     size = publish_head_size(&h, &remaining)
     if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
         return TOO_LARGE
@@ -184,6 +203,89 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     if log_wanted(&b.log, LOG_DEBUG):
         log_publish(b, c, p, qos, retain, dup, pid)
     return WROTE
+
+
+cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
+    """To a link: the encoding that all others get, with another topic, and with where it has been."""
+    cdef Renaming name
+    cdef Shape* shape
+    cdef View via
+    cdef const uint8_t* old
+    cdef uint8_t* out
+    cdef uint8_t* start
+    cdef uint32_t topic_n, remaining, size, props_n = 0, props_at = 0, at = 1
+    link_renames(b, c, p.topic, &name, &retain)
+    shape = shape_of(b, p, c.version, qos, retain)
+    if shape == NULL:
+        return NO_SHAPE
+    via = link_via(b, c)
+    while shape.p[at] & 128:
+        at += 1
+    old = shape.p + at + 1               # the topic's length
+    topic_n = name.prefix.n + p.topic.n - name.cut
+    remaining = shape.n - at - 1 + topic_n - p.topic.n
+    if via.n:
+        props_at = 2 + p.topic.n + (2 if qos else 0)
+        props_n = varint_at(old, &props_at)
+        remaining += via.n + varint_size(props_n + via.n) - varint_size(props_n)
+    size = 1 + varint_size(remaining) + remaining
+    if c.packet_max and size > c.packet_max:
+        return TOO_LARGE
+    out = start = client_room(b, c, size)
+    if out == NULL:
+        return NO_ROOM
+    out[0] = shape.p[0] | (8 if dup else 0)
+    out = varint_put(out + 1, remaining)
+    out[0] = <uint8_t>(topic_n >> 8)
+    out[1] = <uint8_t>topic_n
+    out += 2
+    if name.prefix.n:
+        memcpy(out, name.prefix.p, name.prefix.n)
+    memcpy(out + name.prefix.n, old + 2 + name.cut, p.topic.n - name.cut)
+    out += topic_n
+    old += 2 + p.topic.n
+    if qos:
+        out[0] = <uint8_t>(pid >> 8)
+        out[1] = <uint8_t>pid
+        out += 2
+        old += 2
+    if via.n:
+        out = varint_put(out, props_n + via.n)
+        old = shape.p + at + 1 + props_at
+        memcpy(out, old, props_n)
+        memcpy(out + props_n, via.p, via.n)
+        out += props_n + via.n
+        old += props_n
+    memcpy(out, old, <size_t>(shape.p + shape.n - old))
+    conn_wrote(&b.reactor, &c.conn, size)
+    count_out(b, c, p.payload.n)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, qos, retain, dup, pid)
+    return WROTE
+
+
+cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
+    """Of an encoding of ours: it is whole and in its shortest form."""
+    cdef uint32_t v = 0, shift = 0
+    while True:
+        v |= <uint32_t>(p[at[0]] & 127) << shift
+        at[0] += 1
+        if p[at[0] - 1] < 128:
+            return v
+        shift += 7
+
+
+cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
+    """The topic under its other name: good until the next one is asked for."""
+    cdef uint8_t* room = links_of(b).room
+    topic.p += name.cut
+    topic.n -= name.cut
+    if name.prefix.n:
+        memcpy(room, name.prefix.p, name.prefix.n)
+        memcpy(room + name.prefix.n, topic.p, topic.n)
+        topic.p = room
+        topic.n += name.prefix.n
+    return topic
 
 
 cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
@@ -274,7 +376,7 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
         drop(b, s, DROP_EXPIRED)
         return
     if c == NULL:
-        if qos or b.settings.queue_qos0:
+        if qos or b.settings.queue_qos0 or (s.flags & SESSION_LINK and link_keeps_qos0(b, s)):
             enqueue(b, s, p, qos, retain, sub_ids, n_sub_ids)
         return
     if qos:
@@ -368,6 +470,8 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     b.work += 1
     if s.client != NULL:
         pump(b, s, p)
+    elif s.flags & SESSION_LINK:
+        link_queued(b, s)
 
 
 cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:

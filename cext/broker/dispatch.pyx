@@ -7,7 +7,7 @@ What is left waits in the connection's buffer: an unfinished frame for the rest 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
-from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, C_NEW, CF_DOOMED, Client, client_of
+from cext.broker.broker cimport Broker, C_ASKING, C_ENDED, C_NEW, C_OPENING, CF_DOOMED, CF_LINK, Client, client_of
 from cext.broker.client cimport END_SILENT, address_text, log_line
 from cext.broker.handle_ack cimport handle_ack
 from cext.broker.handle_auth cimport handle_auth
@@ -16,6 +16,7 @@ from cext.broker.handle_disconnect cimport handle_disconnect, handle_pingreq
 from cext.broker.handle_publish cimport handle_publish
 from cext.broker.handle_subscribe cimport handle_subscribe, handle_unsubscribe
 from cext.broker.life cimport client_end
+from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED
 from cext.codec.frame cimport (
@@ -35,10 +36,14 @@ cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_connect(b, c, f) if kind == T_CONNECT else not_connect(b, c, f)
     if c.state == C_ASKING and kind != T_AUTH:   # [v5 3.1.4-6] nothing else before CONNACK, but for a goodbye
         return END_SILENT if kind == T_DISCONNECT else RC_PROTOCOL_ERROR
+    if c.state == C_OPENING:
+        return links_of(b).ops.packet(b, c, f)
     if kind == T_PUBLISH:
         return handle_publish(b, c, f)
     if T_PUBACK <= kind < T_SUBSCRIBE:
         return handle_ack(b, c, f)
+    if c.flags & CF_LINK:        # what a server sends
+        return links_of(b).ops.packet(b, c, f)
     if kind == T_PINGREQ:
         return handle_pingreq(b, c, f)
     if kind == T_SUBSCRIBE:

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
 
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Broker, CF_LINK, Client
 from cext.broker.client cimport log_line, log_packet
 from cext.broker.deliver cimport delivery_done, pump
 from cext.broker.durable cimport changes_of
@@ -12,6 +12,7 @@ from cext.broker.jobs cimport jobs_unblock
 from cext.broker.keep cimport owed_released
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.promise cimport promise, promise_behind, promise_now
+from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, T_PUBCOMP, T_PUBREL
 from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
@@ -23,7 +24,7 @@ from cext.session.session cimport Session
 cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Ack a
     cdef int kind = f.first >> 4
-    cdef int rc = decode_ack(f, c.version, &a)
+    cdef int rc = decode_server_ack(f, c.version, &a) if c.flags & CF_LINK else decode_ack(f, c.version, &a)
     if rc:
         return rc
     if log_wanted(&b.log, LOG_DEBUG):

@@ -23,12 +23,12 @@ from cext.broker.ask cimport (
 )
 from cext.broker.connect_lines cimport connect_complain
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
+    Broker, C_ASKING, C_CONNECTED, C_NEW, CF_BRIDGE, CF_IDENTIFIED, CF_PROBLEM_INFO, CF_TRUSTED, Client,
     PARKED_CONNECT, Parked, REFUSED_ACCESS, REFUSED_AUTH_TIMEOUT, REFUSED_CLIENTS, REFUSED_DISK, REFUSED_MEMORY, Security, TIMER_SESSION, Will,
 )
 from cext.broker.arrive cimport proxied_identity
 from cext.broker.client cimport (
-    END_LOST, END_REFUSED, END_SILENT, address_text, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
+    END_LOST, END_REFUSED, END_SILENT, address_text, aliases_begin, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.durable cimport changes_of, durable_full
@@ -55,7 +55,7 @@ from cext.codec.reason cimport (
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
 from cext.session.message cimport message_new
-from cext.session.session cimport EXPIRY_NEVER, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
+from cext.session.session cimport EXPIRY_NEVER, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -262,6 +262,9 @@ cdef int check_keepalive(Broker* b, Client* c, Connect* p, Connack* k) noexcept 
 
 
 cdef int check_limits(Broker* b, Client* c, Connect* p, Session* existing) noexcept nogil:
+    if existing != NULL and existing.flags & SESSION_LINK:
+        log_refusal(b, c, "client identifier of a bridge")
+        return refuse(b, c, RC_CLIENTID_NOT_VALID, CONNACK3_IDENTIFIER_REJECTED)
     if c.flags & CF_TRUSTED:
         return 0
     if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
@@ -420,8 +423,6 @@ cdef int will_take(Broker* b, Client* c, Connect* p) noexcept nogil:
 
 cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
     """What the client asks of us: window, packet size, aliases [v5 3.1.2.11]."""
-    cdef AliasOut* a
-    cdef uint32_t slots = 4
     c.window = <uint16_t>b.settings.max_inflight_messages
     c.packet_max = 0
     c.alias_max_in = c.door.alias_max_in
@@ -434,18 +435,7 @@ cdef void wishes(Broker* b, Client* c, Connect* p) noexcept nogil:
     if not props_has(&p.props, P_REQUEST_PROBLEM) or p.props.request_problem:
         c.flags |= CF_PROBLEM_INFO
     if props_has(&p.props, P_TOPIC_ALIAS_MAXIMUM) and p.props.alias_max and c.door.alias_max_out:
-        a = <AliasOut*>calloc(1, sizeof(AliasOut))
-        if a == NULL:
-            return               # no aliases, nothing worse
-        a.max = p.props.alias_max if p.props.alias_max < c.door.alias_max_out else c.door.alias_max_out
-        while slots < <uint32_t>a.max * 2:
-            slots *= 2
-        a.mask = slots - 1
-        a.slots = <AliasSlot*>calloc(slots, sizeof(AliasSlot))
-        if a.slots == NULL:
-            free(a)
-            return
-        c.aliases_out = a
+        aliases_begin(c, p.props.alias_max if p.props.alias_max < c.door.alias_max_out else c.door.alias_max_out)
 
 
 cdef Session* session_for(Broker* b, Client* c, Connect* p, uint8_t* present) noexcept nogil:

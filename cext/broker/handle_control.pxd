@@ -3,14 +3,14 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.broker.ask cimport Answer
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Broker, CF_LINK, Client
 from cext.codec.decode cimport Publish
 from cext.net.reactor cimport Address
 
 
 # Is this for the broker itself? A client with a mount point has no way to ask: its topics all lie below that.
 cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
-    return (topic.n >= 9 and topic.p[0] == c'$' and c.door.mount_point.n == 0
+    return (topic.n >= 9 and topic.p[0] == c'$' and c.door.mount_point.n == 0 and not c.flags & CF_LINK
             and memcmp(topic.p, <const char*>b"$CONTROL/", 9) == 0)
 
 

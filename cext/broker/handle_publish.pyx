@@ -18,13 +18,14 @@ from cext.broker.access cimport access_allows, access_ruled
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.authorize cimport BY_RULES, is_plugged, publish_decide
 from cext.broker.broker cimport (
-    AliasIn, Broker, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+    AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport denial_told, log_line
 from cext.broker.durable cimport changes_of, durable_full
 from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept
+from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
@@ -34,7 +35,7 @@ from cext.broker.route cimport route
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
-    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, props_forward_put, props_forward_size, props_has, props_verbatim,
+    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, P_USER_PROPERTY, props_forward_put, props_forward_size, props_has, props_verbatim,
 )
 from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_MATCHING_SUBSCRIBERS, RC_NOT_AUTHORIZED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
@@ -43,10 +44,12 @@ from cext.codec.reason cimport (
 from cext.net.reactor cimport conn_steal_input
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
+from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
     STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
+    NOT_LET_IN = 1               # of fill: no line of the link's asked for it
 
 
 cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -54,6 +57,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publication out
     cdef uint8_t verdict
     cdef uint64_t changes
+    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -77,23 +81,31 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
             b.stats.publish_bytes_in -= p.payload.n
             return rc
     publication_init(&out)
-    verdict = RC_QUOTA_EXCEEDED if fill(b, c, f, &p, &out) != 0 else judge(b, c, &p, &out, allowed)
+    rc = fill(b, c, f, &p, &out)
+    if rc == 0:
+        verdict = judge(b, c, &p, &out, allowed)
+        was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and link_seen(b, p.props.raw)
+    else:
+        verdict = denied(b, c, &p) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+    rc = 0
     if c.parked != NULL and c.parked.replaced:
         replace(c, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        rc = hold(b, c, &p, &out, verdict)
+        rc = hold(b, c, &p, &out, verdict, was_here)
     else:
         changes = changes_of(b)
         out.durability = durability_of(b, c, out.topic)
-        if verdict < 0x80 and not is_taken(c):
+        if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
         if p.qos:
             promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
+    if was_here:
+        b.stats.drops[DROP_LOOP] += 1
     if c.parked != NULL:
         if is_taken(c):
             b.stats.drops[DROP_TRANSFORM] += 1
@@ -191,7 +203,7 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
 
 # ---------------------------------------------------------------- QoS 2
 
-cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict) noexcept nogil:
+cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint was_here) noexcept nogil:
     cdef Inbox* inbox = &c.session.inbox
     cdef Held* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
@@ -204,7 +216,7 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
     rc = check_quota(b, c, &verdict)
     if rc:
         return rc
-    if verdict < 0x80 and not is_taken(c):
+    if verdict < 0x80 and not is_taken(c) and not was_here:
         m = publication_store(b, out)
         if m == NULL:
             b.stats.drops[DROP_MEMORY] += 1
@@ -363,40 +375,52 @@ cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
 
 
 cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
-    """-1: no memory."""
+    """-1: no memory; NOT_LET_IN."""
     cdef bint as_it_is = 1
-    cdef uint32_t mount = c.door.mount_point.n
+    cdef Renaming name
     cdef uint32_t size = 0
     cdef uint8_t* bytes = NULL
-    out.topic = p.topic
+    cdef uint8_t* end
+    cdef View via
+    name.prefix = c.door.mount_point
+    name.cut = 0
+    via.n = 0
+    if c.flags & CF_LINK:
+        if not link_lets_in(b, c, p.topic, &name):
+            return NOT_LET_IN
+        via = link_via(b, c)
+    out.topic.p = p.topic.p + name.cut
+    out.topic.n = p.topic.n - name.cut
     out.payload = p.payload
     out.qos = p.qos
     out.retain = p.retain
     out.source = c.session
     out.shaped = p.payload.n < LEND_MIN_BYTES
     if c.version == V5:
-        as_it_is = props_verbatim(&p.props)
+        as_it_is = props_verbatim(&p.props) and via.n == 0
         if as_it_is:
             out.props = p.props.raw
         else:
-            size = props_forward_size(&p.props)
+            size = props_forward_size(&p.props) + via.n
         if props_has(&p.props, P_MESSAGE_EXPIRY):
             # an interval of 0 is still delivered to whoever is there
             out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
-    if mount or not as_it_is:
-        bytes = scratch(b, mount + p.topic.n + size + 1)
+    if name.prefix.n or not as_it_is:
+        bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
         if bytes == NULL:
             return -1
         if not as_it_is:
-            props_forward_put(bytes, &p.props)
+            end = props_forward_put(bytes, &p.props)
+            if via.n:
+                memcpy(end, via.p, via.n)
             out.props.p = bytes
             out.props.n = size
-        if mount:
-            memcpy(bytes + size, c.door.mount_point.p, mount)
-            memcpy(bytes + size + mount, p.topic.p, p.topic.n)
+        if name.prefix.n:
+            memcpy(bytes + size, name.prefix.p, name.prefix.n)
+            memcpy(bytes + size + name.prefix.n, p.topic.p + name.cut, p.topic.n - name.cut)
             out.topic.p = bytes + size
-            out.topic.n = mount + p.topic.n
-    elif out.shaped and canonical(c, f, p):
+            out.topic.n = name.prefix.n + p.topic.n - name.cut
+    elif name.cut == 0 and out.shaped and canonical(c, f, p):
         out.frame.p = f.start
         out.frame.n = f.total_len
         out.frame_version = c.version
@@ -414,14 +438,14 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         return RC_PACKET_TOO_LARGE
     if c.flags & CF_TRUSTED:
         return RC_SUCCESS
-    if topic_reserved(out.topic):
+    if c.flags & CF_LINK:
+        allowed = 1              # what may come in that way is its lines' business
+    elif topic_reserved(out.topic):
         allowed = 0
     elif allowed < 0:
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
-        b.stats.drops[DROP_ACL_WRITE] += 1
-        log_denied(b, c, p)
-        return RC_NOT_AUTHORIZED
+        return denied(b, c, p)
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
@@ -429,6 +453,12 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
         b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
+
+
+cdef uint8_t denied(Broker* b, Client* c, Publish* p) noexcept nogil:
+    b.stats.drops[DROP_ACL_WRITE] += 1
+    log_denied(b, c, p)
+    return RC_NOT_AUTHORIZED
 
 
 cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:

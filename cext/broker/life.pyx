@@ -22,7 +22,7 @@ from cext.broker.ask cimport (
     question_send,
 )
 from cext.broker.broker cimport (
-    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
+    Broker, C_ASKING, C_CONNECTED, C_ENDED, C_NEW, CF_DOOMED, CF_LINK, Client, DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED, DROP_SLICE, JOB_DROP, Job,
     LINGER_MS, Publication, Security, Will,
 )
 from cext.broker.client cimport (
@@ -32,6 +32,7 @@ from cext.broker.deliver cimport session_clear
 from cext.broker.gate cimport gate_clear, gate_free, gate_verdict
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.keep cimport session_forgotten, session_kept, will_forgotten, will_kept
+from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport unpark
 from cext.broker.publication cimport drop, publication_fini, publication_of
@@ -186,7 +187,10 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     if was == C_CONNECTED:
         if 0x80 <= reason <= 0xFF:
             b.stats.shed += 1
-            client_disconnect(b, c, <uint8_t>reason)
+            if c.flags & CF_LINK:
+                links_of(b).ops.goodbye(b, c, reason)
+            else:
+                client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
         told(b, c, reason)
     else:
@@ -207,6 +211,8 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
     if was == C_CONNECTED:
         client_detach(b, c, reason)
+    if c.flags & CF_LINK:
+        links_of(b).ops.ended(b, c, reason)
 
 
 cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
@@ -258,6 +264,8 @@ cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
         conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
+    elif c.flags & CF_LINK:
+        links_of(b).ops.client_timer(b, c)
     elif c.state == C_NEW or c.state == C_ASKING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:

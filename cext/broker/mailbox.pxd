@@ -10,6 +10,7 @@ cdef enum:
     ASK_KICK = 4
     ASK_ADOPT = 5
     ASK_RELOAD = 6
+    ASK_LINK = 21               # reload: LinkAsk*, of link.pxd
     ASK_ROLES = 20              # `swap`: n_swap new Roles by place of their security, NULL: none; gets the old ones back
     ASK_SUBSCRIPTIONS = 7       # of the table of sessions from `cursor` on (0: begin, end): out gets records, left_out how many are not there
     ASK_SESSIONS = 8            # from `cursor` on, about `from_index` of them: out gets records of inspect.pyx

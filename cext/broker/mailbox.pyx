@@ -1,7 +1,7 @@
 """Requests from the control plane to the loop. Knows who asks what; what is asked is answered from the broker's structs between two turns, so
 that nothing but this queue needs a lock."""
 
-from libc.errno cimport EINVAL, ENOMEM
+from libc.errno cimport EINVAL, ENOENT, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -14,6 +14,7 @@ from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUS
 from cext.broker.client cimport address_text, username_of
 from cext.broker.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.life cimport client_end
+from cext.broker.link cimport LinkAsk, links_of
 from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from cext.broker.reload cimport Reload, reload_apply
 from cext.broker.roles cimport Roles
@@ -140,6 +141,8 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
     elif a.kind == ASK_RELOAD:
         reload_apply(b, <Reload*>a.reload)
         a.result = (<Reload*>a.reload).error
+    elif a.kind == ASK_LINK:
+        answer_link(b, a)
     elif a.kind == ASK_ROLES:
         roles_swap(b, a)
     elif a.kind == ASK_SUBSCRIPTIONS:
@@ -150,6 +153,13 @@ cdef void answer(Broker* b, Ask* a) noexcept nogil:
         answer_session(b, a)
     else:
         a.result = EINVAL
+
+
+cdef void answer_link(Broker* b, Ask* a) noexcept nogil:
+    cdef LinkAsk* ask = <LinkAsk*>a.reload
+    if b.links == NULL:
+        b.links = ask.links      # the first of a broker that had none
+    a.result = links_of(b).ops.ask(b, ask) if b.links != NULL else ENOENT
 
 
 cdef void answer_kick(Broker* b, Ask* a) noexcept nogil:

@@ -42,7 +42,11 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
     ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil
 
+    ctypedef unsigned int (*psk_client_fn)(SSL* ssl, const char* hint, char* identity, unsigned int identity_n, unsigned char* key, unsigned int n) noexcept nogil
+    ctypedef int (*status_fn)(SSL* ssl, void* ctx) noexcept nogil
+
     const SSL_METHOD* TLS_server_method()
+    const SSL_METHOD* TLS_client_method()
     SSL_CTX* SSL_CTX_new(const SSL_METHOD* m)
     void SSL_CTX_free(SSL_CTX* x)
     uint64_t SSL_CTX_set_options(SSL_CTX* x, uint64_t options)
@@ -68,6 +72,11 @@ cdef extern from "<openssl/ssl.h>" nogil:
     void SSL_CTX_set_verify(SSL_CTX* x, int mode, verify_fn f)
     void SSL_CTX_set_default_passwd_cb(SSL_CTX* x, password_fn f)
     void SSL_CTX_set_psk_server_callback(SSL_CTX* x, psk_server_fn f)
+    void SSL_CTX_set_psk_client_callback(SSL_CTX* x, psk_client_fn f)
+    int SSL_CTX_set_max_proto_version(SSL_CTX* x, int version)
+    int SSL_CTX_set_default_verify_paths(SSL_CTX* x)
+    int SSL_CTX_set_alpn_protos(SSL_CTX* x, const unsigned char* p, unsigned int n)     # 0: well
+    long SSL_CTX_set_tlsext_status_cb(SSL_CTX* x, status_fn f)
     int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
     void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)
     void SSL_CTX_set_app_data(SSL_CTX* x, void* p)
@@ -79,6 +88,16 @@ cdef extern from "<openssl/ssl.h>" nogil:
     void SSL_set_app_data(SSL* s, void* p)
     void* SSL_get_app_data(const SSL* s)
     void SSL_set_accept_state(SSL* s)
+    void SSL_set_connect_state(SSL* s)
+    long SSL_set_tlsext_host_name(SSL* s, const char* name)
+    long SSL_set_tlsext_status_type(SSL* s, int type)
+    long SSL_get_tlsext_status_ocsp_resp(SSL* s, unsigned char** p)
+    int SSL_set1_host(SSL* s, const char* name)
+    X509_VERIFY_PARAM* SSL_get0_param(SSL* s)
+    long SSL_get_verify_result(const SSL* s)
+    OPENSSL_STACK* SSL_get0_verified_chain(const SSL* s)
+    int SSL_do_handshake(SSL* s)
+    int TLSEXT_STATUSTYPE_ocsp
     void SSL_set_bio(SSL* s, BIO* r, BIO* w)
     int SSL_read(SSL* s, void* p, int n)
     int SSL_write(SSL* s, const void* p, int n)
@@ -117,6 +136,8 @@ cdef extern from "<openssl/x509_vfy.h>" nogil:
     X509_LOOKUP_METHOD* X509_LOOKUP_file()
     int X509_load_crl_file(X509_LOOKUP* l, const char* path, int type)
     unsigned long X509_V_FLAG_CRL_CHECK
+    int X509_VERIFY_PARAM_set1_ip(X509_VERIFY_PARAM* x, const unsigned char* ip, size_t n)
+    const char* X509_verify_cert_error_string(long error)
     int X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED, X509_V_OK
 
 cdef extern from "<openssl/x509.h>" nogil:
@@ -154,6 +175,34 @@ cdef extern from "<openssl/bio.h>" nogil:
     void BIO_clear_retry_flags(BIO* b)
     long BIO_get_mem_data(BIO* b, char** p)
     int BIO_TYPE_SOURCE_SINK, BIO_CTRL_FLUSH
+
+cdef extern from "<openssl/ocsp.h>" nogil:
+    ctypedef struct OCSP_RESPONSE:
+        pass
+    ctypedef struct OCSP_BASICRESP:
+        pass
+    ctypedef struct OCSP_CERTID:
+        pass
+    ctypedef struct ASN1_GENERALIZEDTIME:
+        pass
+    ctypedef struct EVP_MD:
+        pass
+    const EVP_MD* EVP_sha1()
+    const EVP_MD* EVP_sha256()
+    OCSP_RESPONSE* d2i_OCSP_RESPONSE(OCSP_RESPONSE** a, const unsigned char** p, long n)
+    int OCSP_response_status(OCSP_RESPONSE* r)
+    OCSP_BASICRESP* OCSP_response_get1_basic(OCSP_RESPONSE* r)
+    int OCSP_basic_verify(OCSP_BASICRESP* b, OPENSSL_STACK* certificates, X509_STORE* store, unsigned long flags)
+    OCSP_CERTID* OCSP_cert_to_id(const EVP_MD* digest, const X509* subject, const X509* issuer)
+    int OCSP_resp_find_status(OCSP_BASICRESP* b, OCSP_CERTID* id, int* status, int* reason, ASN1_GENERALIZEDTIME** revoked,
+                              ASN1_GENERALIZEDTIME** this, ASN1_GENERALIZEDTIME** next)
+    int OCSP_check_validity(ASN1_GENERALIZEDTIME* this, ASN1_GENERALIZEDTIME* next, long leeway_s, long age_max_s)
+    void OCSP_RESPONSE_free(OCSP_RESPONSE* r)
+    void OCSP_BASICRESP_free(OCSP_BASICRESP* b)
+    void OCSP_CERTID_free(OCSP_CERTID* id)
+    int OCSP_RESPONSE_STATUS_SUCCESSFUL, V_OCSP_CERTSTATUS_GOOD
+    int sk_X509_num(const OPENSSL_STACK* s)
+    X509* sk_X509_value(const OPENSSL_STACK* s, int at)
 
 cdef extern from "<openssl/err.h>" nogil:
     unsigned long ERR_get_error()

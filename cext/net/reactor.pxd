@@ -96,6 +96,10 @@ ctypedef struct TransportOps:
     void (*close)(Reactor* r, Conn* c) noexcept nogil
     # How many bytes it put at out; -1: there is none, or it does not fit or is not text.
     int (*tell)(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil
+    # Of a connection outwards, which speaks first. Before the connect: whom it is to meet, in the caller's words. 0 or errno
+    int (*aim)(Reactor* r, Conn* c, const char* host) noexcept nogil
+    # When the socket is there: the first words are `unsent`. 0 or errno
+    int (*greet)(Reactor* r, Conn* c) noexcept nogil
 
 ctypedef struct Transport:      # begins each layer's struct
     const TransportOps* ops
@@ -120,6 +124,8 @@ cdef enum:
     CONN_HUNGRY = 128           # the owner has more to send: on_drained is called when all is out
     CONN_HELD = 512             # the owner lets nothing out yet
     CONN_DEAF = 256             # EPOLLIN is disarmed: input came while paused
+    CONN_CONNECTING = 512       # outwards, and the socket is not there yet: EPOLLOUT is armed, EPOLLIN is not
+    CONN_OPENING = 1024         # outwards, and on_opened has not been called yet: the owner has nothing to write
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
@@ -150,6 +156,8 @@ ctypedef void (*release_fn)(void* ctx, void* ref) noexcept nogil
 ctypedef void (*plain_fn)(void* ctx) noexcept nogil
 # A PROXY header has come (NULL: a bad one). 0: go on; else the owner ends c, before the turn is over.
 ctypedef int (*proxied_fn)(void* ctx, Conn* c, const Proxied* p) noexcept nogil
+# A connection outwards can be written to (err 0), or did not come about (errno; EPROTO: its handshake failed). The owner calls conn_close.
+ctypedef void (*opened_fn)(void* ctx, Conn* c, int err) noexcept nogil
 # A layer says what is wrong with a connection, before on_lost.
 ctypedef void (*wrong_fn)(void* ctx, Conn* c, const char* text) noexcept nogil
 # The HTTP request has been answered. u.wrong is 0: c speaks WebSocket from now on, `text` is the request; else the owner ends c.
@@ -172,6 +180,7 @@ ctypedef struct Reactor:
     proxied_fn on_proxied
     upgraded_fn on_upgraded
     wrong_fn on_wrong
+    opened_fn on_opened         # needed by who calls conn_connect (outward.pxd)
     void* layer                 # what the transports of this loop share; NULL until the first
     void (*layer_free)(void* layer) noexcept nogil
     uint64_t turns
@@ -198,6 +207,8 @@ cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any t
 cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
 cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil  # the socket stays open; l itself must stay until the end of the turn
 cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil     # 0 or errno
+# The same for a socket whose connect has begun: then on_opened, once, unless c is closed before. The deadline is the owner's.
+cdef int conn_await(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil
 cdef void conn_close(Reactor* r, Conn* c) noexcept nogil            # at once; c is freed by on_free at the end of the turn
 cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil           # after what is queued has been sent
 cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil

@@ -9,7 +9,7 @@ per connection; EPOLLOUT is armed only after EAGAIN; a closed connection stays a
 events and lists of this turn may still point to it. Cost per turn and active connection: one read, at most one write.
 """
 
-from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO, errno
+from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, EPROTO, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove, memset
@@ -58,7 +58,8 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void* p, size_t n, int flags)
     ssize_t sendmsg(int fd, const msghdr* m, int flags)
     int shutdown(int fd, int how)
-    int MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, AF_INET, AF_INET6
+    int getsockopt(int fd, int level, int name, void* value, unsigned int* n)
+    int MSG_NOSIGNAL, MSG_PEEK, SHUT_WR, AF_INET, AF_INET6, SOL_SOCKET, SO_ERROR
 
 cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
@@ -206,6 +207,9 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
 cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
     if c.flags & CONN_CLOSED:
         return                   # closed earlier in this turn
+    if c.flags & CONN_CONNECTING:
+        connected(r, c)
+        return
     if events & EPOLLOUT and not c.flags & CONN_HELD:
         flush(r, c)
         if c.flags & CONN_CLOSED:
@@ -214,7 +218,7 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
         if not c.flags & (CONN_PAUSED | CONN_READY):
             read_input(r, c)
         elif events & (EPOLLHUP | EPOLLERR):
-            r.on_lost(r.ctx, c, 0)
+            gone(r, c, 0)
         elif not c.flags & CONN_DEAF:
             c.flags |= CONN_DEAF
             watch(r, c)
@@ -292,13 +296,60 @@ cdef int watch(Reactor* r, Conn* c) noexcept nogil:
 
 
 cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil:
+    return begin(r, c, fd, a, EPOLLIN)
+
+
+cdef int conn_await(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil:
+    cdef int err = begin(r, c, fd, a, EPOLLOUT)
+    if err == 0:
+        c.flags |= CONN_CONNECTING | CONN_OPENING
+    return err
+
+
+cdef int begin(Reactor* r, Conn* c, int fd, const Address* a, uint32_t events) noexcept nogil:
     cdef epoll_event e
     c.source = SOURCE_CONN
     c.fd = fd
     c.address = a[0]
-    e.events = EPOLLIN
+    e.events = events
     e.data.ptr = c
     return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, fd, &e) != 0 else 0
+
+
+cdef void connected(Reactor* r, Conn* c) noexcept nogil:
+    """The connect is over, for good or bad."""
+    cdef int err = 0
+    cdef unsigned int size = sizeof(err)
+    c.flags &= ~<uint32_t>CONN_CONNECTING
+    if getsockopt(c.fd, SOL_SOCKET, SO_ERROR, &err, &size) != 0:
+        err = errno
+    if c.flags & CONN_CLOSING and not err:
+        err = ECONNABORTED       # the owner has changed its mind: nobody is to wait for the peer's end
+    c.rx_ms = r.now_ms
+    if not err and watch(r, c) != 0:
+        err = errno
+    if not err and c.transport != NULL:
+        err = c.transport.ops.greet(r, c)
+    if err:
+        gone(r, c, err)
+    elif c.transport == NULL:
+        opened(r, c)
+
+
+cdef bint opened(Reactor* r, Conn* c) noexcept nogil:
+    """1: it is of no use any more."""
+    c.flags &= ~<uint32_t>CONN_OPENING
+    r.on_opened(r.ctx, c, 0)
+    return c.flags & (CONN_CLOSED | CONN_CLOSING) != 0
+
+
+cdef void gone(Reactor* r, Conn* c, int err) noexcept nogil:
+    """The peer closed (0), or errno: who has not heard that it is open hears that it will not be."""
+    if c.flags & CONN_OPENING:
+        c.flags &= ~<uint32_t>CONN_OPENING
+        r.on_opened(r.ctx, c, err if err else ECONNRESET)
+    else:
+        r.on_lost(r.ctx, c, err)
 
 
 cdef void conn_close(Reactor* r, Conn* c) noexcept nogil:
@@ -382,6 +433,8 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         over(r, c)
         return
     got = receive(r, c, r.arena, ARENA_BYTES)
+    if c.flags & CONN_OPENING and c.transport != NULL and c.transport.open and opened(r, c):
+        return
     if got <= 0:
         lost(r, c, got)
         over(r, c)
@@ -399,9 +452,9 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
 
 cdef void lost(Reactor* r, Conn* c, ssize_t got) noexcept nogil:
     if got == 0:
-        r.on_lost(r.ctx, c, 0)
+        gone(r, c, 0)
     elif got != NOTHING and errno != EAGAIN and errno != EINTR:
-        r.on_lost(r.ctx, c, errno)
+        gone(r, c, errno)
 
 
 cdef void feed(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
@@ -422,7 +475,7 @@ cdef void keep(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
     if c.in_buf == NULL or c.in_cap - c.in_len < n:
         q = buffer_take(&r.buffers, want, &cap)
         if q == NULL:
-            r.on_lost(r.ctx, c, ENOMEM)
+            gone(r, c, ENOMEM)
             return
         if have:
             memcpy(q, c.in_buf + c.in_off, have)
@@ -466,7 +519,7 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
     cdef size_t first
     cdef int n_iov = 1
     if room_for_frame(r, c) != 0:
-        r.on_lost(r.ctx, c, ENOMEM)
+        gone(r, c, ENOMEM)
         return
     if c.transport != NULL:
         read_large_secure(r, c)
@@ -525,7 +578,7 @@ cdef void read_large_secure(Reactor* r, Conn* c) noexcept nogil:
     left = <size_t>got
     while left:
         if room_for_frame(r, c) != 0:
-            r.on_lost(r.ctx, c, ENOMEM)
+            gone(r, c, ENOMEM)
             return
         n = (c.in_need if c.in_cap >= c.in_need else c.in_cap) - c.in_len
         n = n if n < left else left
@@ -599,7 +652,7 @@ cdef void read_proxy(Reactor* r, Conn* c) noexcept nogil:
     if found == WEB_MORE:
         return
     if found == WEB_NO_MEMORY:
-        r.on_lost(r.ctx, c, ENOMEM)
+        gone(r, c, ENOMEM)
         return
     if r.on_proxied(r.ctx, c, NULL if found == WEB_BAD_PROXY else &proxied) != 0:
         return
@@ -618,7 +671,7 @@ cdef bint upgraded(Reactor* r, Conn* c, uint8_t* p, size_t n, size_t* left) noex
     if found == WEB_MORE:
         return 0
     if found == WEB_NO_MEMORY:
-        r.on_lost(r.ctx, c, ENOMEM)
+        gone(r, c, ENOMEM)
         return 0
     if not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)
@@ -648,9 +701,9 @@ cdef void over(Reactor* r, Conn* c) noexcept nogil:
     if (c.web == NULL and c.transport == NULL) or c.flags & (CONN_CLOSED | CONN_CLOSING | CONN_PAUSED | CONN_READY):
         return
     if c.web != NULL and c.web.over:
-        r.on_lost(r.ctx, c, EPROTO if c.web.parser.ws.state == WS_FAILED else 0)
+        gone(r, c, EPROTO if c.web.parser.ws.state == WS_FAILED else 0)
     elif c.transport != NULL and c.transport.over:
-        r.on_lost(r.ctx, c, c.transport.error)
+        gone(r, c, c.transport.error)
 
 
 # ---------------------------------------------------------------- output
@@ -761,7 +814,7 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
             if errno == EAGAIN or errno == ENOBUFS:
                 block(r, c)
             else:
-                r.on_lost(r.ctx, c, errno)
+                gone(r, c, errno)
             return
         r.bytes_out += <uint64_t>sent
         c.out_bytes -= <uint32_t>sent
@@ -792,7 +845,7 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
 cdef int frame_output(Reactor* r, Conn* c) noexcept nogil:
     cdef uint32_t before = c.out_bytes
     if web_frame(&r.buffers, c) != 0:
-        r.on_lost(r.ctx, c, ENOMEM)
+        gone(r, c, ENOMEM)
         return -1
     r.unsent_bytes += c.out_bytes - before
     return 0

@@ -22,9 +22,12 @@ ctypedef struct TlsContext:
     uint8_t asks                # for client certificates
     uint8_t any_date            # those may be expired, or not valid yet
     int keylog_fd               # -1: none
+    uint8_t outward             # for connections that we open; psks[0] is ours then
+    uint8_t any_name            # the peer's certificate may have another name than we called it by
+    uint8_t ocsp                # the peer must show, signed, that its certificate is not revoked
 
 # A context around an empty SSL_CTX, with one reference. NULL: no memory. cext/setup/tls.pyx fills it.
-cdef TlsContext* tls_context_new() noexcept nogil
+cdef TlsContext* tls_context_new(bint outward) noexcept nogil
 cdef void tls_context_release(TransportContext* x) noexcept nogil
 # What the contexts' callbacks need, once what they stand on is set.
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil

@@ -14,7 +14,7 @@ that wait are at most OUT_BYTES, and those that a handshake may pile up without 
 each call. Renegotiation is off.
 """
 
-from libc.errno cimport EAGAIN, EINTR, ENOBUFS, EPROTO, errno
+from libc.errno cimport EAGAIN, EINTR, ENOBUFS, ENOMEM, EPROTO, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
@@ -22,20 +22,24 @@ from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.openssl cimport (
-    ASN1_STRING_to_UTF8, BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data,
-    BIO_get_mem_data, BIO_meth_free, BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_s_mem,
-    BIO_set_data, BIO_set_init, BIO_set_retry_read, BIO_up_ref, ERR_clear_error, ERR_error_string_n, ERR_get_error,
-    NID_commonName, OPENSSL_cleanse, OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX_free,
+    ASN1_STRING_to_UTF8, BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free,
+    BIO_get_data, BIO_get_mem_data, BIO_meth_free, BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write,
+    BIO_new, BIO_s_mem, BIO_set_data, BIO_set_init, BIO_set_retry_read, BIO_up_ref, ERR_clear_error, ERR_error_string_n,
+    ERR_get_error, NID_commonName, OPENSSL_cleanse, OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX_free,
     SSL_CTX_get_app_data, SSL_CTX_get_cert_store, SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_keylog_callback,
-    SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-    SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_free, SSL_get1_peer_certificate, SSL_get_SSL_CTX, SSL_get_app_data,
-    SSL_get_current_cipher, SSL_get_error, SSL_get_peer_cert_chain, SSL_get_version, SSL_is_init_finished, SSL_new, SSL_pending, SSL_read,
-    SSL_session_reused, SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION, TLS_server_method, X509, X509_NAME_ENTRY_get_data,
-    X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX, X509_STORE_CTX_free,
-    X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new, X509_STORE_CTX_set_default,
-    X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK,
-    X509_free, X509_get_subject_name, X509_verify_cert, XN_FLAG_RFC2253, verify_fn,
+    SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN,
+    SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_do_handshake, SSL_free, SSL_get1_peer_certificate,
+    SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_current_cipher, SSL_get_error, SSL_get_peer_cert_chain, SSL_get_verify_result,
+    SSL_get_version, SSL_is_init_finished, SSL_new, SSL_pending, SSL_read, SSL_session_reused, SSL_set_accept_state,
+    SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_tlsext_host_name, SSL_set_tlsext_status_type, SSL_shutdown,
+    SSL_version, SSL_write, TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp, TLS_client_method, TLS_server_method, X509,
+    X509_NAME_ENTRY_get_data, X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX,
+    X509_STORE_CTX_free, X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new,
+    X509_STORE_CTX_set_default, X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED,
+    X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_free, X509_get_subject_name, X509_verify_cert,
+    X509_verify_cert_error_string, XN_FLAG_RFC2253, verify_fn,
 )
+from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_outward_callbacks, tls_peer_good
 from cext.net.reactor cimport (
     ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, TELL_CIPHER, TELL_COMMON_NAME,
     TELL_IDENTITY, TELL_PROTOCOL, TELL_SUBJECT, Transport, TransportContext, TransportOps, conn_mark_dirty,
@@ -149,6 +153,8 @@ cdef Layer* layer_of(Reactor* r) noexcept nogil:
     y.ops.send = tls_send
     y.ops.close = tls_close
     y.ops.tell = tls_tell
+    y.ops.aim = tls_aim
+    y.ops.greet = tls_greet
     y.in_n = y.out_n = 0
     y.turn = 0
     y.steps = 0
@@ -191,8 +197,46 @@ cdef int ssl_make(Layer* y, Tls* t) noexcept nogil:
     SSL_set_app_data(t.ssl, t)
     BIO_up_ref(y.bio)
     SSL_set_bio(t.ssl, y.bio, y.bio)
-    SSL_set_accept_state(t.ssl)
+    if t.x.outward:
+        SSL_set_connect_state(t.ssl)
+    else:
+        SSL_set_accept_state(t.ssl)
     return 0
+
+
+cdef int tls_aim(Reactor* r, Conn* c, const char* host) noexcept nogil:
+    """Outwards we speak first, and the peer must be whom we called. A name goes into SNI, a numeric address does not [RFC 6066 3]."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef bint numeric
+    if not t.x.outward:
+        return EPROTO
+    if ssl_make(<Layer*>r.layer, t) != 0:
+        return ENOMEM
+    if host == NULL or host[0] == 0:
+        return 0 if t.x.any_name else EPROTO
+    numeric = tls_numeric(host)
+    if not numeric and SSL_set_tlsext_host_name(t.ssl, host) != 1:
+        return EPROTO
+    if not t.x.any_name and tls_expect(t.ssl, host, numeric) != 1:
+        return EPROTO
+    if t.x.ocsp:
+        SSL_set_tlsext_status_type(t.ssl, TLSEXT_STATUSTYPE_ocsp)
+    return 0
+
+
+cdef int tls_greet(Reactor* r, Conn* c) noexcept nogil:
+    cdef Tls* t = <Tls*>c.transport
+    cdef Layer* y = <Layer*>r.layer
+    cdef int got
+    y.in_n = 0
+    y.out_n = 0
+    ERR_clear_error()
+    got = SSL_do_handshake(t.ssl)
+    if got <= 0 and SSL_get_error(t.ssl, got) != SSL_ERROR_WANT_READ:
+        fail(r, c)
+        return EPROTO
+    leave(r, c)
+    return EPROTO if t.base.over else 0
 
 
 cdef void tls_close(Reactor* r, Conn* c) noexcept nogil:
@@ -264,6 +308,9 @@ cdef size_t decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
         got = SSL_read(t.ssl, p + total, <int>(n - total))
         if not t.done and SSL_is_init_finished(t.ssl):
             t.done = t.base.open = 1
+            if t.x.outward and not tls_peer_good(t.ssl, t.x):
+                fail(r, c)
+                return total
         if got > 0:
             total += <size_t>got
             if y.in_n == 0 and SSL_pending(t.ssl) == 0:
@@ -287,6 +334,10 @@ cdef void fail(Reactor* r, Conn* c) noexcept nogil:
     t.base.over = 1
     t.base.open = 0
     t.base.error = EPROTO
+    if t.x.outward and t.ssl != NULL and SSL_get_verify_result(t.ssl) != X509_V_OK:
+        snprintf(line, sizeof(line), "The certificate of the other side was not accepted: %s.",
+                 X509_verify_cert_error_string(SSL_get_verify_result(t.ssl)))
+        r.on_wrong(r.ctx, c, line)
     for i in range(ERRORS_MAX):
         e = ERR_get_error()
         if e == 0:
@@ -526,7 +577,7 @@ cdef bint tls_verifies(TransportContext* context, const Conn* c) noexcept nogil:
 
 # ---------------------------------------------------------------- contexts
 
-cdef TlsContext* tls_context_new() noexcept nogil:
+cdef TlsContext* tls_context_new(bint outward) noexcept nogil:
     cdef TlsContext* x = <TlsContext*>calloc(1, sizeof(TlsContext))
     if x == NULL:
         return NULL
@@ -536,7 +587,8 @@ cdef TlsContext* tls_context_new() noexcept nogil:
     x.refs = 1
     x.keylog_fd = -1
     ERR_clear_error()
-    x.ctx = SSL_CTX_new(TLS_server_method())
+    x.outward = outward
+    x.ctx = SSL_CTX_new(TLS_client_method() if outward else TLS_server_method())
     if x.ctx == NULL:
         free(x)
         return NULL
@@ -609,6 +661,9 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
 
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     cdef verify_fn judge = NULL
+    if x.outward:
+        tls_outward_callbacks(x)
+        return
     if x.any_date:
         judge = any_date
     SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)

@@ -18,6 +18,7 @@ cdef enum:
     SESSION_RECHECK = 8         # resumed: what was queued is checked again before it goes out
     SESSION_STRANGER = 16       # by another user than before
     SESSION_WAITS = 32          # among the waiters for the open batch
+    SESSION_LINK = 64           # of a link to another broker: nobody else gets it
 
 cdef enum:
     SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery

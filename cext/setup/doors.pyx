@@ -49,6 +49,7 @@ cdef int door_read(Door* d, dict spec, list keep) except -1:
     if d.auto_id_prefix.n > AUTO_ID_PREFIX_MAX:
         raise ValueError(f"auto_id_prefix is longer than {AUTO_ID_PREFIX_MAX} bytes")
     d.mount_point = view_keep(keep, spec.get("mount_point") or "")
+    d.renames = d.mount_point.n != 0
     d.require_certificate = bool(spec.get("require_certificate"))
     d.use_identity_as_username = bool(spec.get("use_identity_as_username"))
     d.proxy_version = choice_read(spec, "enable_proxy_protocol", 0, (0, 1, 2))

@@ -19,6 +19,8 @@ Every request begins (kind, handle, security, ...): `handle` is opaque and belon
     ("control", handle, security, client id, user name or None, address, topic, payload, correlation data: bytes or None)
         -> ("control", handle, [(topic, payload)], correlation data or None)     each is sent to that client alone, QoS 0; none is due. The handle
                 is the client's, and good as long as it is connected. What everybody may see is told by "publish"
+    ("link", 0, name, "up" | "down" | "refused" | "wanted" | "idle", detail)      up: "session present" or ""; down: why; refused: code of
+                CONNACK as it came, a blank, why; wanted: a lazy link has `threshold` deliveries waiting; idle: nothing went through for idle_ms
     ("event", 0, security, "connected" | "disconnected" | "subscribed" | "unsubscribed", client id, user name or None, detail)
 """
 
@@ -28,7 +30,7 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_KICK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
+    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_KICK, Q_LINK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
 )
 from cext.broker.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -36,6 +38,7 @@ from cext.topic.name cimport name_check
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
+LINK_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
 KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
          "wait": Q_WAIT, "control": Q_CONTROL, "kick": Q_KICK}
@@ -90,6 +93,8 @@ cdef tuple request_of(const AskHead* head, list f):
         return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
     if head.kind == Q_ACL:
         return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
+    if head.kind == Q_LINK:
+        return ("link", 0, text(f[0]), LINK_EVENTS[head.a], text(f[1]) or "")
     if head.kind == Q_CONTROL:
         return ("control", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), text(f[3]), f[4], f[5])
     if head.kind == Q_EVENT:

@@ -33,7 +33,7 @@ PSK_FILE_BYTES_MAX = 256 << 20
 
 def secure_new(dict spec):
     """The address of a new TlsContext, with a reference that is the caller's."""
-    cdef TlsContext* x = tls_context_new()
+    cdef TlsContext* x = tls_context_new(0)
     if x == NULL:
         raise MemoryError("Unable to create TLS context." + reason())
     try:

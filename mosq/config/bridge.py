@@ -81,6 +81,7 @@ class Bridge:
     bridge_receive_maximum: int         # 0: max_inflight_messages
     bridge_session_expiry_interval: int
     bridge_outgoing_retain: bool
+    bridge_loop_guard: bool
     bridge_reload_type: str
     bridge_tcp_user_timeout: int
     bridge_cafile: str | None

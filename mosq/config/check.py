@@ -76,8 +76,10 @@ def say_what_is_missing(config: Config) -> None:
     """Warnings on what the configuration asks for and does not get."""
     _say_twice(config)
     for bridge in config.bridges:
-        config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) is not started: bridges are not in this "
-                               "version of mosq.")
+        if (bridge.bridge_certfile or bridge.bridge_keyfile) and not bridge.tls:
+            config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) connects without TLS, although it "
+                                   "has a certificate: TLS is turned on by bridge_cafile, bridge_capath or "
+                                   "bridge_tls_use_os_certs.")
     for listener in config.listeners:
         if listener.tls_keyform == "engine":
             config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "

@@ -44,6 +44,7 @@ BRIDGES = (
     number("bridge_session_expiry_interval", 0, B, "how long the other broker keeps its session", 0, INT32_MAX,
            unit="seconds", said="bridge_session_expiry_interval must not be negative."),
     flag("bridge_outgoing_retain", True, B, "keep the retain flag of what goes out"),
+    flag("bridge_loop_guard", True, B, "5.0: messages say which brokers they came by, so that rings end", own=True),
     choice("bridge_reload_type", "lazy", B, "when a change by SIGHUP counts: at its next connection, or at once",
            ("lazy", "immediate"), said="Invalid 'bridge_reload_type' value in configuration ({value})."),
     text("bridge_tcp_keepalive", B, "IDLE INTERVAL COUNT of TCP's keepalive, in seconds", "special"),

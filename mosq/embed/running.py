@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mosq.auth.access import Access
+    from mosq.bridge.links import Links
     from mosq.config.model import Config
     from mosq.engine import Engine, Security
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
                 signal.SIGPROF}
 TICK_S = 1.0                    # of plugins and the like
+
+
+def _wake(event_fd: int) -> None:
+    os.write(event_fd, (1).to_bytes(8, "little"))
 
 
 class Running:
@@ -39,13 +44,13 @@ class Running:
         self.engine: Engine | None = None
         self._mask = log.wanted(config)
         self._access: Access | None = None
+        self._links: Links | None = None        # None: there are no bridges
         securities = self._securities(config)
         try:
-            self._topics = topics_of(config, self.asked, self._say)
+            self._topics = topics_of(config, self.asked, self._say, self._bridges)
             if self._access is not None:
                 self._access.answer_on(self._topics, self.asked)
-            settings = {**engine_settings(config, self._mask), "control_topics": self._topics.names()}
-            self.engine = new_engine(settings, engine_listeners(config), securities)
+            self.engine = self._new_engine(config, securities)
             self.engine.open()
         except BaseException:
             self._close_access()
@@ -59,6 +64,8 @@ class Running:
         self._log = threading.Thread(target=self._drain, args=(self.engine,), name="mosq-log", daemon=True)
         self._loop.start()
         self._started.wait()
+        if self._links is not None:
+            self._links.start(config)
         self._log.start()
 
     def stop(self) -> None:
@@ -66,6 +73,8 @@ class Running:
         with self._stopping:
             if self.engine is None:
                 return
+            if self._links is not None:
+                self._links.close_all()         # who looks names up wakes nobody any more
             self.engine.stop()
             for thread in (self._loop, self._log):
                 if thread is not threading.current_thread():
@@ -87,6 +96,25 @@ class Running:
 
         self._access = Access(config, self._say, self._answer)
         return self._access.securities()
+
+    def _new_engine(self, config: "Config", securities: "list[Security]") -> "Engine":
+        settings = {**engine_settings(config, self._mask), "control_topics": self._topics.names()}
+        listeners = engine_listeners(config)
+        if not config.bridges:
+            return new_engine(settings, listeners, securities)
+        from mosq.bridge.links import Links, specs_of
+
+        engine = new_engine(settings, listeners, securities, specs_of(config))
+        event_fd = engine.event_fd()
+        self._links = Links(engine, self._say, lambda: _wake(event_fd))
+        return engine
+
+    def _bridges(self) -> "list[dict[str, Any]]":
+        if self._links is None:
+            return []
+        from mosq.admin.bridges import states
+
+        return states(self._links)
 
     def _close_access(self) -> None:
         if self._access is not None:
@@ -112,15 +140,27 @@ class Running:
         self._ended = True
         os.write(engine.event_fd(), (1).to_bytes(8, "little"))
 
+    def _wait_ms(self, tick_s: float) -> float | None:
+        waits = [] if self._access is None else [max(0.0, tick_s - time.monotonic())]
+        due_s = None if self._links is None else self._links.due_in_s()
+        if due_s is not None:
+            waits.append(due_s)
+        return 1000 * min(waits) if waits else None
+
     def _drain(self, engine: "Engine") -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
         poll = select.poll()
         poll.register(engine.event_fd(), select.POLLIN)
         tick_s = time.monotonic()
         while not self._ended:
-            poll.poll(None if self._access is None else 1000 * max(0.0, tick_s - time.monotonic()))
+            poll.poll(self._wait_ms(tick_s))
             log.write(engine.drain())
-            answers, requests = self._topics.take(engine.requests())
+            requests = engine.requests()
+            if self._links is not None:
+                self._links.take([request for request in requests if request[0] == "link"])
+                self._links.serve()
+                requests = [request for request in requests if request[0] != "link"]
+            answers, requests = self._topics.take(requests)
             if answers:
                 engine.answer(answers)
             if self._access is not None:

@@ -131,7 +131,7 @@ def test_a_healthy_file(run, write):
     (("listener 8883", "certfile /c", "keyfile /k", "tls_version tls12"), "tls_version tls12 is unknown"),
     (("listener 8883", "certfile /c", "keyfile /k", "ciphers HIGH:RC4-SHA:!MD5"), "name broken ones: RC4-SHA"),
     (("listener 8883", "certfile /c", "keyfile /k", "require_certificate true"), "trusts no authority"),
-    (("connection b", "address h", "topic #"), "The bridge 'b'"),
+    (("connection b", "address h", "topic #", "bridge_certfile /c", "bridge_keyfile /k"), "The bridge 'b'"),
     (("connection b", "address h", "topic #", "bridge_insecure true"), "does not check whom it talks to"),
     (("connection b", "address h", "topic #", "remote_password x"), "sends its password without TLS"),
     (("log_dest dlt",), "does not log to dlt"),

@@ -368,22 +368,24 @@ ELSEWHERE: dict[str, str] = {
     "user": "tests/cli/test_process.py",
     "log_facility": "tests/log/test_log.py",
     "set_tcp_nodelay": "tests/broker/test_reload.py",
+    **dict.fromkeys("""connection address addresses topic bridge_protocol_version remote_clientid clientid remote_username username
+        remote_password password local_clientid local_cleansession cleansession start_type restart_timeout idle_timeout threshold
+        keepalive_interval round_robin try_private notifications notifications_local_only notification_topic bridge_attempt_unsubscribe
+        bridge_bind_address bridge_max_packet_size bridge_max_topic_alias bridge_receive_maximum bridge_session_expiry_interval
+        bridge_outgoing_retain bridge_reload_type bridge_tcp_keepalive bridge_tcp_user_timeout""".split(), "tests/bridge/test_options.py"),
+    **dict.fromkeys("""bridge_cafile bridge_capath bridge_certfile bridge_keyfile bridge_tls_version bridge_ciphers bridge_ciphers_tls1.3
+        bridge_alpn bridge_tls_use_os_certs bridge_insecure bridge_require_ocsp bridge_identity bridge_psk""".split(),
+        "tests/bridge/test_mosquitto.py"),
 }
 
-_BRIDGE = "bridges are issue D: read and checked (test_bridge.py), and warned of"
 _AUTOSAVE = "nothing to see: every change is written at once"
 _OBSOLETE = "nothing to see: a warning, in test_options.py"
+_LOCAL = "nobody checks who a bridge is here, as in Mosquitto: its operator wrote its topics"
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(("autosave_interval", "autosave_on_changes"), _AUTOSAVE),
     **dict.fromkeys(("retry_interval", "dhparamfile", "tls_engine", "tls_engine_kpass_sha1", "websockets_log_level"), _OBSOLETE),
     "retain_expiry_interval": "nothing to see: each message goes when it is due",
-    **dict.fromkeys("""connection address addresses topic bridge_protocol_version remote_clientid clientid remote_username username
-        remote_password password local_clientid local_username local_password cleansession local_cleansession start_type restart_timeout
-        idle_timeout threshold keepalive_interval round_robin try_private notifications notifications_local_only notification_topic
-        bridge_attempt_unsubscribe bridge_bind_address bridge_max_packet_size bridge_max_topic_alias bridge_receive_maximum
-        bridge_session_expiry_interval bridge_outgoing_retain bridge_reload_type bridge_tcp_keepalive bridge_tcp_user_timeout bridge_cafile
-        bridge_capath bridge_certfile bridge_keyfile bridge_tls_version bridge_ciphers bridge_ciphers_tls1.3 bridge_alpn
-        bridge_tls_use_os_certs bridge_insecure bridge_require_ocsp bridge_identity bridge_psk""".split(), _BRIDGE),
+    **dict.fromkeys(("local_username", "local_password"), _LOCAL),
 }
 
 

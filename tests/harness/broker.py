@@ -43,6 +43,8 @@ def free_port() -> int:
 class Broker:
     """One broker process. `config` may hold {port} and {dir}; without `listener` in it, one is put in front."""
 
+    argv: list[str] | None = None       # of a kind of broker that is not the one under test
+
     def __init__(self, config: str, files: dict[str, str] | None = None, command: list[str] | None = None,
                  env: dict[str, str] | None = None) -> None:
         self.command, self.env = command, env or {}
@@ -64,7 +66,7 @@ class Broker:
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*(self.command or command()), "-c", str(self.config)],
+                [*(self.argv or self.command or command()), "-c", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

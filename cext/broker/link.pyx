@@ -1,0 +1,168 @@
+"""Links as the rest of this room meets them: whose names change on the way, which may come in, what is told about them. Knows a link's
+structs; not how one is opened, spoken to or kept alive (cext/peer, above: LinkOps).
+
+A link is a client with the roles turned round: the remote broker's publications come in as that session's, and what is owed to the session goes
+out, through the same queue, window and packet ids as for any client. Only names change, and only in the bytes of one packet: nothing is
+allocated or stored for it.
+
+    remote PUBLISH -> handle_publish -> link_lets_in -> (local name) -> retain, route
+    route -> deliver -> queue -> write_single -> link_renames -> (remote name) -> remote
+
+Loops: the session's subscriptions carry No Local, so what came in through a link never goes out through it; what is retained from there is not
+replayed to it either (Message.source_hash). Longer ways round are known by a user property, which each broker adds on its links of 5.0, in both
+directions: who finds its own in what is published takes the message for acknowledged and forgets it. 3.x has no place for it.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy
+
+from cext.base.view cimport View
+from cext.base.wheel cimport wheel_add
+from cext.broker.ask cimport link_post
+from cext.topic.lines cimport line_in, line_out
+from cext.topic.name cimport LEVELS_MAX, level_count
+
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    extern void *memmem(const void *, size_t, const void *, size_t);
+    """
+    void* memmem(const void* p, size_t n, const void* what, size_t what_n)
+
+cdef enum:
+    TOPIC_BYTES_MAX = 65535
+
+
+cdef inline bint starts(View topic, const char* text, uint32_t n) noexcept nogil:
+    return topic.n >= n and memcmp(topic.p, text, n) == 0
+
+
+cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil:
+    cdef Link* l = link_of(c)
+    cdef const LinkSpec* spec = l.spec
+    cdef uint32_t n
+    l.active_ms = b.reactor.now_ms
+    if line_in(&spec.lines, topic, out) == NULL:
+        return 0
+    n = out.prefix.n + topic.n - out.cut
+    if n == 0 or n > TOPIC_BYTES_MAX:
+        return 0
+    if out.prefix.n == 0:
+        topic.p += out.cut
+        topic.n -= out.cut
+        return not reserved(topic)
+    # `a` + `b` may be `$CONTROL/`: only what is longer than that matters, and prefixes are few
+    if out.prefix.p[0] == c'$' and forbidden_joined(out.prefix, topic, out.cut):
+        return 0
+    return n < LEVELS_MAX or level_count(out.prefix.p, out.prefix.n) + level_count(topic.p + out.cut, topic.n - out.cut) - 1 <= LEVELS_MAX
+
+
+cdef inline bint reserved(View topic) noexcept nogil:
+    """A remote broker does not command this one. $SYS it may write where a line of its operator says so, as in Mosquitto."""
+    return topic.p[0] == c'$' and (starts(topic, b"$CONTROL/", 9) or starts(topic, b"$share/", 7))
+
+
+cdef bint forbidden_joined(View prefix, View topic, uint32_t cut) noexcept nogil:
+    cdef unsigned char start[9]
+    cdef View joined
+    cdef uint32_t i, n = 0
+    for i in range(prefix.n if prefix.n < 9 else 9):
+        start[n] = prefix.p[i]
+        n += 1
+    i = cut
+    while n < 9 and i < topic.n:
+        start[n] = topic.p[i]
+        n += 1
+        i += 1
+    joined.p = start
+    joined.n = n
+    return reserved(joined)
+
+
+cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:
+    cdef Link* l = link_of(c)
+    l.active_ms = b.reactor.now_ms
+    if not l.retain_ok:
+        retain[0] = 0
+    line_out(&l.spec.lines, topic, out)
+    if <uint32_t>(out.prefix.n + topic.n - out.cut) - 1 >= TOPIC_BYTES_MAX:
+        out.prefix.n = out.cut = 0       # it would be none, or too long: as it is called here
+
+
+cdef View link_via(Broker* b, const Client* c) noexcept nogil:
+    cdef View v
+    v.p = links_of(b).via
+    v.n = VIA_BYTES if link_of(c).spec.loop_guard else 0
+    return v
+
+
+cdef bint link_props(Broker* b, View* props, View via) noexcept nogil:
+    cdef Links* links = links_of(b)
+    cdef uint8_t* bytes
+    if links.props_cap < props.n + via.n:
+        bytes = <uint8_t*>realloc(links.props_room, <size_t>props.n + via.n)
+        if bytes == NULL:
+            return 0
+        links.props_room = bytes
+        links.props_cap = props.n + via.n
+    if props.n:
+        memcpy(links.props_room, props.p, props.n)
+    memcpy(links.props_room + props.n, via.p, via.n)
+    props.p = links.props_room
+    props.n += via.n
+    return 1
+
+
+cdef bint link_seen(Broker* b, View props) noexcept nogil:
+    """`props` are valid (props_decode): a way that is a walk over them is linear, a search for the bytes is quicker."""
+    return b.links != NULL and memmem(props.p, props.n, links_of(b).via, VIA_BYTES) != NULL
+
+
+cdef Link* link_of_session(Broker* b, const Session* s) noexcept nogil:
+    cdef Links* links = links_of(b)
+    cdef uint32_t i
+    for i in range(links.n if links != NULL else 0):
+        if links.at[i].session == s:
+            return links.at[i]
+    return NULL
+
+
+cdef Link* link_find(Broker* b, View name) noexcept nogil:
+    cdef Links* links = links_of(b)
+    cdef View v
+    cdef uint32_t i
+    for i in range(links.n if links != NULL else 0):
+        v = links.at[i].spec.name
+        if v.n == name.n and memcmp(v.p, name.p, v.n) == 0:
+            return links.at[i]
+    return NULL
+
+
+cdef void link_queued(Broker* b, Session* s) noexcept nogil:
+    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up."""
+    cdef Link* l = link_of_session(b, s)
+    cdef View none
+    if l == NULL or l.wanted or l.client != NULL or l.spec.threshold == 0 or s.queue.pending < l.spec.threshold:
+        return
+    l.wanted = 1
+    none.p = NULL
+    none.n = 0
+    link_tell(b, l, EVENT_LINK_WANTED, none)
+
+
+cdef bint link_keeps_qos0(Broker* b, Session* s) noexcept nogil:
+    """While a lazy link is down that is how it ever comes up; as in Mosquitto."""
+    cdef Link* l = link_of_session(b, s)
+    return l != NULL and l.spec.threshold != 0
+
+
+cdef void link_tell(Broker* b, Link* l, int event, View detail) noexcept nogil:
+    if link_post(b, l.spec.name, event, detail):
+        l.untold = NOTHING_UNTOLD
+        return
+    l.untold = <unsigned char>event
+    wheel_add(&b.wheel, &l.timer, b.reactor.now_ms + LINK_RETRY_MS)

@@ -1,0 +1,148 @@
+"""Connections outwards: a socket that does not wait, its options, the begin of its connect, and of TLS above it. The rest of opening is the
+reactor's turn: writable -> getsockopt -> (the handshake) -> on_opened. Knows no names: who looks them up is the control plane.
+
+Cost: five to ten system calls for each attempt, none of which waits.
+"""
+
+from libc.errno cimport EINPROGRESS, EINTR, EAFNOSUPPORT, EOPNOTSUPP, errno
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from cext.net.reactor cimport Address, Conn, Reactor, conn_await, conn_secure
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct sockaddr:
+        uint16_t sa_family
+    struct sockaddr_storage:
+        uint16_t ss_family
+    int socket(int family, int type, int protocol)
+    int connect(int fd, const sockaddr* a, unsigned int n)
+    int bind(int fd, const sockaddr* a, unsigned int n)
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int n)
+    int AF_INET, AF_INET6, SOCK_STREAM, SOCK_NONBLOCK, SOCK_CLOEXEC, SOL_SOCKET, SO_KEEPALIVE
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        uint32_t s_addr
+    struct in6_addr:
+        uint8_t s6_addr[16]
+    struct sockaddr_in:
+        uint16_t sin_port
+        in_addr sin_addr
+    struct sockaddr_in6:
+        uint16_t sin6_port
+        in6_addr sin6_addr
+        uint32_t sin6_scope_id
+    uint16_t htons(uint16_t v)
+    int IPPROTO_TCP, IPPROTO_IP
+
+cdef extern from * nogil:
+    """
+    #include <netinet/tcp.h>
+    #ifndef TCP_USER_TIMEOUT
+    #define TCP_USER_TIMEOUT 18
+    #endif
+    #ifndef IP_BIND_ADDRESS_NO_PORT
+    #define IP_BIND_ADDRESS_NO_PORT 24
+    #endif
+    """
+    int TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, IP_BIND_ADDRESS_NO_PORT
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+
+cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint32_t scope) noexcept nogil:
+    """How many bytes of it there are; 0: it is none that can be connected to."""
+    memset(storage, 0, sizeof(sockaddr_storage))
+    storage.ss_family = a.family
+    if a.family == AF_INET:
+        (<sockaddr_in*>storage).sin_port = htons(a.port)
+        memcpy(&(<sockaddr_in*>storage).sin_addr, a.ip, 4)
+        return sizeof(sockaddr_in)
+    if a.family == AF_INET6:
+        (<sockaddr_in6*>storage).sin6_port = htons(a.port)
+        (<sockaddr_in6*>storage).sin6_scope_id = scope
+        memcpy(&(<sockaddr_in6*>storage).sin6_addr, a.ip, 16)
+        return sizeof(sockaddr_in6)
+    return 0
+
+
+cdef int number_set(int fd, int level, int name, uint32_t value) noexcept nogil:
+    cdef int number = <int>value
+    return errno if setsockopt(fd, level, name, &number, sizeof(number)) != 0 else 0
+
+
+cdef int options_set(int fd, const Outward* o) noexcept nogil:
+    cdef int err = 0
+    if o.nodelay:
+        err = number_set(fd, IPPROTO_TCP, TCP_NODELAY, 1)
+    if not err and o.keepalive_idle_s:
+        err = number_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
+        if not err:
+            err = number_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, o.keepalive_idle_s)
+        if not err and o.keepalive_interval_s:
+            err = number_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, o.keepalive_interval_s)
+        if not err and o.keepalive_count:
+            err = number_set(fd, IPPROTO_TCP, TCP_KEEPCNT, o.keepalive_count)
+    if not err and o.user_timeout_ms:
+        err = number_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, o.user_timeout_ms)
+    return err
+
+
+cdef int bound(int fd, const Outward* o) noexcept nogil:
+    """The port is chosen at the connect, by the pair of addresses, so that one address serves many connections."""
+    cdef sockaddr_storage storage
+    cdef unsigned int n = address_put(&storage, &o.bound, o.bound_scope)
+    if n == 0 or o.bound.family != o.remote.family:
+        return EAFNOSUPPORT
+    number_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)        # where the system has it
+    return errno if bind(fd, <sockaddr*>&storage, n) != 0 else 0
+
+
+cdef int connect_begin(int fd, const Outward* o) noexcept nogil:
+    cdef sockaddr_storage storage
+    cdef unsigned int n = address_put(&storage, &o.remote, o.remote_scope)
+    cdef int err = options_set(fd, o)
+    if not err and o.bound.family:
+        err = bound(fd, o)
+    if err:
+        return err
+    if connect(fd, <sockaddr*>&storage, n) == 0 or errno == EINPROGRESS or errno == EINTR:
+        return 0                 # also when it is there already: that is heard of in a turn
+    return errno
+
+
+cdef int secured(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
+    cdef int err = conn_secure(r, c, o.secure)
+    if err:
+        return err
+    err = c.transport.ops.aim(r, c, o.host) if c.transport.ops.aim != NULL else EOPNOTSUPP
+    if err:
+        c.transport.ops.close(r, c)
+        c.transport = NULL
+    return err
+
+
+cdef int conn_connect(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
+    cdef int err
+    cdef int fd
+    if o.remote.family != AF_INET and o.remote.family != AF_INET6:
+        return EAFNOSUPPORT
+    fd = socket(o.remote.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP)
+    if fd < 0:
+        return errno
+    err = connect_begin(fd, o)
+    if not err:
+        c.fd = fd                # a transport that goes says its last words there
+        if o.secure != NULL:
+            err = secured(r, c, o)
+    if not err:
+        err = conn_await(r, c, fd, &o.remote)
+        if err and c.transport != NULL:
+            c.transport.ops.close(r, c)
+            c.transport = NULL
+    if err:
+        c_close(fd)
+        c.fd = -1
+    return err

@@ -1,0 +1,81 @@
+"""Names on both sides of a link. Knows prefixes and filters; not links, sessions or packets.
+
+As in Mosquitto: the first line that matches *and has a prefix* gives the name; lines without prefixes change nothing and hide nothing. Other than
+in Mosquitto, what comes in must match a line: a remote broker may not put here what was never asked of it. `a/#` also matches `a`, which does not
+begin with `a/`: then nothing is cut off, as in Mosquitto.
+
+Cost: one comparison per line until one is found; nothing is allocated or copied: a Renaming says what to do with the bytes.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcmp
+
+from cext.base.view cimport View
+from cext.topic.name cimport filter_matches
+
+
+cdef inline bint starts(View topic, View prefix) noexcept nogil:
+    return prefix.n == 0 or (topic.n >= prefix.n and memcmp(topic.p, prefix.p, prefix.n) == 0)
+
+
+cdef uint32_t stem_of(View filter) noexcept nogil:
+    cdef uint32_t i
+    if filter.n == 0 or filter.p[filter.n - 1] != c'#':
+        return NO_STEM
+    for i in range(filter.n - 1):
+        if filter.p[i] == c'+':
+            return NO_STEM
+    return filter.n - 1
+
+
+cdef void line_prepare(Line* line) noexcept nogil:
+    line.local_stem = stem_of(line.local)
+    line.remote_stem = stem_of(line.remote)
+
+
+cdef inline bint matches(View filter, uint32_t stem, View topic) noexcept nogil:
+    """filter_matches; most lines end in `#`, and most topics are below: one comparison says so."""
+    if topic.n > stem and memcmp(topic.p, filter.p, stem) == 0 and (stem or topic.p[0] != c'$'):
+        return 1
+    return filter_matches(filter, topic)
+
+
+cdef inline void as_it_is(Renaming* out) noexcept nogil:
+    out.prefix.p = NULL
+    out.prefix.n = 0
+    out.cut = 0
+
+
+cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept nogil:
+    cdef const Line* found = NULL
+    cdef const Line* line
+    cdef uint32_t i
+    as_it_is(out)
+    for i in range(lines.n):
+        line = &lines.at[i]
+        if not line.ways & LINE_IN or (found != NULL and not line.maps):
+            continue
+        if matches(line.remote, line.remote_stem, topic):
+            if found == NULL:
+                found = line
+            if line.maps:
+                out.prefix = line.local_prefix
+                out.cut = line.remote_prefix.n if starts(topic, line.remote_prefix) else 0
+                return line
+            if not lines.maps_in:
+                return line
+    return found
+
+
+cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil:
+    cdef const Line* line
+    cdef uint32_t i
+    as_it_is(out)
+    if not lines.maps_out:
+        return
+    for i in range(lines.n):
+        line = &lines.at[i]
+        if line.maps and line.ways & LINE_OUT and matches(line.local, line.local_stem, topic):
+            out.prefix = line.remote_prefix
+            out.cut = line.local_prefix.n if starts(topic, line.local_prefix) else 0
+            return

@@ -1,0 +1,28 @@
+"""How long to wait before the next attempt: decorrelated jitter, as in Mosquitto. Knows seconds; no clock."""
+
+import random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Backoff:
+    """Each pause is between `base_s` and three times the one before, at most `cap_s`; base == cap: always so long."""
+
+    def __init__(self, base_s: float, cap_s: float, stable_s: float,
+                 uniform: "Callable[[float, float], float]" = random.uniform) -> None:
+        self.base_s, self.cap_s, self.stable_s, self.uniform = base_s, cap_s, stable_s, uniform
+        self.last_s = base_s
+
+    @property
+    def varies(self) -> bool:
+        return self.base_s != self.cap_s
+
+    def next_s(self, lasted_s: float | None) -> tuple[float, bool]:
+        """After a connection that lasted so long (None: there was none) -> (pause, it begins anew)."""
+        if lasted_s is not None and lasted_s >= self.stable_s:
+            self.last_s = self.base_s
+            return self.base_s, True
+        self.last_s = min(self.cap_s, self.uniform(self.base_s, 3 * self.last_s))
+        return self.last_s, False

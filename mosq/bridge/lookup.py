@@ -1,0 +1,123 @@
+"""Names of hosts -> addresses, in a few threads: what asks a name server waits as long as that likes. Also whether a
+listener is there.
+
+Invariants: nobody who asks ever waits; at most THREADS_MAX threads, none while nothing is asked; the same question is
+asked once at a time, however many wait for it, and however often. Should eight names not be answered, the ninth waits.
+"""
+
+import collections
+import socket
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Address = tuple[int, str, int]                      # family, numeric, port
+    Answer = list[Address] | OSError
+    Question = tuple[str, str, int, int]                # "find" or "try", host, port, family (0: any)
+    Taker = Callable[[Answer], None]
+
+THREADS_MAX = 8
+TRY_WITHIN_S = 5.0
+
+
+def numeric(host: str, port: int) -> "list[Address]":
+    """Without asking anybody; empty: it is a name."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        return []
+    return [(int(family), _host(sockaddr), port) for family, _, _, _, sockaddr in found]
+
+
+def _host(sockaddr: "tuple[object, ...]") -> str:
+    host, scope = str(sockaddr[0]), int(str(sockaddr[3])) if len(sockaddr) > 3 else 0
+    return f"{host}%{scope}" if scope and "%" not in host else host
+
+
+class Lookups:
+    """find() and try_one() give their answer by take(), which the thread that owns the links calls after `wake`."""
+
+    def __init__(self, wake: "Callable[[], None]", getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
+        self.wake, self.getaddrinfo = wake, getaddrinfo
+        self.lock = threading.Lock()
+        self.waiting: dict[Question, dict[str, Taker]] = {}     # of a question, by who asked
+        self.questions: collections.deque[Question] = collections.deque()
+        self.answers: collections.deque[tuple[Question, Answer]] = collections.deque()
+        self.threads = 0
+        self.closed = False
+
+    def find(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
+        self._ask(("find", host, port, family), who, taker)
+
+    def try_one(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
+        """Does a listener accept there? The answer holds what was connected to."""
+        self._ask(("try", host, port, family), who, taker)
+
+    def close(self) -> None:
+        """Wakes nobody any more; who hangs in a question is left to it."""
+        with self.lock:
+            self.closed = True
+            self.questions.clear()
+
+    def take(self) -> None:
+        while self.answers:
+            question, answer = self.answers.popleft()
+            for taker in self.waiting.pop(question).values():
+                taker(answer)
+
+    def _ask(self, question: "Question", who: str, taker: "Taker") -> None:
+        if question in self.waiting:
+            self.waiting[question][who] = taker
+            return
+        self.waiting[question] = {who: taker}
+        with self.lock:
+            self.questions.append(question)
+            if self.threads == THREADS_MAX:
+                return
+            self.threads += 1
+        threading.Thread(target=self._work, name="mosq-names", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self.lock:
+                if not self.questions:
+                    self.threads -= 1
+                    return
+                question = self.questions.popleft()
+            try:
+                answer: Answer = self._answered(question)
+            except OSError as error:
+                answer = error
+            except Exception as error:      # such as a name that cannot be encoded
+                answer = OSError(None, f"{type(error).__name__}: {error}")
+            with self.lock:
+                if self.closed:
+                    return
+                self.answers.append((question, answer))
+                self.wake()
+
+    def _answered(self, question: "Question") -> "list[Address]":
+        kind, host, port, family = question
+        rows = self.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+        found = [(int(row[0]), _host(row[4]), port) for row in rows]
+        if kind == "find":
+            return found
+        failure: OSError = OSError(None, "no address")
+        for address in found:
+            try:
+                _try(address)
+            except OSError as error:
+                failure = error
+            else:
+                return [address]
+        raise failure
+
+
+def _try(address: "Address") -> None:
+    family, host, port = address
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        one.settimeout(TRY_WITHIN_S)
+        one.connect((host, port))

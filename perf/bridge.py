@@ -1,0 +1,300 @@
+"""What a bridge costs, and what a dead remote does to local clients.
+
+    python -m perf.bridge                       both parts
+    python -m perf.bridge --parts cost          CPU per message of the broker with the bridge, by a local delivery's
+    python -m perf.bridge --parts dead          local latency at 20,000 msg/s while bridges lead nowhere
+    python -m perf.bridge --program 'mosquitto -c'      another broker that reads mosquitto.conf; the far one is ours
+
+    local:  publisher -> near -> subscriber         bridge out: publisher -> near -> link -> far
+    bridge in: publisher -> far -> link -> near -> subscriber       CPU is near's, all of its threads
+
+All share the machine; each figure is the median of `--rounds`, taken in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import select
+import shlex
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perf.lock import bench_lock
+from perf.login import packet, string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+HOST = "127.0.0.1"
+START_WITHIN_S = 10.0
+TICK_S = 0.001                  # messages go out in as many small batches
+TOPIC = b"bench/t"
+PAYLOAD_BYTES = 64
+WAYS = ("local", "out", "in")
+DEAD = ("nobody", "silent", "full", "name")
+
+
+Taken = tuple[float, float]             # when a message arrived, and how long it took
+
+
+# ---------------------------------------------------------------- brokers
+
+@contextlib.contextmanager
+def broker(program: list[str], config: str, port: int, python_path: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mosquitto.conf"
+        path.write_text(f"user root\nlog_dest none\nlistener {port} {HOST}\nallow_anonymous true\n"
+                        f"max_queued_messages 0\nmax_inflight_messages 1000\n{config}")
+        paths = os.pathsep.join(filter(None, (python_path, os.environ.get("PYTHONPATH", ""))))
+        env = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen([*program, str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+        try:
+            deadline = time.monotonic() + START_WITHIN_S
+            while True:
+                try:
+                    socket.create_connection((HOST, port), timeout=1).close()
+                    break
+                except OSError:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise RuntimeError("the broker did not start") from None
+                    time.sleep(0.01)
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_s(pid: int) -> float:
+    """Of all threads."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def bridge(port: int | str, direction: str, qos: int, name: str = "b") -> str:
+    where = port if isinstance(port, str) else f"{HOST}:{port}"
+    return (f"connection {name}\naddress {where}\ntopic {TOPIC.decode()} {direction} {qos}\nnotifications false\n"
+            "restart_timeout 1\n")
+
+
+# ---------------------------------------------------------------- clients
+
+def log_in(port: int, client_id: str) -> socket.socket:
+    door = socket.create_connection((HOST, port))
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    door.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2, 0, 0)) + string(client_id.encode())))
+    if door.recv(4, socket.MSG_WAITALL) != b"\x20\x02\x00\x00":
+        raise RuntimeError("not let in")
+    return door
+
+
+def publish_packet(qos: int, mid: int, payload: bytes) -> bytes:
+    return packet(0x30 | qos << 1, string(TOPIC) + (struct.pack("!H", mid) if qos else b"") + payload)
+
+
+def publisher(port: int, rate: int, qos: int, parent: Connection) -> None:
+    """So many messages a second until told to stop; each begins with the time at which it was sent."""
+    door = log_in(port, "publisher")
+    batch = max(1, round(rate * TICK_S))
+    rest = bytes(PAYLOAD_BYTES - 8)
+    sent = mid = 0
+    parent.send("ready")
+    due = time.perf_counter()
+    while not parent.poll():
+        now = time.perf_counter()
+        if now < due:
+            time.sleep(due - now)
+        due = max(due + TICK_S, time.perf_counter() - 0.05)
+        out = bytearray()
+        for _ in range(batch):
+            mid = mid % 65535 + 1
+            out += publish_packet(qos, mid, struct.pack("!d", time.perf_counter()) + rest)
+        door.sendall(out)
+        sent += batch
+        if qos and select.select([door], [], [], 0)[0]:
+            door.recv(1 << 16)
+    parent.send(sent)
+
+
+def subscriber(port: int, qos: int, parent: Connection) -> None:
+    """Counts, and takes the time that each message took, until told to stop."""
+    door = log_in(port, "subscriber")
+    door.sendall(packet(0x82, b"\0\1" + string(TOPIC) + bytes((qos,))))
+    door.recv(5, socket.MSG_WAITALL)
+    size = len(publish_packet(qos, 1, bytes(PAYLOAD_BYTES)))
+    at = size - PAYLOAD_BYTES
+    taken: list[Taken] = []
+    buffer = b""
+    parent.send("ready")
+    while not parent.poll():
+        if not select.select([door], [], [], 0.1)[0]:
+            continue
+        buffer += door.recv(1 << 18)
+        now = time.perf_counter()
+        whole = len(buffer) // size
+        acks = bytearray()
+        for i in range(whole):
+            first = i * size
+            taken.append((now, now - struct.unpack_from("!d", buffer, first + at)[0]))
+            if qos:
+                acks += b"\x40\x02" + buffer[first + at - 2:first + at]
+        buffer = buffer[whole * size:]
+        if acks:
+            door.sendall(acks)
+    parent.send(taken)
+
+
+@contextlib.contextmanager
+def child(target: object, *arguments: object) -> Iterator[Connection]:
+    """A process; leaving the block without having asked it for its last word is an error in here."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=target, args=(*arguments, theirs), daemon=True)    # type: ignore[arg-type]
+    process.start()
+    try:
+        ours.recv()
+        yield ours
+    finally:
+        process.kill()
+        process.join()
+
+
+def last_word(of: Connection) -> object:
+    of.send("stop")
+    return of.recv()
+
+
+# ---------------------------------------------------------------- parts
+
+def cost(program: list[str], ours: list[str], way: str, qos: int, rate: int, seconds: float) -> float:
+    near_port, far_port = free_port(), free_port()
+    near_config = "" if way == "local" else bridge(far_port, way, qos)
+    with contextlib.ExitStack() as stack:
+        if way != "local":
+            stack.enter_context(broker(ours, "", far_port))
+        near = stack.enter_context(broker(program, near_config, near_port))
+        reader = stack.enter_context(child(subscriber, far_port if way == "out" else near_port, qos))
+        writer = stack.enter_context(child(publisher, far_port if way == "in" else near_port, rate, qos))
+        time.sleep(2.5 if way != "local" else 0.5)      # the link is there
+        before, began = cpu_s(near.pid), time.perf_counter()
+        time.sleep(seconds)
+        used, ended = cpu_s(near.pid) - before, time.perf_counter()
+        last_word(writer)
+        taken = last_word(reader)
+        assert isinstance(taken, list)
+        arrived = sum(1 for when, _ in taken if began <= when < ended)
+        if arrived < 0.5 * rate * seconds:
+            print(f"  {way}: only {arrived / (ended - began):.0f} msg/s came through: the machine is busy",
+                  file=sys.stderr)
+    return 1e6 * used / float(max(1, arrived))
+
+
+@contextlib.contextmanager
+def leading_nowhere(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[int | str, str]]:
+    """-> (the address, what Python is to load first)"""
+    if kind == "name":
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "sitecustomize.py").write_text(
+            "import socket, threading\nreal = socket.getaddrinfo\n"
+            "def getaddrinfo(host, *more, flags=0, **named):\n"
+            "    if 'never' in str(host) and not flags & socket.AI_NUMERICHOST:\n        threading.Event().wait()\n"
+            "    return real(host, *more, flags=flags, **named)\nsocket.getaddrinfo = getaddrinfo\n")
+        yield "never.example", str(folder)
+        return
+    if kind in ("none", "nobody"):
+        yield free_port(), ""
+        return
+    server = stack.enter_context(socket.create_server((HOST, 0), backlog=0 if kind == "full" else 100))
+    if kind == "full":
+        for _ in range(3):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+    yield int(server.getsockname()[1]), ""
+
+
+def dead(program: list[str], kind: str, rate: int, seconds: float) -> list[float]:
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        where, python_path = stack.enter_context(leading_nowhere(kind, stack))
+        config = "" if kind == "none" else "".join(bridge(where, "out", 0, f"b{i}").replace(TOPIC.decode(), "away/#")
+                                                   for i in range(4))
+        stack.enter_context(broker(program, config, port, python_path))
+        reader = stack.enter_context(child(subscriber, port, 0))
+        writer = stack.enter_context(child(publisher, port, rate, 0))
+        time.sleep(seconds)
+        last_word(writer)
+        taken = last_word(reader)
+        assert isinstance(taken, list)
+    return sorted(latency for _, latency in taken[len(taken) // 10:])
+
+
+def show_cost(program: list[str], ours: list[str], options: argparse.Namespace) -> None:
+    print(f"CPU per message of the broker with the bridge, {options.rate} msg/s, {PAYLOAD_BYTES} bytes:")
+    for qos in options.qos:
+        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(options.rounds):
+            for way in WAYS:
+                found[way].append(cost(program, ours, way, qos, options.rate, options.seconds))
+        local = statistics.median(found["local"])
+        print(f"  QoS {qos}: " + "   ".join(
+            f"{way} {statistics.median(values):5.2f} us ({statistics.median(values) / local:.2f} x)"
+            for way, values in found.items()), flush=True)
+
+
+def show_dead(program: list[str], options: argparse.Namespace) -> None:
+    print(f"Latency of local messages, {options.rate} msg/s, four bridges that lead nowhere:")
+    found: dict[str, list[list[float]]] = {kind: [] for kind in ("none", *DEAD)}
+    for _ in range(options.rounds):
+        for kind in found:
+            found[kind].append(dead(program, kind, options.rate, options.seconds + 3))
+    words = {"none": "without bridges", "nobody": "refused", "silent": "accepts, never answers",
+             "full": "connect is never answered", "name": "name is never looked up"}
+    base = 0.0
+    for kind, rounds in found.items():
+        p50, p99 = (statistics.median(one[int(len(one) * share)] for one in rounds) * 1000 for share in (0.5, 0.99))
+        base = base or p99
+        worst = statistics.median(one[-1] for one in rounds) * 1000
+        print(f"  {words[kind]:28} p50 {p50:6.3f} ms   p99 {p99:6.3f} ms ({p99 / base:.2f} x)   worst {worst:6.2f} ms",
+              flush=True)
+
+
+def main() -> int:
+    words = argparse.ArgumentParser(prog="python -m perf.bridge", description=str(__doc__).split("\n", 1)[0])
+    words.add_argument("--parts", default="cost,dead")
+    words.add_argument("--program", default=f"{sys.executable} -m mosq -c", type=shlex.split)
+    words.add_argument("--rate", type=int, default=20_000)
+    words.add_argument("--seconds", type=float, default=4.0)
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--qos", default="0,1", type=lambda text: [int(one) for one in text.split(",")])
+    options = words.parse_args()
+    ours = [sys.executable, "-m", "mosq", "-c"]
+    program = options.program if isinstance(options.program, list) else ours
+    with bench_lock():
+        if "cost" in options.parts:
+            show_cost(program, ours, options)
+        if "dead" in options.parts:
+            show_dead(program, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,508 @@
+"""When a bridge connects, where to, and when again: the policy alone, with a clock of its own and a data plane that is told what to say."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from mosq.bridge.backoff import Backoff
+from mosq.bridge.links import Links
+from mosq.bridge.lookup import THREADS_MAX, Lookups
+from mosq.bridge.spec import link_specs
+from mosq.config.parser import load_config
+
+NAMES = {"main": ["10.0.0.1"], "second": ["10.0.0.2", "10.0.0.3"], "third": ["10.0.0.4"], "six": ["fe80::1"]}
+
+
+class Plane:
+    """Plays engine, clock and name servers; everything happens in the test's thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+        self.path = tmp_path / "mosq.conf"
+        self.at_s = 1000.0
+        self.did: list[tuple[Any, ...]] = []
+        self.lines: list[str] = []
+        self.links = Links(self, self.say, lambda: None, clock=lambda: self.at_s)   # type: ignore[arg-type]
+        self.links.waiting = lambda name: self.pending      # type: ignore[method-assign]
+        self.pending = 0                    # messages for the other side
+        self.broken: OSError | None = None  # connects cannot even begin
+        self.silent: set[str] = set()       # names that are not answered
+        self.listens: set[str] = set()      # what accepts connections
+        self.asked: list[tuple[str, str, Any]] = []
+        self.links.find = self._find        # type: ignore[method-assign]
+        self.links.try_one = self._try_one  # type: ignore[method-assign]
+        self.factor = 1.0                   # of the jitter, in 0..1
+        self.links.backoff = self._backoff  # type: ignore[method-assign]
+
+    def say(self, level: int, text: str) -> None:
+        self.lines.append(text)
+
+    def link(self, name: str, action: str, address: Any = None, host: str = "", try_private: bool = True) -> None:
+        if action == "connect" and self.broken is not None:
+            raise self.broken
+        self.did.append((action, address[1], address[2], host, try_private) if action == "connect" else (action,))
+
+    def _backoff(self, bridge: Any) -> Backoff:
+        return Backoff(bridge.restart_base_s, bridge.restart_cap_s, bridge.restart_stable_s,
+                       lambda low, high: low + (high - low) * self.factor)
+
+    def _find(self, who: str, host: str, port: int, family: int, taker: Any) -> None:
+        self.asked.append(("find", host, taker))
+        if host in self.silent:
+            return
+        if host not in NAMES:
+            taker(OSError(socket.EAI_NONAME, "Name or service not known"))
+        else:
+            taker([(socket.AF_INET6 if ":" in one else socket.AF_INET, one, port) for one in NAMES[host]])
+
+    def _try_one(self, who: str, host: str, port: int, family: int, taker: Any) -> None:
+        self.asked.append(("try", host, taker))
+        taker([(socket.AF_INET, host, port)] if host in self.listens else OSError(errno.ECONNREFUSED, "refused"))
+
+    # ---- what tests say
+
+    def config(self, *lines: str, name: str = "b") -> None:
+        text = "\n".join([f"connection {name}", "topic # both", *lines])
+        self.path.write_text(text + "\n")
+        self.links.reload(load_config(str(self.path)))
+
+    def event(self, event: str, detail: str = "", name: str = "b") -> None:
+        self.links.take([("link", 0, name, event, detail)])
+
+    def fail(self, detail: str = "Connection refused") -> None:
+        self.event("down", detail)
+        self.links.serve()
+
+    def wait(self, seconds: float) -> None:
+        self.at_s += seconds
+        self.links.serve()
+
+    def tried(self) -> list[str]:
+        """Numeric addresses of the connects since the last call."""
+        found = [one[1] for one in self.did if one[0] == "connect"]
+        self.did.clear()
+        return found
+
+    @property
+    def state(self) -> str:
+        return self.links.links["b"].state
+
+    def pause_s(self) -> float:
+        found = self.links.due_in_s()
+        assert found is not None
+        assert self.state == "pause"
+        return found
+
+
+@pytest.fixture
+def plane(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Plane:
+    return Plane(monkeypatch, tmp_path)
+
+
+def test_automatic_connects_at_once_and_again_after_a_pause(plane: Plane) -> None:
+    plane.config("address main:1884")
+    assert plane.did == [("connect", "10.0.0.1", 1884, "main", True)]
+    plane.event("up")
+    assert plane.links.due_in_s() is None       # nothing to do while it works
+    plane.did.clear()
+    plane.event("down", "connection closed")
+    assert plane.pause_s() == 5                 # a connection that came about makes the pause begin anew
+    plane.wait(4.9)
+    assert plane.tried() == []
+    plane.wait(0.2)
+    assert plane.tried() == ["10.0.0.1"]
+
+
+def test_numbers_are_looked_up_nowhere(plane: Plane) -> None:
+    plane.config("address 192.0.2.1 [2001:db8::1]:1884")
+    assert plane.asked == []
+    assert plane.did == [("connect", "192.0.2.1", 1883, "192.0.2.1", True)]
+    plane.fail()
+    assert plane.did[1:] == [("connect", "2001:db8::1", 1884, "2001:db8::1", True)]
+
+
+def test_the_pause_grows_with_jitter_up_to_its_cap(plane: Plane) -> None:
+    plane.config("address main", "restart_timeout 2 30")
+    pauses = []
+    for plane.factor in (0.5, 1.0, 1.0, 1.0, 0.0):
+        plane.fail()
+        pauses.append(plane.pause_s())
+        plane.wait(plane.pause_s())
+    assert pauses == [2 + 0.5 * 4, 12, 30, 30, 2]
+    assert "Bridge b next backoff will be 12000 ms" in plane.lines
+
+
+@pytest.mark.parametrize(("lines", "pauses"), [
+    (("restart_timeout 7",), [7, 7, 7]), (("restart_timeout 3 8",), [8, 8, 8]), ((), [15, 30, 30])])
+def test_restart_timeout(plane: Plane, lines: tuple[str, ...], pauses: list[float]) -> None:
+    plane.config("address main", *lines)
+    seen = []
+    for _ in range(3):
+        plane.fail()
+        seen.append(plane.pause_s())
+        plane.wait(plane.pause_s())
+    assert seen == pauses
+
+
+@pytest.mark.parametrize(("lasted_s", "pause_s"), [(59, 10), (60, 2)])
+def test_only_a_stable_connection_makes_the_pause_short_again(plane: Plane, lasted_s: float, pause_s: float) -> None:
+    plane.config("address main", "restart_timeout 2 10 60")
+    plane.fail()
+    plane.wait(plane.pause_s())
+    plane.event("up")
+    plane.wait(lasted_s)
+    plane.event("down")
+    assert plane.pause_s() == pause_s
+    assert ("Bridge b connection was stable enough, resetting backoff" in plane.lines) == (pause_s == 2)
+
+
+def test_each_address_is_tried_before_the_pause(plane: Plane) -> None:
+    plane.config("address main second third")
+    for _ in range(4):
+        plane.fail()
+    assert plane.tried() == ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]
+    assert plane.pause_s() > 0
+    plane.wait(plane.pause_s())
+    assert plane.tried() == ["10.0.0.1"]
+
+
+def test_after_a_loss_the_next_address(plane: Plane) -> None:
+    plane.config("address main third", "restart_timeout 3", "round_robin true")
+    plane.event("up")
+    plane.event("down")
+    plane.wait(3)
+    plane.event("up")
+    plane.event("down")
+    plane.wait(3)
+    assert plane.tried() == ["10.0.0.1", "10.0.0.4", "10.0.0.1"]
+
+
+def test_round_robin_stays_where_it_is(plane: Plane) -> None:
+    plane.config("address main third", "round_robin true")
+    plane.listens.add("main")
+    plane.fail()
+    plane.event("up")
+    assert plane.links.due_in_s() is None
+    plane.wait(1000)
+    assert [kind for kind, _, _ in plane.asked] == ["find", "find"]
+    assert plane.state == "up"
+
+
+def test_without_it_back_to_the_first_when_that_accepts(plane: Plane) -> None:
+    plane.config("address main third")
+    plane.fail()
+    plane.event("up")
+    assert plane.tried() == ["10.0.0.1", "10.0.0.4"]
+    for _ in range(3):
+        plane.wait(5)
+        assert plane.did == []
+    assert [host for kind, host, _ in plane.asked if kind == "try"] == ["main"] * 3
+    plane.listens.add("main")
+    plane.wait(5)
+    assert plane.did == [("close",)]
+    plane.event("down", "closed")
+    assert plane.tried() == ["10.0.0.1"]
+    plane.event("up")
+    assert plane.links.due_in_s() is None
+
+
+def test_a_first_that_accepts_and_refuses_is_tried_less_often(plane: Plane) -> None:
+    plane.config("address main third")
+    plane.listens.add("main")
+    plane.fail()
+    waits = []
+    for _ in range(4):
+        plane.event("up")
+        wait_s = plane.links.due_in_s()
+        assert wait_s is not None
+        waits.append(wait_s)
+        plane.wait(wait_s)                                  # it accepts: to the first
+        plane.event("down")
+        plane.event("refused", "not authorised")            # which refuses: to the other
+        plane.links.serve()
+    assert waits == [5, 10, 20, 40]
+
+
+def test_lazy_connects_when_messages_wait_and_rests_when_idle(plane: Plane) -> None:
+    plane.config("address main", "start_type lazy", "restart_timeout 3")
+    assert (plane.did, plane.state) == ([], "rest")
+    plane.event("wanted")
+    assert plane.tried() == ["10.0.0.1"]
+    plane.fail()                                            # what waits still waits
+    plane.wait(3)
+    assert plane.tried() == ["10.0.0.1"]
+    plane.event("up")
+    plane.event("idle")
+    assert plane.did == [("close",)]
+    plane.event("down")
+    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    plane.event("wanted")
+    plane.event("up")
+    plane.event("down", "connection closed")
+    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+
+
+def test_lazy_comes_back_for_what_still_waits(plane: Plane) -> None:
+    plane.config("address main", "start_type lazy", "threshold 5", "restart_timeout 3")
+    plane.event("wanted")
+    plane.event("up")
+    plane.pending = 5
+    plane.event("down", "connection closed")
+    plane.wait(3)
+    assert plane.tried() == ["10.0.0.1", "10.0.0.1"]
+
+
+def test_what_cannot_even_begin_is_a_failure_like_others(plane: Plane) -> None:
+    plane.broken = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+    plane.config("address main")
+    assert plane.links.due_in_s() == 0
+    plane.links.serve()
+    assert plane.state == "pause"
+    assert any("Cannot assign requested address" in line for line in plane.lines)
+
+
+def test_a_refusal_of_what_is_not_asked_for_again_is_tried_again_at_once(plane: Plane) -> None:
+    plane.config("address main")
+    for _ in range(4):
+        plane.event("refused", "155 QoS not supported (will retry)")
+    assert len(plane.tried()) == 5
+    plane.event("refused", "155 QoS not supported (will retry)")        # not for ever
+    assert plane.state == "pause"
+
+
+def test_once_is_once(plane: Plane) -> None:
+    plane.config("address main third", "start_type once")
+    plane.fail()
+    plane.event("up")
+    assert plane.tried() == ["10.0.0.1", "10.0.0.4"]
+    plane.event("down")
+    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    plane.event("wanted")
+    assert plane.tried() == []
+
+
+def test_once_that_does_not_come_about(plane: Plane) -> None:
+    plane.config("address nowhere", "start_type once")
+    assert (plane.state, plane.links.due_in_s()) == ("rest", None)
+    assert "Error creating bridge b: nowhere: Name or service not known." in plane.lines
+
+
+def test_try_private_is_given_up_when_the_version_is_refused(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("refused", "unacceptable protocol version")
+    assert [one[-1] for one in plane.did] == [True, False]
+    plane.event("refused", "unacceptable protocol version")
+    assert plane.state == "pause"
+    plane.wait(plane.pause_s())
+    assert plane.did[-1][-1] is False           # it is known now
+    plane.config("address main", "try_private false")
+    assert plane.did[-1] == ("close",)
+
+
+def test_other_refusals_are_failures(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("refused", "not authorised")
+    assert plane.state == "pause"
+    assert any("not authorised" in line for line in plane.lines)
+
+
+def test_a_name_that_is_never_answered(plane: Plane) -> None:
+    plane.silent.add("main")
+    plane.config("address main third")
+    assert plane.state == "finding"
+    plane.wait(14.9)
+    assert plane.tried() == []
+    plane.wait(0.2)
+    plane.links.serve()
+    assert plane.tried() == ["10.0.0.4"]
+    plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])         # an answer that nobody waits for any more
+    assert plane.tried() == []
+
+
+def test_only_addresses_that_go_with_bind_address(plane: Plane) -> None:
+    plane.config("address six second", "bridge_bind_address 127.0.0.1")
+    plane.links.serve()
+    assert plane.tried() == ["10.0.0.2"]
+
+
+def test_lazy_reload_waits_for_the_connection_to_break(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("up")
+    plane.config("address third")
+    assert plane.state == "up"
+    assert plane.tried() == ["10.0.0.1"]
+    plane.event("down")
+    assert plane.tried() == ["10.0.0.4"]
+
+
+def test_immediate_reload(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("up")
+    plane.config("address third", "bridge_reload_type immediate")
+    assert plane.did[-1] == ("close",)
+    plane.event("down")
+    assert plane.tried() == ["10.0.0.1", "10.0.0.4"]
+
+
+@pytest.mark.parametrize("when", ["opening", "pause", "rest", "finding"])
+def test_a_reload_of_what_is_not_connected_is_at_once(plane: Plane, when: str) -> None:
+    plane.silent.add("main") if when == "finding" else None
+    plane.config("address main", *(["start_type lazy"] if when == "rest" else []))
+    if when == "pause":
+        plane.fail()
+    assert plane.state == when
+    plane.tried()
+    plane.config("address third")
+    if when == "opening":
+        plane.event("down")
+    assert plane.tried() == ["10.0.0.4"]
+
+
+def test_a_reload_without_changes_changes_nothing(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("up")
+    plane.did.clear()
+    plane.config("address main")
+    assert (plane.did, plane.state) == ([], "up")
+
+
+def test_a_bridge_that_is_gone_is_heard_of_no_more(plane: Plane) -> None:
+    plane.config("address main")
+    plane.event("up")
+    plane.config("address third", name="other")
+    assert plane.tried() == ["10.0.0.1", "10.0.0.4"]
+    plane.event("down")
+    plane.wait(100)
+    assert plane.tried() == []
+
+
+def test_a_data_plane_that_does_not_answer_is_not_waited_for(plane: Plane) -> None:
+    plane.config("address main")
+    plane.wait(61)
+    assert plane.did[-1] == ("close",)
+    plane.wait(11)
+    assert plane.state == "pause"
+
+
+# ---------------------------------------------------------------- names
+
+def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
+    release, woken, hanging = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def finder(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
+        if host.startswith("silent"):
+            hanging.release()
+            release.wait(30)
+        return [(socket.AF_INET, kind, 6, "", ("10.0.0.9", port))]
+
+    lookups = Lookups(woken.set, finder)
+    answers: list[Any] = []
+    for i in range(THREADS_MAX - 1):
+        for who in ("one", "two", "one"):                           # asked again and again: one question
+            lookups.find(who, f"silent{i}", 1883, 0, answers.append)
+    for _ in range(THREADS_MAX - 1):
+        assert hanging.acquire(timeout=10)
+    lookups.find("b", "main", 1883, 0, answers.append)
+    assert woken.wait(10)
+    lookups.take()
+    assert answers == [[(socket.AF_INET, "10.0.0.9", 1883)]]
+    assert sum(thread.name == "mosq-names" for thread in threading.enumerate()) <= THREADS_MAX
+    answers.clear()
+    release.set()
+    while len(answers) < 2 * (THREADS_MAX - 1):                     # both who asked, once each
+        woken.wait(10)
+        woken.clear()
+        lookups.take()
+    assert lookups.waiting == {}
+
+
+def test_whether_a_listener_is_there() -> None:
+    woken = threading.Event()
+    lookups = Lookups(woken.set)
+    answers: list[Any] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        lookups.try_one("b", "127.0.0.1", port, 0, answers.append)
+        assert woken.wait(10)
+        lookups.take()
+    assert answers == [[(socket.AF_INET, "127.0.0.1", port)]]
+    woken.clear()
+    lookups.try_one("b", "127.0.0.1", port, 0, answers.append)
+    assert woken.wait(10)
+    lookups.take()
+    assert isinstance(answers[1], OSError)
+
+
+# ---------------------------------------------------------------- what the data plane is told
+
+def spec(tmp_path: Any, *lines: str) -> dict[str, Any]:
+    path = tmp_path / "mosq.conf"
+    path.write_text("\n".join(["connection b", "address h", *lines, *([] if any(x.split()[0] == "topic" for x in lines) else ["topic #"])]) + "\n")
+    return link_specs(load_config(str(path)), "host")[0]
+
+
+def test_a_spec_by_default(tmp_path: Any) -> None:
+    found = spec(tmp_path, "topic a/# both 1 l/ r/")
+    assert found == {
+        "name": "b", "local_clientid": "local.host.b", "local_username": None, "remote_clientid": "host.b", "remote_username": None,
+        "remote_password": None, "version": 4, "clean_start": False, "local_clean": False, "keepalive_s": 60, "try_private": True,
+        "topics": [{"direction": "both", "qos": 1, "local": "l/a/#", "remote": "r/a/#", "local_prefix": "l/", "remote_prefix": "r/", "whole": False}],
+        "notifications": True, "notifications_local_only": False, "notification_topic": "$SYS/broker/connection/host.b/state",
+        "attempt_unsubscribe": True, "outgoing_retain": True, "receive_maximum": 20, "topic_alias_max": 10, "session_expiry_s": 0,
+        "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, "loop_guard": True, "reload_lazy": True}
+
+
+@pytest.mark.parametrize(("lines", "name", "value"), [
+    (["bridge_protocol_version mqttv31"], "version", 3),
+    (["bridge_protocol_version mqttv50"], "version", 5),
+    (["cleansession true"], "clean_start", True),
+    (["cleansession true"], "local_clean", True),
+    (["cleansession true", "local_cleansession false"], "local_clean", False),
+    (["remote_password päss"], "remote_password", "päss".encode()),
+    (["local_username u"], "local_username", "u"),
+    (["notification_topic n"], "notification_topic", "n"),
+    (["remote_clientid r"], "notification_topic", "$SYS/broker/connection/r/state"),
+    (["start_type lazy", "threshold 3"], "threshold", 3),
+    (["start_type lazy", "idle_timeout 4"], "idle_ms", 4000),
+    (["bridge_receive_maximum 7"], "receive_maximum", 7),
+    (["bridge_tcp_user_timeout 700"], "user_timeout_ms", 700),
+    (["bridge_tcp_keepalive 1 2 3"], "tcp_keepalive", (1, 2, 3)),
+    (["bridge_bind_address ::1"], "bind", "::1"),
+    (["bridge_loop_guard false"], "loop_guard", False),
+    (["bridge_reload_type immediate"], "reload_lazy", False),
+    (['topic "" in 2 here there'], "topics", [{"direction": "in", "qos": 2, "local": "here", "remote": "there", "local_prefix": "here",
+                                               "remote_prefix": "there", "whole": True}]),
+])
+def test_options_in_a_spec(tmp_path: Any, lines: list[str], name: str, value: object) -> None:
+    assert spec(tmp_path, *lines)[name] == value
+
+
+def test_tls_in_a_spec(tmp_path: Any) -> None:
+    assert spec(tmp_path, "bridge_certfile /c", "bridge_keyfile /k")["tls"] is None
+    found = spec(tmp_path, "bridge_cafile /ca", "bridge_ciphers_tls1.3 X", "bridge_insecure true")["tls"]
+    assert (found["cafile"], found["ciphers_tls1.3"], found["insecure"]) == ("/ca", "X", True)
+    found = spec(tmp_path, "bridge_identity i", "bridge_psk 00")["tls"]
+    assert (found["identity"], found["psk"], found["cafile"]) == ("i", "00", None)
+
+
+def test_the_page_names_each_option_and_tests_that_there_are() -> None:
+    import re
+    from pathlib import Path
+
+    from mosq.config.rows_bridge import BRIDGES
+
+    root = Path(__file__).parents[2]
+    rows = [line for line in (root / "docs/bridges.md").read_text().splitlines() if line.startswith("| `")]
+    named = {option for row in rows for option in re.findall("`([a-z0-9_.]+)`", row.split("|")[1])}
+    assert {name for row in BRIDGES for name in (row.name, *row.aliases)} <= named
+    for row in rows:
+        where = ""
+        for path, test in re.findall(r"([a-z]+/test_[a-z]+\.py)|`(test_[a-z0-9_]+)(?:\.\.\.)?`", row):
+            where = path or where
+            assert (root / "tests" / where).exists(), row
+            if test:
+                assert f"def {test}" in (root / "tests" / where).read_text(), (where, test)

@@ -1,0 +1,90 @@
+"""Links in tests: what a configuration would make of a bridge, and a remote broker whose every packet the test writes itself."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from cext.codec import face
+from tests.harness import packets
+from tests.harness.packets import Packet
+from tests.harness.plane import Plane, Request
+from tests.harness.properties import Props
+from tests.harness.wire import Wire
+
+
+def line(pattern: str | None, direction: str = "out", qos: int = 0, local_prefix: str = "", remote_prefix: str = "") -> dict[str, Any]:
+    """`topic PATTERN DIRECTION QOS LOCAL-PREFIX REMOTE-PREFIX`"""
+    return {"direction": direction, "qos": qos, "local": local_prefix + (pattern or ""), "remote": remote_prefix + (pattern or ""),
+            "local_prefix": local_prefix, "remote_prefix": remote_prefix, "whole": pattern is None}
+
+
+def spec(*topics: dict[str, Any], name: str = "b", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name, "local_clientid": f"local.{name}", "remote_clientid": f"remote.{name}", "remote_username": None, "remote_password": None,
+        "version": 4, "clean_start": False, "local_clean": False, "keepalive_s": 60, "try_private": True, "topics": list(topics),
+        "notifications": False, "notifications_local_only": False, "notification_topic": f"$SYS/broker/connection/remote.{name}/state",
+        "attempt_unsubscribe": False, "outgoing_retain": True, "receive_maximum": 0, "topic_alias_max": 10, "session_expiry_s": 0,
+        "packet_max": 0, "threshold": 0, "idle_ms": 0, "tls": None, "user_timeout_ms": 0, "tcp_keepalive": None, "bind": None, **more}
+
+
+def linked(plane: Plane, name: str = "b") -> Request:
+    """What was said about a link next."""
+    plane.until(lambda: any(each[0] == "link" and each[2] == name for each in plane.waiting))
+    found = next(each for each in plane.waiting if each[0] == "link" and each[2] == name)
+    plane.waiting.remove(found)
+    return found
+
+
+class Remote(Wire):
+    """The other end of a link."""
+
+    def __init__(self, plane: Plane, name: str = "b", level: int = 4, private: bool = False) -> None:
+        # super() would connect
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.level = level
+        self.timeout_s = 10.0
+        self.sock = theirs
+        self._buffer = bytearray()
+        plane.wires.append(self)
+        plane.engine.link(name, "connect", host="remote", try_private=private, fd=ours.detach())
+
+    def heard(self) -> tuple[str, Any]:
+        """The next packet of the link, by its name."""
+        raw = self.read_frame()
+        if raw is None:
+            return "closed", None
+        kind = raw[0] >> 4
+        if kind in (2, 9, 11, 13):
+            raise AssertionError(f"a client does not send {raw!r}")
+        rc, fields = face.decode(raw, self.level)
+        assert rc == 0, (rc, raw)
+        names = {1: "connect", 3: "publish", 4: "puback", 5: "pubrec", 6: "pubrel", 7: "pubcomp", 8: "subscribe", 10: "unsubscribe",
+                 12: "pingreq", 14: "disconnect"}
+        return names[kind], fields
+
+    def hears(self, name: str) -> Any:
+        got, fields = self.heard()
+        assert got == name, (got, fields)
+        return fields
+
+    def let_in(self, present: bool = False, props: Props = ()) -> Any:
+        """Takes CONNECT, says CONNACK; what CONNECT held."""
+        fields = self.hears("connect")
+        self.send(packets.Connack(present, 0, props))
+        return fields
+
+    def grant(self, n: int = 1) -> list[Any]:
+        """Takes n SUBSCRIBEs and grants what they ask for: (filter, options)."""
+        found = []
+        for _ in range(n):
+            fields = self.hears("subscribe")
+            (item,) = fields["items"]
+            found.append((item[0].decode(), item[1]))
+            code = item[1] & 3
+            self.send(packets.Suback(fields["pid"], (code,)))
+        return found
+
+    def says(self, *what: Packet | bytes) -> None:
+        self.send(*what)

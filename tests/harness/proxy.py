@@ -1,0 +1,159 @@
+"""A TCP proxy that misbehaves as networks do: it cuts, delays, stalls, swallows and refuses, when the test says so.
+
+Two threads per connection, one per direction. A cut is a reset on both sides, wherever in a packet that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+TIMEOUT_S = 10.0
+RESET = b"\x01\x00\x00\x00\x00\x00\x00\x00"
+
+
+class Pair:
+    """One connection through the proxy; closed when both of its threads have ended."""
+
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.socks = (near, far)
+        self.carried = 0
+        self.lock = threading.Lock()
+        self.threads = 2
+
+    def cut(self) -> None:
+        for sock in self.socks:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self.wake()
+
+    def wake(self) -> None:
+        for sock in self.socks:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD)       # nothing is said: what follows is the reset of the close
+
+    def left(self) -> bool:
+        """By one of its threads; True: it was the last."""
+        with self.lock:
+            self.threads -= 1
+            if self.threads:
+                return False
+        for sock in self.socks:
+            sock.close()
+        return True
+
+
+class Proxy:
+    """`port` leads to `to_port`. All switches may be turned at any time."""
+
+    def __init__(self, to_port: int) -> None:
+        self.to_port = to_port
+        self.delay_s = 0.0              # of each piece, in each direction
+        self.cut_after = 0              # bytes of the next connection, both directions together; 0: never
+        self.n_connections = 0
+        self.n_cuts = 0
+        self._go = threading.Event()    # cleared: nothing is carried, and nothing is closed
+        self._go.set()
+        self._refuses = self._ended = False
+        self._lock = threading.Lock()
+        self._pairs: set[Pair] = set()
+        self._threads: list[threading.Thread] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self._spawn(self._accept)
+
+    def _spawn(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)     # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    # ---- what goes wrong
+
+    def cut(self) -> int:
+        """Resets what is open; -> how many connections that were."""
+        with self._lock:
+            pairs = list(self._pairs)
+        for pair in pairs:
+            self._cut(pair)
+        return len(pairs)
+
+    def _cut(self, pair: Pair) -> None:
+        with self._lock:
+            if pair in self._pairs:
+                self._pairs.discard(pair)
+                self.n_cuts += 1
+        pair.cut()
+
+    def black_hole(self, on: bool = True) -> None:
+        """Connections stay, and are made, and carry nothing."""
+        (self._go.clear if on else self._go.set)()
+
+    def refuse(self, on: bool = True) -> None:
+        """Closes each new connection at once."""
+        self._refuses = on
+
+    # ---- how it works
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._server.accept()
+            except OSError:
+                return
+            self.n_connections += 1
+            if self._refuses or self._ended:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to_port), timeout=TIMEOUT_S)
+            except OSError:
+                near.close()
+                continue
+            for sock in (near, far):
+                sock.settimeout(None)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = Pair(near, far)
+            with self._lock:
+                self._pairs.add(pair)
+            cut_after, self.cut_after = self.cut_after, 0
+            self._spawn(self._carry, pair, near, far, cut_after)
+            self._spawn(self._carry, pair, far, near, cut_after)
+
+    def _carry(self, pair: Pair, source: socket.socket, sink: socket.socket, cut_after: int) -> None:
+        try:
+            while content := source.recv(65536):
+                if self.delay_s:
+                    time.sleep(self.delay_s)
+                self._go.wait()
+                before, pair.carried = pair.carried, pair.carried + len(content)
+                if cut_after and pair.carried >= cut_after:
+                    sink.sendall(content[:max(0, cut_after - before - 1)])
+                    self._cut(pair)
+                    break
+                sink.sendall(content)
+            else:
+                self._go.wait()
+                with contextlib.suppress(OSError):
+                    sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pair.wake()
+        if pair.left():
+            with self._lock:
+                self._pairs.discard(pair)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended = True
+        self._go.set()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)

@@ -1,0 +1,543 @@
+"""A link to another broker, packet by packet: the test is the remote broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.links import Remote, line, linked, spec
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.plane import Plane
+from tests.harness.wire import Wire
+
+LEVELS = pytest.mark.parametrize("level", [3, 4, 5])
+
+
+def up(plane: Plane, level: int = 4, n_in: int = 0, present: bool = False, props: tuple = ()) -> Remote:
+    remote = Remote(plane, level=level)
+    remote.let_in(present, props)
+    remote.grant(n_in)
+    assert linked(plane)[3] == "up"
+    return remote
+
+
+def client(plane: Plane, *filters: tuple[str, int], level: int = 4) -> Wire:
+    wire = plane.connect(Connect(f"c{len(plane.wires)}"), level)
+    assert isinstance(wire.read_packet(), Connack)
+    if filters:
+        wire.send(Subscribe(1, filters))
+        wire.read_packet()
+    return wire
+
+
+@LEVELS
+def test_connect_says_what_was_configured(level: int) -> None:
+    link = spec(version=level, keepalive_s=17, clean_start=True, remote_username="u", remote_password=b"p\xff", notifications=True,
+                receive_maximum=7, topic_alias_max=3, session_expiry_s=99)
+    with Plane(links=[link], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=level)
+        got = remote.let_in()
+        assert (got["version"], got["bridge"], got["clean_start"], got["keepalive"]) == (level, 0, 1, 17)
+        assert (got["client_id"], got["username"], got["password"]) == (b"remote.b", b"u", b"p\xff")
+        assert (got["will_topic"], got["will_payload"], got["will_qos"], got["will_retain"]) == (
+            b"$SYS/broker/connection/remote.b/state", b"0", 1, 1)
+        if level == 5:
+            props = got["props"]
+            assert (props[17], props[33], props[34], props[39]) == (99, 7, 3, 2000000)
+
+
+@pytest.mark.parametrize("level", [3, 4])
+def test_try_private_sets_the_bridge_bit(level: int) -> None:
+    with Plane(links=[spec(version=level)], allow_anonymous=True) as plane:
+        assert Remote(plane, level=level, private=True).let_in()["bridge"] == 1
+
+
+@LEVELS
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_published_here_goes_out_under_its_other_name(level: int, qos: int) -> None:
+    with Plane(links=[spec(line("#", "out", 2, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
+        remote = up(plane, level)
+        wire = client(plane)
+        wire.send(Publish("l/a/b", b"x", qos, 5, retain=True), Pubrel(5) if qos == 2 else b"", Publish("other", b"y", qos, 6))
+        got = remote.hears("publish")
+        assert (got["topic"], got["payload"], got["qos"], got["retain"], got["dup"]) == (b"r/a/b", b"x", qos, 1, 0)
+
+
+@LEVELS
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_the_remote_publishes_comes_in_under_its_other_name(level: int, qos: int) -> None:
+    with Plane(links=[spec(line("#", "in", qos, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=level)
+        remote.let_in()
+        assert remote.grant() == [("r/#", qos | (0x0C if level == 5 else 0))]
+        wire = client(plane, ("#", 2))
+        remote.send(Publish("r/a/b", b"x", qos, 5))
+        if qos == 1:
+            assert remote.hears("puback")["pid"] == 5
+        if qos == 2:
+            assert remote.hears("pubrec")["pid"] == 5
+            remote.send(Pubrel(5))
+            assert remote.hears("pubcomp")["pid"] == 5
+        got = wire.read_packet()
+        assert isinstance(got, Publish)
+        assert (got.topic, got.payload, got.qos) == ("l/a/b", b"x", qos)
+
+
+def test_both_ways_does_not_loop() -> None:
+    with Plane(links=[spec(line("#", "both", 1, "l/", "r/"))], allow_anonymous=True) as plane:
+        remote = up(plane, n_in=1)
+        remote.send(Publish("r/a", b"x", 1, 5, retain=True))
+        remote.hears("puback")
+        wire = client(plane)
+        wire.send(Publish("l/b", b"y"))
+        assert remote.hears("publish")["topic"] == b"r/b"        # and not r/a
+
+
+def test_what_no_line_asked_for_does_not_come_in() -> None:
+    with Plane(links=[spec(line("#", "in", 1, "l/", "r/"), line("$CONTROL/#", "in", 1))], allow_anonymous=True) as plane:
+        remote = up(plane, n_in=2)
+        wire = client(plane, ("#", 0), ("$CONTROL/#", 0))
+        remote.send(Publish("other", b"x", 1, 5), Publish("$CONTROL/mosq/index/v1", b"a", 1, 6), Publish("r/good", b"z", 1, 7))
+        assert [remote.hears("puback")["pid"] for _ in range(3)] == [5, 6, 7]
+        got = wire.read_packet()
+        assert isinstance(got, Publish)
+        assert (got.topic, got.payload) == ("l/good", b"z")
+
+
+@LEVELS
+def test_a_refusal_is_told_with_its_code(level: int) -> None:
+    with Plane(links=[spec(version=level)], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=level)
+        remote.hears("connect")
+        remote.send(Connack(False, 0x84 if level == 5 else 1))
+        event = linked(plane)
+        assert event[3] == "refused"
+        assert event[4].split()[0] == ("132" if level == 5 else "1")
+        assert remote.heard()[0] == "closed"
+        up(plane, level)
+
+
+def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
+    with Plane(links=[spec(version=5)], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=5)
+        remote.hears("connect")
+        remote.send(b"\x20\x02\x00\x01")
+        assert linked(plane)[3:] == ("refused", "1 unacceptable protocol version")
+
+
+@LEVELS
+def test_messages_wait_while_the_link_is_down_and_go_out_in_order(level: int) -> None:
+    with Plane(links=[spec(line("#", "out", 1), version=level)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for n in range(30):
+            wire.send(Publish("t", b"%d" % n, 1, n + 1))
+            wire.read_packet()
+        remote = up(plane, level)
+        for n in range(30):
+            got = remote.hears("publish")
+            assert (got["payload"], got["dup"]) == (b"%d" % n, 0)
+            remote.send(Puback(got["pid"]))
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_qos_2_over_a_cut(present: bool) -> None:
+    with Plane(links=[spec(line("#", "out", 2))], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane)
+        for n in range(3):
+            wire.send(Publish("t", b"%d" % n, 2, n + 1))
+            wire.read_packet()
+            wire.send(Pubrel(n + 1))
+            wire.read_packet()
+        first, second, third = (remote.hears("publish") for _ in range(3))
+        remote.send(Pubrec(first["pid"]))
+        assert remote.hears("pubrel")["pid"] == first["pid"]
+        remote.close()
+        assert linked(plane)[3] == "down"
+        remote = up(plane, present=present)
+        if present:
+            assert remote.hears("pubrel")["pid"] == first["pid"]
+            remote.send(Pubcomp(first["pid"]))
+        for old in (second, third):
+            got = remote.hears("publish")
+            assert (got["payload"], got["pid"], got["dup"]) == (old["payload"], old["pid"], int(present))
+        for old in (second, third):
+            remote.send(Pubrec(old["pid"]))
+            assert remote.hears("pubrel")["pid"] == old["pid"]
+            remote.send(Pubcomp(old["pid"]))
+        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_qos_2_inbound_over_a_cut_comes_once(present: bool) -> None:
+    with Plane(links=[spec(line("#", "in", 2))], allow_anonymous=True) as plane:
+        wire = client(plane, ("#", 2))
+        remote = up(plane, n_in=1)
+        remote.send(Publish("t", b"x", 2, 9))
+        remote.hears("pubrec")
+        remote.close()
+        assert linked(plane)[3] == "down"
+        remote = Remote(plane)
+        remote.let_in(present)
+        if present:
+            remote.send(Publish("t", b"x", 2, 9, dup=True))
+            assert remote.hears("pubrec")["pid"] == 9
+            remote.send(Pubrel(9))
+            assert remote.hears("pubcomp")["pid"] == 9
+        else:
+            remote.grant()
+            remote.send(Publish("t", b"other", 2, 9))
+            assert remote.hears("pubrec")["pid"] == 9
+        got = wire.read_packet()
+        assert isinstance(got, Publish)
+        assert got.payload == b"x"
+        assert isinstance(got.mid, int)
+        wire.send(Pubrec(got.mid))
+        wire.read_packet()
+        wire.expect_nothing()
+
+
+# ---------------------------------------------------------------- what both sides agree on
+
+
+def publish(wire: Wire, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False) -> None:
+    """And waits until it was dealt with."""
+    wire.send(Publish(topic, payload, qos, 77 if qos else 0, retain))
+    if qos == 2:
+        wire.read_packet()
+        wire.send(Pubrel(77))
+    if qos:
+        wire.read_packet()
+
+
+def test_the_remote_broker_takes_qos_1_at_most_and_retains_nothing() -> None:
+    with Plane(links=[spec(line("#", "both", 2), version=5, loop_guard=False)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "before", b"x", 2)
+        remote = Remote(plane, level=5)
+        remote.let_in(props=((36, 1), (37, 0)))
+        assert remote.grant() == [("#", 1 | 0x0C)]
+        publish(wire, "after", b"y", 2, retain=True)
+        for topic in (b"before", b"after"):
+            got = remote.hears("publish")
+            assert (got["topic"], got["qos"], got["retain"]) == (topic, 1, 0)
+            remote.send(Puback(got["pid"]))
+        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+
+
+def test_the_window_of_the_remote_broker() -> None:
+    with Plane(links=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for n in range(5):
+            publish(wire, "t", b"%d" % n, 1)
+        remote = up(plane, 5, props=((33, 2),))
+        pids = [remote.hears("publish")["pid"] for _ in range(2)]
+        plane.stats()
+        with pytest.raises(TimeoutError):
+            remote.read_frame(0)
+        remote.send(Puback(pids[0]))
+        assert remote.hears("publish")["payload"] == b"2"
+
+
+def test_what_is_too_large_for_either_side_is_dropped() -> None:
+    with Plane(links=[spec(line("#", "out", 1), version=5, packet_max=200)], allow_anonymous=True) as plane:
+        remote = up(plane, 5, props=((39, 100),))
+        wire = client(plane)
+        for size in (150, 250, 10):
+            publish(wire, "t", b"x" * size, 1)
+        assert len(remote.hears("publish")["payload"]) == 10
+        assert plane.stats()["drops_packet_size"] == 2
+
+
+def test_topic_aliases_both_ways() -> None:
+    with Plane(links=[spec(line("#", "both", 0, "l/", "r/"), version=5, topic_alias_max=1)], allow_anonymous=True) as plane:
+        remote = up(plane, 5, n_in=1, props=((34, 10),))
+        wire = client(plane, ("#", 0))
+        for topic in ("l/a", "l/a", "l/b"):
+            publish(wire, topic, b"x", 1)
+        got = [remote.hears("publish") for _ in range(3)]
+        assert [(each["topic"], each["props"].get(35)) for each in got] == [(b"r/a", 1), (b"", 1), (b"r/b", None)]
+        for _ in range(3):
+            wire.read_packet()
+        remote.send(Publish("r/c", b"1", props=((35, 1),)), Publish("", b"2", props=((35, 1),)))
+        for payload in (b"1", b"2"):
+            incoming = wire.read_packet()
+            assert isinstance(incoming, Publish)
+            assert (incoming.topic, incoming.payload) == ("l/c", payload)
+
+
+def test_outgoing_retain_off() -> None:
+    with Plane(links=[spec(line("#", "out", 0), outgoing_retain=False, notifications=True)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "kept", b"x", 1, retain=True)
+        remote = Remote(plane)
+        assert remote.let_in()["will_retain"] == 0
+        notice, kept = remote.hears("publish"), remote.hears("publish")
+        assert (notice["retain"], kept["topic"], kept["retain"]) == (0, b"kept", 0)
+        publish(wire, "kept", b"y", 1, retain=True)
+        assert remote.hears("publish")["retain"] == 0
+
+
+# ---------------------------------------------------------------- retained messages
+
+
+def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
+    with Plane(links=[spec(line("a/#", "both", 1))], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "a/ours", b"x", 1, retain=True)
+        remote = up(plane, n_in=1)
+        remote.send(Publish("a/theirs", b"y", 1, 3, retain=True))
+        assert sorted(remote.heard()[0] for _ in range(2)) == ["puback", "publish"]
+        remote.send(Puback(1))
+        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+        remote.close()
+        assert linked(plane)[3] == "down"
+        remote = up(plane, n_in=1)           # the remote has forgotten all: what is retained is told again
+        again = remote.hears("publish")
+        assert again["topic"] == b"a/ours"
+        remote.send(Puback(again["pid"]))
+        remote.close()
+        linked(plane)
+        remote = up(plane, present=True)     # the session lives: nothing is told or asked for twice
+        publish(wire, "a/new", b"z", 1)
+        assert remote.hears("publish")["topic"] == b"a/new"
+
+
+# ---------------------------------------------------------------- notices
+
+
+@LEVELS
+def test_notices_on_both_sides(level: int) -> None:
+    topic = "$SYS/broker/connection/remote.b/state"
+    with Plane(links=[spec(version=level, notifications=True)], allow_anonymous=True) as plane:
+        wire = client(plane, ("$SYS/broker/connection/#", 1))
+        assert wire.read_packet() == Publish(topic, b"0", 1, 1, retain=True)
+        remote = Remote(plane, level=level)
+        assert remote.let_in()["will"] == 1
+        got = remote.hears("publish")
+        assert (got["topic"], got["payload"], got["qos"], got["retain"]) == (topic.encode(), b"1", 1, 1)
+        remote.send(Puback(got["pid"]))
+        assert linked(plane)[3] == "up"
+        incoming = wire.read_packet()
+        assert isinstance(incoming, Publish)
+        assert incoming.payload == b"1"
+        plane.engine.link("b", "close")
+        if level == 5:
+            assert remote.hears("disconnect")["rc"] == 4         # with our will: 0
+        assert remote.heard()[0] == "closed"                     # 3.x would be rid of its will by a DISCONNECT
+        assert linked(plane)[3:] == ("down", "closed")
+        incoming = wire.read_packet()
+        assert isinstance(incoming, Publish)
+        assert incoming.payload == b"0"
+
+
+def test_local_notices_alone() -> None:
+    with Plane(links=[spec(notifications=True, notifications_local_only=True, notification_topic="state/of/it")], allow_anonymous=True) as plane:
+        wire = client(plane, ("state/#", 0))
+        wire.read_packet()
+        remote = Remote(plane)
+        assert remote.let_in()["will"] == 0
+        assert linked(plane)[3] == "up"
+        assert wire.read_packet() == Publish("state/of/it", b"1")
+        plane.engine.link("b", "close")
+        assert remote.heard()[0] == "disconnect"
+        assert wire.read_packet() == Publish("state/of/it", b"0")
+
+
+# ---------------------------------------------------------------- the connection
+
+
+def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
+    with Plane(links=[spec(keepalive_s=1)], allow_anonymous=True) as plane:
+        remote = up(plane)
+        remote.hears("pingreq")
+        remote.send(b"\xd0\x00")
+        remote.hears("pingreq")
+        assert linked(plane)[3:] == ("down", "exceeded timeout")
+
+
+def test_a_remote_broker_that_never_says_connack() -> None:
+    with Plane(links=[spec(connect_timeout_ms=100)], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.hears("connect")
+        assert linked(plane)[3:] == ("down", "exceeded timeout")
+
+
+@pytest.mark.parametrize(("level", "raw"), [
+    (4, b"\x30\x03\x00\x01a"), (4, b"\x20\x02\x02\x00"), (4, b"\x20\x02\x00\x06"), (5, b"\x20\x03\x01\x80\x00"), (4, b"\xd0\x00"),
+    (5, b"\x20\x06\x00\x00\x03\x21\x00\x00"), (4, b"\x10\x00"),
+])
+def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
+    with Plane(links=[spec(line("#", "in"), version=level)], allow_anonymous=True) as plane:
+        remote = Remote(plane, level=level)
+        remote.hears("connect")
+        remote.send(raw)
+        assert linked(plane)[3] == "down"
+        assert remote.heard()[0] == "closed"
+
+
+@pytest.mark.parametrize("raw", [b"\x90\x00", b"\x82\x06\x00\x01\x00\x01a\x00", b"\xc0\x00", b"\xe0\x00", b"\x10\x00", b"\xf0\x00", b"\x00\x00",
+                                 b"\x40\x02\x00\x00", b"\x30\x01a"])
+def test_nonsense_on_an_open_link(raw: bytes) -> None:
+    with Plane(links=[spec(line("#", "in"))], allow_anonymous=True) as plane:
+        remote = up(plane, n_in=1)
+        remote.send(raw)
+        assert linked(plane)[3] == "down"
+        up(plane, n_in=1)
+
+
+def test_a_goodbye_of_the_remote_broker() -> None:
+    with Plane(links=[spec(version=5)], allow_anonymous=True) as plane:
+        remote = up(plane, 5)
+        remote.send(b"\xe0\x01\x8b")
+        assert linked(plane)[3] == "down"
+        plane.look(0)
+        assert "Bridge b: the remote broker ended the connection (139)." in plane.lines
+
+
+def test_a_failure_code_in_an_acknowledgement_ends_nothing() -> None:
+    with Plane(links=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
+        remote = up(plane, 5)
+        wire = client(plane)
+        publish(wire, "a", b"x", 1)
+        remote.send(Puback(remote.hears("publish")["pid"], 0x95))
+        publish(wire, "b", b"x", 1)
+        assert remote.hears("publish")["topic"] == b"b"
+
+
+def test_nobody_takes_the_session_of_a_link() -> None:
+    with Plane(links=[spec(line("#", "out"))], allow_anonymous=True) as plane:
+        up(plane)
+        wire = plane.connect(Connect("local.b"))
+        got = wire.read_packet()
+        assert isinstance(got, Connack)
+        assert got.rc == 2
+        assert plane.engine.links()[0]["state"] == "up"
+
+
+def test_attempts_that_cannot_be() -> None:
+    with Plane(links=[spec()], allow_anonymous=True) as plane:
+        with pytest.raises(KeyError):
+            plane.engine.link("other", "close")
+        plane.engine.link("b", "close")
+        up(plane)
+        with pytest.raises(OSError, match="already"):
+            Remote(plane)
+        with pytest.raises(ValueError, match="address"):
+            plane.engine.link("b", "connect")
+
+
+def test_unsubscribe_from_what_goes_out_only() -> None:
+    with Plane(links=[spec(line("a", "out"), line("b", "in"), line("b", "out"), attempt_unsubscribe=True)], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.let_in()
+        assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
+        remote.grant()
+        assert linked(plane)[3] == "up"
+        plane.stats()
+        with pytest.raises(TimeoutError):
+            remote.read_frame(0)
+
+
+def test_a_refused_subscription_is_logged() -> None:
+    with Plane(links=[spec(line("a", "in"))], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.let_in()
+        fields = remote.hears("subscribe")
+        remote.send(Suback(fields["pid"], (0x80,)))
+        plane.until(lambda: "Warning: Bridge b: the remote broker refused the subscription to a (128)." in plane.lines)
+
+
+# ---------------------------------------------------------------- lazy links, clean ones
+
+
+def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
+    with Plane(links=[spec(line("#", "out", 0), threshold=3, idle_ms=50)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for n in range(5):
+            publish(wire, "t", b"%d" % n)
+        assert linked(plane)[3] == "wanted"
+        remote = up(plane)
+        assert [remote.hears("publish")["payload"] for _ in range(5)] == [b"%d" % n for n in range(5)]
+        assert linked(plane)[3] == "idle"
+        plane.engine.link("b", "close")
+        assert linked(plane)[3] == "down"
+        for _ in range(3):
+            publish(wire, "t")
+        assert linked(plane)[3] == "wanted"
+
+
+def test_local_clean_keeps_nothing_while_it_is_down() -> None:
+    with Plane(links=[spec(line("#", "both", 1), local_clean=True)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "t", b"before", 1)
+        remote = up(plane, n_in=1)
+        publish(wire, "t", b"up", 1)
+        assert remote.hears("publish")["payload"] == b"up"
+        remote.close()
+        assert linked(plane)[3] == "down"
+        publish(wire, "t", b"down", 1)
+        assert plane.engine.links()[0]["pending"] == 0
+        remote = up(plane, present=True)
+        publish(wire, "t", b"again", 1)
+        assert remote.hears("publish")["payload"] == b"again"
+
+
+# ---------------------------------------------------------------- a new configuration
+
+
+def reload(plane: Plane, *links: dict) -> None:
+    plane.engine.reload(plane.settings, plane.listeners, plane.securities, list(links))
+
+
+def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
+    with Plane(links=[spec(line("a", "both", 1))], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane, n_in=1)
+        reload(plane, spec(line("b", "both", 1)))
+        publish(wire, "a", b"1", 1)
+        assert remote.hears("publish")["topic"] == b"a"
+        remote.close()
+        assert linked(plane)[3] == "down"
+        publish(wire, "b", b"2", 1)
+        remote = Remote(plane)
+        remote.let_in(present=True)
+        assert remote.grant() == [("b", 1)]
+        assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
+        assert sorted(remote.hears("publish")["topic"] for _ in range(2)) == [b"a", b"b"]
+        linked(plane)
+        reload(plane, spec(line("b", "both", 1), reload_lazy=False))
+        assert linked(plane)[3] == "down"
+
+
+def test_a_reload_brings_and_removes_links() -> None:
+    with Plane(allow_anonymous=True) as plane:
+        assert plane.engine.links() == []
+        reload(plane, spec(line("#", "out", 1)), spec(name="other"))
+        assert [each["name"] for each in plane.engine.links()] == ["b", "other"]
+        wire = client(plane)
+        publish(wire, "t", b"x", 1)
+        remote = up(plane)
+        assert remote.hears("publish")["topic"] == b"t"
+        reload(plane, spec(name="other"))
+        assert remote.heard()[0] == "disconnect"
+        assert [each["name"] for each in plane.engine.links()] == ["other"]
+        got = plane.connect(Connect("local.b")).read_packet()
+        assert isinstance(got, Connack)
+        assert got.rc == 0
+        reload(plane)
+        assert plane.engine.links() == []
+
+
+@pytest.mark.parametrize(("link", "says"), [
+    (spec(line("a/#/b", "out")), "not a topic filter for this broker"),
+    (spec(line("#", "in", 0, "l/", "r+/")), "not a topic filter for the remote"),
+    (spec(version=6), "version"), (spec(keepalive_s=70000), "keepalive_s"), (spec(bind="nowhere"), "bind"),
+    (spec(notifications=True, notification_topic="a/#"), "no topic for notifications"), (spec(local_clientid=""), "local_clientid"),
+])
+def test_what_makes_no_sense_is_refused(link: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Plane(links=[link])
+    with Plane(links=[spec()]) as plane:
+        with pytest.raises(ValueError, match=says):
+            reload(plane, link)
+        assert plane.engine.links()[0]["name"] == "b"
