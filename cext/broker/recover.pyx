@@ -3,6 +3,10 @@
 A record counts as it stands: a later one for the same thing takes its place, so that one that was copied (clean.pyx) or came twice changes
 nothing. What names something that is not there is passed over: its end was recorded, and the beginning is gone.
 
+Two walks. A session's own record is written anew whenever its client comes or goes, and copied by cleaning, so it may lie behind what
+belongs to the session: the first walk makes the sessions, the second gives them what is theirs. A number may have had several owners; what was
+recorded before the last RECORD_END of a number is nobody's.
+
 Packet ids, positions and order are those of before. What may have been sent is sent again with DUP: everything, if the client was connected,
 else what lies before RecordSession.next.
 Cost: linear in the records; some 0.2 us each.
@@ -13,6 +17,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.clock cimport clock_wall_ms
+from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, DROP_EXPIRED, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
@@ -35,7 +40,7 @@ from cext.session.record cimport (
 from cext.session.session cimport (
     EXPIRY_NEVER, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
 )
-from cext.store.store cimport StoreLoss, StoreRecord, store_recover
+from cext.store.store cimport STORE_WHY_MAX, StoreLoss, StoreRecord, store_recover, store_scan
 from cext.topic.index cimport index_add, index_remove, index_remove_some
 from cext.topic.name cimport Filter, filter_parse
 
@@ -45,15 +50,70 @@ cdef enum:
     SLICE = 1000
 
 
+ctypedef struct Life:           # of a session's number
+    uint64_t owner              # hash of the client id that was said last; 0: none since the last end
+    uint32_t ends               # how many owners have ended, in the whole log
+    uint32_t ended              # and in the second walk up to here
+
+
 ctypedef struct Load:
     Broker* b
+    Life* lives                 # by number
+    uint32_t n_lives
+    uint32_t cap_lives
+    bint again                  # the second walk
     Durable* t
     uint64_t now_wall_ms
     Recovered* out
 
 
-cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
-    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
+cdef inline Session* session_at(Load* l, uint32_t sno) noexcept nogil:
+    """Whose a record of the second walk is; NULL: of one that has ended."""
+    if not 0 < sno < l.t.n_sno or (sno < l.n_lives and l.lives[sno].ended < l.lives[sno].ends):
+        return NULL
+    return l.t.by_sno[sno]
+
+
+cdef int life_at(Load* l, uint32_t sno) noexcept nogil:
+    """-1: no memory."""
+    cdef Life* lives
+    while l.n_lives <= sno:
+        if l.n_lives == l.cap_lives:
+            lives = <Life*>grown(l.lives, &l.cap_lives, sizeof(Life))
+            if lives == NULL:
+                return -1
+            l.lives = lives
+        memset(&l.lives[l.n_lives], 0, sizeof(Life))
+        l.n_lives += 1
+    return 0
+
+
+cdef int owner_apply(Load* l, const StoreRecord* r) noexcept nogil:
+    """Counts who has ended; the same in both walks. Another client id under the same number: the end between them is lost."""
+    cdef RecordSession said
+    cdef Life* life
+    cdef uint64_t owner = 0
+    cdef uint32_t sno
+    if r.kind == RECORD_END:
+        if record_end_read(r.body, &sno) != 0:
+            return 0
+    elif record_session_read(r.body, &said) != 0:
+        return 0
+    else:
+        sno = said.sno
+        owner = hash_bytes(&l.b.key, said.id.p, said.id.n) | 1
+    if sno == 0 or sno > SNO_MAX:
+        return 0
+    if life_at(l, sno) != 0:
+        return -1
+    life = &l.lives[sno]
+    if owner == 0 or (life.owner and life.owner != owner):
+        if l.again:
+            life.ended += 1
+        else:
+            life.ends += 1
+    life.owner = owner
+    return 0
 
 
 cdef uint64_t monotonic_of(Load* l, uint64_t wall_ms) noexcept nogil:
@@ -152,7 +212,7 @@ cdef int end_apply(Load* l, View body) noexcept nogil:
     cdef Session* s
     if record_end_read(body, &sno) != 0:
         return ODD
-    s = session_at(l.t, sno)
+    s = l.t.by_sno[sno] if 0 < sno < l.t.n_sno else NULL
     if s != NULL:
         session_forget(l, s)
     return 0
@@ -164,7 +224,7 @@ cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
     cdef Session* s
     if (record_sub_read(body, &r) if there else record_unsub_read(body, &r)) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
         return ODD
-    s = session_at(l.t, r.sno)
+    s = session_at(l, r.sno)
     if s == NULL:
         return 0
     if not there:
@@ -184,7 +244,7 @@ cdef void delivery_gone(Load* l, Delivery* d) noexcept nogil:
 
 
 cdef int entry_apply(Load* l, const RecordEntry* e, Message* m) noexcept nogil:
-    cdef Session* s = session_at(l.t, e.sno)
+    cdef Session* s = session_at(l, e.sno)
     cdef Delivery* d
     if s == NULL:
         return 0
@@ -222,7 +282,7 @@ cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
 
 
 cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
-    cdef Session* s = session_at(l.t, a.sno)
+    cdef Session* s = session_at(l, a.sno)
     if s == NULL or <int>(a.position - s.queue.floor) < 0 or <int>(a.position - s.queue.tail) >= 0:
         return NULL
     return queue_at(&s.queue, a.position)
@@ -247,7 +307,7 @@ cdef int released_apply(Load* l, View body) noexcept nogil:
     if record_released_check(body) != 0:
         return ODD
     while record_released_next(&body, &a):
-        s = session_at(l.t, a.sno)
+        s = session_at(l, a.sno)
         d = queue_place(&s.queue, a.position) if s != NULL else NULL
         if d == NULL:
             continue
@@ -293,7 +353,7 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
     cdef Message* m = NULL
     if (record_inbox_read(body, &r) if still else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
         return ODD
-    s = session_at(l.t, r.sno)
+    s = session_at(l, r.sno)
     if s == NULL:
         return 0
     inbox_take(l, s, r.pid)
@@ -315,7 +375,7 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
             return ODD
     elif record_will_read(body, &r) != 0:
         return ODD
-    s = session_at(l.t, r.sno)
+    s = session_at(l, r.sno)
     if s == NULL:
         return 0
     if s.will != NULL:
@@ -331,6 +391,20 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
 
 # ---------------------------------------------------------------- all of it
 
+cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
+    cdef Load* l = <Load*>ctx
+    cdef int rc
+    if r.kind != RECORD_SESSION and r.kind != RECORD_END:
+        return 0
+    if owner_apply(l, r) != 0:
+        return -1
+    rc = session_apply(l, r.body) if r.kind == RECORD_SESSION else end_apply(l, r.body)
+    if rc > 0:
+        l.out.odd += 1
+        return 0
+    return rc
+
+
 cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
     cdef Load* l = <Load*>ctx
     cdef int rc = 0
@@ -339,12 +413,10 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = msg_apply(l, r.body, r.lsn)
     elif r.kind == RECORD_ACKS:
         rc = acks_apply(l, r.body)
-    elif r.kind == RECORD_SESSION:
-        rc = session_apply(l, r.body)
+    elif r.kind == RECORD_SESSION or r.kind == RECORD_END:
+        rc = owner_apply(l, r)
     elif r.kind == RECORD_SUB or r.kind == RECORD_UNSUB:
         rc = sub_apply(l, r.body, r.kind == RECORD_SUB)
-    elif r.kind == RECORD_END:
-        rc = end_apply(l, r.body)
     elif r.kind == RECORD_RELEASED:
         rc = released_apply(l, r.body)
     elif r.kind == RECORD_INBOX or r.kind == RECORD_INBOX_DONE:
@@ -416,13 +488,22 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
     cdef uint64_t at = 0
     cdef Session* s
     cdef int rc
+    cdef StoreLoss first_loss
+    cdef uint32_t sno
     memset(out, 0, sizeof(Recovered))
+    memset(&l, 0, sizeof(Load))
     l.b = b
     l.t = durable_of(b)
     l.now_wall_ms = clock_wall_ms()
     l.out = out
     l.t.loading = 1
-    rc = store_recover(&l.t.store, apply, &l, loss)
+    rc = store_scan(l.t.store.dir, &l.t.store.files, apply_sessions, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
+    for sno in range(l.n_lives):
+        l.lives[sno].owner = 0
+    l.again = 1
+    if rc == 0:
+        rc = store_recover(&l.t.store, apply, &l, loss)
+    free(l.lives)
     if rc == 0:
         rc = number_at(l.t, 0) | numbers_restored(l.t)
     l.t.loading = 0

@@ -121,7 +121,10 @@ class Run:
 
     async def start(self) -> None:
         began = time.monotonic()
-        await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self.broker.start)
+        except RuntimeError as error:
+            raise RuntimeError(str(error)[-2000:]) from None        # the log of a whole run is no help
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
 
     async def kill(self) -> None:

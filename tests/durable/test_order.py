@@ -1,0 +1,73 @@
+"""A store in which cleaning has moved records: a session's own record may lie behind what belongs to it, and a number may have had owners before."""
+
+from pathlib import Path
+from typing import Any
+
+from cext.session.record_face import record_encode
+from mosq.db import kinds
+from mosq.db.store import write_store
+from tests.harness.broker import Broker
+from tests.harness.packets import Connack, Connect, Publish
+from tests.harness.wire import Wire
+
+NEVER = 0xFFFFFFFF
+CONFIG = "listener {port} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\npersistence_location {dir}/\n"
+
+
+def session(sno: int, id: bytes) -> tuple[int, bytes]:
+    return kinds.SESSION, record_encode(kinds.SESSION, {"sno": sno, "connected": False, "expiry_s": NEVER, "ends_wall_ms": 0, "next": 0,
+                                                        "id": id, "user": None})
+
+
+def message(payload: bytes, *to: tuple[int, int]) -> tuple[int, bytes]:
+    fields: dict[str, Any] = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"t",
+                              "props": b"", "payload": payload, "entries": [(sno, position, position + 1, 1, 0) for sno, position in to]}
+    return kinds.MSG, record_encode(kinds.MSG, fields)
+
+
+def sub(sno: int, filter: bytes) -> tuple[int, bytes]:
+    return kinds.SUB, record_encode(kinds.SUB, {"sno": sno, "options": 1, "sub_id": 0, "filter": filter})
+
+
+def end(sno: int) -> tuple[int, bytes]:
+    return kinds.END, record_encode(kinds.END, {"sno": sno})
+
+
+def owed(records: list[tuple[int, bytes]], *client_ids: str) -> dict[str, list[bytes] | None]:
+    """What each client gets that comes back to a broker on this store; None: it is not known there. Last, one that got `new` subscribed."""
+    broker = Broker(CONFIG)
+    write_store(str(broker.dir / "mosquitto.db.store"), records, "test", False, str(broker.dir))
+    with broker:
+        out: dict[str, list[bytes] | None] = {}
+        for client_id in client_ids:
+            wire = Wire(broker.port)
+            wire.send(Connect(client_id, clean=False), Publish("new", b"new", 0))
+            connack = wire.read_packet()
+            assert isinstance(connack, Connack)
+            wire.send(b"\xc0\x00")
+            got = []
+            while isinstance(packet := wire.read_packet(), Publish):
+                got.append(packet.payload)
+            out[client_id] = got if connack.session else None
+            wire.close()
+        return out
+
+
+def test_a_session_behind_what_is_its_own() -> None:
+    records = [message(b"m0", (1, 0), (2, 0)), sub(1, b"new"), message(b"m1", (1, 1)), session(2, b"two"), session(1, b"one"), message(b"m2", (1, 2))]
+    assert owed(records, "one", "two", "three") == {"one": [b"m0", b"m1", b"m2", b"new"], "two": [b"m0"], "three": None}
+
+
+def test_what_was_before_the_end_of_a_number_is_nobodys() -> None:
+    records = [session(1, b"old"), sub(1, b"new"), message(b"olds", (1, 0)), end(1), session(1, b"one"), message(b"ones", (1, 0)), session(1, b"one")]
+    assert owed(records, "old", "one") == {"old": None, "one": [b"ones"]}
+
+
+def test_what_was_before_another_name_of_a_number_is_nobodys() -> None:
+    """As after damage: the end of the one before is lost."""
+    records = [message(b"olds", (1, 0)), session(1, b"old"), sub(1, b"new"), session(1, b"one"), message(b"ones", (1, 1))]
+    assert owed(records, "old", "one") == {"old": None, "one": [b"ones"]}
+
+
+def test_a_store_of_ends_only(tmp_path: Path) -> None:
+    assert owed([end(1), end(7)], "one") == {"one": None}
