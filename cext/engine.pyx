@@ -9,7 +9,6 @@ broker that does not run.
 import os
 import struct
 
-from cext.setup.inspection import session_read, sessions_read
 from cext.setup.listen import close, sockets_of
 
 from libc.errno cimport E2BIG, errno
@@ -327,6 +326,8 @@ cdef class Engine:
     def sessions(self, cursor=0, most=1000):
         """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
         also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
+        from cext.setup.inspection import sessions_read      # loaded when it is needed, as in reload
+
         cdef Ask a
         memset(&a, 0, sizeof(a))
         a.kind = ASK_SESSIONS
@@ -340,6 +341,8 @@ cdef class Engine:
     def session(self, client_id, skip=0):
         """(its dict, [(filter, options, subscription identifier)] from the skip-th on, how many more) of one session; None: there is none.
         ValueError: skip is too large."""
+        from cext.setup.inspection import session_read
+
         cdef Ask a
         cdef bytes text = client_id.encode()
         memset(&a, 0, sizeof(a))

@@ -7,7 +7,8 @@ DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
 LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket", "cext.setup.tls",
                 "mosq.auth.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug", "argon2.low_level",
-                "mosq.dynsec.directory", "mosq.dynsec.commands")
+                "mosq.dynsec.directory", "mosq.dynsec.commands",
+                "mosq.admin.broker", "mosq.admin.inspect", "cext.setup.inspection")
 # not the HTTP API, which takes 100 ms: under a Python of root's own, the first listener of that kind needs a restart
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB

@@ -59,6 +59,14 @@ cdef bint is_retained(Broker* b, const RecordMsg* r, uint64_t lsn) noexcept nogi
     return m != NULL and m.lsn == lsn
 
 
+cdef inline View kind_of_message() noexcept nogil:
+    # what is_first tells messages from subscriptions by: no filter is like it
+    cdef View v
+    v.p = <const uint8_t*>"\0msg"
+    v.n = 4
+    return v
+
+
 cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept nogil:
     cdef RecordMsg r
     cdef RecordEntry e
@@ -67,6 +75,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     cdef uint64_t bytes = 0
     cdef uint64_t lsn
     cdef uint32_t n = 0
+    cdef uint64_t first = 0
     cdef bint retained
     cdef uint8_t* out
     if record_msg_read(old.body, &r) != 0:
@@ -80,9 +89,14 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
         if d.state == D_RELEASED:
             owed_released(b, session_at(t, e.sno), d, e.position)
         else:
+            if n == 0:
+                first = <uint64_t>e.sno << 32 | e.position
             bytes += record_entry_size(&e)
             n += 1
     if n == 0 and not retained:
+        return
+    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other
+    if not retained and not is_first(b, t, first, kind_of_message()):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:
@@ -233,17 +247,17 @@ cdef void look_at(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
 
 
 cdef bint clean_some(Broker* b) noexcept nogil:
+    """1: there is more of the segment to look at."""
     cdef Durable* t = durable_of(b)
     cdef StoreRecord records[RECORDS]
     cdef uint32_t n = store_clean_chunk(&t.store, records, RECORDS)
     cdef uint32_t i
     for i in range(n):
         look_at(b, t, &records[i])
-    if n:
+    if store_clean_done(&t.store):
         return 1
-    if not store_clean_done(&t.store):
-        t.clean_pass += 1        # the segment was looked at to its end
-        free(t.seen)
-        t.seen = NULL
-        t.n_seen = t.seen_mask = 0
+    t.clean_pass += 1            # the segment was looked at to its end
+    free(t.seen)
+    t.seen = NULL
+    t.n_seen = t.seen_mask = 0
     return 0

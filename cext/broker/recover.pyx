@@ -26,7 +26,7 @@ from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, inbox_add, inbox_find, inbox_remove, queue_at, queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN,
+    RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN,
     RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
     RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check,
     record_end_read, record_entry_next, record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check,
@@ -70,6 +70,8 @@ cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept
         return NULL
     m.qos = <uint8_t>(r.flags & RECORD_QOS)
     m.retain = 1 if r.flags & RECORD_RETAIN else 0
+    if r.flags & RECORD_AGAIN:
+        m.flags |= MESSAGE_AGAIN
     m.expires_ms = monotonic_of(l, r.expires_wall_ms) if r.expires_wall_ms else 0
     if lsn:
         m.lsn = lsn

@@ -34,6 +34,7 @@ cdef enum:
     RECORD_RETAINED_SET = 8     # it is its topic's retained message from here on
     RECORD_HAS_EXPIRY = 16
     RECORD_HAS_SOURCE = 32
+    RECORD_AGAIN = 64           # a process before may have sent it already: it goes out with DUP
 
 cdef enum:
     RECORD_CONNECTED = 1        # RecordSession.flags

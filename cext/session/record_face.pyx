@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from cext.base.view cimport View
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
+    RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
     RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
     RecordAck, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
@@ -47,7 +47,8 @@ cdef bytes short_name(object value, str what):
 cdef void message_fill(RecordMessage* m, dict f) except *:
     # The views are into the dictionary's bytes.
     memset(m, 0, sizeof(RecordMessage))
-    m.flags = <uint32_t>(f["qos"] | (RECORD_RETAIN if f["retain"] else 0) | (RECORD_RETAINED_SET if f.get("retained_set") else 0))
+    m.flags = <uint32_t>(f["qos"] | (RECORD_RETAIN if f["retain"] else 0) | (RECORD_RETAINED_SET if f.get("retained_set") else 0)
+                         | (RECORD_AGAIN if f.get("again") else 0))
     m.expires_wall_ms = f["expires_wall_ms"]
     m.source_hash = f["source_hash"]
     m.topic = view_of(short_name(f["topic"], "a topic"))
@@ -56,9 +57,12 @@ cdef void message_fill(RecordMessage* m, dict f) except *:
 
 
 cdef dict message_fields(const RecordMessage* m):
-    return {"qos": m.flags & RECORD_QOS, "retain": bool(m.flags & RECORD_RETAIN), "retained_set": bool(m.flags & RECORD_RETAINED_SET),
-            "expires_wall_ms": m.expires_wall_ms, "source_hash": m.source_hash, "topic": bytes_of(m.topic),
-            "props": bytes_of(m.props), "payload": bytes_of(m.payload)}
+    fields = {"qos": m.flags & RECORD_QOS, "retain": bool(m.flags & RECORD_RETAIN), "retained_set": bool(m.flags & RECORD_RETAINED_SET),
+              "expires_wall_ms": m.expires_wall_ms, "source_hash": m.source_hash, "topic": bytes_of(m.topic),
+              "props": bytes_of(m.props), "payload": bytes_of(m.payload)}
+    if m.flags & RECORD_AGAIN:
+        fields["again"] = True
+    return fields
 
 
 # -- encode: one function per kind; `room` makes the bytes

@@ -36,7 +36,7 @@ ctypedef struct Walk:           # through one segment in memory
     bint bounded                # a later segment begins at `limit`: all before it was committed
     uint64_t good               # offset behind the last COMMIT
     uint64_t synced_lsn         # as the last COMMIT says
-    uint64_t end_lsn            # SEGEND came, and says so; 0: it did not
+    bint ended                  # SEGEND came
     uint32_t* found             # offsets of records of the batch
     uint32_t n_found
     uint32_t cap

@@ -188,7 +188,7 @@ cdef void walk_begin(Walk* w, const uint8_t* p, uint64_t n, const Header* h) noe
     w.seed = h.seed
     w.base_lsn = h.base_lsn
     w.at = w.good = HEADER_BYTES
-    w.limit = w.n
+    w.limit = max(w.n, <uint64_t>HEADER_BYTES)      # a file that is shorter than its header holds nothing
     w.budget = w.n * SEARCH_FACTOR
 
 
@@ -241,7 +241,7 @@ cdef int walk_batch(Walk* w, bint hardware) noexcept nogil:
     cdef uint64_t at, next
     cdef long n
     w.n_found = w.n_holes = 0
-    while w.at + RECORD_HEAD <= w.limit and not w.end_lsn:
+    while w.at + RECORD_HEAD <= w.limit and not w.ended:
         at = w.at
         n = record_at(hardware, w.p + at, w.limit - at, w.seed, lsn_at(w, at))
         if n < 0:
@@ -256,13 +256,13 @@ cdef int walk_batch(Walk* w, bint hardware) noexcept nogil:
             w.synced_lsn = load64(w.p + at + RECORD_HEAD + 8)
             w.good = w.at
             return 1
-        if w.p[at + 8] == KIND_SEGEND and n == SEGEND_BODY:
-            w.end_lsn = load64(w.p + at + RECORD_HEAD)
+        if w.p[at + 8] == KIND_SEGEND and n == SEGEND_BODY and load64(w.p + at + RECORD_HEAD) == lsn_at(w, at):
+            w.ended = 1
             w.at = at
         elif w.p[at + 8] <= STORE_KIND_MAX and not note_found(w, at):
             return -1
-    if w.bounded or w.end_lsn:          # its COMMIT is damaged, but something was written behind it
-        if w.bounded and w.at < w.limit and not w.end_lsn:
+    if w.bounded or w.ended:            # its COMMIT is damaged, but something was written behind it
+        if w.bounded and w.at < w.limit and not w.ended:
             note_hole(w, w.at, w.limit)
             w.at = w.limit
         if w.at > w.good:
@@ -294,7 +294,6 @@ cdef struct Replay:
     Walk walk
     uint64_t at_lsn             # all below was read, or is lost
     uint64_t synced_lsn         # the highest that was said to be on the disk
-    uint64_t claimed_lsn        # the log went on to here at least, as a SEGEND says
 
 
 cdef void lose(Replay* r, uint64_t lo, uint64_t hi) noexcept nogil:
@@ -348,6 +347,7 @@ cdef int segment_replay(Replay* r, const Found* found, const Found* next) noexce
     cdef uint64_t n
     cdef int error = 0, got
     cdef uint8_t* p = segment_load(r.f, r.dir, found.slot, &n, &error)
+    w.ended = 0
     if p == NULL:
         return error if error == -ENOMEM else 0         # what it held shows as a gap
     if r.live and not still_there(r, found):
@@ -373,7 +373,7 @@ cdef int segment_replay(Replay* r, const Found* found, const Found* next) noexce
     if got < 0:
         return -ENOMEM
     r.at_lsn = max(r.at_lsn, lsn_at(w, w.good))
-    if next == NULL and not w.end_lsn:
+    if next == NULL and not w.ended:
         r.loss.torn_bytes = w.at - w.good       # how far an unfinished batch had come, as far as it can be told
     return 0
 
@@ -421,8 +421,7 @@ cdef int replay_all(Replay* r, Listing* l) noexcept nogil:
         lose(r, r.at_lsn, found.h.base_lsn)
         r.at_lsn = max(r.at_lsn, found.h.base_lsn)
         got = segment_replay(r, found, next_segment(l, i))
-        r.claimed_lsn = max(r.claimed_lsn, r.walk.end_lsn)
-    if got == 0 and loss.segments and r.walk.end_lsn and r.at_lsn <= r.claimed_lsn:
+    if got == 0 and loss.segments and r.walk.ended:
         lose(r, r.at_lsn, UINT64_MAX)                   # the last segment says that another one follows
     loss.end_lsn = r.at_lsn
     loss.synced_lsn = min(r.synced_lsn, r.at_lsn)

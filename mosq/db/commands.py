@@ -21,7 +21,7 @@ Examples:
   mosq db check /var/lib/mosquitto                          is it whole?
   mosq db dump --client meter-7 --payload /var/lib/mosquitto
   mosq db export --sqlite mosq.sqlite /var/lib/mosquitto
-  mosq db import mosquitto.db /var/lib/mosquitto            take over what Mosquitto has kept
+  mosq db import /var/lib/mosquitto/mosquitto.db            take over what Mosquitto has kept
 
 \b
 Exit status:
@@ -200,18 +200,19 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
 
 @db.command("import", context_settings=HELP)
 @click.argument("file", metavar="MOSQUITTO.DB", type=click.Path())
-@directory_argument
+@click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
 @click.option("--force", is_flag=True, help="Replace a store that is there; it is kept in DIR/replaced.*")
 @click.option("--dry-run", is_flag=True, help="Read the file and say what would be imported; write nothing.")
 @quiet_option
-def import_(file: str, directory: str, force: bool, dry_run: bool, quiet: bool) -> int:
+def import_(file: str, directory: str | None, force: bool, dry_run: bool, quiet: bool) -> int:
     """Make a store in DIR of a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
-    retained messages. Stop Mosquitto first, so that the file is whole."""
+    retained messages. Without DIR it is MOSQUITTO.DB.store, where a broker with the same persistence_location and
+    persistence_file looks for it. Stop Mosquitto first, so that the file is whole."""
 
     def run() -> int:
         from mosq.db.mosquitto_file import MosquittoFile
         from mosq.db.mosquitto_import import Import
-        from mosq.db.store import write_store
+        from mosq.db.store import STORE, write_store
 
         with MosquittoFile(file) as source, _bar("importing", 2 * source.size, quiet) as bar:
             reached = 0
@@ -228,7 +229,9 @@ def import_(file: str, directory: str, force: bool, dry_run: bool, quiet: bool) 
                 for _ in records:
                     pass
             else:
-                kept = write_store(directory, records, f"mosq db import of format {source.format}", force)
+                kept = write_store(
+                    directory or f"{file}{STORE}", records, f"mosq db import of format {source.format}", force, file
+                )
         for warning in (*source.warnings, *imported.counts.refused):
             click.echo(f"Warning: {warning}", err=True)
         if kept:

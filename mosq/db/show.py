@@ -134,6 +134,8 @@ def _message(f: dict[str, Any], with_payload: bool) -> str:
         out += " retain"
     if f["retained_set"]:
         out += ", is retained"
+    if f.get("again"):
+        out += ", may have been sent"
     if f["expires_wall_ms"]:
         out += f", expires {when(f['expires_wall_ms'])}"
     if f["props"]:

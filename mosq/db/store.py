@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Give = Callable[[list[tuple[int, int, int, bytes]]], None]
 
 SEGMENT = "segment."
+STORE = ".store"  # what the broker calls the folder of a store ends so: mosq/storage.py
 FORMAT = 1
 BATCH_BYTES = 1 << 20
 WAIT_S = 60
@@ -50,8 +51,13 @@ def segment_files(path: str) -> list[str]:
 
 class StoreSource:
     def __init__(self, path: str) -> None:
+        files = segment_files(path)
+        inside = [name for name in os.listdir(path) if name.endswith(STORE)] if not files else []
+        if len(inside) == 1:  # the folder of persistence_location
+            path = os.path.join(path, inside[0])
+            files = segment_files(path)
         self.path = path
-        if not segment_files(path):
+        if not files:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
     def scan(self, give: "Give") -> dict[str, Any]:
@@ -93,9 +99,10 @@ def open_store(path: str) -> Any:
         raise StoreError(str(error)) from None
 
 
-def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str, force: bool) -> str | None:
+def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str, force: bool, like: str) -> str | None:
     """A new store of these records. It is written in a folder of its own and put in place when it is on the disk, so an
-    import that fails leaves nothing behind. -> where the store is kept that was there before; None: there was none."""
+    import that fails leaves nothing behind. Made by root, it belongs to whom the file `like` belongs: the user that the
+    broker will run as. -> where the store is kept that was there before; None: there was none."""
     place = open_store(path)  # for its lock
     stage = os.path.join(path, f"import.{os.getpid()}")
     try:
@@ -103,10 +110,21 @@ def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str,
         if found and not force:
             raise StoreError(f"{path}: a store with {found} is there; expected an empty one, or --force to replace it")
         _write(stage, records, made_by)
-        return _put_in_place(path, stage)
+        kept = _put_in_place(path, stage)
+        _give(path, like)
+        return kept
     finally:
         place.close()
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _give(path: str, like: str) -> None:
+    if os.geteuid() != 0:
+        return
+    owner = os.stat(like)
+    for name in ("lock", *segment_files(path)):
+        os.chown(os.path.join(path, name), owner.st_uid, owner.st_gid, follow_symlinks=False)
+    os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _records_in(path: str) -> str:

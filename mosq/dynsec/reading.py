@@ -87,6 +87,8 @@ def items(of: "Object", name: str) -> "list[Any] | None":
 
 
 def raw(value: str) -> bytes:
+    if value.isascii():
+        return value.encode()
     return value.encode("utf-8", "surrogateescape" if not _ALONE.search(value) else "surrogatepass")
 
 

@@ -286,7 +286,7 @@ class Writer:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lines: dict[str, tuple[object, str]] = {}
+        self._lines: dict[str, tuple[object, bytes]] = {}
 
     def write(self, state: State) -> None:
         """Raises OSError; then the old file is there as it was."""
@@ -298,19 +298,22 @@ class Writer:
                     client.disabled, *client.roles.items())
             line = before.get(name)
             if line is None or line[0] != said:
-                line = said, dumped(client_tree(client))
+                line = said, raw(dumped(client_tree(client)))
             self._lines[name] = line
-        replace(os.path.realpath(self.path), raw(document(tree, [line for _, line in self._lines.values()])))
+        replace(os.path.realpath(self.path), document(tree, [line for _, line in self._lines.values()]))
 
 
-def document(tree: "Object", clients: "list[str]") -> str:
+def document(tree: "Object", clients: "list[bytes]") -> bytes:
     """Each client, group and role in a line of its own, so that people can read it and compare."""
     parts = []
     for name, value in tree.items():
-        lines = clients if name == "clients" else [dumped(one) for one in value] if isinstance(value, list) else None
-        said = dumped(value) if lines is None else "[\n\t\t" + ",\n\t\t".join(lines) + "\n\t]" if lines else "[]"
-        parts.append(f"\t{dumped(name)}: {said}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        if isinstance(value, list):
+            lines = clients if name == "clients" else [raw(dumped(one)) for one in value]
+            said = b"[\n\t\t" + b",\n\t\t".join(lines) + b"\n\t]" if lines else b"[]"
+        else:
+            said = raw(dumped(value))
+        parts.append(b"\t" + raw(dumped(name)) + b": " + said)
+    return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 
 def dumped(value: "Any") -> str:
@@ -319,7 +322,7 @@ def dumped(value: "Any") -> str:
 
 def write(path: str, tree: "Object") -> None:
     """Raises OSError; then the old file is there as it was."""
-    replace(os.path.realpath(path), raw(document(tree, [dumped(client) for client in tree.get("clients", ())])))
+    replace(os.path.realpath(path), document(tree, [raw(dumped(client)) for client in tree.get("clients", ())]))
 
 
 def replace(path: str, content: bytes) -> None:

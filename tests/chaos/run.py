@@ -278,8 +278,9 @@ class Run:
     def report(self) -> str:
         what = "drops of all connections" if self.plan.drop else "kills"
         verdict = "nothing acknowledged was lost" if self.chaos.audit.ok else "SOMETHING IS WRONG"
+        lies = sum(f.stat().st_size for f in self.broker.dir.rglob("segment.*")) >> 20
         return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
-                f"{self.plan.seed}\n{self.chaos.audit.report()}\n{verdict}")
+                f"{self.plan.seed}, {lies} MiB of store\n{self.chaos.audit.report()}\n{verdict}")
 
 
 async def chaos(plan: Plan) -> tuple[bool, str]:
@@ -296,11 +297,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--rate", type=int, default=1000, help="messages a second (default: 1000)")
+    parser.add_argument("--payload", type=int, default=100, help="bytes of most messages (default: 100); large ones make the store clean")
+    parser.add_argument("--durability", choices=("group", "strict"), default="group")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--drop", action="store_true", help="drop all connections instead of killing the broker")
     parser.add_argument("--memory", action="store_true", help="a broker without a store; for --drop")
     args = parser.parse_args()
-    plan = Plan(args.sessions, args.kills, args.rate, drop=args.drop, seed=args.seed, config=MEMORY if args.memory else DURABLE)
+    config = MEMORY if args.memory else DURABLE.replace("durability group", f"durability {args.durability}")
+    plan = Plan(args.sessions, args.kills, args.rate, args.payload, drop=args.drop, seed=args.seed, config=config)
     began = time.monotonic()
     ok, report = asyncio.run(chaos(plan))
     print(f"\n{report}\n{time.monotonic() - began:.0f} s")

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from mosq.db.commands import db
-from tests.harness.broker import free_port
-from tests.harness.packets import Connack, Connect, Puback, Publish, Pubrec, Pubrel, Suback, Subscribe
+from tests.harness.broker import Broker, free_port
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 
@@ -67,6 +67,36 @@ def subscribe(wire: Wire, *filters: tuple[str, int], **more: object) -> None:
     assert isinstance(wire.read_packet(), Suback)
 
 
+def after(folder: Path) -> None:
+    """A broker on the imported store: the client that was in the middle of three handshakes goes on where it was."""
+    with Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
+                f"persistence_location {folder}/") as broker:
+        five = Wire(broker.port, V5)
+        five.send(Connect("five", clean=False, username="ann", password=b"x", props=EXPIRY))
+        connack = five.read_packet()
+        assert isinstance(connack, Connack) and connack.session
+        again = [five.read_packet() for _ in range(3)]
+        assert Pubrel(1) in again                                       # before or after the others
+        assert [(p.mid, p.qos, p.dup, p.payload) for p in again if isinstance(p, Publish)] == [(2, 1, True, b"m2"), (3, 2, True, b"m3")]
+        five.send(Pubcomp(1), Puback(2), Pubrec(3))
+        rest = []
+        while len(rest) < 3:
+            packet = five.read_packet()
+            if isinstance(packet, Publish):
+                rest.append((packet.mid, packet.qos, packet.dup, packet.payload))
+                five.send(Puback(packet.mid) if packet.qos == 1 else Pubrec(packet.mid))
+            elif isinstance(packet, Pubrel):
+                five.send(Pubcomp(packet.mid))
+        assert rest == [(4, 1, False, b"m4"), (5, 2, False, b"m5"), (6, 1, False, b"m6")]
+        pub = Wire(broker.port, V5)
+        pub.send(Connect("pub", clean=False, username="bob", password=b"y", props=EXPIRY), Subscribe(1, (("held", 0),)))
+        assert isinstance(pub.read_packet(), Connack) and isinstance(pub.read_packet(), Suback)
+        pub.send(Pubrel(99))                                            # what Mosquitto held goes out now
+        assert {type(packet): packet for packet in (pub.read_packet(), pub.read_packet())}[Publish].payload == b"inbound"  # type: ignore[union-attr]
+        five.close()
+        pub.close()
+
+
 @pytest.mark.interop
 def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> None:
     five = mosquitto.client("five", username="ann", password=b"x")
@@ -103,15 +133,17 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
         assert result.return_value == 0, result.output
         return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
-    run("import", tmp_path / "mosquitto.db", tmp_path / "store")
-    run("check", tmp_path / "store")
-    rows = run("export", "--jsonl", "-", tmp_path / "store")
+    run("import", tmp_path / "mosquitto.db")
+    run("check", tmp_path)
+    rows = run("export", "--jsonl", "-", tmp_path)
     sessions = {row["id"]: row for row in rows if row["type"] == "session"}
     assert {id: (s["user"], s["expiry_s"], s["ends"] is not None) for id, s in sessions.items()} == {
         "five": ("ann", 3600, True), "three": (None, None, False), "pub": ("bob", 3600, True)}
     assert [(s["filter"], s["options"], s["sub_id"]) for s in sessions["five"]["subscriptions"]] == [("a/#", 0x0E, 7)]     # 2.0 does not keep retain handling
     assert {(s["filter"], s["qos"]) for s in sessions["three"]["subscriptions"]} == {("a/+", 1), ("b", 2)}
     messages = {row["lsn"]: row for row in rows if row["type"] == "message"}
+
+    after(tmp_path)
 
     def queue(id: str) -> list[tuple]:
         owed = [row for row in rows if row["type"] == "delivery" and row["sno"] == sessions[id]["sno"]]

@@ -180,7 +180,7 @@ def test_who_is_changed_is_disconnected_without_a_will_and_nobody_else_is() -> N
 
 @pytest.mark.parametrize(("command", "more"), [("disableClient", {}), ("setClientPassword", {"password": "x"}), ("deleteClient", {})])
 def test_who_logs_in_while_he_is_changed_does_not_stay(command: str, more: Object) -> None:
-    slow = {"username": "slow", **password("slow", 1_000_000)}       # about half a second of hashing
+    slow = {"username": "slow", **password("slow", 300_000)}         # a tenth of a second of hashing, or more
     with Ruled(state(clients=[slow]), config="auth_cache_seconds 0\nauth_timeout 60\n") as broker:
         boss = broker.admin()
         wire = Wire(broker.port, 4, WAIT_S)
@@ -369,3 +369,45 @@ def test_the_pages_of_the_http_api() -> None:
         assert status("ann", "ann") == 200
         boss.does("setDefaultACLAccess", acls=[{"acltype": "publishClientReceive", "allow": False}])
         assert status("ann", "ann") == 401
+
+
+def test_under_a_mount_point_rules_see_the_whole_topic() -> None:
+    config = "listener {port} 127.0.0.1\nmount_point m/\ndynamic_security {dir}/dynsec.json\n"
+    content = state(clients=[client("ann", "r")], roles=[role("r", ("publishClientSend", "m/t", True), ("subscribePattern", "m/a/#", True),
+                                                           ("subscribeLiteral", "$share/g/m/b", True), ("unsubscribePattern", "m/a/no", False))])
+    with Ruled(content, config=config) as broker:
+        ann = user(broker, "ann")
+        assert (acked(ann, "t"), acked(ann, "m/t")) == (0x10, NOT_AUTHORISED)
+        assert subscribed(ann, "a/x", "m/a/x", "$share/g/b", "$share/g/m/b", "a/no") == (0, NOT_AUTHORISED, 0, NOT_AUTHORISED, 0)
+        ann.send(Unsubscribe(4, ("a/x", "a/no")))
+        assert ann.read_packet().codes == (0, NOT_AUTHORISED)
+        ann.close()
+
+
+def test_beside_a_plugin_in_python_that_has_no_opinion() -> None:
+    with Ruled(state(clients=[client("ann", "r")], roles=[role("r", ("publishClientSend", "t", True), ("subscribePattern", "s", True))]),
+               config="plugin python:tests.dynsec.defers:Defers\n") as broker:
+        ann = user(broker, "ann")
+        assert (acked(ann, "t"), acked(ann, "u"), acked(ann, "never")) == (0x10, NOT_AUTHORISED, 0x10)
+        assert subscribed(ann, "s", "u") == (0, NOT_AUTHORISED)
+        ann.close()
+        assert not lets_in(broker.port, "ann", "x")
+
+
+def test_who_is_away_gets_what_he_may_read_when_he_comes_back() -> None:
+    """What is queued is looked at by the rules that hold then."""
+    content = state(clients=[client("ann", "r")], roles=[role("r", ("subscribePattern", "t/#", True)), role("no", ("publishClientReceive", "t/no", False))])
+    with Ruled(content) as broker:
+        boss, ann = broker.admin(), user(broker, "ann", 4, clean=False)
+        ann.send(Subscribe(3, (("t/#", 1),)))
+        assert ann.read_packet().codes == (1,)
+        ann.close()
+        told(broker, "Client ann [127.0.0.1")
+        boss.wire.send(Publish("t/no", b"1", 1, 1), Publish("t/yes", b"2", 1, 2))
+        for _ in range(2):
+            boss.wire.read_packet()
+        boss.does("addClientRole", username="ann", rolename="no")
+        ann = user(broker, "ann", 4, clean=False)
+        assert ann.read_packet().payload == b"2"
+        ann.expect_nothing()
+        ann.close()

@@ -56,7 +56,7 @@ def state_of(dice: random.Random) -> State:
 @pytest.mark.parametrize("part", range(4))
 def test_same_verdicts_as_mosquittos_algorithm(part: int) -> None:
     counts = {-1: 0, 0: 0, 1: 0}
-    for seed in range(part * 400, part * 400 + 400):
+    for seed in range(part * 200, part * 200 + 200):
         dice = random.Random(seed)
         state = state_of(dice)
         made = RolesFace(compiled(state))
@@ -71,7 +71,7 @@ def test_same_verdicts_as_mosquittos_algorithm(part: int) -> None:
                 assert made.verdict(name, client_id.encode(), wanted.encode(), access) == said, (seed, user, wanted, access)
                 if access == READ:
                     assert may_receive(state, user, client_id, wanted) == (None if said < 0 else bool(said)), (seed, user, wanted)
-    assert min(counts.values()) > 1000      # it is about something
+    assert min(counts.values()) > 500      # it is about something
 
 
 @pytest.mark.parametrize(("kind", "pattern", "wanted", "access", "matches"), [

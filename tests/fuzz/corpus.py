@@ -54,6 +54,25 @@ def packets() -> list[tuple[int, bytes]]:
     return [(v.version, v.data) for v in VALID] + [(row[1], row[2]) for row in ROWS]
 
 
+def segment(number: int, base: int, tail: int, records: list[tuple[int, int, bytes]]) -> bytes:
+    """As fuzz_store reads it: what the header says, then {kind, flags, length, damage} and body of each record."""
+    head = bytes([1, number]) + base.to_bytes(4, "little") + bytes([0, tail]) + (0x4000).to_bytes(4, "little")
+    return head + b"".join(bytes([kind, 0, len(data), damage]) + data for kind, damage, data in records)
+
+
+def stores() -> list[bytes]:
+    """Three segments that follow each other; damage in each place; a gap; an end without a COMMIT."""
+    commit, end, record = (255, 0, bytes(16)), (254, 0, bytes(8)), (5, 0, b"x" * 20)
+    first, second, third = [record, record, commit, end], [record, commit, record, commit, end], [record, commit, record]
+    found = []
+    for bad in range(-1, len(second)):
+        damaged = [(kind, 33 if i == bad else damage, data) for i, (kind, damage, data) in enumerate(second)]
+        for base in (92, 96):
+            parts = [segment(1, 0, 0, first), segment(2, base, 0, damaged), segment(3, 216, 0, third)]
+            found.append(b"".join(part.ljust(200, b"\0") for part in parts))
+    return found
+
+
 def seeds(target: str) -> list[bytes]:
     if target in TYPE_OF:
         # Version, first byte (of an ack its type too, counted from PUBACK), body.
@@ -85,6 +104,8 @@ def seeds(target: str) -> list[bytes]:
             for how, a, b in ((3, "#", "#"), (0x6B, "l/#", "r/#"), (0x27, "a/+/b", "a/+/b"), (0x4B, "a/b", "x/b"))) for t in NAMES if len(t) < 200]
     if target == "record":
         return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
+    if target in ("segments", "raw_segments"):
+        return stores()
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.

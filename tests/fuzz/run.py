@@ -23,12 +23,14 @@ TOPIC = ["name", "filters"]
 NET = ["websocket", "upgrade", "proxy"]
 LINK = ["as_client", "lines"]
 SESSION = ["record"]
+STORE = ["segments", "raw_segments"]
 MODULE = {
     **dict.fromkeys(CODEC, "fuzz_codec"),
     **dict.fromkeys(TOPIC, "fuzz_topic"),
     **dict.fromkeys(NET, "fuzz_net"),
     **dict.fromkeys(LINK, "fuzz_link"),
     **dict.fromkeys(SESSION, "fuzz_session"),
+    **dict.fromkeys(STORE, "fuzz_store"),
 }
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
@@ -54,7 +56,8 @@ def sources() -> list[str]:
     rooms.append("tests/fuzz/fuzz_codec.pyx")
     rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx", "cext/codec/as_client.pyx", "cext/topic/lines.pyx", "tests/fuzz/fuzz_link.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
-    return rooms + [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
+    rooms += [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
+    return rooms + [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
 
 
 def run(command: list[str]) -> None:

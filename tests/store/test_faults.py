@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cext.store.face import StoreFace, scan
+from cext.store.face import StoreFace, crc, crc_of_record, has_hardware_crc, scan
 from tests.store.disk import Disk
 from tests.store.owner import SEGMENT, Owner
 from tests.store.test_log import Record, opened, until_written
@@ -423,3 +423,24 @@ def test_cleaning_while_the_thread_writes(tmp_path: Path) -> None:
     assert loss["n"] == 0
     latest = {int.from_bytes(r[3][:4], "little"): r[0] for r in records}
     assert latest == place
+
+
+def test_what_looks_like_records_everywhere_takes_linear_time() -> None:
+    # Heads with the right check every 12 bytes, each saying that all the rest is its body: were each believed, this would read 10^13 bytes.
+    disk = Disk()
+    owner = Owner(disk)
+    batches(owner, 1)
+    owner.store.abandon()
+    file = disk.files["segment.000001"]
+    seed = crc(bytes(file.data[16:40]))
+    n = 6 << 20
+    file.data = bytearray(file.data[:HEADER])
+    for at in range(0, n, 12):
+        length = n - at - 12
+        _, check = crc_of_record(has_hardware_crc(), seed, at, length | 5 << 32, b"")
+        file.data += b"\1\1\1\1" + length.to_bytes(4, "little") + b"\5\0" + check.to_bytes(2, "little")
+    for place in (0, 2048):
+        file.data[place + 56:place + 64] = (1 << 25).to_bytes(8, "little")
+        file.data[place + 84:place + 88] = crc(bytes(file.data[place:place + 84])).to_bytes(4, "little")
+    owner = again(disk)
+    assert owner.table == {} and owner.loss["n"] == 0
