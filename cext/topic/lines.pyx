@@ -40,6 +40,13 @@ cdef inline bint matches(View filter, uint32_t stem, View topic) noexcept nogil:
     return filter_matches(filter, topic)
 
 
+cdef inline uint32_t cut_of(View topic, View prefix, uint32_t stem) noexcept nogil:
+    """Of a topic that the line matches: longer than the stem, it has been compared with the prefix already."""
+    if (prefix.n <= stem and topic.n > stem and stem != NO_STEM) or starts(topic, prefix):
+        return prefix.n
+    return 0
+
+
 cdef inline void as_it_is(Renaming* out) noexcept nogil:
     out.prefix.p = NULL
     out.prefix.n = 0
@@ -60,7 +67,7 @@ cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept
                 found = line
             if line.maps:
                 out.prefix = line.local_prefix
-                out.cut = line.remote_prefix.n if starts(topic, line.remote_prefix) else 0
+                out.cut = cut_of(topic, line.remote_prefix, line.remote_stem)
                 return line
             if not lines.maps_in:
                 return line
@@ -77,5 +84,5 @@ cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil
         line = &lines.at[i]
         if line.maps and line.ways & LINE_OUT and matches(line.local, line.local_stem, topic):
             out.prefix = line.remote_prefix
-            out.cut = line.local_prefix.n if starts(topic, line.local_prefix) else 0
+            out.cut = cut_of(topic, line.local_prefix, line.local_stem)
             return
