@@ -2,9 +2,9 @@
 that nothing but this queue needs a lock."""
 
 from libc.errno cimport EINVAL, ENOENT, ENOMEM
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View

@@ -73,7 +73,7 @@ class StoreSource:
                 raise
 
         try:
-            loss: dict[str, Any] = scan(self.path, given)
+            loss = dict(scan(self.path, given))
         except OSError as error:
             if error in failed:  # not the store's: a pipe that was closed
                 raise

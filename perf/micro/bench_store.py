@@ -1,8 +1,10 @@
-"""What the store costs by itself: append and commit, the writer's time, a restart; beside the same bytes through plain writes in the same run.
+"""What the store costs by itself: append and commit, the writer's time, a restart; beside the same bytes through
+plain writes in the same run.
 
     python -m perf.micro.bench_store [directory]
 
-The directory (default: a temporary one) is on the disk that is measured. `table` is what the design's prototype did (docs/adr/0007), on a quiet machine.
+The directory (default: a temporary one) is on the disk that is measured. `table` is what the design's prototype
+did (docs/adr/0007), on a quiet machine.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from cext.store.bench import restart, run
 BODY = 100
 N = 1_000_000
 BATCH = 500                     # 5 ms at 100 k/s
-TABLE = {"no sync": 8.4e6, "fdatasync": 4.9e6, "writer us": 0.11, "paced writer us": 0.22, "B/msg": 142, "restart s": 0.165}
+TABLE = {"no sync": 8.4e6, "fdatasync": 4.9e6, "writer us": 0.11, "paced writer us": 0.22,
+         "B/msg": 142, "restart s": 0.165}
 
 
 def plain(path: Path, n_bytes: int, sync: bool) -> float:
@@ -51,8 +54,10 @@ def main() -> None:
             n = N if not sync else N // 4
             wall, loop, writer, n_bytes = run(os.fsencode(path), n, BODY, BATCH, sync, True)
             floor = plain(Path(folder, "plain"), n_bytes, sync)
-            row(f"{name}, msg/s", n / wall, TABLE[name], f"loop {loop / n * 1e9:.0f} ns/msg; plain writes of the same bytes take {floor / wall:.2f} of the time")
-            row(f"{name}, writer us/msg", writer / n * 1e6, TABLE["writer us"], f"{n_bytes / n:.0f} B/msg, {n_bytes / n - BODY:.0f} beyond the payload")
+            row(f"{name}, msg/s", n / wall, TABLE[name],
+                f"loop {loop / n * 1e9:.0f} ns/msg; plain writes of the same bytes take {floor / wall:.2f} of the time")
+            row(f"{name}, writer us/msg", writer / n * 1e6, TABLE["writer us"],
+                f"{n_bytes / n:.0f} B/msg, {n_bytes / n - BODY:.0f} beyond the payload")
         path = Path(folder, "paced")
         path.mkdir()
         n = 400_000
