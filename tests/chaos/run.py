@@ -235,8 +235,12 @@ class Run:
             before = -1
             while before != s.n:
                 before = s.n
+                await s.up.wait()
                 s.catch_up()
-                await s.ping()
+                try:
+                    await s.ping()
+                except ConnectionResetError:    # it was leaving when the run ended, and comes back
+                    before = -1
 
     async def nothing_comes_again(self) -> None:
         """All is acknowledged, so who comes back is owed nothing."""
