@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import struct
 import time
 from collections import deque
@@ -102,8 +103,9 @@ class Session(asyncio.Protocol):
         self.down.set()
         while self._pings:
             future, *_ = self._pings.popleft()
-            if future is not None:
-                future.cancel()
+            if future is not None and not future.done():
+                future.set_exception(ConnectionResetError())
+                future.exception()      # nobody may wait for it any more
         self.on_down()
         if self.wanted:
             self.connect()
@@ -117,11 +119,8 @@ class Session(asyncio.Protocol):
         """Off, after the broker has read all that was sent to it."""
         self.wanted = False
         if self.transport is not None and self.up.is_set():
-            try:
+            with contextlib.suppress(ConnectionResetError):
                 await self.ping()
-            except asyncio.CancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
         if self.transport is not None:
             self._out.append(b"\xe0\x00")
             self.flush()
@@ -129,7 +128,7 @@ class Session(asyncio.Protocol):
         await self.down.wait()
 
     async def ping(self) -> None:
-        """Until the broker has dealt with all that was sent before. Cancelled when the connection ends."""
+        """Until the broker has dealt with all that was sent before. ConnectionResetError when the connection ends."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ping(future)
         self.flush()

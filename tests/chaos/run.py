@@ -236,7 +236,15 @@ class Run:
             while before != s.n:
                 before = s.n
                 s.catch_up()
+                await self.answered(s)
+
+    async def answered(self, s: Subscriber) -> None:
+        """A connection that ends under the question is asked anew: its client was leaving when the run ended."""
+        while True:
+            await s.up.wait()
+            with contextlib.suppress(ConnectionResetError):
                 await s.ping()
+                return
 
     async def nothing_comes_again(self) -> None:
         """All is acknowledged, so who comes back is owed nothing."""
@@ -247,8 +255,7 @@ class Run:
             s.connect()
         async with asyncio.timeout(self.plan.settle_s):
             for s in self.subscribers:
-                await s.up.wait()
-                await s.ping()
+                await self.answered(s)
         for s in self.subscribers:
             if s.n != before[s]:
                 self.chaos.audit.fault("again", f"{s.client_id} got {s.n - before[s]} messages after it had acknowledged everything")

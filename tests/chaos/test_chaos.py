@@ -21,7 +21,7 @@ def test_dropped_connections() -> None:
 def test_the_harness_sees_what_a_broker_without_a_store_loses() -> None:
     ok, report = asyncio.run(chaos(Plan(sessions=8, kills=2, rate=400, config=MEMORY, settle_s=1, quiet=True)))
     assert not ok
-    assert "0 lost" not in report and " 0 session" not in report, report
+    assert "\n0 lost" not in report and " 0 session" not in report, report
 
 
 @pytest.mark.parametrize("politely", [True, False])
