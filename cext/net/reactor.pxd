@@ -122,10 +122,10 @@ cdef enum:
     CONN_PAUSED = 32            # the owner takes no input now
     CONN_SHUT = 64              # our side is shut; waiting for the peer to close, by a deadline
     CONN_HUNGRY = 128           # the owner has more to send: on_drained is called when all is out
-    CONN_HELD = 512             # the owner lets nothing out yet
     CONN_DEAF = 256             # EPOLLIN is disarmed: input came while paused
     CONN_CONNECTING = 512       # outwards, and the socket is not there yet: EPOLLOUT is armed, EPOLLIN is not
     CONN_OPENING = 1024         # outwards, and on_opened has not been called yet: the owner has nothing to write
+    CONN_HELD = 2048            # the owner lets nothing out yet
 
 ctypedef struct Conn:
     uint32_t source             # SOURCE_CONN
