@@ -326,12 +326,13 @@ class Control:
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
             poll.poll(self._wait_ms(tick_s))
+            taken = self.signals.taken()        # first: who wakes us from here on is served in the next turn
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
                 self._tick(self.access)
                 tick_s = time.monotonic() + TICK_S
-            for number in self.signals.taken():
+            for number in taken:
                 if number in signals.STOP:
                     return True
                 if number in does:
