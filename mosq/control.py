@@ -433,7 +433,8 @@ class Control:
         systemd.notify("READY=1")
 
     def _save(self) -> None:
-        self.log.say(NOTICE, "Nothing to save: sessions and retained messages are kept in memory only.")
+        why = "what was acknowledged is in the store already" if keeps(self.config) else "persistence is off"
+        self.log.say(NOTICE, f"Nothing to save: {why}.")
 
     def _print_trees(self) -> None:
         from mosq.log_dest import Stream

@@ -15,7 +15,7 @@ from mosq.admin.control import topics_of
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
-from mosq.settings import engine_listeners, engine_securities, engine_settings, needs_access
+from mosq.settings import engine_listeners, engine_securities, engine_settings, keeps, needs_access
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class Running:
             if self._access is not None:
                 self._access.answer_on(self._topics, self.asked)
             self.engine = self._new_engine(config, securities)
+            if keeps(config):
+                from mosq.storage import open_store
+
+                open_store(self.engine, config, self._say)
             self.engine.open()
         except BaseException:
             self._close_access()

@@ -377,3 +377,11 @@ def test_explain_of_a_broker_that_does_not_run():
 @pytest.mark.mosq("acl_file /dev/null\n", max_qos=0)
 def test_explain_asks_no_acl(mosq_broker):
     assert mosq_broker.explain("a")["filters"] == []
+
+
+def test_what_an_embedded_broker_keeps(tmp_path):
+    options = {"persistence": True, "persistence_location": f"{tmp_path}/"}
+    with mosq.Broker(**options) as broker:
+        broker.publish("kept", b"x", qos=1, retain=True)
+    with mosq.Broker(**options) as broker, broker.subscribe("kept") as messages:
+        assert next(messages).payload == b"x"
