@@ -28,16 +28,19 @@ def playable(peer: str):
 @pytest.mark.parametrize(("peer", "scene"), [pytest.param(peer, scene, id=f"{peer} {scene.name}")
                                              for peer in PEERS for scene in playable(peer)])
 def test_same_bytes_and_lines(peer, scene):
-    theirs, ours = Peer([PEERS[peer]], scene).run(), Peer(MOSQ, scene).run()
     differ = differences.of_scene(scene.name, peer)
-    found = set()
-    if masked(theirs.bytes) != masked(ours.bytes):
-        found.add("bytes")
-    if theirs.status != ours.status:
-        found.add("status")
-    lines = differences.comparable(theirs.lines, peer, ours=False), differences.comparable(ours.lines, peer, ours=True)
-    if lines[0] != lines[1]:
-        found.add("lines")
+    for _ in range(2):          # what Mosquitto says of a connection that ends at once is not always the same
+        theirs, ours = Peer([PEERS[peer]], scene).run(), Peer(MOSQ, scene).run()
+        found = set()
+        if masked(theirs.bytes) != masked(ours.bytes):
+            found.add("bytes")
+        if theirs.status != ours.status:
+            found.add("status")
+        lines = differences.comparable(theirs.lines, peer, ours=False), differences.comparable(ours.lines, peer, ours=True)
+        if lines[0] != lines[1]:
+            found.add("lines")
+        if found == differ:
+            break
     if found != differ:         # for the report
         assert theirs.bytes == ours.bytes
         assert lines[0] == lines[1]
