@@ -26,12 +26,15 @@ ctypedef struct Address:
     uint16_t port
     uint8_t ip[16]
 
+ctypedef struct Listener
+
 ctypedef struct Listener:
     uint32_t source             # SOURCE_LISTENER; first, as in every source
     int32_t fd
     uint16_t port
     uint8_t family
-    uint8_t paused              # out of descriptors: not watched until resumed
+    uint8_t paused              # out of descriptors, the spare one too: not watched for PAUSE_MS
+    Listener* paused_next
     void* owner                 # the broker's settings for it
 
 ctypedef struct Seg:
@@ -188,6 +191,8 @@ ctypedef struct Reactor:
     Buffers buffers
     Conn* dirty
     Conn* ready
+    Listener* paused
+    uint64_t resume_ms
     uint64_t now_ms
     int64_t now_s
     uint64_t bytes_in

@@ -104,6 +104,7 @@ cdef extern from * nogil:
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
+    PAUSE_MS = 100               # of a listener, when there is no descriptor to refuse anybody with
 
 
 # ---------------------------------------------------------------- life
@@ -169,6 +170,8 @@ cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil:
 
 
 cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil:
+    if l.paused:
+        unpause(r, l)
     if l.fd >= 0:
         epoll_ctl(r.ep, EPOLL_CTL_DEL, l.fd, NULL)
     l.fd = -1                    # an event of this turn may still point here
@@ -183,10 +186,14 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
     cdef uint64_t count
     if r.ready != NULL or r.dirty != NULL:
         timeout_ms = 0
+    elif r.paused != NULL and (timeout_ms < 0 or timeout_ms > PAUSE_MS):
+        timeout_ms = PAUSE_MS
     n = epoll_wait(r.ep, events, EVENTS_MAX, timeout_ms)
     r.turns += 1
     r.now_ms = clock_monotonic_ms()
     r.now_s = clock_wall_s()
+    if r.paused != NULL and r.now_ms >= r.resume_ms:
+        resume(r)
     if n < 0:
         return 0 if errno == EINTR else errno
     serve_ready(r)
@@ -262,11 +269,49 @@ cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
         r.on_accept(r.ctx, l, fd, &a)
 
 
+cdef void listener_watch(Reactor* r, Listener* l, uint32_t events) noexcept nogil:
+    cdef epoll_event e
+    e.events = events
+    e.data.ptr = l
+    epoll_ctl(r.ep, EPOLL_CTL_MOD, l.fd, &e)
+
+
+cdef void pause(Reactor* r, Listener* l) noexcept nogil:
+    if not l.paused:
+        l.paused = 1
+        l.paused_next = r.paused
+        r.paused = l
+        listener_watch(r, l, 0)
+    r.resume_ms = r.now_ms + PAUSE_MS
+
+
+cdef void resume(Reactor* r) noexcept nogil:
+    cdef Listener* l
+    while r.paused != NULL:
+        l = r.paused
+        r.paused = l.paused_next
+        l.paused = 0
+        listener_watch(r, l, EPOLLIN)
+
+
+cdef void unpause(Reactor* r, Listener* l) noexcept nogil:
+    """It goes away."""
+    cdef Listener** at = &r.paused
+    while at[0] != NULL and at[0] != l:
+        at = &at[0].paused_next
+    if at[0] == l:
+        at[0] = l.paused_next
+    l.paused = 0
+
+
 cdef void refuse_one(Reactor* r, Listener* l) noexcept nogil:
     """Out of descriptors: without this the connection would stay in the backlog and the loop would spin on it."""
     cdef int fd
     r.on_no_descriptors(r.ctx)
     if r.spare_fd < 0:
+        r.spare_fd = c_open("/dev/null", O_RDONLY | O_CLOEXEC)       # somebody else in this process was quicker the last time
+    if r.spare_fd < 0:
+        pause(r, l)
         return
     c_close(r.spare_fd)
     fd = accept4(l.fd, NULL, NULL, SOCK_CLOEXEC)

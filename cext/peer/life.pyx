@@ -248,7 +248,7 @@ cdef void spec_take(Broker* b, Link* l) noexcept nogil:
     l.old_spec = old
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
-    l.was_up = l.told_all = 0
+    l.was_up = l.told_all = l.wanted = 0
     if moves:
         local_begin(b, l)
     elif l.spec.local_clean:

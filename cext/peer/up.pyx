@@ -179,8 +179,8 @@ cdef void subscribe_send(Broker* b, Link* l, Client* c, Line* line, uint16_t pid
         options |= RETAIN_AS_PUBLISHED
         if line.remote.n == line.remote_whole.n:
             options |= NO_LOCAL          # [v5 3.8.3-4] not with $share
-        if kept:
-            options |= ONLY_IF_NEW
+        if kept and line.granted <= 2:
+            options |= ONLY_IF_NEW       # retained messages came when it was granted; else our state is new, whatever the other side has
     elif kept and line.granted <= 2:
         return
     line.granted = NOT_GRANTED
