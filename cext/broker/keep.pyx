@@ -54,7 +54,7 @@ cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
 
 
 cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
-    """Room for a body in the open batch; NULL: no memory, which leaves the batch without it: what waits for it is never promised."""
+    """Room for a body in the open batch; NULL: no memory, which leaves the batch without it."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
     changed(b, t, n)

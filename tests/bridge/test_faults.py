@@ -30,11 +30,14 @@ def test_cut_again_and_again(world: World, qos: int, direction: str, far_is: str
     near = world.mosq(block(proxy.port, topics=(f"flow/# {direction} {qos}", "joined out 0")), ROOM)
     wait_for(near, far, world)
     n = 3000
-    count = flow.run(near.port, far.port, proxy, n, 2, qos, direction, by_bytes=True, seed=qos)
-    assert proxy.n_cuts >= 1         # where much goes through at once, the second is due when all is through
-    assert (count.n, count.reordered) == (n, 0)
-    if qos == 2:
-        assert count.doubled == 0
+    for seed in range(qos, qos + 5):         # all may be through before the second cut is due: then once more
+        count = flow.run(near.port, far.port, proxy, n, 2, qos, direction, by_bytes=True, seed=seed)
+        assert (count.n, count.reordered) == (n, 0)
+        if qos == 2:
+            assert count.doubled == 0
+        if proxy.n_cuts >= 2:
+            break
+    assert proxy.n_cuts >= 2
 
 
 def test_a_slow_network_carries_all(world: World) -> None:
