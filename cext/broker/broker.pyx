@@ -22,7 +22,7 @@ from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
 from cext.broker.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
-from cext.broker.durable cimport durable_of
+from cext.broker.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.life cimport (
     client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
@@ -37,7 +37,7 @@ from cext.broker.retain cimport replay_end, replay_slice, retained_expired, valu
 from cext.broker.secure cimport log_wrong, recheck_slice
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
-from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.reactor cimport (
     CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_turn,
 )
@@ -117,8 +117,15 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
 # ---------------------------------------------------------------- jobs
 
 cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
+    cdef Client* c
+    cdef bint done
     if j.kind == JOB_FANOUT:
-        return fanout_slice(b, j)
+        done = fanout_slice(b, j)
+        c = job_owner(b, j) if lacks_since(b, changes) else NULL
+        if c != NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all of it is on record: it is not acknowledged
+        return done
     if j.kind == JOB_REPLAY:
         return replay_slice(b, j)
     return drop_slice(b, j)

@@ -14,7 +14,7 @@ from libc.string cimport memcpy
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Durable, durable_of
+from cext.broker.durable cimport Durable, PAUSE_MS, changes_of, durable_of, lacks_since
 from cext.broker.keep cimport inbox_kept, owed_released, record_at, session_recorded, subscription_kept, will_kept
 from cext.broker.retain cimport retained_message
 from cext.session.message cimport Message
@@ -26,7 +26,7 @@ from cext.session.record cimport (
     record_sub_read, record_will_read,
 )
 from cext.session.session cimport Session
-from cext.store.store cimport StoreRecord, store_clean_chunk, store_clean_done
+from cext.store.store cimport StoreRecord, store_clean_again, store_clean_chunk, store_clean_done
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 
@@ -250,13 +250,19 @@ cdef bint clean_some(Broker* b) noexcept nogil:
     """1: there is more of the segment to look at."""
     cdef Durable* t = durable_of(b)
     cdef StoreRecord records[RECORDS]
-    cdef uint32_t n = store_clean_chunk(&t.store, records, RECORDS)
-    cdef uint32_t i
+    cdef uint32_t n, i
+    cdef uint64_t changes = changes_of(b)
+    if b.reactor.now_ms < t.pause_until_ms:
+        return 0                 # the next commit comes back to it
+    n = store_clean_chunk(&t.store, records, RECORDS)
     for i in range(n):
         look_at(b, t, &records[i])
-    if store_clean_done(&t.store):
+    if lacks_since(b, changes):
+        store_clean_again(&t.store)      # without memory for all that counts of it the segment must not go
+        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+    elif store_clean_done(&t.store):
         return 1
-    t.clean_pass += 1            # the segment was looked at to its end
+    t.clean_pass += 1            # the segment was looked at to its end, or what comes next is looked at anew
     free(t.seen)
     t.seen = NULL
     t.n_seen = t.seen_mask = 0

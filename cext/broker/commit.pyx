@@ -18,9 +18,10 @@ from cext.broker.clean cimport clean_some
 from cext.broker.client cimport log_line, log_text
 from cext.broker.deliver cimport pump
 from cext.broker.durable cimport (
-    ACKS_PER_RECORD, Batch, Durable, Owed, PENDING, Pending, SEAL_EARLY_BYTES, Waiter, durable_of,
+    ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
+    durable_of,
 )
-from cext.broker.keep cimport message_recorded
+from cext.broker.keep cimport ends_record, message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.promise cimport promises_release
@@ -33,7 +34,8 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, StoreStats, store_append, store_close, store_error, store_poll, store_seal,
+    store_start, store_stats, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 
@@ -153,14 +155,34 @@ cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
     return stats.subscriptions + stats.shared
 
 
+cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
+    """0: no memory. What is there already counts once."""
+    cdef uint32_t i
+    for i in range(t.n_pendings):
+        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
+            return 0
+    return ends_record(t) == 0 and acks_record(t) == 0
+
+
+cdef void memory_told(Broker* b, Durable* t, bint short) noexcept nogil:
+    """Without memory for a batch all of it waits, and nobody is promised more."""
+    if short:
+        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+        if not t.trouble & TROUBLE_MEMORY:
+            log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+        t.trouble |= TROUBLE_MEMORY
+    elif t.trouble & TROUBLE_MEMORY:
+        t.trouble &= ~<uint8_t>TROUBLE_MEMORY
+        log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
+
+
 cdef void durable_seal(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
     cdef Batch* batch
-    for i in range(t.n_pendings):
-        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
-            return               # no memory: again in the next turn, what is there counts once
-    if acks_record(t) != 0:
+    cdef bint complete = batch_complete(b, t)
+    memory_told(b, t, not complete)
+    if not complete:
         return
     waiters_sealed(t)
     batch = &t.batches[t.batches_tail % BATCHES]
@@ -218,11 +240,14 @@ cdef void committed(Broker* b, Durable* t) noexcept nogil:
 
 cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
+    cdef StoreStats stats
+    if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
+        store_stats(&t.store, &stats)        # either may have come and gone, and come again
+        t.trouble &= TROUBLE_MEMORY
+        t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
-        t.full = 1
         log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
     if flags & STORE_FULL_OVER:
-        t.full = 0
         log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
     if flags & STORE_ERROR:
         store_error(&t.store, why, sizeof(why))
@@ -234,7 +259,7 @@ cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
 
 
 cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
-    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1:
+    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1 or b.reactor.now_ms < t.pause_until_ms:
         return 0
     if t.bytes >= SEAL_EARLY_BYTES:
         return 1
@@ -264,6 +289,8 @@ cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
         return timeout_ms
     passed = b.reactor.now_ms - t.opened_ms
     left = <int>(t.interval_ms - passed) if passed < t.interval_ms else 1
+    if t.pause_until_ms > b.reactor.now_ms:
+        left = <int>(t.pause_until_ms - b.reactor.now_ms)
     return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
 
 

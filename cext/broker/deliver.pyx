@@ -22,7 +22,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
-from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
+from cext.broker.keep cimport lacking, owed_done, owed_kept, owed_waits, sendable
 from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.promise cimport promise_behind
@@ -446,7 +446,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         if m != NULL:
             message_ref(m)
     if m == NULL:
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     if p.share:
         qos |= DELIVERY_SHARED
@@ -460,18 +460,24 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     d = queue_push(&s.queue, m, qos, retain, one)
     if d == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     if s.sno and keep(b, s, m, d, p) != 0:
         queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     b.work += 1
     if s.client != NULL:
         pump(b, s, p)
     elif s.flags & SESSION_LINK:
         link_queued(b, s)
+
+
+cdef void no_memory(Broker* b, Session* s) noexcept nogil:
+    drop(b, s, DROP_MEMORY)
+    if s.sno:
+        lacking(b)               # its publisher is not told that it is kept
 
 
 cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
@@ -546,8 +552,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
             d.message = m
             d.qos = qos
             d.sub_id = sub_id
-            if s.sno:
-                keep(b, s, m, d, p)      # a record of the same position takes the older one's place
+            if s.sno and keep(b, s, m, d, p) != 0:   # a record of the same position takes the older one's place
+                lacking(b)
             b.work += looks // 8
             return 1
     b.work += looks // 8

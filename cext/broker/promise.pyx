@@ -34,6 +34,11 @@ cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
     return <int>(serial - t.committed) <= 0
 
 
+cdef inline bint has_room(const Durable* t) noexcept nogil:
+    """Of what is on its way, and of what cannot get on it while the disk is full."""
+    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes
+
+
 # ---------------------------------------------------------------- waiters
 
 cdef int waiter_add(Durable* t, uint32_t serial) noexcept nogil:
@@ -107,7 +112,7 @@ cdef Promise* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t 
     p.rc = rc
     p.pending = NO_PENDING
     p.serial = durable_of(b).committed       # due, once it is the first
-    if not r.paused and (n >= PROMISES_MAX or not store_room(&durable_of(b).store)):
+    if not r.paused and (n >= PROMISES_MAX or not has_room(durable_of(b))):
         r.paused = 1
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -142,6 +147,9 @@ cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t r
     cdef Promise* p
     if t == NULL:
         client_ack(b, c, packet_type, pid, rc)
+        return
+    if t.lacks > changes:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # it is not on record: the client asks again, or is told
         return
     if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
         p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
@@ -226,7 +234,7 @@ cdef void promises_release(Broker* b, Client* c) noexcept nogil:
             break
         r.head += 1
         client_ack(b, c, p.packet_type, p.pid, p.rc)
-    if r.paused and r.tail - r.head <= PROMISES_MAX // 2 and store_room(&t.store):
+    if r.paused and r.tail - r.head <= PROMISES_MAX // 2 and has_room(t):
         r.paused = 0
         c.jobs -= 1
         if c.jobs == 0 and c.conn.flags & CONN_PAUSED:

@@ -22,7 +22,7 @@ from cext.base.view cimport View
 from cext.broker.broker cimport Broker, DROP_EXPIRED, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
 from cext.broker.durable cimport Durable, durable_of
-from cext.broker.keep cimport grown
+from cext.broker.keep cimport grown, number_room
 from cext.broker.life cimport session_watch
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
@@ -505,7 +505,7 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
         rc = store_recover(&l.t.store, apply, &l, loss)
     free(l.lives)
     if rc == 0:
-        rc = number_at(l.t, 0) | numbers_restored(l.t)
+        rc = number_at(l.t, 0) | numbers_restored(l.t) | (0 if number_room(b) else -1)
     l.t.loading = 0
     if rc != 0:
         return -1

@@ -20,7 +20,7 @@ from cext.broker.broker cimport (
 from cext.broker.deliver cimport deliver
 from cext.broker.gate cimport gate_held
 from cext.broker.jobs cimport job_add, job_free, job_new
-from cext.broker.keep cimport retained_forgotten, retained_kept
+from cext.broker.keep cimport keep_room, retained_forgotten, retained_kept
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
@@ -100,6 +100,8 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     cdef void* old = NULL
     cdef void* value
     if p.payload.n == 0:
+        if not keep_room(b, NULL, p.topic.n):
+            return               # nobody is told that it is gone
         old = retained_remove(b.retained, p.topic.p, p.topic.n)
         if old != NULL:
             retained_forgotten(b, message_in(old), 0)

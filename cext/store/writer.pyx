@@ -107,6 +107,8 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
     w.stats.total_bytes = w.row_bytes + w.spare_done
+    w.stats.full = w.full
+    w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
     if shared.written != w.written or shared.synced != w.synced:
         news |= STORE_COMMITTED

@@ -22,8 +22,8 @@ FOR_LONG = ((P.SESSION_EXPIRY, 3600),)
 class Kept(Broker):
     """A broker with a store, that can be killed."""
 
-    def __init__(self, config: str) -> None:
-        super().__init__(config)
+    def __init__(self, config: str, env: dict[str, str] | None = None) -> None:
+        super().__init__(config, env=env)
         self.opened: list[Wire] = []
 
     def die(self) -> None:
