@@ -271,6 +271,7 @@ ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
     uint32_t held               # serial until which its whole output waits; 0: none
     uint32_t blocked            # the place after the promise that waits for a job; 0: none
     uint8_t paused              # its client is not read from for this
+    uint8_t soft                # `held` does not count while the store takes nothing
 
 ctypedef struct Client:
     SlabItem slab

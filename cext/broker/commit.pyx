@@ -25,7 +25,7 @@ from cext.broker.keep cimport ends_record, message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.paged cimport pages_come
-from cext.broker.promise cimport promises_release
+from cext.broker.promise cimport promises_go_on, promises_release
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
@@ -171,12 +171,16 @@ cdef void memory_told(Broker* b, Durable* t, bint short) noexcept nogil:
     """Without memory for a batch all of it waits, and nobody is promised more."""
     if short:
         t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
-        if not t.trouble & TROUBLE_MEMORY:
-            log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+        if t.trouble & TROUBLE_MEMORY:
+            return
         t.trouble |= TROUBLE_MEMORY
+        log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
     elif t.trouble & TROUBLE_MEMORY:
         t.trouble &= ~<uint8_t>TROUBLE_MEMORY
         log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
+    else:
+        return
+    promises_go_on(b)
 
 
 cdef void durable_seal(Broker* b) noexcept nogil:
@@ -244,6 +248,7 @@ cdef void committed(Broker* b, Durable* t) noexcept nogil:
 cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
     cdef StoreStats stats
+    cdef uint8_t before = t.trouble
     if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
         store_stats(&t.store, &stats)        # either may have come and gone, and come again
         t.trouble &= TROUBLE_MEMORY
@@ -257,6 +262,8 @@ cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
     if flags & STORE_ERROR_OVER:
         log_text(b, LOG_NOTICE, "The store is written again.")
+    if t.trouble != before:
+        promises_go_on(b)
     if flags & STORE_CLEAN:
         t.cleaning = 1
 

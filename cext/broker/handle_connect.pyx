@@ -603,8 +603,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if s.security != NULL:
         security_begins(b, c, s)
     # That the old session is gone, that there is a new one; and before anything goes out to an old one, that its client is there: else what is
-    # sent from here on would after a kill be taken for never sent, and go out again without DUP.
-    promise_hold(b, c, changes)
+    # sent from here on would after a kill be taken for never sent, and go out again without DUP: on a full disk it is rather that than nothing.
+    promise_hold(b, c, changes, k.session_present)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
     if s.gate != NULL:

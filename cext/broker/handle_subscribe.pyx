@@ -180,7 +180,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.work += 20
         n += 1
     if rc == 0:
-        promise_hold(b, c, changes)
+        promise_hold(b, c, changes, 0)
         rc = suback(b, c, T_SUBACK, s.pid, codes, n)
     s.items = items
     n = 0
@@ -271,7 +271,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
                                                   <int>filter.n, <const char*>filter.p))
     unpark(b, c)
     if rc == 0:
-        promise_hold(b, c, changes)
+        promise_hold(b, c, changes, 0)
         rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
     if codes != few:
         free(codes)

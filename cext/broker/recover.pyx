@@ -380,7 +380,9 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
         return 0
     s.will = message_of(l, &r.message, 0)
     # of who was connected the delay begins now: its connection ended with the process
-    s.will_due_ms = monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms) if r.due_wall_ms else l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    if r.due_wall_ms:
+        s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
     return 0 if s.will != NULL else -1
 
 
@@ -449,10 +451,11 @@ cdef void session_restored(Load* l, Session* s) noexcept nogil:
     cdef bint was_connected = s.access_turn
     s.access_turn = 0
     deliveries_restored(l, s, was_connected)
+    cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1         # also where the clock was put back
     if was_connected:
-        s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1
+        s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
-        s.ends_ms = monotonic_of(l.b, s.ends_ms, l.now_wall_ms)
+        s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
     session_watch(l.b, s)        # also of who is over already: its will goes out first
     l.out.sessions += 1
 

@@ -3,11 +3,9 @@ of their own, which knows no such faults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.durable.test_restart import KEEP, Kept, nothing_more, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import (
     Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
@@ -19,20 +17,6 @@ BATCH = 64 * 1024               # first size of a batch
 LARGE = bytes(BATCH + 5000)
 QUOTA = 0x97
 RETAINED = "r" * 70           # more than is left in a batch that is full
-
-
-@pytest.fixture
-def faults() -> Iterator[Faults]:
-    faults = Faults()
-    yield faults
-    faults.close()
-
-
-@pytest.fixture
-def broker(faults: Faults) -> Iterator[Kept]:
-    with Kept(KEEP, faults.env) as running:
-        yield running
-        faults.heal()
 
 
 def short(faults: Faults) -> None:
@@ -53,53 +37,53 @@ def qos_0_goes_on(broker: Kept) -> None:
     assert owed(sub, 1)[0].payload == b"on"
 
 
-def test_a_message_waits_for_memory_and_others_are_refused(broker: Kept, faults: Faults) -> None:
-    offline_subscriber(broker, ("a", 1))
-    pub, other = broker.client("pub", clean=True), broker.client("pub 2", clean=True)
+def test_a_message_waits_for_memory_and_others_are_refused(faulty: Kept, faults: Faults) -> None:
+    offline_subscriber(faulty, ("a", 1))
+    pub, other = faulty.client("pub", clean=True), faulty.client("pub 2", clean=True)
     short(faults)
     pub.send(Publish("a", LARGE, 1, 1))
-    until(lambda: "no memory for the store" in broker.log())
+    until(lambda: "no memory for the store" in faulty.log())
     other.send(Publish("a", b"x", 1, 2))
     assert other.read_packet() == Puback(2, QUOTA)
-    qos_0_goes_on(broker)
+    qos_0_goes_on(faulty)
     nothing_more(pub)            # it is not on record
     faults.heal()
     assert pub.read_packet() == Puback(1)
-    until(lambda: "There is memory for the store again" in broker.log())
+    until(lambda: "There is memory for the store again" in faulty.log())
     publish(other, "a", b"y")
-    broker.kill()
-    assert [p.payload for p in owed(broker.client("sub", session=True), 2)] == [LARGE, b"y"]
+    faulty.kill()
+    assert [p.payload for p in owed(faulty.client("sub", session=True), 2)] == [LARGE, b"y"]
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_an_inbound_message_is_not_taken(broker: Kept, faults: Faults, level: int) -> None:
-    offline_subscriber(broker, ("a", 2))
-    pub = broker.client("pub", level=level)
+def test_an_inbound_message_is_not_taken(faulty: Kept, faults: Faults, level: int) -> None:
+    offline_subscriber(faulty, ("a", 2))
+    pub = faulty.client("pub", level=level)
     short(faults)
     pub.send(Publish("a", LARGE, 2, 9))
     ended(pub)
-    qos_0_goes_on(broker)
+    qos_0_goes_on(faulty)
     faults.heal()
-    pub = broker.client("pub", level=level, session=True)
+    pub = faulty.client("pub", level=level, session=True)
     pub.send(Publish("a", LARGE, 2, 9, dup=True))
     assert pub.read_packet() == Pubrec(9)
-    broker.kill()                # what PUBREC promised
-    pub = broker.client("pub", level=level, session=True)
+    faulty.kill()                # what PUBREC promised
+    pub = faulty.client("pub", level=level, session=True)
     pub.send(Pubrel(9))
     assert pub.read_packet() == Pubcomp(9)
-    assert owed(broker.client("sub", session=True), 1)[0].payload == LARGE
+    assert owed(faulty.client("sub", session=True), 1)[0].payload == LARGE
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_session_that_cannot_be_kept_is_refused(broker: Kept, faults: Faults, level: int) -> None:
+def test_a_session_that_cannot_be_kept_is_refused(faulty: Kept, faults: Faults, level: int) -> None:
     short(faults)
-    wire = broker.wire(level)
+    wire = faulty.wire(level)
     wire.send(Connect("c" * 4000, clean=False, will=Will("w", bytes(65000)), props=((0x11, 3600),) if level == 5 else ()))
     connack = wire.read_packet()
     assert isinstance(connack, Connack) and connack.rc == (QUOTA if level == 5 else 3)
-    qos_0_goes_on(broker)
+    qos_0_goes_on(faulty)
     faults.heal()
-    broker.client("c" * 4000, level=level, session=False, will=Will("w", bytes(65000)))
+    faulty.client("c" * 4000, level=level, session=False, will=Will("w", bytes(65000)))
 
 
 class Filled:
@@ -125,15 +109,15 @@ class Filled:
         assert isinstance(codes[0], Suback) and codes[0].codes.count(0) > 50
 
 
-def test_what_cannot_be_asked_for_again_is_not_done(broker: Kept, faults: Faults) -> None:
-    offline_subscriber(broker, ("a", 1))
-    keeper = broker.client("keeper")
+def test_what_cannot_be_asked_for_again_is_not_done(faulty: Kept, faults: Faults) -> None:
+    offline_subscriber(faulty, ("a", 1))
+    keeper = faulty.client("keeper")
     subscribe(keeper, ("gone", 1))
-    publish(broker.client("pub", clean=True), RETAINED, b"there", retain=True)
-    old = broker.client("old", level=4)
+    publish(faulty.client("pub", clean=True), RETAINED, b"there", retain=True)
+    old = faulty.client("old", level=4)
     subscribe(old, ("gone", 1))
-    clearer = broker.client("clearer", clean=True)
-    filled = Filled(broker, faults)
+    clearer = faulty.client("clearer", clean=True)
+    filled = Filled(faulty, faults)
     keeper.send(Unsubscribe(2, ("gone",)))
     old.send(Unsubscribe(2, ("gone",)))
     ended(old)                   # 3.1.1 has no word for it
@@ -143,21 +127,21 @@ def test_what_cannot_be_asked_for_again_is_not_done(broker: Kept, faults: Faults
     filled.full()
     assert keeper.read_packet() == Unsuback(2, (QUOTA,))
     faults.heal()
-    broker.kill()
-    keeper = broker.client("keeper", session=True)
-    pub = broker.client("pub", clean=True)
+    faulty.kill()
+    keeper = faulty.client("keeper", session=True)
+    pub = faulty.client("pub", clean=True)
     publish(pub, "gone", b"yes")
     assert owed(keeper, 1)[0].payload == b"yes"
-    reader = broker.client("reader", clean=True)
+    reader = faulty.client("reader", clean=True)
     reader.send(Subscribe(1, ((RETAINED, 0),)))
     assert [type(reader.read_packet()), reader.read_packet()] == [Suback, Publish(RETAINED, b"there", 0, 0, retain=True)]
     keeper.send(Puback(1), Unsubscribe(3, ("gone",)))
     assert keeper.read_packet() == Unsuback(3, (0,))
 
 
-def test_both_ways_of_qos_2(broker: Kept, faults: Faults) -> None:
-    offline_subscriber(broker, ("a", 1))
-    sub, pub = broker.client("sub 2"), broker.client("pub 2")
+def test_both_ways_of_qos_2(faulty: Kept, faults: Faults) -> None:
+    offline_subscriber(faulty, ("a", 1))
+    sub, pub = faulty.client("sub 2"), faulty.client("pub 2")
     subscribe(sub, ("two", 2))
     for i in range(8):
         publish(pub, "two", b"%d" % i, 2, i + 1)
@@ -165,7 +149,7 @@ def test_both_ways_of_qos_2(broker: Kept, faults: Faults) -> None:
     for i in range(8):
         pub.send(Publish("two", b"%d" % i, 2, i + 1))
         assert pub.read_packet() == Pubrec(i + 1)
-    filled = Filled(broker, faults)
+    filled = Filled(faulty, faults)
     sub.send(*(Pubrec(p.mid) for p in got))
     ended(sub)
     pub.send(*(Pubrel(i + 1) for i in range(8)))
@@ -173,12 +157,12 @@ def test_both_ways_of_qos_2(broker: Kept, faults: Faults) -> None:
     faults.set(stalled=0)
     filled.full()
     faults.heal()
-    broker.kill()
-    pub = broker.client("pub 2", session=True)
+    faulty.kill()
+    pub = faulty.client("pub 2", session=True)
     for i in range(8):           # of each nobody knows whether it went on: it does once
         pub.send(Pubrel(i + 1))
         assert pub.read_packet() == Pubcomp(i + 1)
-    sub = broker.client("sub 2", session=True)
+    sub = faulty.client("sub 2", session=True)
     seen: list[bytes] = []
     first = {p.mid: p.payload for p in got}
     for _ in range(24):
@@ -195,21 +179,21 @@ def test_both_ways_of_qos_2(broker: Kept, faults: Faults) -> None:
     assert seen == [b"%d" % i for i in range(8)]
 
 
-def test_an_end_without_memory_is_recorded_later(broker: Kept, faults: Faults) -> None:
-    offline_subscriber(broker, ("a", 1))
-    clients = [broker.wire() for _ in range(8)]
+def test_an_end_without_memory_is_recorded_later(faulty: Kept, faults: Faults) -> None:
+    offline_subscriber(faulty, ("a", 1))
+    clients = [faulty.wire() for _ in range(8)]
     for i, wire in enumerate(clients):
         wire.send(Connect(f"brief {i}", clean=False, props=((0x11, 1),)))
         assert isinstance(wire.read_packet(), Connack)
         subscribe(wire, ("b", 1))
-    filled = Filled(broker, faults)
+    filled = Filled(faulty, faults)
     for wire in clients:         # a session that ends with its connection
         wire.send(Disconnect(0, ((0x11, 0),)))
         wire.expect_closed()
     faults.set(stalled=0)
     filled.full()
     faults.heal()
-    subscribe(broker.client("last"), ("c", 1))
-    broker.kill()
+    subscribe(faulty.client("last"), ("c", 1))
+    faulty.kill()
     for i in range(8):
-        broker.client(f"brief {i}", session=False)
+        faulty.client(f"brief {i}", session=False)

@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,6 +21,7 @@ struct door {
     uint32_t full;                  /* a file grows no more: ENOSPC */
     uint32_t stalled;               /* a write waits until this is 0 */
     uint32_t waiting;               /* writes that do */
+    uint32_t open_errno;            /* a store's file cannot be opened to be written */
 };
 
 static volatile struct door* door;
@@ -72,6 +75,25 @@ ssize_t pwrite(int fd, const void* p, size_t n, off_t at)
 }
 
 ssize_t pwrite64(int fd, const void* p, size_t n, off_t at) __attribute__((alias("pwrite")));
+
+int open(const char* path, int flags, ...)
+{
+    static int (*next)(const char*, int, ...);
+    va_list more;
+    int mode;
+    va_start(more, flags);
+    mode = va_arg(more, int);
+    va_end(more);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "open");
+    if (door && door->open_errno && (flags & O_ACCMODE) != O_RDONLY && strstr(path, ".store/")) {
+        errno = (int)door->open_errno;
+        return -1;
+    }
+    return next(path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 int fdatasync(int fd)
 {

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LAYOUT = struct.Struct("=QqIIIII")
-NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting")
+LAYOUT = struct.Struct("=QqIIIIII")
+NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno")
 
 
 @functools.cache
@@ -58,7 +58,7 @@ class Faults:
 
     def heal(self) -> None:
         """The clock stays where it is."""
-        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0)
+        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0)
 
     def close(self) -> None:
         self.heal()
