@@ -16,6 +16,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
@@ -24,7 +25,7 @@ from cext.broker.clean cimport clean_some
 from cext.broker.client cimport log_line, log_text
 from cext.broker.deliver cimport pump
 from cext.broker.durable cimport (
-    ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
+    ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
     durable_of,
 )
 from cext.broker.keep cimport ends_record, message_recorded
@@ -342,6 +343,27 @@ cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
 
 
 # ---------------------------------------------------------------- life
+
+cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoreStats stats
+    memset(out, 0, sizeof(StoreGauges))
+    if t == NULL or t.closed:
+        return
+    store_stats(&t.store, &stats)
+    out.trouble = t.trouble
+    out.live_bytes = stats.live_bytes
+    out.total_bytes = stats.total_bytes
+    out.segments = stats.segments
+    out.waiting_bytes = stats.waiting_bytes
+    out.commits = t.sealed
+    out.commit_us = stats.commit_us
+    out.written = t.written_messages
+    out.elided = t.elided_messages
+    out.syncs = stats.syncs
+    out.cleaned = stats.cleaned
+    out.errors = stats.errors
+
 
 cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
     cdef Durable* t = <Durable*>calloc(1, sizeof(Durable))

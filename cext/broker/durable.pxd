@@ -114,6 +114,21 @@ ctypedef struct Durable:
     uint64_t sealed
 
 
+ctypedef struct StoreGauges:
+    uint8_t trouble             # TROUBLE_...
+    uint64_t live_bytes
+    uint64_t total_bytes        # of its files
+    uint64_t segments
+    uint64_t waiting_bytes      # on the way to the disk
+    uint64_t commits            # batches
+    uint64_t commit_us          # how long the last one took to be written, and synced where that is asked for
+    uint64_t written            # messages
+    uint64_t elided
+    uint64_t syncs
+    uint64_t cleaned            # segments
+    uint64_t errors             # calls that failed
+
+
 cdef inline Durable* durable_of(Broker* b) noexcept nogil:
     return <Durable*>b.durable      # NULL: nothing outlives the broker
 

@@ -86,6 +86,7 @@ ctypedef struct StoreStats:
     uint64_t waiting_bytes
     uint64_t batches
     uint64_t syncs
+    uint64_t commit_us          # the last write of what was sealed, its sync included where one was asked for
     uint64_t sync_us            # of the last one: what the commit interval adapts to
     uint64_t cleaned            # segments
     uint64_t copied_bytes       # by cleaning
