@@ -577,6 +577,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         will_kept(b, s, c.will.message, c.will.delay_s, 0)
     wishes(b, c, &p)
     c.state = C_CONNECTED
+    c.kicks = <uint16_t>b.kicks
     client_watch(b, c)
     b.stats.connections += 1
     b.stats.clients_connected += 1
