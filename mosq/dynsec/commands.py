@@ -12,7 +12,7 @@ Invariants: a command is done as a whole or not at all; who is to be disconnecte
 not be put in force are answered with an error, and tried again with the next message. No password reaches the log.
 """
 
-from mosq.admin.commands import TOO_MANY, UNKNOWN, Responses
+from mosq.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, Responses
 from mosq.config.options import LOG_TYPES
 from mosq.dynsec import on_clients, on_groups, on_roles
 from mosq.dynsec.doing import Doing, RefusedError
@@ -32,6 +32,7 @@ TOPIC = "$CONTROL/dynamic-security/v1"
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
 INTERNAL = "Internal error"
 SET_PASSWORDS = ("createclient", "modifyclient", "setclientpassword")
+HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # who comes later finds no room for an answer
 LINE_CHARS_MAX = 1000           # of the log
 CONNECTIONS_MAX = 1000          # of one client, in an answer
 
@@ -233,7 +234,7 @@ class _Message:
 def _passwords(commands: "list[Any]") -> dict[int, bytes]:
     """Those that will be set, unless their command is refused, by the place of the command."""
     found = {}
-    for place, of in enumerate(commands):
+    for place, of in enumerate(commands[:HASHED_MAX]):
         if isinstance(of, dict) and isinstance(of.get("command"), str) and of["command"].lower() in SET_PASSWORDS:
             password = text(of, "password")
             if password is not None:

@@ -7,7 +7,8 @@ from itertools import groupby
 
 import pytest
 
-from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp
+from tests.harness.links import Remote, line, linked, spec
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish
 from tests.harness.plane import Plane, exchange
 from tests.harness.wire import Wire
 
@@ -70,3 +71,19 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
         plane.answer(*[("kick", ["nobody"])] * 4369)    # 2^16 - 1 of them
     plane.answer(("kick", ["ann"]))
     ended(ann)
+
+
+def test_our_own_links_are_nobodys_user() -> None:
+    """They have no user name here; clients without one are meant."""
+    with Plane(links=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.let_in()
+        assert linked(plane)[3] == "up"
+        nameless = plane.connect(Connect("c"), 5)
+        assert isinstance(nameless.read_packet(), Connack)
+        plane.answer(("kick", [None]))
+        ended(nameless)
+        sender = plane.connect(Connect("d"))
+        assert isinstance(sender.read_packet(), Connack)
+        sender.send(Publish("still", b"there"))
+        assert remote.hears("publish")["topic"] == b"still"
