@@ -416,6 +416,7 @@ ctypedef struct Broker:
     Wheel wheel
     Settings settings
     HashKey key
+    HashKey names_key                   # of client ids: with a store the same in each process, since messages on record have such hashes
     Index* index
     Retained* retained
     Sessions sessions

@@ -279,12 +279,12 @@ cdef int broker_init(Broker* b) noexcept nogil:
     wheel_init(&b.wheel, b.reactor.now_ms)
     slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
     match_init(&b.match)
-    if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or asking_init(b) != 0 or sys_init(b) != 0:
+    if hash_key_init(&b.key) != 0 or hash_key_init(&b.names_key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or asking_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
     b.index = index_new(&b.key, &b.settings.index)
     b.retained = retained_new(&b.key, &b.settings.index)
     b.shape_bytes = <uint8_t*>malloc(SHAPES_BYTES)
-    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.key) != 0:
+    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.names_key) != 0:
         return ENOMEM
     return 0
 

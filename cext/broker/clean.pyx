@@ -15,8 +15,8 @@ from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
 from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since
-from cext.broker.keep cimport inbox_kept, owed_released, record_at, session_recorded, subscription_kept, will_kept
-from cext.broker.retain cimport retained_message
+from cext.broker.keep cimport inbox_kept, keep_room, owed_released, record_at, session_recorded, subscription_kept, will_kept
+from cext.broker.retain cimport retained_from_bytes, retained_from_kept, retained_message
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, Held, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
@@ -132,6 +132,8 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     if retained:
         r.message.flags |= RECORD_RETAINED_SET
     bytes = record_msg_size(&r.message, bytes)
+    if not keep_room(b, NULL, bytes + (retained_from_bytes(b, r.message.topic) if retained else 0)):
+        return
     out = record_at(b, RECORD_MSG, bytes, &lsn)
     if out == NULL:
         return
@@ -149,6 +151,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
             moved(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn
+        retained_from_kept(b, r.message.topic)
 
 
 cdef void released_again(Broker* b, Durable* t, View body) noexcept nogil:

@@ -28,16 +28,17 @@ from cext.broker.durable cimport (
     ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
     durable_of,
 )
-from cext.broker.keep cimport ends_record, message_recorded
+from cext.broker.keep cimport ends_record, keep_room, message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_go_on, promises_release
+from cext.broker.retain cimport retained_from_bytes, retained_from_kept
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
     record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
@@ -69,7 +70,7 @@ cdef inline void entry_of(const Owed* o, RecordEntry* e) noexcept nogil:
     e.position = o.position
     e.sub_id = o.sub_id
     e.pid = o.pid
-    e.qos = o.qos & <uint8_t>~0x40           # through a shared group: that is known by this process only
+    e.qos = o.qos
 
 
 cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
@@ -79,12 +80,14 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     cdef Message* m = p.message
     cdef uint64_t bytes = 0
     cdef uint32_t n = 0, i
+    cdef uint8_t marks = 0
     cdef uint8_t* out
     i = p.first
     while i:
         if is_owed(&t.owed[i - 1]):
             entry_of(&t.owed[i - 1], &e)
             bytes += record_entry_size(&e)
+            marks |= e.qos
             n += 1
         i = t.owed[i - 1].next
     if n == 0 and not m.flags & MESSAGE_RETAINED:
@@ -94,7 +97,11 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     message_recorded(b, m, &r)
     if m.flags & MESSAGE_RETAINED:
         r.flags |= RECORD_RETAINED_SET
+    if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
+        r.source_hash = m.source_hash        # for those who do not want their own, and for groups that choose by publisher
     bytes = record_msg_size(&r, bytes)
+    if not keep_room(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
+        return -1
     out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
     if out == NULL:
         return -1
@@ -106,6 +113,8 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.owed[i - 1].next
     record_msg_end_put(out, &r)
+    if m.flags & MESSAGE_RETAINED:
+        retained_from_kept(b, r.topic)
     if p.lsn_before and n:
         m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
     if p.lsn_before == 0:

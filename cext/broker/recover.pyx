@@ -26,16 +26,19 @@ from cext.broker.keep cimport grown, number_room
 from cext.broker.life cimport session_watch
 from cext.broker.paged cimport message_of_record, monotonic_of
 from cext.broker.publication cimport publication_fini, publication_of
-from cext.broker.retain cimport retain_store
+from cext.broker.retain cimport retain_store, retained_from
+from cext.broker.share cimport share_restored
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, delivery_page, delivery_release, inbox_add, inbox_find, inbox_remove, queue_at,
     queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_GONE,
-    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordInbox,
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_RELEASED, RECORD_ENTRY_SHARED,
+    RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
+    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom, RecordInbox,
     RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
+    record_from_read,
     record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next, record_session_read,
     record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
@@ -240,7 +243,7 @@ cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint
     d.pid = e.pid
     d.qos = e.qos
     d.state = D_WAITING
-    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and delivery_page(
+    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and not e.qos & RECORD_ENTRY_SHARED and delivery_page(
             &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, only and m[0] == NULL):
         return 1
     if m[0] == NULL:
@@ -386,6 +389,14 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
     return 0 if s.will != NULL else -1
 
 
+cdef int from_apply(Load* l, View body) noexcept nogil:
+    cdef RecordFrom r
+    if record_from_read(body, &r) != 0:
+        return ODD
+    retained_from(l.b, &r)
+    return 0
+
+
 # ---------------------------------------------------------------- all of it
 
 cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
@@ -422,6 +433,8 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = retained_gone_apply(l, r.body)
     elif r.kind == RECORD_WILL or r.kind == RECORD_WILL_GONE:
         rc = will_apply(l, r.body, r.kind == RECORD_WILL)
+    elif r.kind == RECORD_RETAINED_FROM:
+        rc = from_apply(l, r.body)
     if rc > 0:
         l.out.odd += 1
         return 0
@@ -456,6 +469,7 @@ cdef void session_restored(Load* l, Session* s) noexcept nogil:
         s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
         s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
+    share_restored(l.b, s)
     session_watch(l.b, s)        # also of who is over already: its will goes out first
     l.out.sessions += 1
 
