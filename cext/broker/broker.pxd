@@ -52,7 +52,8 @@ cdef enum:
     DROP_DISK = 14              # the store's disk is full
     DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
     DROP_LOOP = 16              # it came back to a broker that it had been through
-    DROP_REASONS = 17
+    DROP_NO_NAME = 17           # a bridge: none of its lines sends that topic out any more, or under an impossible name
+    DROP_REASONS = 18
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -389,7 +390,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[17]                  # DROP_REASONS
+    uint64_t drops[18]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time

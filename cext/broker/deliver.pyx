@@ -16,14 +16,14 @@ from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_NO_NAME, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
 from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
-from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
+from cext.broker.link cimport link_keeps_qos0, link_props, link_renames, link_via, links_of, session_queued
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
@@ -33,7 +33,7 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_NAMED, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
     queue_push,
@@ -46,6 +46,7 @@ cdef enum:
     TOO_LARGE = 1
     NO_ROOM = 2
     NO_SHAPE = 3
+    NO_NAME = 4                  # for a link only
 
 
 # ---------------------------------------------------------------- encoding
@@ -158,6 +159,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     cdef uint8_t* out
     cdef Renaming name
     cdef View via
+    cdef bint named
     name.prefix.n = 0
     name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
@@ -173,9 +175,12 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
             h.topic.p += mount
             h.topic.n -= mount
     if c.flags & CF_LINK:
-        link_renames(b, c, h.topic, &name, &retain)
+        named = p.message != NULL and p.message.flags & MESSAGE_NAMED        # under lines that have gone
+        if not link_renames(b, c, h.topic, &name, &retain) and not named:
+            return NO_NAME
         h.retain = <uint8_t>retain
-        h.topic = joined(b, &name, h.topic)
+        if not named:
+            h.topic = joined(b, &name, h.topic)
         via = link_via(b, c)
         if via.n and not link_props(b, &h.props, via):
             return NO_ROOM
@@ -214,7 +219,8 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain
     cdef uint8_t* out
     cdef uint8_t* start
     cdef uint32_t topic_n, remaining, size, props_n = 0, props_at = 0, at = 1
-    link_renames(b, c, p.topic, &name, &retain)
+    if not link_renames(b, c, p.topic, &name, &retain):
+        return NO_NAME
     shape = shape_of(b, p, c.version, qos, retain)
     if shape == NULL:
         return NO_SHAPE
@@ -276,7 +282,6 @@ cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
 
 
 cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
-    """The topic under its other name: good until the next one is asked for."""
     cdef uint8_t* room = links_of(b).room
     topic.p += name.cut
     topic.n -= name.cut
@@ -388,10 +393,8 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
             drop(b, s, why)
             return
     wrote = write_publish(b, c, p, 0, retain, 0, 0, sub_ids, n_sub_ids)
-    if wrote == TOO_LARGE:
-        drop(b, s, DROP_PACKET_SIZE)
-    elif wrote == NO_ROOM:
-        drop(b, s, DROP_MEMORY)
+    if wrote != WROTE:
+        drop(b, s, DROP_MEMORY if wrote == NO_ROOM else DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
     elif s.flags & SESSION_DROPPING and not c.conn.flags & CONN_BLOCKED:
         s.flags &= ~<uint32_t>SESSION_DROPPING
 
@@ -471,7 +474,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if s.client != NULL:
         pump(b, s, p)
     elif s.flags & SESSION_LINK:
-        link_queued(b, s)
+        session_queued(b, s)
 
 
 cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
@@ -536,7 +539,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
         i -= 1
         looks += 1
         d = queue_at(q, i)
-        if d.state == D_WAITING and d.message.topic.n == m.topic.n and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0                 and (d.qos & 3 != 0) == (qos & 3 != 0):
+        if (d.state == D_WAITING and not d.message.flags & MESSAGE_NAMED and d.message.topic.n == m.topic.n
+                and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0 and (d.qos & 3 != 0) == (qos & 3 != 0)):
             b.stats.drops[DROP_REPLACED] += 1
             q.waiting_bytes += message_bytes(m)
             q.waiting_bytes -= message_bytes(d.message)
@@ -641,8 +645,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     q.next += 1
     q.waiting_bytes -= message_bytes(m)
     q.inflight_bytes += message_bytes(m)
-    if wrote == TOO_LARGE:
-        drop(b, s, DROP_PACKET_SIZE)         # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+    if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+        drop(b, s, DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
         delivery_done(b, s, d)
     elif d.qos & 3:
         d.state = D_SENT

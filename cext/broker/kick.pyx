@@ -1,6 +1,6 @@
 """Ends the connections of users whose rights have changed, as Mosquitto's dynamic security does: DISCONNECT 0x98 [v5 3.14.2.1], and no will.
 
-Knows user names and clients; not why. Adopted connections of an embedding program are nobody's user and stay.
+Knows user names and clients; not why. Adopted connections of an embedding program and bridges are nobody's user and stay.
 Cost: one look at each client, whatever the number of names; a keyed hash for those that have one. It is the operator's act, and rare.
 """
 
@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport hash_bytes
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, C_CONNECTED, CF_DOOMED, CF_TRUSTED, Client
+from cext.broker.broker cimport Broker, C_CONNECTED, CF_DOOMED, CF_LINK, CF_TRUSTED, Client
 from cext.broker.client cimport client_doom, username_of
 from cext.broker.life cimport will_free
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
@@ -63,7 +63,7 @@ cdef int kick_users(Broker* b, View names, bint anonymous) noexcept nogil:
         return -1
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
-        if c == NULL or c.state != C_CONNECTED or c.flags & (CF_TRUSTED | CF_DOOMED):
+        if c == NULL or c.state != C_CONNECTED or c.flags & (CF_TRUSTED | CF_LINK | CF_DOOMED):
             continue
         user = username_of(c)
         if is_there(b, table, mask, user) if user.p != NULL else anonymous:

@@ -88,7 +88,7 @@ ctypedef struct Link:
     uint8_t max_qos             # of this connection
     uint8_t retain_ok
     uint8_t local_qos           # the subscriptions here were made for this max_qos; NO_QOS: there are none
-    LinkSpec* old_spec          # what it was until the last connection: what is not asked for any more is unsubscribed from
+    LinkSpec* old_spec          # under which it was connected last, as far as we know: what is not asked for any more is unsubscribed from
 
 cdef enum:
     LINK_CONNECT = 1
@@ -148,16 +148,17 @@ cdef inline Link* link_of(const Client* c) noexcept nogil:       # of a client w
 
 # How what the remote broker publishes is called here. 0: it may not come in.
 cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil
-# How it is called there; *retain is what goes out.
-cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
+# How it is called there; *retain is what goes out. 0: it cannot be called anything.
+cdef bint link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
 # What a message that goes through the link gets: n 0: nothing.
 cdef View link_via(Broker* b, const Client* c) noexcept nogil
 # *props and `via` behind them, good until the next; 0: no memory.
 cdef bint link_props(Broker* b, View* props, View via) noexcept nogil
 # Was a message with these properties here before?
 cdef bint link_seen(Broker* b, View props) noexcept nogil
-# Something was queued for a session whose link is down.
-cdef void link_queued(Broker* b, Session* s) noexcept nogil
+# Something was queued for a session whose link is down, or enough may wait there for another reason.
+cdef void session_queued(Broker* b, Session* s) noexcept nogil
+cdef void link_queued(Broker* b, Link* l) noexcept nogil
 cdef bint link_keeps_qos0(Broker* b, Session* s) noexcept nogil
 # Tells the control plane; what finds no room is told as soon as there is some, the last event of a link alone.
 cdef void link_tell(Broker* b, Link* l, int event, View detail) noexcept nogil

@@ -20,7 +20,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.broker.ask cimport link_post
-from cext.topic.lines cimport line_in, line_out
+from cext.topic.lines cimport can_be, line_in, line_out, renamed_n
 from cext.topic.name cimport LEVELS_MAX, level_count
 
 cdef extern from * nogil:
@@ -32,9 +32,6 @@ cdef extern from * nogil:
     extern void *memmem(const void *, size_t, const void *, size_t);
     """
     void* memmem(const void* p, size_t n, const void* what, size_t what_n)
-
-cdef enum:
-    TOPIC_BYTES_MAX = 65535
 
 
 cdef inline bint starts(View topic, const char* text, uint32_t n) noexcept nogil:
@@ -48,9 +45,9 @@ cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept
     l.active_ms = b.reactor.now_ms
     if line_in(&spec.lines, topic, out) == NULL:
         return 0
-    n = out.prefix.n + topic.n - out.cut
-    if n == 0 or n > TOPIC_BYTES_MAX:
+    if not can_be(out, topic):
         return 0
+    n = renamed_n(out, topic)
     if out.prefix.n == 0:
         topic.p += out.cut
         topic.n -= out.cut
@@ -83,14 +80,13 @@ cdef bint forbidden_joined(View prefix, View topic, uint32_t cut) noexcept nogil
     return reserved(joined)
 
 
-cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:
+cdef bint link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:
     cdef Link* l = link_of(c)
     l.active_ms = b.reactor.now_ms
     if not l.retain_ok:
         retain[0] = 0
     line_out(&l.spec.lines, topic, out)
-    if <uint32_t>(out.prefix.n + topic.n - out.cut) - 1 >= TOPIC_BYTES_MAX:
-        out.prefix.n = out.cut = 0       # it would be none, or too long: as it is called here
+    return can_be(out, topic)
 
 
 cdef View link_via(Broker* b, const Client* c) noexcept nogil:
@@ -142,11 +138,18 @@ cdef Link* link_find(Broker* b, View name) noexcept nogil:
     return NULL
 
 
-cdef void link_queued(Broker* b, Session* s) noexcept nogil:
-    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up."""
+cdef void session_queued(Broker* b, Session* s) noexcept nogil:
     cdef Link* l = link_of_session(b, s)
+    if l != NULL:
+        link_queued(b, l)
+
+
+cdef void link_queued(Broker* b, Link* l) noexcept nogil:
+    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up or its configuration is another one; and not
+    before what happened earlier is told."""
     cdef View none
-    if l == NULL or l.wanted or l.client != NULL or l.spec.threshold == 0 or s.queue.pending < l.spec.threshold:
+    if (l.spec.threshold == 0 or l.wanted or l.client != NULL or l.session == NULL or l.untold != NOTHING_UNTOLD
+            or l.session.queue.pending < l.spec.threshold):
         return
     l.wanted = 1
     none.p = NULL

@@ -6,6 +6,7 @@ from cext.base.view cimport View
 
 cdef enum:
     MESSAGE_RETAINED = 1        # it is its topic's retained message
+    MESSAGE_NAMED = 4           # its topic is what a link calls it at the other end: a copy for that link alone
     MESSAGE_AGAIN = 2           # held at QoS 2 by the process before, which may have sent it on without that being on record
 
 ctypedef struct Message:

@@ -35,10 +35,12 @@ cdef enum:
     RECORD_HAS_EXPIRY = 16
     RECORD_HAS_SOURCE = 32
     RECORD_AGAIN = 64           # a process before may have sent it already: it goes out with DUP
+    RECORD_NAMED = 128          # its topic is what a bridge calls it at the other end
 
 cdef enum:
     RECORD_CONNECTED = 1        # RecordSession.flags
     RECORD_HAS_USER = 2         # the encoder's
+    RECORD_LINK = 4             # of a link to another broker
 
 cdef enum:
     # in RecordEntry.qos; what is on disk does not change with queue.pxd, but today they are the same bits

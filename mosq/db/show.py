@@ -136,6 +136,8 @@ def _message(f: dict[str, Any], with_payload: bool) -> str:
         out += ", is retained"
     if f.get("again"):
         out += ", may have been sent"
+    if f.get("named"):
+        out += ", renamed for a bridge"
     if f["expires_wall_ms"]:
         out += f", expires {when(f['expires_wall_ms'])}"
     if f["props"]:
@@ -170,7 +172,8 @@ def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.SESSION:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         return (
-            f"{text(f['id'])}{user} {'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
+            f"{text(f['id'])}{user} {'of a bridge, ' if f.get('link') else ''}"
+            f"{'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
             f"sent up to {f['next']}"
         )
     if kind == kinds.SUB:

@@ -34,6 +34,7 @@ ROWS = [
         "3e00 0100000000000000 0200000000000000 0300 02000000 02000000 01000000 02000000 0300 81 04000000 ffffffff ffff 62 05000000"
         "612f62 0101 6869"),
     Row(MSG, {**MESSAGE, "again": True, "entries": []}, "4100 0300 00000000 00000000 612f62 6869"),
+    Row(MSG, {**MESSAGE, "named": True, "entries": []}, "8100 0300 00000000 00000000 612f62 6869"),
     Row(ACKS, {"acks": [(1, 2), (3, 4)]}, "01000000 02000000 03000000 04000000"),
     Row(ACKS, {"acks": []}, ""),
     Row(RELEASED, {"acks": [(1, 2, 3)]}, "01000000 02000000 0300"),
@@ -45,6 +46,8 @@ ROWS = [
         "01000000 0200000000000000 03000000 0100 0000 00000000"),
     Row(WILL_GONE, {"sno": 1}, "01000000"),
     Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
+    Row(SESSION, {"sno": 1, "connected": True, "link": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": None},
+        "01000000 05 ffffffff 0000000000000000 00000000 0200 6162 0000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -55,7 +58,7 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x04" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x08" + ROWS[0].body[5:], FLAGS),
     (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name, and the flag says none
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
@@ -75,7 +78,7 @@ WRONG = [
     (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000004"), FLAGS),
     (MSG, bytes.fromhex("0100 0000 00000000 01000000 0000000000000000000003"), VALUE),
     (MSG, bytes.fromhex("0300 0000 00000000 00000000"), VALUE),
-    (MSG, bytes.fromhex("8000 0000 00000000 00000000"), FLAGS),
+    (MSG, bytes.fromhex("0001 0000 00000000 00000000"), FLAGS),
     (MSG, bytes.fromhex("1000 00000000"), SHORT),
     (MSG, bytes.fromhex("1000 0000000000000000 0000 00000000 00000000"), FLAGS),
     (MSG, bytes.fromhex("2000 0000000000000000 0000 00000000 00000000"), FLAGS),
