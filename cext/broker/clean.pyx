@@ -9,7 +9,7 @@ Cost: a slice is up to RECORDS records, of a chunk of 256 KiB.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
@@ -21,7 +21,7 @@ from cext.session.message cimport Message
 from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Held, inbox_find, queue_at
 from cext.session.record cimport (
     RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_WILL, RecordAck, RecordEntry, RecordInbox,
-    RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
+    RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next, record_session_read,
     record_sub_read, record_will_read,
 )
@@ -67,18 +67,6 @@ cdef inline View kind_of_message() noexcept nogil:
     return v
 
 
-cdef inline bint equal(View a, View b) noexcept nogil:
-    return a.n == b.n and memcmp(a.p, b.p, a.n) == 0
-
-
-cdef Delivery* still_owed(Durable* t, const RecordEntry* e, const RecordMessage* r) noexcept nogil:
-    """NULL: it is done, or another message has taken its place there, whose record is a later one."""
-    cdef Delivery* d = owed_at(t, e.sno, e.position)
-    if d == NULL or d.message == NULL:
-        return d
-    return d if equal(d.message.topic, r.topic) and equal(d.message.payload, r.payload) and equal(d.message.props, r.props) else NULL
-
-
 cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept nogil:
     cdef RecordMsg r
     cdef RecordEntry e
@@ -95,7 +83,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     retained = is_retained(b, &r, old.lsn)
     entries = r.entries
     while record_entry_next(&entries, &e):
-        d = still_owed(t, &e, &r.message)
+        d = owed_at(t, e.sno, e.position)
         if d == NULL:
             continue
         if d.state == D_RELEASED:
@@ -120,7 +108,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     out = record_msg_put(out, &r.message, n)
     entries = r.entries
     while record_entry_next(&entries, &e):
-        d = still_owed(t, &e, &r.message)
+        d = owed_at(t, e.sno, e.position)
         if d != NULL and d.state != D_RELEASED:
             out = record_entry_put(out, &e)
     record_msg_end_put(out, &r.message)
