@@ -23,9 +23,10 @@ from cext.broker.durable cimport (
 from cext.broker.keep cimport message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_release
 from cext.net.reactor cimport reactor_watch
-from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_unref
+from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_ACK_BYTES, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
@@ -33,7 +34,7 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 
@@ -94,6 +95,8 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.owed[i - 1].next
     record_msg_end_put(out, &r)
+    if p.lsn_before and n:
+        m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
     if p.lsn_before == 0:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
@@ -243,10 +246,14 @@ cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
 
 cdef bint durable_turn(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
+    cdef uint32_t flags
     if t.news:
         t.news = 0
-        news(b, t, store_poll(&t.store))
+        flags = store_poll(&t.store)
+        news(b, t, flags)
         committed(b, t)
+        if flags & STORE_READ:
+            pages_come(b, t)
     if t.cleaning:
         t.cleaning = clean_some(b)
     if is_due(b, t):
@@ -320,7 +327,10 @@ cdef void durable_fini(Broker* b) noexcept nogil:
         if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
             t.waiters[t.waiters_head & t.waiters_mask].session.records -= 1
         t.waiters_head += 1
+    for i in range(t.readers_head, t.n_readers):
+        t.readers[i].records -= 1
     b.durable = NULL
+    free(t.readers)
     free(t.pendings)
     free(t.owed)
     free(t.acks)

@@ -5,7 +5,6 @@ from cext.session.message cimport Message
 from cext.session.queue cimport Delivery
 from cext.session.session cimport Session
 from cext.broker.broker cimport Broker, Client, Publication
-from cext.topic.lines cimport Renaming
 
 cdef enum:
     NO_LOCAL = 1 << 2                   # in a subscription's options [v5 3.8.3.1]
@@ -26,9 +25,7 @@ cdef void deliver_held(Broker* b, Session* s) noexcept nogil
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
 # The delivery is over: its message is released, the floor moves.
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
+# The same for one that was not sent in this connection.
+cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil
 # All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
 cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil
-# One that waits goes, unsent; its drop is counted by the caller.
-cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil
-# A topic of ours as a link calls it: good until the next one is asked for.
-cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil

@@ -22,9 +22,10 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
-from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
-from cext.broker.link cimport link_keeps_qos0, link_props, link_renames, link_via, links_of, session_queued
+from cext.broker.keep cimport owed_done, owed_kept, owed_released, owed_waits, sendable
+from cext.broker.link cimport link_keeps_qos0, link_named, link_names, link_props, link_renames, link_settled, link_via, links_of, session_queued
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
+from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -33,10 +34,10 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_NAMED, Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
-    queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
+    inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 from cext.topic.lines cimport Renaming
@@ -159,7 +160,6 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     cdef uint8_t* out
     cdef Renaming name
     cdef View via
-    cdef bint named
     name.prefix.n = 0
     name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
@@ -175,12 +175,10 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
             h.topic.p += mount
             h.topic.n -= mount
     if c.flags & CF_LINK:
-        named = p.message != NULL and p.message.flags & MESSAGE_NAMED        # under lines that have gone
-        if not link_renames(b, c, h.topic, &name, &retain) and not named:
+        if not link_renames(b, c, h.topic, &name, &retain):
             return NO_NAME
         h.retain = <uint8_t>retain
-        if not named:
-            h.topic = joined(b, &name, h.topic)
+        h.topic = joined(b, &name, h.topic)
         via = link_via(b, c)
         if via.n and not link_props(b, &h.props, via):
             return NO_ROOM
@@ -282,6 +280,7 @@ cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
 
 
 cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
+    """The topic under its other name: good until the next one is asked for."""
     cdef uint8_t* room = links_of(b).room
     topic.p += name.cut
     topic.n -= name.cut
@@ -471,6 +470,8 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         drop(b, s, DROP_MEMORY)
         return
     b.work += 1
+    if s.sno and memory_is_full(b):
+        page_out_some(b, s)
     if s.client != NULL:
         pump(b, s, p)
     elif s.flags & SESSION_LINK:
@@ -494,12 +495,11 @@ cdef void skip_done(Queue* q) noexcept nogil:
 
 
 cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
-    cdef Message* m = d.message
     if s.sno:
-        owed_done(b, s, m, queue_position(&s.queue, d))
-    s.queue.waiting_bytes -= message_bytes(m)
+        owed_done(b, s, delivery_message(d), queue_position(&s.queue, d))
+    s.queue.waiting_bytes -= delivery_bytes(d)
+    delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
-    message_unref(&b.messages, &b.reactor.buffers, m)
     skip_done(&s.queue)
 
 
@@ -529,18 +529,22 @@ cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
     return 0
 
 
+cdef inline bint is_about(const Delivery* d, View topic) noexcept nogil:
+    return not is_paged(d) and d.message.topic.n == topic.n and memcmp(d.message.topic.p, topic.p, topic.n) == 0
+
+
 cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
     """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.tail
+    cdef uint32_t end = link_settled(b, s) if s.flags & SESSION_LINK else q.next
     cdef uint32_t looks = 0
     cdef Delivery* d
-    while i != q.next and looks < LAST_VALUES_MAX:
+    while i != end and looks < LAST_VALUES_MAX:
         i -= 1
         looks += 1
         d = queue_at(q, i)
-        if (d.state == D_WAITING and not d.message.flags & MESSAGE_NAMED and d.message.topic.n == m.topic.n
-                and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0 and (d.qos & 3 != 0) == (qos & 3 != 0)):
+        if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and is_about(d, m.topic):
             b.stats.drops[DROP_REPLACED] += 1
             q.waiting_bytes += message_bytes(m)
             q.waiting_bytes -= message_bytes(d.message)
@@ -559,12 +563,10 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
 
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
-    cdef Message* m = d.message
     if s.sno:
-        owed_done(b, s, m, queue_position(&s.queue, d))
-    if m != NULL:
-        s.queue.inflight_bytes -= message_bytes(m)
-        message_unref(&b.messages, &b.reactor.buffers, m)
+        owed_done(b, s, d.message, queue_position(&s.queue, d))
+    s.queue.inflight_bytes -= delivery_bytes(d)
+    delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
 
 
@@ -589,6 +591,9 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
         d = queue_at(q, q.next)
         if d.state == D_DONE:
             q.next += 1
+        elif is_paged(d):
+            pages_ask(b, s)
+            return               # until it is read
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
         elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
@@ -613,6 +618,16 @@ cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
     return known == 1 or (known < 0 and not s.flags & SESSION_STRANGER)
 
 
+cdef void maybe_arrived(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    """At QoS 2, under a name that is not known any more: it is released. If the PUBLISH has arrived, it counts there, under the name that it had."""
+    drop(b, s, DROP_NO_NAME)
+    s.queue.waiting_bytes -= message_bytes(d.message)
+    message_unref(&b.messages, &b.reactor.buffers, d.message)
+    d.message = NULL
+    d.state = D_RELEASED
+    owed_released(b, s, d, queue_position(&s.queue, d))
+
+
 cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
     """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
     cdef Queue* q = &s.queue
@@ -626,6 +641,11 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
     if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
         why = DROP_ACL_READ
+    if c.flags & CF_LINK and not link_names(c, q.next, q.floor, m.topic):
+        if d.state == D_SENT and d.qos & 3 == 2:
+            maybe_arrived(b, s, d)
+            return 1
+        why = DROP_NO_NAME
     if why >= 0:
         q.next += 1
         q.waiting_bytes -= message_bytes(m)
@@ -640,6 +660,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
         own.shaped = 0           # one client: an encoding to keep would be a copy more
         wrote = write_publish(b, c, &own, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
         publication_fini(b, &own)
+    if c.flags & CF_LINK:
+        link_named(c)
     if wrote == NO_ROOM:
         return 0
     q.next += 1
@@ -671,9 +693,8 @@ cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
         d = queue_at(q, q.floor)
         if d.message != NULL:
             if s.sno:
-                owed_done(b, s, d.message, q.floor)
+                owed_done(b, s, delivery_message(d), q.floor)
             if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
                 drop(b, NULL, drop_reason)
-            message_unref(&b.messages, &b.reactor.buffers, d.message)
-            d.message = NULL
+            delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1

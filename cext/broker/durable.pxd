@@ -80,6 +80,10 @@ ctypedef struct Durable:
     uint32_t waiters_mask
     uint32_t waiters_head
     uint32_t waiters_tail
+    Session** readers           # who waits for a turn to read from the store; each counted in session.records
+    uint32_t readers_head
+    uint32_t n_readers
+    uint32_t cap_readers
     Batch batches[64]           # sealed and not committed, ring
     uint32_t batches_head
     uint32_t batches_tail

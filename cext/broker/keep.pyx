@@ -21,10 +21,10 @@ from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
 from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
-from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_NAMED, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_LINK, RECORD_NAMED,
+    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_LINK,
     RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_end_put, record_inbox_done_put,
     record_inbox_put, record_inbox_size, record_released_put, record_session_put, record_session_size, record_sub_put, record_sub_size,
@@ -85,8 +85,7 @@ cdef uint64_t wall_of(Broker* b, uint64_t monotonic_ms) noexcept nogil:
 
 
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil:
-    out.flags = (m.qos | (RECORD_RETAIN if m.retain else 0) | (RECORD_AGAIN if m.flags & MESSAGE_AGAIN else 0)
-                 | (RECORD_NAMED if m.flags & MESSAGE_NAMED else 0))
+    out.flags = m.qos | (RECORD_RETAIN if m.retain else 0) | (RECORD_AGAIN if m.flags & MESSAGE_AGAIN else 0)
     out.expires_wall_ms = wall_of(b, m.expires_ms) if m.expires_ms else 0
     out.source_hash = 0          # it is keyed anew by each process
     out.topic = m.topic

@@ -14,13 +14,13 @@ directions: who finds its own in what is published takes the message for acknowl
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.broker.ask cimport link_post
-from cext.topic.lines cimport can_be, line_in, line_out, renamed_n
+from cext.topic.lines cimport can_be, line_in, line_out, lines_send, renamed_n
 from cext.topic.name cimport LEVELS_MAX, level_count
 
 cdef extern from * nogil:
@@ -29,8 +29,10 @@ cdef extern from * nogil:
     #define _GNU_SOURCE
     #endif
     #include <string.h>
+    extern void explicit_bzero(void *, size_t);
     extern void *memmem(const void *, size_t, const void *, size_t);
     """
+    void explicit_bzero(void* p, size_t n)
     void* memmem(const void* p, size_t n, const void* what, size_t what_n)
 
 
@@ -85,8 +87,53 @@ cdef bint link_renames(Broker* b, Client* c, View topic, Renaming* out, int* ret
     l.active_ms = b.reactor.now_ms
     if not l.retain_ok:
         retain[0] = 0
-    line_out(&l.spec.lines, topic, out)
+    line_out(l.naming, topic, out)
     return can_be(out, topic)
+
+
+cdef bint link_names(Client* c, uint32_t position, uint32_t floor, View topic) noexcept nogil:
+    """What the queue held when the lines changed goes by those of its time, over any number of reloads; what was queued by another process, or
+    longer ago than LINK_PAST_MAX reloads, by the oldest that are known, if they send it out at all."""
+    cdef Link* l = link_of(c)
+    cdef LinkSpec* s
+    if l.past != NULL:
+        if <int>(floor - l.past.upto) >= 0:
+            past_free(&l.past)
+        s = l.past
+        while s != NULL and <int>(position - s.upto) < 0:
+            l.naming = &s.lines
+            s = s.older
+    return <int>(position - l.unsure_upto) >= 0 or lines_send(l.naming, topic)
+
+
+cdef uint32_t link_settled(Broker* b, Session* s) noexcept nogil:
+    cdef Link* l = link_of_session(b, s)
+    cdef uint32_t at = s.queue.next
+    if l != NULL and l.past != NULL and <int>(l.past.upto - at) > 0:
+        at = l.past.upto
+    if l != NULL and <int>(l.unsure_upto - at) > 0 and <int>(s.queue.tail - l.unsure_upto) >= 0:
+        at = l.unsure_upto
+    return at
+
+
+cdef void past_free(LinkSpec** past) noexcept nogil:
+    cdef LinkSpec* s
+    while past[0] != NULL:
+        s = past[0]
+        past[0] = s.older
+        spec_free(s)
+
+
+cdef void spec_free(LinkSpec* s) noexcept nogil:
+    if s == NULL:
+        return
+    if s.others:
+        s.others -= 1
+        return
+    if s.secure != NULL:
+        s.secure.release(s.secure)
+    explicit_bzero(s, s.bytes_n)         # it holds a password
+    free(s)
 
 
 cdef View link_via(Broker* b, const Client* c) noexcept nogil:

@@ -22,7 +22,7 @@ from cext.broker.client cimport (
 from cext.broker.life cimport client_end
 from cext.broker.link cimport (
     EVENT_LINK_DOWN, EVENT_LINK_IDLE, LINK_CONNECT, LINK_DOWN, LINK_RENEW, LINK_STATES, LINK_UP, Link, LinkAsk, LinkOps, Links,
-    LinkSpec, NOTHING_UNTOLD, link_find, link_of, link_queued, link_tell, links_of,
+    LINK_PAST_MAX, LinkSpec, NOTHING_UNTOLD, link_find, link_of, link_queued, link_tell, links_of, past_free, spec_free,
 )
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.as_client cimport Goodbye, PINGREQ_SIZE, decode_goodbye, encode_pingreq
@@ -34,13 +34,9 @@ from cext.codec.reason cimport (
     RC_QUOTA_EXCEEDED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
 from cext.net.reactor cimport CONN_PAUSED, TransportContext
-from cext.peer.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe, names_settle
+from cext.peer.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe
 from cext.peer.opening cimport handle_connack, link_open, link_opened, text_view
 from cext.peer.up cimport handle_suback, link_watch
-
-
-cdef extern from "<string.h>" nogil:
-    void explicit_bzero(void* p, size_t n)
 
 
 # ---------------------------------------------------------------- packets
@@ -184,6 +180,7 @@ cdef void begin(Broker* b) noexcept nogil:
 
 cdef void link_begin(Broker* b, Link* l) noexcept nogil:
     l.door.link = l
+    l.naming = &l.spec.lines
     l.door.security = b.adopted.security
     l.timer.kind = TIMER_LINK
     l.untold = NOTHING_UNTOLD
@@ -247,8 +244,7 @@ cdef void spec_take(Broker* b, Link* l) noexcept nogil:
         local_end(b, l)
     l.spec = l.next_spec
     l.next_spec = NULL
-    if l.session != NULL and not l.spec.local_clean:
-        names_settle(b, l, &old.lines)
+    past_add(l, old)
     if l.was_up or l.old_spec == NULL:
         spec_free(l.old_spec)
         l.old_spec = old
@@ -264,6 +260,26 @@ cdef void spec_take(Broker* b, Link* l) noexcept nogil:
     else:
         l.max_qos = 2
         local_subscribe(b, l)
+
+
+cdef void past_add(Link* l, LinkSpec* old) noexcept nogil:
+    """What waits came under its lines, or under older ones."""
+    cdef LinkSpec* s = l.past
+    cdef uint32_t n = 1
+    l.naming = &l.spec.lines
+    if l.session == NULL or l.session.queue.pending == 0 or l.spec.local_clean:
+        past_free(&l.past)
+        return
+    old.others += 1
+    old.older = l.past
+    old.upto = l.session.queue.tail
+    l.past = old
+    while s != NULL and n < LINK_PAST_MAX - 1:
+        s = s.older
+        n += 1
+    if s != NULL and s.older != NULL:
+        l.unsure_upto = s.older.upto
+        past_free(&s.older)
 
 
 cdef void ids_claim(Broker* b) noexcept nogil:
@@ -373,19 +389,11 @@ cdef void gone_free(Links* links) noexcept nogil:
         link_free(l)
 
 
-cdef void spec_free(LinkSpec* s) noexcept nogil:
-    if s == NULL:
-        return
-    if s.secure != NULL:
-        s.secure.release(s.secure)
-    explicit_bzero(s, s.bytes_n)         # it holds a password
-    free(s)
-
-
 cdef void link_free(Link* l) noexcept nogil:
     spec_free(l.spec)
     spec_free(l.next_spec)
     spec_free(l.old_spec)
+    past_free(&l.past)
     free(l)
 
 

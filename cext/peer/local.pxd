@@ -4,12 +4,9 @@ from cext.broker.broker cimport Broker
 from cext.broker.link cimport Link
 from cext.session.message cimport Message
 from cext.session.session cimport Session
-from cext.topic.lines cimport Lines
 
 cdef int local_begin(Broker* b, Link* l) noexcept nogil          # before its first connection; ENOMEM, EBUSY
 cdef void local_end(Broker* b, Link* l) noexcept nogil           # for good: the session is gone
-# Its lines have changed, and there is no connection: what waits keeps its name; what never had one that is known is dropped.
-cdef void names_settle(Broker* b, Link* l, const Lines* before) noexcept nogil
 cdef void local_subscribe(Broker* b, Link* l) noexcept nogil     # to what its lines let out, anew
 cdef void local_clear(Broker* b, Link* l) noexcept nogil         # local_clean, and the link is down
 cdef void local_replay(Broker* b, Link* l, bint all) noexcept nogil      # what is retained here goes out; not all: of QoS 0 lines

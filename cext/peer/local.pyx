@@ -2,8 +2,7 @@
 
 Invariant: from the loop's begin to its end a link has a session, which nobody else can take, and which never expires (but for a moment after a
 reload that gives one link the id of another: who has it keeps it until it lets go). While the link is down it is an offline session as any other:
-what is owed to it waits in its queue, within the limits. All of it has a name at the other end: by the link's lines, or, should these have
-changed since it was queued, by those of then, in a copy that says so (MESSAGE_NAMED).
+what is owed to it waits in its queue, within the limits.
 
     session present 1: the queue goes on where it was, in order, with the same packet ids (DUP), as after any lost connection
     session present 0: what was sent and not acknowledged is sent as new; what only awaited PUBCOMP had arrived, and is done;
@@ -13,28 +12,27 @@ changed since it was queued, by those of then, in a copy that says so (MESSAGE_N
 from libc.errno cimport EBUSY, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
-from cext.broker.broker cimport Broker, Client, DROP_NO_NAME, Publication, TIMER_SESSION
+from cext.broker.broker cimport Broker, Client, Publication, TIMER_SESSION
 from cext.broker.client cimport log_line
-from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done, joined, unsent_done
-from cext.broker.keep cimport inbox_forgotten, owed_done, owed_kept, owed_released, session_kept, subscription_forgotten, subscription_kept, will_forgotten
+from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
+from cext.broker.keep cimport inbox_forgotten, owed_done, session_kept, subscription_forgotten, subscription_kept, will_forgotten
 from cext.broker.life cimport client_end, session_end
 from cext.broker.link cimport Link, NO_QOS, link_of_session
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
-from cext.broker.publication cimport drop, publication_fini, publication_of
+from cext.broker.publication cimport publication_fini, publication_of
 from cext.broker.retain cimport replay_begin, retain_store
 from cext.broker.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
-from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_NAMED, Message, message_bytes, message_new, message_unref
-from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at
+from cext.session.message cimport Message, message_new, message_unref
+from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_LINK, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
 from cext.topic.index cimport INDEX_REMOVED, index_add, index_remove, subscription_read
-from cext.topic.lines cimport LINE_OUT, Line, Lines, Renaming, can_be, line_out, lines_send
+from cext.topic.lines cimport LINE_OUT, Line
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
@@ -89,87 +87,13 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
     l.was_up = 0
     l.told_all = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: it was told then, or waits
     session_kept(b, s)
+    l.unsure_upto = s.queue.tail         # by another process
     if not l.spec.local_clean:
-        names_settle(b, l, NULL)
         local_subscribe(b, l)
     else:
         local_clear(b, l)
     local_notice(b, l, b"0")
     return 0
-
-
-# ---------------------------------------------------------------- what waits, and other lines
-
-cdef inline bint same_name(const Renaming* x, const Renaming* y) noexcept nogil:
-    return x.cut == y.cut and x.prefix.n == y.prefix.n and memcmp(x.prefix.p, y.prefix.p, x.prefix.n) == 0
-
-
-cdef void names_settle(Broker* b, Link* l, const Lines* before) noexcept nogil:
-    """The link's lines are others than those under which its queue was filled; before NULL: nobody knows those any more. O(what waits)."""
-    cdef Queue* q = &l.session.queue
-    cdef uint32_t at = q.floor, n = 0
-    cdef Delivery* d
-    while at != q.tail:
-        d = queue_at(q, at)
-        if d.message != NULL and not d.message.flags & MESSAGE_NAMED and not name_settle(b, l, d, at, before):
-            nameless(b, l.session, d, at)
-            n += 1
-        at += 1
-        if <int>(q.floor - at) > 0:
-            at = q.floor
-    if n and log_wanted(&b.log, LOG_WARNING):
-        log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s: %u messages that waited are dropped: none of its topics sends them out any more.",
-            <int>l.spec.name.n, <const char*>l.spec.name.p, n))
-
-
-cdef bint name_settle(Broker* b, Link* l, Delivery* d, uint32_t at, const Lines* before) noexcept nogil:
-    """0: it has no name."""
-    cdef View topic = d.message.topic
-    cdef Renaming now, was
-    cdef bint known = before != NULL and lines_send(before, topic)
-    line_out(&l.spec.lines, topic, &now)
-    if known:
-        line_out(before, topic, &was)
-    if lines_send(&l.spec.lines, topic) and (not known or same_name(&was, &now)):
-        return 1
-    return known and can_be(&was, topic) and named(b, l.session, d, at, &was)
-
-
-cdef bint named(Broker* b, Session* s, Delivery* d, uint32_t at, const Renaming* name) noexcept nogil:
-    """A copy under that name takes the place of the message, also on record. 0: no memory."""
-    cdef Message* old = d.message
-    cdef Message* m
-    m = message_new(&b.messages, joined(b, name, old.topic), old.props, old.payload)
-    if m == NULL:
-        return 0
-    m.qos = old.qos
-    m.retain = old.retain
-    m.flags = old.flags & MESSAGE_AGAIN | MESSAGE_NAMED
-    m.expires_ms = old.expires_ms
-    m.source_hash = old.source_hash
-    if s.sno and old.lsn:
-        if <int>(at - s.logged) >= 0:
-            owed_done(b, s, old, at)
-        owed_kept(b, s, m, d, at)        # without memory the record has the older name, of which a start makes the best
-    s.queue.waiting_bytes += message_bytes(m)
-    s.queue.waiting_bytes -= message_bytes(old)
-    d.message = m
-    message_unref(&b.messages, &b.reactor.buffers, old)
-    return 1
-
-
-cdef void nameless(Broker* b, Session* s, Delivery* d, uint32_t at) noexcept nogil:
-    """What may have been sent at QoS 2 is released: should it have arrived, it counts there, under the name that it had."""
-    drop(b, s, DROP_NO_NAME)
-    if d.state != D_SENT or d.qos & 3 != 2:
-        unsent_done(b, s, d)
-        return
-    s.queue.waiting_bytes -= message_bytes(d.message)
-    message_unref(&b.messages, &b.reactor.buffers, d.message)
-    d.message = NULL
-    d.state = D_RELEASED
-    owed_released(b, s, d, at)
 
 
 cdef void local_end(Broker* b, Link* l) noexcept nogil:
@@ -192,10 +116,8 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if s.sno and d.state != D_DONE:
-            owed_done(b, s, d.message, q.floor)
-        if d.message != NULL:
-            message_unref(&b.messages, &b.reactor.buffers, d.message)
-            d.message = NULL
+            owed_done(b, s, delivery_message(d), q.floor)
+        delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1
     q.next = q.floor
     q.pending = q.inflight = 0

@@ -35,7 +35,6 @@ cdef enum:
     RECORD_HAS_EXPIRY = 16
     RECORD_HAS_SOURCE = 32
     RECORD_AGAIN = 64           # a process before may have sent it already: it goes out with DUP
-    RECORD_NAMED = 128          # its topic is what a bridge calls it at the other end
 
 cdef enum:
     RECORD_CONNECTED = 1        # RecordSession.flags

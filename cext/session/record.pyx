@@ -11,7 +11,7 @@ from cext.base.view cimport View
 
 cdef enum:
     SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK
-    MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN | RECORD_NAMED
+    MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
 
@@ -172,7 +172,7 @@ cdef uint64_t message_size(const RecordMessage* m) noexcept nogil:
 
 
 cdef uint8_t* message_head_put(uint8_t* out, const RecordMessage* m) noexcept nogil:
-    cdef uint32_t flags = m.flags & (RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_AGAIN | RECORD_NAMED)
+    cdef uint32_t flags = m.flags & (RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_AGAIN)
     if m.expires_wall_ms:
         flags |= RECORD_HAS_EXPIRY
     if m.source_hash:

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
-    RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_NAMED, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_GONE,
+    RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
     RecordAck, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
     record_check, record_end_put, record_end_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_done_put,
@@ -48,7 +48,7 @@ cdef void message_fill(RecordMessage* m, dict f) except *:
     # The views are into the dictionary's bytes.
     memset(m, 0, sizeof(RecordMessage))
     m.flags = <uint32_t>(f["qos"] | (RECORD_RETAIN if f["retain"] else 0) | (RECORD_RETAINED_SET if f.get("retained_set") else 0)
-                         | (RECORD_AGAIN if f.get("again") else 0) | (RECORD_NAMED if f.get("named") else 0))
+                         | (RECORD_AGAIN if f.get("again") else 0))
     m.expires_wall_ms = f["expires_wall_ms"]
     m.source_hash = f["source_hash"]
     m.topic = view_of(short_name(f["topic"], "a topic"))
@@ -62,8 +62,6 @@ cdef dict message_fields(const RecordMessage* m):
               "props": bytes_of(m.props), "payload": bytes_of(m.payload)}
     if m.flags & RECORD_AGAIN:
         fields["again"] = True
-    if m.flags & RECORD_NAMED:
-        fields["named"] = True
     return fields
 
 

@@ -63,6 +63,8 @@ GENERAL = (
     number("max_queued_messages", 1000, G, "messages waiting per client, above those in flight; 0: no limit", 0,
            INT32_MAX, below=0),
     number("max_queued_bytes", 0, G, "their payload bytes; 0: no limit", 0, INT64_MAX, below=0, unit="bytes"),
+    number("queue_memory", 256 << 20, G, "messages take so much memory at most, as far as those that are on the disk can wait there for their "
+           "turn; 0: no limit", 0, INT64_MAX, unit="bytes", own=True, reload=LIVE),
     flag("queue_qos0_messages", False, G, "queue QoS 0 messages too for clients that are away"),
     number("global_max_clients", -1, G, "sessions at most; -1: no limit", -1, INT32_MAX, below=-1, reload=NEW),
     number("global_max_connections", -1, G, "connections at most; -1: no limit", -1, INT32_MAX, below=-1, reload=NEW),

@@ -136,8 +136,6 @@ def _message(f: dict[str, Any], with_payload: bool) -> str:
         out += ", is retained"
     if f.get("again"):
         out += ", may have been sent"
-    if f.get("named"):
-        out += ", renamed for a bridge"
     if f["expires_wall_ms"]:
         out += f", expires {when(f['expires_wall_ms'])}"
     if f["props"]:

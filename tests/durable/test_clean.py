@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.harness.links import Remote, line, linked, spec
 from tests.harness.packets import Connack, Connect, Puback, Publish, Subscribe
 from tests.harness.plane import Plane
 
@@ -30,13 +29,6 @@ def fill(plane: Plane, done: Callable[[int], bool], lives: str = "") -> None:
 def another_segment(plane: Plane) -> None:
     """Which is not cleaned at once: all of it counts."""
     fill(plane, lambda n: n == SEGMENT_BYTES // 4000 + 1, "lives/{}")
-
-
-def until_cleaned(plane: Plane, store: Path) -> None:
-    """Until the file of the oldest segment is used again, for another one."""
-    first = min(store.glob("segment.*"))
-    head = first.read_bytes()[:64]
-    fill(plane, lambda n: not first.exists() or first.read_bytes()[:64] != head)
 
 
 def publish(plane: Plane, topic: str, payload: bytes) -> None:
@@ -71,19 +63,3 @@ def test_the_last_value_stays_the_last(tmp_path: Path) -> None:
         another_segment(plane)
         publish(plane, "a", b"2")
         fill(plane, kept)
-
-
-def test_a_name_that_was_kept_is_kept(tmp_path: Path) -> None:
-    how = {"store": str(tmp_path / "s"), "segment_bytes": SEGMENT_BYTES, "allow_anonymous": True}
-    after = spec(line("x", "out", 1))
-    with Plane(links=[spec(line("#", "out", 1, "l/", "r/"))], **how) as plane:
-        publish(plane, "l/a", b"1")
-        another_segment(plane)
-        plane.engine.reload(plane.settings, plane.listeners, plane.securities, [after])
-        until_cleaned(plane, tmp_path / "s")
-    with Plane(links=[after], **how) as plane:
-        remote = Remote(plane)
-        remote.let_in()
-        assert linked(plane)[3] == "up"
-        got = remote.hears("publish")
-        assert (got["topic"], got["payload"]) == (b"r/a", b"1")

@@ -12,6 +12,7 @@ from tests.harness.plane import Plane
 from tests.peer.test_link import client, publish, reload, up
 
 RETAIN_HANDLING = 0x30
+LINES_KNOWN = 17                # those of now, and LINK_PAST_MAX
 
 
 def down(plane: Plane, remote: Remote) -> None:
@@ -72,6 +73,27 @@ def test_several_reloads_in_a_row() -> None:
         remote = up(plane)
         assert sent(remote, 5) == want
         nothing_more(plane, remote)
+
+
+def test_more_reloads_than_are_remembered() -> None:
+    """What is older goes by the oldest lines that are known, or is dropped; never under a name of its own."""
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"0", 1)
+        publish(wire, "l/keep", b"1", 1)
+        for n in range(40):
+            reload(plane, spec(line("keep", "out", 1, "l/", f"{n}/"), line(f"t{n}", "out", 1)))
+            publish(wire, f"t{n}", b"", 1)
+        publish(wire, "t39", b"end", 1)
+        remote = up(plane)
+        found = []
+        while not found or found[-1][1] != b"end":
+            found += sent(remote, 1)
+        nothing_more(plane, remote)
+        oldest = 40 - len(found[1:-1])
+        assert found == [(f"{oldest}/keep", b"1"), *((f"t{n}", b"") for n in range(oldest, 40)), ("t39", b"end")]
+        assert oldest == 40 - LINES_KNOWN
+        assert plane.stats()["drops_no_name"] == 1 + oldest
 
 
 def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
