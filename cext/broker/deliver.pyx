@@ -641,7 +641,7 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
     if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
         why = DROP_ACL_READ
-    if c.flags & CF_LINK and not link_names(c, q.next, q.floor, m.topic):
+    if why < 0 and c.flags & CF_LINK and not link_names(c, q.next, q.floor, m.topic):
         if d.state == D_SENT and d.qos & 3 == 2:
             maybe_arrived(b, s, d)
             return 1

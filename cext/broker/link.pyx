@@ -103,7 +103,10 @@ cdef bint link_names(Client* c, uint32_t position, uint32_t floor, View topic) n
         while s != NULL and <int>(position - s.upto) < 0:
             l.naming = &s.lines
             s = s.older
-    return <int>(position - l.unsure_upto) >= 0 or lines_send(l.naming, topic)
+    if <int>(position - l.unsure_upto) >= 0 or lines_send(l.naming, topic):
+        return 1
+    link_named(c)
+    return 0
 
 
 cdef uint32_t link_settled(Broker* b, Session* s) noexcept nogil:

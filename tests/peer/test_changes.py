@@ -96,6 +96,22 @@ def test_more_reloads_than_are_remembered() -> None:
         assert plane.stats()["drops_no_name"] == 1 + oldest
 
 
+def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
+    """Also when the last of that had no name any more."""
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"0", 1)
+        for n in range(20):
+            reload(plane, spec(line("#", "out", 1, f"{n}/", "s/")))
+        reload(plane, spec(line("#", "out", 1, "l/", "now/")))
+        remote = up(plane)
+        nothing_more(plane, remote)
+        assert plane.stats()["drops_no_name"] == 1
+        publish(wire, "l/a", b"1", 0)
+        publish(wire, "l/a", b"2", 1)
+        assert sent(remote, 2) == [("now/a", b"1"), ("now/a", b"2")]
+
+
 def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
     with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
