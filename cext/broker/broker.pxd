@@ -297,6 +297,7 @@ ctypedef struct Client:
     uint8_t state
     uint8_t flags
     uint16_t doom_reason
+    uint16_t kicks                      # that there were before it connected; see kick.pyx
 
 ctypedef struct Shape:
     uint8_t* p
@@ -329,6 +330,7 @@ cdef enum:
     JOB_FANOUT = 1
     JOB_REPLAY = 2
     JOB_DROP = 3
+    JOB_KICK = 4
 
 ctypedef struct MergePlace:
     void* who                           # of a session's first place; NULL: a further one
@@ -377,6 +379,9 @@ ctypedef struct Job:
     uint32_t todo_at
     uint32_t todo_n
     uint32_t todo_cap
+    View* kicked                        # kick: a table of user names
+    uint32_t kicked_mask
+    uint32_t kick                       # which it is; `position`: of the next client
 
 ctypedef struct Stats:
     uint64_t messages_in                # packets of any kind
@@ -429,6 +434,8 @@ ctypedef struct Broker:
     Job* jobs
     Job* jobs_tail
     Client* doomed
+    uint32_t kicks                      # that there ever were
+    uint32_t kicks_open
     uint32_t recheck_at                 # clients from here on have not shown their certificate to what a reload made
     bint rechecks
     uint64_t work                       # appends so far, sends weighed in
