@@ -2,7 +2,7 @@
 
     python -m perf.bridge                       both parts
     python -m perf.bridge --parts cost          CPU per message of the broker with the bridge, by a local delivery's
-    python -m perf.bridge --parts calls         system calls per message: with the bridge, and with the other end of the same link
+    python -m perf.bridge --parts calls         system calls per message: with the bridge, and at the link's other end
     python -m perf.bridge --parts dead          local latency at 20,000 msg/s while bridges lead nowhere
     python -m perf.bridge --program 'mosquitto -c'      another broker that reads mosquitto.conf; the far one is ours
 
@@ -248,7 +248,8 @@ def show_calls(options: argparse.Namespace) -> None:
                 for host, values in found.items():
                     values.append(calls(way, host, qos, rate, options.seconds))
             has, serves = (statistics.median(values) for values in found.values())
-            print(f"  QoS {qos} {way:3}: bridge {has:.3f}   the same, served {serves:.3f}   ({has / serves:.2f} x)", flush=True)
+            print(f"  QoS {qos} {way:3}: bridge {has:.3f}   the same, served {serves:.3f}   ({has / serves:.2f} x)",
+                  flush=True)
 
 
 @contextlib.contextmanager
