@@ -37,7 +37,8 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable",
+         "no_name")
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # of the store: `trouble` is 0 or a sum of 1 (full), 2 (it fails), 4 (no memory to write)
 DISK = ("trouble", "live_bytes", "total_bytes", "segments", "waiting_bytes", "commits", "commit_us", "messages_written", "messages_elided", "syncs",

@@ -53,7 +53,8 @@ cdef enum:
     DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
     DROP_LOOP = 16              # it came back to a broker that it had been through
     DROP_UNREADABLE = 17        # its record in the store is damaged
-    DROP_REASONS = 18
+    DROP_NO_NAME = 18           # a bridge: none of its lines sends that topic out any more, or under an impossible name
+    DROP_REASONS = 19
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -397,7 +398,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[18]                  # DROP_REASONS
+    uint64_t drops[19]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time

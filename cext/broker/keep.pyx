@@ -24,13 +24,13 @@ from cext.broker.promise cimport promises_release, waiter_add
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
+    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_LINK,
     RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_end_put, record_inbox_done_put,
     record_inbox_put, record_inbox_size, record_released_put, record_session_put, record_session_size, record_sub_put, record_sub_size,
     record_unsub_put, record_unsub_size, record_will_put, record_will_size,
 )
-from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session, session_sub_id
+from cext.session.session cimport SESSION_ENDED, SESSION_LINK, SESSION_WAITS, Session, session_sub_id
 from cext.store.store cimport store_append, store_record_bytes, store_reserve
 
 cdef enum:
@@ -193,7 +193,7 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
     r.sno = s.sno
     r.expiry_s = s.expiry_s
     r.next = s.unsent
-    r.flags = RECORD_CONNECTED if s.client != NULL else 0
+    r.flags = (RECORD_CONNECTED if s.client != NULL else 0) | (RECORD_LINK if s.flags & SESSION_LINK else 0)
     r.ends_wall_ms = wall_of(b, s.ends_ms) if s.client == NULL else 0
     r.id.p = s.client_id
     r.id.n = s.id_len

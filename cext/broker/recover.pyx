@@ -34,16 +34,16 @@ from cext.session.queue cimport (
     queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_RELEASED, RECORD_ENTRY_SHARED,
-    RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
-    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom, RecordInbox,
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED,
+    RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE,
+    RecordAck, RecordEntry, RecordFrom, RecordInbox,
     RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
     record_from_read,
     record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next, record_session_read,
     record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
+    EXPIRY_NEVER, SESSION_LINK, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
 )
 from cext.store.store cimport STORE_WHY_MAX, StoreLoss, StoreRecord, store_recover, store_scan
 from cext.topic.index cimport index_add, index_remove, index_remove_some
@@ -186,6 +186,7 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
     s.unsent = r.next
     s.ends_ms = r.ends_wall_ms       # wall time until all is read
     s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # the same
+    s.flags = s.flags & ~<uint32_t>SESSION_LINK | (SESSION_LINK if r.flags & RECORD_LINK else 0)
     return 0
 
 
@@ -465,7 +466,9 @@ cdef void session_restored(Load* l, Session* s) noexcept nogil:
     s.access_turn = 0
     deliveries_restored(l, s, was_connected)
     cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1         # also where the clock was put back
-    if was_connected:
+    if s.flags & SESSION_LINK:
+        s.ends_ms = 1            # unless its bridge is still there, which takes it before any timer (local_begin)
+    elif was_connected:
         s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
         s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))

@@ -40,6 +40,7 @@ cdef enum:
 cdef enum:
     RECORD_CONNECTED = 1        # RecordSession.flags
     RECORD_HAS_USER = 2         # the encoder's
+    RECORD_LINK = 4             # of a link to another broker
 
 cdef enum:
     # in RecordEntry.qos; what is on disk does not change with queue.pxd, but today they are the same bits

@@ -10,7 +10,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.view cimport View
 
 cdef enum:
-    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER
+    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
@@ -71,7 +71,7 @@ cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
 
 cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept nogil:
     out = put32(out, s.sno)
-    out[0] = <uint8_t>((s.flags & RECORD_CONNECTED) | (RECORD_HAS_USER if s.user.p != NULL else 0))
+    out[0] = <uint8_t>((s.flags & (RECORD_CONNECTED | RECORD_LINK)) | (RECORD_HAS_USER if s.user.p != NULL else 0))
     out = put32(out + 1, s.expiry_s)
     out = put64(out, s.ends_wall_ms)
     out = put32(out, s.next)

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
-    RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
+    RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
     RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
     record_check, record_end_put, record_end_read, record_entry_next, record_entry_put, record_entry_size, record_from_put,
@@ -95,7 +95,7 @@ cdef bytes encode_session(dict f):
     cdef Body body
     memset(&s, 0, sizeof(s))
     s.sno, s.expiry_s, s.next, s.ends_wall_ms = f["sno"], f["expiry_s"], f["next"], f["ends_wall_ms"]
-    s.flags = RECORD_CONNECTED if f["connected"] else 0
+    s.flags = (RECORD_CONNECTED if f["connected"] else 0) | (RECORD_LINK if f.get("link") else 0)
     s.id = view_of(short_name(f["id"], "a client id"))
     if f["user"] is not None:
         s.user = view_of(short_name(f["user"], "a user name"))
@@ -219,8 +219,11 @@ cdef dict decode_session(View body):
     cdef RecordSession s
     if record_session_read(body, &s):
         return None
-    return {"sno": s.sno, "connected": bool(s.flags & RECORD_CONNECTED), "expiry_s": s.expiry_s, "ends_wall_ms": s.ends_wall_ms,
-            "next": s.next, "id": bytes_of(s.id), "user": None if s.user.p == NULL else bytes_of(s.user)}
+    fields = {"sno": s.sno, "connected": bool(s.flags & RECORD_CONNECTED), "expiry_s": s.expiry_s, "ends_wall_ms": s.ends_wall_ms,
+              "next": s.next, "id": bytes_of(s.id), "user": None if s.user.p == NULL else bytes_of(s.user)}
+    if s.flags & RECORD_LINK:
+        fields["link"] = True
+    return fields
 
 
 cdef dict decode_sub(uint8_t kind, View body):

@@ -172,7 +172,8 @@ def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.SESSION:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         return (
-            f"{text(f['id'])}{user} {'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
+            f"{text(f['id'])}{user} {'of a bridge, ' if f.get('link') else ''}"
+            f"{'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
             f"sent up to {f['next']}"
         )
     if kind == kinds.SUB:

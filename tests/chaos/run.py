@@ -30,6 +30,7 @@ persistence true
 persistence_location {dir}/
 durability group
 max_queued_messages 0
+queue_memory 100000
 log_type error
 log_type warning
 log_type notice
@@ -38,6 +39,7 @@ log_dest stdout
 MEMORY = """listener {port} 127.0.0.1
 allow_anonymous true
 max_queued_messages 0
+queue_memory 100000
 log_type error
 """
 TICK_S = 0.01

@@ -46,6 +46,8 @@ ROWS = [
     Row(WILL_GONE, {"sno": 1}, "01000000"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
+    Row(SESSION, {"sno": 1, "connected": True, "link": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": None},
+        "01000000 05 ffffffff 0000000000000000 00000000 0200 6162 0000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -56,7 +58,7 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x04" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x08" + ROWS[0].body[5:], FLAGS),
     (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name, and the flag says none
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
