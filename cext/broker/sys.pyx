@@ -27,13 +27,6 @@ cdef enum:
     TEXT_MAX = 64
     LOADS = 9
 
-# in the order of DROP_...
-cdef const char** DROP_TOPICS = [
-    "dropped/queue_messages", "dropped/queue_bytes", "dropped/qos0_blocked", "dropped/output_bytes", "dropped/packet_size", "dropped/expired",
-    "dropped/acl_read", "dropped/acl_write", "dropped/memory", "dropped/payload_size", "dropped/quota", "dropped/session_ended",
-    "dropped/retained", "dropped/transform", "dropped/disk", "dropped/replaced", "dropped/loop", "dropped/unreadable",
-]
-
 ctypedef struct Value:
     const char* topic            # under $SYS/broker/
     uint64_t now                 # in hundredths, when that is what it is
@@ -206,13 +199,34 @@ cdef void collect_store(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
         publish(b, "store/state", state, <int>strlen(state))
 
 
+cdef inline void drops_named(Value* v) noexcept nogil:
+    # in the order of DROP_...
+    v[0].topic = "dropped/queue_messages"
+    v[1].topic = "dropped/queue_bytes"
+    v[2].topic = "dropped/qos0_blocked"
+    v[3].topic = "dropped/output_bytes"
+    v[4].topic = "dropped/packet_size"
+    v[5].topic = "dropped/expired"
+    v[6].topic = "dropped/acl_read"
+    v[7].topic = "dropped/acl_write"
+    v[8].topic = "dropped/memory"
+    v[9].topic = "dropped/payload_size"
+    v[10].topic = "dropped/quota"
+    v[11].topic = "dropped/session_ended"
+    v[12].topic = "dropped/retained"
+    v[13].topic = "dropped/transform"
+    v[14].topic = "dropped/disk"
+    v[15].topic = "dropped/replaced"
+    v[16].topic = "dropped/loop"
+    v[17].topic = "dropped/unreadable"
+
+
 cdef void collect_drops(Broker* b, Sys* y) noexcept nogil:
     """Why messages were dropped: publish/messages/dropped by its parts, and what is not counted there; those that ever happened."""
     cdef int i
+    drops_named(y.drops)
     for i in range(DROP_REASONS):
-        if b.stats.drops[i]:
-            y.drops[i].topic = DROP_TOPICS[i]
-            y.drops[i].now = b.stats.drops[i]
+        y.drops[i].now = b.stats.drops[i]
 
 
 cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:
@@ -232,7 +246,8 @@ cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
     for i in range(VALUES):
         publish_value(b, &y.values[i])
     for i in range(DROP_REASONS):
-        publish_value(b, &y.drops[i])
+        if y.drops[i].now:
+            publish_value(b, &y.drops[i])
     loads(b, elapsed_s)
 
 
