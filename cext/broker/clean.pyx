@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since
+from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
 from cext.broker.keep cimport inbox_kept, keep_room, owed_released, record_at, session_recorded, subscription_kept, will_kept
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept, retained_message
 from cext.session.message cimport Message
@@ -35,10 +35,6 @@ from cext.topic.name cimport Filter, filter_parse
 cdef enum:
     RECORDS = 256
     SEEN_MIN = 1024
-
-
-cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
-    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
 
 
 cdef Delivery* owed_at(Durable* t, uint32_t sno, uint32_t position) noexcept nogil:

@@ -133,6 +133,10 @@ cdef inline Durable* durable_of(Broker* b) noexcept nogil:
     return <Durable*>b.durable      # NULL: nothing outlives the broker
 
 
+cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
+    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
+
+
 cdef inline uint64_t changes_of(Broker* b) noexcept nogil:
     return durable_of(b).changes if b.durable != NULL else 0
 

@@ -205,17 +205,20 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
         record_session_put(out, &r)
 
 
-cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_END, RECORD_END_BYTES)
+cdef bint gone_recorded(Broker* b, int kind, uint32_t sno) noexcept nogil:
+    """END, WILL_GONE."""
+    cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
     if out != NULL:
-        record_end_put(out, s.sno)
-    number_give(durable_of(b), s.sno if out != NULL else s.sno | END_OWED)
+        record_end_put(out, sno)
+    return out != NULL
 
 
-cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
+    if s.sno:
+        number_give(durable_of(b), s.sno if gone_recorded(b, RECORD_END, s.sno) else s.sno | END_OWED)
+
+
+cdef void filter_recorded(Broker* b, Session* s, int kind, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef RecordSub r
     cdef uint8_t* out
     if s.sno == 0:
@@ -224,23 +227,19 @@ cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options,
     r.sub_id = sub_id
     r.options = options
     r.filter = filter
-    out = record(b, RECORD_SUB, record_sub_size(&r))
-    if out != NULL:
+    out = record(b, kind, record_sub_size(&r) if kind == RECORD_SUB else record_unsub_size(&r))
+    if out != NULL and kind == RECORD_SUB:
         record_sub_put(out, &r)
+    elif out != NULL:
+        record_unsub_put(out, &r)
+
+
+cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    filter_recorded(b, s, RECORD_SUB, filter, options, sub_id)
 
 
 cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil:
-    cdef RecordSub r
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    r.sno = s.sno
-    r.sub_id = 0
-    r.options = 0
-    r.filter = filter
-    out = record(b, RECORD_UNSUB, record_unsub_size(&r))
-    if out != NULL:
-        record_unsub_put(out, &r)
+    filter_recorded(b, s, RECORD_UNSUB, filter, 0, 0)
 
 
 # ---------------------------------------------------------------- what they are owed
@@ -430,9 +429,5 @@ cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, u
 
 
 cdef void will_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_WILL_GONE, RECORD_END_BYTES)
-    if out != NULL:
-        record_end_put(out, s.sno)
+    if s.sno:
+        gone_recorded(b, RECORD_WILL_GONE, s.sno)
