@@ -42,6 +42,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
     ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
     ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
+    ctypedef void (*info_fn)(const SSL* ssl, int where, int value) noexcept nogil
     ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil
 
     ctypedef unsigned int (*psk_client_fn)(SSL* ssl, const char* hint, char* identity, unsigned int identity_n, unsigned char* key, unsigned int n) noexcept nogil
@@ -81,6 +82,8 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_CTX_set_tlsext_status_cb(SSL_CTX* x, status_fn f)
     int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
     void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)
+    void SSL_CTX_set_info_callback(SSL_CTX* x, info_fn f)
+    int SSL_get_state(const SSL* s)
     void SSL_CTX_set_app_data(SSL_CTX* x, void* p)
     void* SSL_CTX_get_app_data(const SSL_CTX* x)
 
@@ -127,6 +130,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_MODE_RELEASE_BUFFERS, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
     long SSL_SESS_CACHE_OFF
     int SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+    int TLS_ST_SW_ENCRYPTED_EXTENSIONS
     int SSL_EARLY_DATA_ACCEPTED, SSL_SENT_SHUTDOWN, SSL_RECEIVED_SHUTDOWN
     int SSL_AD_REASON_OFFSET, SSL_R_UNEXPECTED_MESSAGE, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_DATA_LENGTH_TOO_LONG
     int SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE

@@ -26,14 +26,14 @@ from cext.net.openssl cimport (
     BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_set_data, BIO_set_init,
     BIO_set_retry_read, BIO_up_ref, ERR_LIB_SSL, ERR_R_INTERNAL_ERROR, ERR_clear_error, ERR_error_string_n, ERR_get_error,
     ERR_raise, OPENSSL_cleanse, SSL, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_free, SSL_CTX_get_app_data,
-    SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_keylog_callback, SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify,
+    SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_info_callback, SSL_CTX_set_keylog_callback, SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify,
     SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_R_BAD_LENGTH,
     SSL_R_BAD_VALUE, SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_UNEXPECTED_MESSAGE,
     SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
     SSL_do_handshake, SSL_free, SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_current_cipher, SSL_get_early_data_status,
-    SSL_get_error, SSL_get_session, SSL_get_verify_result, SSL_has_pending, SSL_new, SSL_pending, SSL_read,
+    SSL_get_error, SSL_get_session, SSL_get_state, SSL_get_verify_result, SSL_has_pending, SSL_new, SSL_pending, SSL_read,
     SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown, SSL_set_tlsext_host_name,
-    SSL_set_tlsext_status_type, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp, TLS_client_method,
+    SSL_set_tlsext_status_type, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION, TLS_ST_SW_ENCRYPTED_EXTENSIONS, TLSEXT_STATUSTYPE_ocsp, TLS_client_method,
     TLS_server_method, X509_V_OK, X509_verify_cert_error_string, verify_fn,
 )
 from cext.net.reactor cimport (
@@ -244,7 +244,7 @@ cdef int tls_greet(Reactor* r, Conn* c) noexcept nogil:
     if got <= 0 and SSL_get_error(t.ssl, got) != SSL_ERROR_WANT_READ:
         fail(r, c)
         return EPROTO
-    leave(r, c)
+    leave(r, c, 1)
     return EPROTO if t.base.over else 0
 
 
@@ -279,7 +279,10 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
     cdef bint ours_known = t.records.ours_n != 0
     cdef int got, why
     ERR_clear_error()
+    if ours_known:
+        keylog_on(t.x)
     got = SSL_do_handshake(t.ssl)
+    keylog_off(t.x)
     if got == 1:
         t.done = t.base.open = 1
         peer_learn(&t.peer, t.ssl)
@@ -334,7 +337,7 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef ssize_t got
-    cdef size_t total = 0
+    cdef size_t total = 0, tickets = 0
     if t.base.over:
         return NOTHING
     if not t.done and not step_allowed(r, y):
@@ -354,11 +357,12 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
     y.out_n = 0
     if not t.done:
         handshake(r, c)
+        tickets = y.out_n if t.ssl == NULL else 0
     if t.done and not t.base.over:
         total = take_records(r, c, p) if t.ssl == NULL else decrypt(r, c, p, n)
     y.in_n = 0
     if y.out_n:
-        leave(r, c)
+        leave(r, c, y.out_n > tickets or t.base.over)
     return <ssize_t>total if total else NOTHING
 
 
@@ -490,8 +494,9 @@ cdef int out_keep(Reactor* r, Tls* t, const uint8_t* p, size_t n) noexcept nogil
     return 0
 
 
-cdef void leave(Reactor* r, Conn* c) noexcept nogil:
-    """What OpenSSL wrote while it read goes out with the flush, behind what waits already."""
+cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
+    """What was written while we read goes out with the flush, behind what waits already; not `now`: with the answer to the first packet, as
+    nobody waits for a ticket [RFC 8446 4.6.1]."""
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef uint8_t* old = t.out
@@ -516,7 +521,7 @@ cdef void leave(Reactor* r, Conn* c) noexcept nogil:
         fail(r, c)
         return
     y.out_n = 0
-    if not c.flags & CONN_DIRTY:
+    if now and not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)
 
 
@@ -726,6 +731,23 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
     writev(x.keylog_fd, iov, 2)
 
 
+cdef void keylog_on(TlsContext* x) noexcept nogil:
+    """OpenSSL writes each secret in letters, by sprintf: 2 % of a handshake for every one of five, of which two are needed."""
+    if not x.outward:
+        SSL_CTX_set_keylog_callback(x.ctx, keylog)
+
+
+cdef void keylog_off(TlsContext* x) noexcept nogil:
+    if not x.outward and x.keylog_fd < 0:
+        SSL_CTX_set_keylog_callback(x.ctx, NULL)
+
+
+cdef void progress(const SSL* ssl, int where, int value) noexcept nogil:
+    """The secrets of the handshake itself have been told; ours of application data is next."""
+    if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
+        keylog_on(<TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)))
+
+
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     cdef verify_fn judge = NULL
     if x.outward:
@@ -736,4 +758,6 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
     if x.n_psks:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
-    SSL_CTX_set_keylog_callback(x.ctx, keylog)
+    SSL_CTX_set_info_callback(x.ctx, progress)
+    if x.keylog_fd >= 0:
+        keylog_on(x)
