@@ -80,8 +80,8 @@ cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil
 cdef void records_end(Records* x) noexcept nogil                 # nothing of it stays in memory
 # How many of the n bytes at p are done with: all whole records, as far as `ended` allows. Their data is put at out, which has room for n.
 cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, size_t* out_n, uint64_t now_s) noexcept nogil
-# One record of data, at most RECORD_BYTES; p may be out + RECORD_HEADER_BYTES. out has room for RECORD_EXTRA more. Its size, or -1.
-cdef int records_seal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil
-# Before it: the KeyUpdate that is due, as a rule none (0 bytes). -1: as above.
+# One record of at most RECORD_BYTES; p may be out + RECORD_HEADER_BYTES. out has room for RECORD_EXTRA more. Its size, or -1.
+cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil
+# Before data: the KeyUpdate that is due, as a rule none (0 bytes). -1: as above.
 cdef int records_renew(Records* x, uint8_t* out) noexcept nogil
 cdef int records_say(Records* x, uint8_t alert, uint8_t* out) noexcept nogil

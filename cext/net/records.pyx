@@ -223,7 +223,7 @@ cdef int nonce_next(Half* h, uint8_t* nonce) noexcept nogil:
 
 # ---------------------------------------------------------------- sealing
 
-cdef int seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil:
+cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil:
     """TLSCiphertext [5.2], without padding; the header is what is authenticated beside the content."""
     cdef Suite* s = x.suite
     cdef EVP_CIPHER_CTX* e = s.ctx[SEALING]
@@ -249,10 +249,6 @@ cdef int seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t
     return <int>(RECORD_HEADER_BYTES + size)
 
 
-cdef int records_seal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil:
-    return seal(x, TYPE_DATA, p, n, out)
-
-
 cdef int records_renew(Records* x, uint8_t* out) noexcept nogil:
     """An answer to KeyUpdates must come before the next data, and one is enough for many [4.6.3]: who only asks makes us say nothing. The new
     key begins behind the message."""
@@ -264,7 +260,7 @@ cdef int records_renew(Records* x, uint8_t* out) noexcept nogil:
     message[1] = message[2] = 0
     message[3] = 1
     message[4] = 0               # update_not_requested
-    n = seal(x, TYPE_HANDSHAKE, message, KEY_UPDATE_BYTES, out)
+    n = records_seal(x, TYPE_HANDSHAKE, message, KEY_UPDATE_BYTES, out)
     if n < 0 or half_renew(x.suite, SEALING, &x.ours) != 0:
         return -1
     x.owed = 0
@@ -275,7 +271,7 @@ cdef int records_say(Records* x, uint8_t alert, uint8_t* out) noexcept nogil:
     cdef uint8_t message[2]
     message[0] = LEVEL_WARNING if alert == ALERT_CLOSE_NOTIFY else LEVEL_FATAL
     message[1] = alert
-    return seal(x, TYPE_ALERT, message, 2, out)
+    return records_seal(x, TYPE_ALERT, message, 2, out)
 
 
 # ---------------------------------------------------------------- opening

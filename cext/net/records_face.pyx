@@ -86,7 +86,7 @@ cdef class Side:
             if in_place:
                 memcpy(out + before + rec.RECORD_HEADER_BYTES, p, <size_t>len(content))
                 p = out + before + rec.RECORD_HEADER_BYTES
-            n = rec.records_seal(self.x, p, <uint32_t>len(content), out + before)
+            n = rec.records_seal(self.x, rec.TYPE_DATA, p, <uint32_t>len(content), out + before)
             if n < 0:
                 raise ValueError("too long, or nothing can be sealed any more")
             assert before + n <= len(content) + rec.RECORD_EXTRA

@@ -558,7 +558,7 @@ cdef int encrypt_one(Layer* y, Tls* t, const uint8_t* p, uint32_t n) noexcept no
     if t.ssl != NULL:
         ERR_clear_error()
         return 0 if SSL_write(t.ssl, p, <int>n) == <int>n else -1
-    size = records_seal(&t.records, p, n, y.out + y.out_n)
+    size = records_seal(&t.records, TYPE_DATA, p, n, y.out + y.out_n)
     y.out_n += <size_t>size if size > 0 else 0
     return 0 if size > 0 else -1
 
