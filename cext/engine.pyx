@@ -37,7 +37,7 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable")
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",

@@ -113,7 +113,7 @@ class Control:
         self.http: HttpApi | None = None
         self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
         self.user: process.Account | None = None
-        self.topics = ControlTopics(self.log.say)       # who answers what is published below $CONTROL/
+        self.topics = ControlTopics(self.log.say, self._wake)   # who answers what is published below $CONTROL/
         self.printer: Stream | None = None
         self.alive = False              # the loop has answered the watchdog
         self.pid_file: str | None = None
@@ -250,10 +250,13 @@ class Control:
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
         """Who answers below $CONTROL/ with this configuration."""
-        topics = topics_of(config, lambda: self.engine, self.log.say, self._bridges)
+        topics = topics_of(config, lambda: self.engine, self.log.say, self._wake, self._bridges)
         if access is not None:
-            access.answer_on(topics, lambda: self.engine)
+            access.answer_on(topics, lambda: self.engine, lambda: self.access)
         return topics
+
+    def _wake(self) -> None:
+        self.signals.wake()
 
     def _bridges(self) -> "list[dict[str, Any]]":
         if self.links is None:
@@ -369,10 +372,9 @@ class Control:
         requests = self.engine.requests()
         if self.links is not None:
             requests = self._serve_links(self.links, requests)
-        if requests:
-            answers, requests = self.topics.take(requests)
-            if answers:
-                self.engine.answer(answers)
+        answers, requests = self.topics.take(requests)
+        if answers:
+            self.engine.answer(answers)
         if self.access is not None:
             self._serve_access(self.access, requests)
         elif requests:              # asked before a reload, after which nobody needs to

@@ -49,7 +49,7 @@ def reload(control: Control) -> int:
 
 
 def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
-    log, old, old_access = control.log, control.config, control.access
+    log, old, old_access, old_topics = control.log, control.config, control.access, control.topics
     late = [change.option for change in changes(old, config) if change.reload == RESTART]
     files = log.prepare(config)
     doors: list[Door] = []
@@ -69,6 +69,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
     # from here on nothing fails
     log.change(config, control.mask(config), files)
     control.config, control.access, control.securities, control.topics = config, access, securities, topics
+    topics.take_over(old_topics)
     if old_access is not None:
         if access is not None:
             _end_revoked(control, access.revoked(old_access))

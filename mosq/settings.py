@@ -29,9 +29,9 @@ HTTP_API = "http_api"
 _PLAIN = (
     "sys_interval", "allow_duplicate_messages", "check_retain_source", "connection_messages", "upgrade_outgoing_qos",
     "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive",
-    "max_inflight_messages",
-    "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_qos0_messages", "global_max_clients",
-    "global_max_connections", "retain_available", "persistent_client_expiration", "acl_refuse_subscribe",
+    "max_inflight_messages", "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_memory",
+    "queue_qos0_messages", "global_max_clients", "global_max_connections", "retain_available",
+    "persistent_client_expiration", "acl_refuse_subscribe",
     "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
     "packet_buffer_size", "auth_timeout", "log_denied_per_second", "queue_overflow",
     *TUNING,

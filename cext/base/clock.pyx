@@ -1,4 +1,4 @@
-"""Time: CLOCK_MONOTONIC in milliseconds for all that is measured, CLOCK_REALTIME in seconds for what people read."""
+"""Time: CLOCK_MONOTONIC, mostly in milliseconds, for all that is measured, CLOCK_REALTIME in seconds for what people read."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -15,6 +15,12 @@ cdef uint64_t clock_monotonic_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
     return <uint64_t>t.tv_sec * 1000 + <uint64_t>(t.tv_nsec // 1000000)
+
+
+cdef uint64_t clock_monotonic_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <uint64_t>t.tv_sec * 1000000 + <uint64_t>(t.tv_nsec // 1000)
 
 
 cdef int64_t clock_wall_s() noexcept nogil:

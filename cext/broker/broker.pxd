@@ -52,7 +52,8 @@ cdef enum:
     DROP_DISK = 14              # the store's disk is full
     DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
     DROP_LOOP = 16              # it came back to a broker that it had been through
-    DROP_REASONS = 17
+    DROP_UNREADABLE = 17        # its record in the store is damaged
+    DROP_REASONS = 18
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -91,6 +92,7 @@ ctypedef struct Settings:
     uint64_t max_inflight_bytes         # 0: no limit, as in all that follow
     uint32_t max_queued_messages
     uint64_t max_queued_bytes
+    uint64_t queue_memory               # above, what is on the disk need not be in memory as well
     uint32_t packet_max
     uint32_t message_size_limit
     uint64_t memory_limit
@@ -294,6 +296,7 @@ ctypedef struct Client:
     uint8_t state
     uint8_t flags
     uint16_t doom_reason
+    uint16_t kicks                      # that there were before it connected; see kick.pyx
 
 ctypedef struct Shape:
     uint8_t* p
@@ -326,6 +329,7 @@ cdef enum:
     JOB_FANOUT = 1
     JOB_REPLAY = 2
     JOB_DROP = 3
+    JOB_KICK = 4
 
 ctypedef struct MergePlace:
     void* who                           # of a session's first place; NULL: a further one
@@ -374,6 +378,9 @@ ctypedef struct Job:
     uint32_t todo_at
     uint32_t todo_n
     uint32_t todo_cap
+    View* kicked                        # kick: a table of user names
+    uint32_t kicked_mask
+    uint32_t kick                       # which it is; `position`: of the next client
 
 ctypedef struct Stats:
     uint64_t messages_in                # packets of any kind
@@ -389,7 +396,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[17]                  # DROP_REASONS
+    uint64_t drops[18]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
@@ -426,6 +433,8 @@ ctypedef struct Broker:
     Job* jobs
     Job* jobs_tail
     Client* doomed
+    uint32_t kicks                      # that there ever were
+    uint32_t kicks_open
     uint32_t recheck_at                 # clients from here on have not shown their certificate to what a reload made
     bint rechecks
     uint64_t work                       # appends so far, sends weighed in

@@ -24,6 +24,7 @@ from cext.broker.gate cimport gate_free
 from cext.broker.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
 from cext.broker.durable cimport durable_of
 from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
+from cext.broker.kick cimport kick_end, kick_slice
 from cext.broker.life cimport (
     client_end, client_timer, doomed_end, drop_slice, session_release, session_timer, session_will, will_free, will_now,
 )
@@ -121,6 +122,8 @@ cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
         return fanout_slice(b, j)
     if j.kind == JOB_REPLAY:
         return replay_slice(b, j)
+    if j.kind == JOB_KICK:
+        return kick_slice(b, j)
     return drop_slice(b, j)
 
 
@@ -132,6 +135,8 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
         c = job_owner(b, j)
     elif j.kind == JOB_REPLAY:
         replay_end(b, j)
+    elif j.kind == JOB_KICK:
+        kick_end(b, j)
     job_free(b, j)
     if c != NULL:
         promise_job_done(b, c)

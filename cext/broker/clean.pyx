@@ -9,19 +9,21 @@ Cost: a slice is up to RECORDS records, of a chunk of 256 KiB.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Durable, durable_of
+from cext.broker.durable cimport Durable, PENDING, Pending, durable_of
 from cext.broker.keep cimport inbox_kept, owed_released, record_at, session_recorded, subscription_kept, will_kept
 from cext.broker.retain cimport retained_message
 from cext.session.message cimport Message
-from cext.session.queue cimport D_DONE, D_RELEASED, Delivery, Held, inbox_find, queue_at
+from cext.session.queue cimport (
+    D_DONE, D_RELEASED, Delivery, Held, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
+)
 from cext.session.record cimport (
     RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_WILL, RecordAck, RecordEntry, RecordInbox,
-    RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
+    RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next, record_session_read,
     record_sub_read, record_will_read,
 )
@@ -59,6 +61,34 @@ cdef bint is_retained(Broker* b, const RecordMsg* r, uint64_t lsn) noexcept nogi
     return m != NULL and m.lsn == lsn
 
 
+cdef bint is_of(Durable* t, const Delivery* d, const RecordMsg* r, uint64_t lsn) noexcept nogil:
+    """Does this record say what is owed there? Not if a newer copy does, or a newer value has taken the place of that message; one whose
+    record is still to be written comes behind the copy."""
+    cdef const Message* m = delivery_message(d)
+    if m == NULL:
+        return is_paged(d) and paged_lsn(d) == lsn
+    return m.lsn == lsn or m.lsn & PENDING or same(&r.message, m)
+
+
+cdef inline bint same(const RecordMessage* r, const Message* m) noexcept nogil:
+    return r.payload.n == m.payload.n and r.topic.n == m.topic.n and r.props.n == m.props.n \
+        and memcmp(r.payload.p, m.payload.p, m.payload.n) == 0 and memcmp(r.topic.p, m.topic.p, m.topic.n) == 0 \
+        and (m.props.n == 0 or memcmp(r.props.p, m.props.p, m.props.n) == 0)
+
+
+cdef void moved(Durable* t, Delivery* d, uint64_t before, uint64_t lsn) noexcept nogil:
+    cdef Message* m = delivery_message(d)
+    cdef Pending* p
+    if is_paged(d):
+        delivery_moved(d, lsn)
+    elif m.lsn == before:
+        m.lsn = lsn
+    elif m.lsn & PENDING:
+        p = &t.pendings[m.lsn & ~<uint64_t>PENDING]
+        if p.lsn_before == before:
+            p.lsn_before = lsn
+
+
 cdef inline View kind_of_message() noexcept nogil:
     # what is_first tells messages from subscriptions by: no filter is like it
     cdef View v
@@ -88,7 +118,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
             continue
         if d.state == D_RELEASED:
             owed_released(b, session_at(t, e.sno), d, e.position)
-        else:
+        elif is_of(t, d, &r, old.lsn):
             if n == 0:
                 first = <uint64_t>e.sno << 32 | e.position
             bytes += record_entry_size(&e)
@@ -109,9 +139,14 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     entries = r.entries
     while record_entry_next(&entries, &e):
         d = owed_at(t, e.sno, e.position)
-        if d != NULL and d.state != D_RELEASED:
+        if d != NULL and d.state != D_RELEASED and is_of(t, d, &r, old.lsn):
             out = record_entry_put(out, &e)
     record_msg_end_put(out, &r.message)
+    entries = r.entries          # a message in memory may be that of several: nothing is noted before all were looked at
+    while record_entry_next(&entries, &e):
+        d = owed_at(t, e.sno, e.position)
+        if d != NULL and d.state != D_RELEASED and is_of(t, d, &r, old.lsn):
+            moved(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn
 

@@ -1,9 +1,14 @@
 """From what was recorded to what may be said: the open batch is sealed, the storage thread writes it, and what waited for it goes out. Knows the
 order of batches; not how they lie on a disk.
 
-    open batch --interval, or SEAL_EARLY_BYTES--> sealed (a ticket) --storage thread--> written [synced] --> committed: waiters
+    open batch --its time, or SEAL_EARLY_BYTES--> sealed (a ticket) --storage thread--> written [synced] --> committed: waiters
 
 One batch is on its way at a time, unless much waits: so a slow disk makes batches larger, not more.
+
+Its time adapts. What is acknowledged by all who are owed it before its batch is sealed need not be written, and its publisher is told at once; where
+that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, waiting only
+makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
+any case, to find out.
 Cost: one look at two counters per turn; of a batch, what is in it.
 """
 
@@ -12,6 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
 from cext.broker.broker cimport Broker, Client, DURABILITY_STRICT
 from cext.broker.clean cimport clean_some
@@ -23,9 +29,10 @@ from cext.broker.durable cimport (
 from cext.broker.keep cimport message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_release
 from cext.net.reactor cimport reactor_watch
-from cext.session.message cimport MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_unref
+from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_ACK_BYTES, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
@@ -33,12 +40,14 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 
 cdef enum:
     BATCHES = 64                 # of Durable.batches
+    PACE_US = 500
+    PROBES = 64
     SESSION_ROOM = 128           # what records of these take, about
     SUBSCRIPTION_ROOM = 96
 
@@ -94,6 +103,8 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.owed[i - 1].next
     record_msg_end_put(out, &r)
+    if p.lsn_before and n:
+        m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
     if p.lsn_before == 0:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
@@ -153,6 +164,21 @@ cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
     return stats.subscriptions + stats.shared
 
 
+cdef inline bint is_patient(const Durable* t) noexcept nogil:
+    return t.patient or t.serial % PROBES == 0
+
+
+cdef void paced(Durable* t) noexcept nogil:
+    """The open batch is sealed now: did it pay to wait?"""
+    cdef uint64_t elided = t.elided_messages - t.elided_before
+    cdef uint64_t written = t.written_messages - t.written_before
+    if is_patient(t) and elided + written:
+        t.patient = elided >= written
+    t.elided_before = t.elided_messages
+    t.written_before = t.written_messages
+    t.sealed_us = clock_monotonic_us()
+
+
 cdef void durable_seal(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
@@ -162,6 +188,7 @@ cdef void durable_seal(Broker* b) noexcept nogil:
             return               # no memory: again in the next turn, what is there counts once
     if acks_record(t) != 0:
         return
+    paced(t)
     waiters_sealed(t)
     batch = &t.batches[t.batches_tail % BATCHES]
     batch.serial = t.serial
@@ -233,37 +260,50 @@ cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
         t.cleaning = 1
 
 
-cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
+cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
+    cdef uint64_t interval_us = <uint64_t>t.interval_ms * 1000
+    if is_patient(t):
+        return t.opened_us + interval_us
+    return t.sealed_us + min(interval_us, <uint64_t>PACE_US)
+
+
+cdef inline bint is_due(const Durable* t) noexcept nogil:
     if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1:
         return 0
     if t.bytes >= SEAL_EARLY_BYTES:
         return 1
-    return t.batches_head == t.batches_tail and b.reactor.now_ms - t.opened_ms >= t.interval_ms
+    return t.batches_head == t.batches_tail and clock_monotonic_us() >= due_us(t)
 
 
 cdef bint durable_turn(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
+    cdef uint32_t flags
     if t.news:
         t.news = 0
-        news(b, t, store_poll(&t.store))
+        flags = store_poll(&t.store)
+        news(b, t, flags)
         committed(b, t)
+        if flags & STORE_READ:
+            pages_come(b, t)
     if t.cleaning:
         t.cleaning = clean_some(b)
-    if is_due(b, t):
+    if is_due(t):
         durable_seal(b)
         committed(b, t)          # it may have proved empty
     return t.cleaning
 
 
 cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
-    """The end of the open batch's interval, if that is sooner; while a batch is on its way the storage thread wakes us."""
+    """The end of the open batch's time, if that is sooner; while a batch is on its way the storage thread wakes us."""
     cdef Durable* t = durable_of(b)
-    cdef uint64_t passed
-    cdef int left
+    cdef uint64_t now, due
+    cdef int left = 1
     if not t.dirty or t.batches_head != t.batches_tail:
         return timeout_ms
-    passed = b.reactor.now_ms - t.opened_ms
-    left = <int>(t.interval_ms - passed) if passed < t.interval_ms else 1
+    now = clock_monotonic_us()
+    due = due_us(t)
+    if due > now:
+        left = <int>((due - now + 999) // 1000)
     return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
 
 
@@ -275,6 +315,7 @@ cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil
         return -1
     t.level = <uint8_t>level
     t.interval_ms = interval_ms
+    t.patient = 1
     t.serial = t.clean_pass = 1
     b.durable = t
     return 0
@@ -320,7 +361,10 @@ cdef void durable_fini(Broker* b) noexcept nogil:
         if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
             t.waiters[t.waiters_head & t.waiters_mask].session.records -= 1
         t.waiters_head += 1
+    for i in range(t.readers_head, t.n_readers):
+        t.readers[i].records -= 1
     b.durable = NULL
+    free(t.readers)
     free(t.pendings)
     free(t.owed)
     free(t.acks)

@@ -25,6 +25,7 @@ from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
 from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
 from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
+from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -35,8 +36,8 @@ from cext.net.reactor cimport (
 )
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, inbox_fini, queue_at, queue_done, queue_pop, queue_position,
-    queue_push,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
+    inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 from cext.topic.lines cimport Renaming
@@ -468,6 +469,8 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         drop(b, s, DROP_MEMORY)
         return
     b.work += 1
+    if s.sno and memory_is_full(b):
+        page_out_some(b, s)
     if s.client != NULL:
         pump(b, s, p)
     elif s.flags & SESSION_LINK:
@@ -491,12 +494,11 @@ cdef void skip_done(Queue* q) noexcept nogil:
 
 
 cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
-    cdef Message* m = d.message
     if s.sno:
-        owed_done(b, s, m, queue_position(&s.queue, d))
-    s.queue.waiting_bytes -= message_bytes(m)
+        owed_done(b, s, delivery_message(d), queue_position(&s.queue, d))
+    s.queue.waiting_bytes -= delivery_bytes(d)
+    delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
-    message_unref(&b.messages, &b.reactor.buffers, m)
     skip_done(&s.queue)
 
 
@@ -526,6 +528,10 @@ cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
     return 0
 
 
+cdef inline bint is_about(const Delivery* d, View topic) noexcept nogil:
+    return not is_paged(d) and d.message.topic.n == topic.n and memcmp(d.message.topic.p, topic.p, topic.n) == 0
+
+
 cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
     """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
     cdef Queue* q = &s.queue
@@ -536,7 +542,7 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
         i -= 1
         looks += 1
         d = queue_at(q, i)
-        if d.state == D_WAITING and d.message.topic.n == m.topic.n and memcmp(d.message.topic.p, m.topic.p, m.topic.n) == 0                 and (d.qos & 3 != 0) == (qos & 3 != 0):
+        if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and is_about(d, m.topic):
             b.stats.drops[DROP_REPLACED] += 1
             q.waiting_bytes += message_bytes(m)
             q.waiting_bytes -= message_bytes(d.message)
@@ -555,12 +561,10 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
 
 
 cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
-    cdef Message* m = d.message
     if s.sno:
-        owed_done(b, s, m, queue_position(&s.queue, d))
-    if m != NULL:
-        s.queue.inflight_bytes -= message_bytes(m)
-        message_unref(&b.messages, &b.reactor.buffers, m)
+        owed_done(b, s, d.message, queue_position(&s.queue, d))
+    s.queue.inflight_bytes -= delivery_bytes(d)
+    delivery_release(&b.messages, &b.reactor.buffers, d)
     queue_done(&s.queue, d)
 
 
@@ -585,6 +589,9 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
         d = queue_at(q, q.next)
         if d.state == D_DONE:
             q.next += 1
+        elif is_paged(d):
+            pages_ask(b, s)
+            return               # until it is read
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
         elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
@@ -667,9 +674,8 @@ cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
         d = queue_at(q, q.floor)
         if d.message != NULL:
             if s.sno:
-                owed_done(b, s, d.message, q.floor)
+                owed_done(b, s, delivery_message(d), q.floor)
             if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
                 drop(b, NULL, drop_reason)
-            message_unref(&b.messages, &b.reactor.buffers, d.message)
-            d.message = NULL
+            delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1

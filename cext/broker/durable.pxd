@@ -60,11 +60,15 @@ ctypedef struct Durable:
     uint8_t news                # the store has some
     uint8_t closed              # the store is
     uint8_t cleaning            # the oldest segment is looked at
+    uint8_t patient             # waiting pays: see commit
     uint32_t broken             # serial of a batch that lacks something for want of memory; 0: none
     uint32_t interval_ms
     uint32_t serial             # of the open batch
     uint32_t committed          # the last serial that is committed
-    uint64_t opened_ms          # when it got its first
+    uint64_t opened_us          # when it got its first
+    uint64_t sealed_us          # when the one before was sealed
+    uint64_t elided_before      # elided_messages, written_messages then
+    uint64_t written_before
     uint64_t bytes              # about, in the open batch
     uint64_t changes            # rises with everything that is recorded
     Pending* pendings
@@ -80,6 +84,10 @@ ctypedef struct Durable:
     uint32_t waiters_mask
     uint32_t waiters_head
     uint32_t waiters_tail
+    Session** readers           # who waits for a turn to read from the store; each counted in session.records
+    uint32_t readers_head
+    uint32_t n_readers
+    uint32_t cap_readers
     Batch batches[64]           # sealed and not committed, ring
     uint32_t batches_head
     uint32_t batches_tail

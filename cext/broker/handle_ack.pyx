@@ -16,8 +16,7 @@ from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, T_PUBCOMP, T_PUBREL
 from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
-from cext.session.message cimport message_bytes, message_unref
-from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, queue_find, queue_position
+from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, delivery_bytes, delivery_release, queue_find, queue_position
 from cext.session.session cimport Session
 
 
@@ -46,9 +45,8 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
         return RC_PROTOCOL_ERROR         # acknowledged as the other QoS
     if kind == T_PUBREC and (a.rc < 0x80 or d.state == D_RELEASED):
         if d.state == D_SENT:
-            s.queue.inflight_bytes -= message_bytes(d.message)
-            message_unref(&b.messages, &b.reactor.buffers, d.message)
-            d.message = NULL
+            s.queue.inflight_bytes -= delivery_bytes(d)
+            delivery_release(&b.messages, &b.reactor.buffers, d)
             d.state = D_RELEASED
             changes = changes_of(b)
             owed_released(b, s, d, queue_position(&s.queue, d))

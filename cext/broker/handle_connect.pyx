@@ -16,7 +16,7 @@ from libc.string cimport memcmp, memcpy, strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.access cimport session_names
-from cext.broker.acl cimport ACL_PATTERNS, Acl, acl_name_unsafe
+from cext.broker.acl cimport Acl, acl_name_unsafe, acl_patterned
 from cext.broker.ask cimport (
     Answer, EVENT_CONNECTED, FOR_LATER, Q_CONNECT, Question, client_question_end, event_post, question_end, question_handle, question_new,
     question_send,
@@ -577,6 +577,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
         will_kept(b, s, c.will.message, c.will.delay_s, 0)
     wishes(b, c, &p)
     c.state = C_CONNECTED
+    c.kicks = <uint16_t>b.kicks
     client_watch(b, c)
     b.stats.connections += 1
     b.stats.clients_connected += 1
@@ -633,7 +634,7 @@ cdef void names_told(Broker* b, Session* s) noexcept nogil:
     """Patterns allow nothing to a name that would widen them: once said, as Mosquitto says it at every check."""
     cdef View id, user
     cdef const Acl* a = (<Security*>s.security).acl
-    if a == NULL or not a.nodes[ACL_PATTERNS].sub or not log_wanted(&b.log, LOG_NOTICE):
+    if a == NULL or not acl_patterned(a) or not log_wanted(&b.log, LOG_NOTICE):
         return
     session_names(s, &id, &user)
     if acl_name_unsafe(user):

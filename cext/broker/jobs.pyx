@@ -1,5 +1,5 @@
 """Jobs: long work in slices, each turn one slice of each. Knows the list and who waits for a job; what a slice does is its room's business
-(route, retain, life), and broker.pyx calls it."""
+(route, retain, life, kick), and broker.pyx calls it."""
 
 from libc.stdlib cimport calloc, free
 

@@ -15,7 +15,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
-from cext.base.clock cimport clock_wall_ms
+from cext.base.clock cimport clock_monotonic_us, clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
@@ -43,7 +43,7 @@ cdef enum:
 cdef inline void changed(Broker* b, Durable* t, uint64_t bytes) noexcept nogil:
     if not t.dirty:
         t.dirty = 1
-        t.opened_ms = b.reactor.now_ms
+        t.opened_us = clock_monotonic_us()
     t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
     t.bytes += bytes
 

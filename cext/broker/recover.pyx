@@ -19,23 +19,25 @@ from libc.string cimport memcmp, memcpy, memset
 from cext.base.clock cimport clock_wall_ms
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, DROP_EXPIRED, Publication, TIMER_SESSION
+from cext.broker.broker cimport Broker, OVERFLOW_LAST_VALUE, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
 from cext.broker.durable cimport Durable, durable_of
 from cext.broker.keep cimport grown
 from cext.broker.life cimport session_watch
-from cext.broker.publication cimport drop, publication_fini, publication_of
+from cext.broker.paged cimport message_of_record, monotonic_of
+from cext.broker.publication cimport publication_fini, publication_of
 from cext.broker.retain cimport retain_store
-from cext.session.message cimport MESSAGE_AGAIN, Message, RECORD_ROOM, message_bytes, message_new, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, inbox_add, inbox_find, inbox_remove, queue_at, queue_place, queue_restored,
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, delivery_page, delivery_release, inbox_add, inbox_find, inbox_remove, queue_at,
+    queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN,
-    RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck,
-    RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check,
-    record_end_read, record_entry_next, record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check,
-    record_released_next, record_session_read, record_sub_read, record_topic_read, record_unsub_read, record_will_read,
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_GONE,
+    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordInbox,
+    RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
+    record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next, record_session_read,
+    record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
     EXPIRY_NEVER, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
@@ -114,29 +116,6 @@ cdef int owner_apply(Load* l, const StoreRecord* r) noexcept nogil:
             life.ends += 1
     life.owner = owner
     return 0
-
-
-cdef uint64_t monotonic_of(Load* l, uint64_t wall_ms) noexcept nogil:
-    """At least 1: 0 is never."""
-    cdef uint64_t now = l.b.reactor.now_ms
-    if wall_ms >= l.now_wall_ms:
-        return now + (wall_ms - l.now_wall_ms)
-    return now - (l.now_wall_ms - wall_ms) if now > l.now_wall_ms - wall_ms else 1
-
-
-cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept nogil:
-    cdef Message* m = message_new(&l.b.messages, r.topic, r.props, r.payload)
-    if m == NULL:
-        return NULL
-    m.qos = <uint8_t>(r.flags & RECORD_QOS)
-    m.retain = 1 if r.flags & RECORD_RETAIN else 0
-    if r.flags & RECORD_AGAIN:
-        m.flags |= MESSAGE_AGAIN
-    m.expires_ms = monotonic_of(l, r.expires_wall_ms) if r.expires_wall_ms else 0
-    if lsn:
-        m.lsn = lsn
-        l.b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
-    return m
 
 
 # ---------------------------------------------------------------- sessions
@@ -237,48 +216,64 @@ cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
 # ---------------------------------------------------------------- messages
 
 cdef void delivery_gone(Load* l, Delivery* d) noexcept nogil:
-    if d.message != NULL:
-        message_unref(&l.b.messages, &l.b.reactor.buffers, d.message)
-    d.message = NULL
+    delivery_release(&l.b.messages, &l.b.reactor.buffers, d)
     d.state = D_DONE
 
 
-cdef int entry_apply(Load* l, const RecordEntry* e, Message* m) noexcept nogil:
+cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept nogil:
+    return message_of_record(l.b, r, lsn, l.now_wall_ms)
+
+
+cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m, bint only) noexcept nogil:
+    """The message stays where it is until its turn comes; m: what it is where it must be in memory, made when it is first needed. 1: it is
+    what stands for the record, if anything does."""
     cdef Session* s = session_at(l, e.sno)
     cdef Delivery* d
     if s == NULL:
         return 0
     d = queue_place(&s.queue, e.position)
     if d == NULL:
-        return ODD
+        l.out.odd += 1
+        return 0
     delivery_gone(l, d)          # an older copy
-    d.message = message_ref(m)
     d.sub_id = e.sub_id
     d.pid = e.pid
     d.qos = e.qos
     d.state = D_WAITING
-    return 0
+    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and delivery_page(
+            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, only and m[0] == NULL):
+        return 1
+    if m[0] == NULL:
+        m[0] = message_of(l, r, lsn)
+    if m[0] == NULL:
+        d.state = D_DONE
+        return -1
+    d.message = message_ref(m[0])
+    return 1
 
 
 cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
     cdef RecordMsg r
     cdef RecordEntry e
-    cdef Message* m
+    cdef Message* m = NULL
     cdef Publication p
+    cdef bint only = 1
     cdef int rc = 0
     if record_msg_read(body, &r) != 0:
         return ODD
-    m = message_of(l, &r.message, lsn)
-    if m == NULL:
-        return -1
-    while record_entry_next(&r.entries, &e):
-        rc |= entry_apply(l, &e, m)
     if r.message.flags & RECORD_RETAINED_SET:
+        m = message_of(l, &r.message, lsn)
+        if m == NULL:
+            return -1
         publication_of(&p, m)
         retain_store(l.b, &p)
         publication_fini(l.b, &p)
-    message_unref(&l.b.messages, &l.b.reactor.buffers, m)
-    return rc
+    while rc >= 0 and record_entry_next(&r.entries, &e):
+        rc = entry_apply(l, &e, &r.message, lsn, &m, only)
+        only = only and rc == 0
+    if m != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, m)
+    return -1 if rc < 0 else 0
 
 
 cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
@@ -385,7 +380,7 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
         return 0
     s.will = message_of(l, &r.message, 0)
     # of who was connected the delay begins now: its connection ended with the process
-    s.will_due_ms = monotonic_of(l, r.due_wall_ms) if r.due_wall_ms else l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    s.will_due_ms = monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms) if r.due_wall_ms else l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
     return 0 if s.will != NULL else -1
 
 
@@ -440,15 +435,11 @@ cdef void deliveries_restored(Load* l, Session* s, bint was_connected) noexcept 
     i = q.floor
     while i != q.tail:
         d = queue_at(q, i)
-        if d.message != NULL and d.message.expires_ms and d.message.expires_ms <= l.b.reactor.now_ms:
-            delivery_gone(l, d)
-            drop(l.b, s, DROP_EXPIRED)
-            l.out.expired += 1
-        elif d.state == D_WAITING and d.qos & 3 and (was_connected or <int>(i - s.unsent) < 0):
+        if d.state == D_WAITING and d.qos & 3 and (was_connected or <int>(i - s.unsent) < 0):
             d.state = D_SENT
         i += 1
     queue_restored(q)
-    s.logged = s.safe = q.tail
+    s.logged = s.safe = s.paged = q.tail
     if was_connected:
         s.unsent = q.tail
     l.out.messages += q.pending
@@ -461,7 +452,7 @@ cdef void session_restored(Load* l, Session* s) noexcept nogil:
     if was_connected:
         s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1
     elif s.ends_ms:
-        s.ends_ms = monotonic_of(l, s.ends_ms)
+        s.ends_ms = monotonic_of(l.b, s.ends_ms, l.now_wall_ms)
     session_watch(l.b, s)        # also of who is over already: its will goes out first
     l.out.sessions += 1
 

@@ -1,11 +1,11 @@
 # What users may do by their roles (dynamic security), compiled: a snapshot that the loop only reads. See roles.pyx.
 from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
+from cext.broker.edge cimport Trees
 
 cdef enum:
     ROLES_NOBODY = 0xFFFFFFFFu   # as a profile: a user name that nobody knows
-    ROLES_NONE = 0xFFFFFFFFu     # as a rule: there is none
-    ROLE_NAME_INLINE = 20        # bytes of a level that lie in its node
+    ROLES_NONE = 0xFFFFFFFFu     # as a rule (place << 1 | allow): there is none
 
 cdef enum:                       # the trees of a role, in this order
     RULES_SEND = 0               # client to broker
@@ -16,29 +16,8 @@ cdef enum:                       # the trees of a role, in this order
     RULES_UNSUBSCRIBE_LITERAL = 5
     RULES_KINDS = 6
 
-ctypedef struct RoleNode:        # what one level leads to; 64 bytes, a cache line
-    uint32_t parent
-    uint32_t plus                # `+`, `%u` and `%c`; 0: none (node 0 is nobody's child)
-    uint32_t user
-    uint32_t client
-    uint32_t hash                # of its path
-    uint32_t n                   # bytes of its level
-    uint32_t here                # the rule of the filter that ends here: place << 1 | allow, or ROLES_NONE. Of a user name: its profile
-    uint32_t below               # of the filter that goes on with `#` and ends
-    uint32_t best                # the lowest of all that pass through here
-    uint8_t head[20]             # ROLE_NAME_INLINE
-    const uint8_t* text          # the whole level, owned, when it is longer
-
-ctypedef struct RoleSlot:
-    uint32_t hash
-    uint32_t node                # 0: free
-
 ctypedef struct Roles:
-    RoleNode* nodes              # 0: the one whose edges are user names; then RULES_KINDS roots per role
-    uint32_t n_nodes
-    uint32_t cap_nodes
-    RoleSlot* slots              # (parent, level) to node: open addressing, at most half full
-    uint32_t mask
+    Trees trees                  # root 0: the one whose edges are user names; then RULES_KINDS roots per role
     uint32_t n_roles
     uint8_t* plain               # of each role: it refuses subscriptions with wildcards
     uint32_t n_profiles

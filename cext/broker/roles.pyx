@@ -5,21 +5,20 @@ rules of each kind, by priority. The first rule that matches decides; what no ru
 nor for a user name that is not known. Users with the same list share a *profile*, and all share the roles' trees.
 
 A tree's nodes know the place of the rule that ends at them, so the first rule is the lowest place among all that match; branches that hold no
-lower one than was found are not visited. The edges of all trees, and the user names, lie in one hash table (edge.pxd).
+lower one than was found are not visited. The user names are edges, too (edge.pyx).
 Differences between the kinds: a pattern for SUBSCRIBE must cover the whole filter: `+` in it does not cover `#`; a literal is compared with
 the whole filter. Names stand for `%u` and `%c` only as one whole level: a name with a slash, `+` or `#` fits nowhere.
 Cost: as acl.pyx, for each role of the user until one decides. A check is linear in the rules of those roles in the worst case.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
-from cext.broker.edge cimport edge_hash, level_end, sign_hash
+from cext.broker.edge cimport Node, edge_add, edge_hash, find, find_hashed, level_end, sign_add, sign_hash, trees_fini, trees_init
 
 cdef enum:
-    NODES_MIN = 64
     SUBSCRIBE = 4                # kinds of access, as gate.pxd numbers them
     UNSUBSCRIBE = 8
     CONTROL_N = 8                # of "$CONTROL"
@@ -31,127 +30,11 @@ cdef struct Who:                 # a check and who it is about
     View topic
 
 
-# ---------------------------------------------------------------- edges
-
-cdef inline const uint8_t* text_of(const RoleNode* node) noexcept nogil:
-    if node.n <= ROLE_NAME_INLINE:
-        return &node.head[0]
-    return node.text
-
-
-cdef inline bint is_level(const RoleNode* node, const uint8_t* p, uint32_t n) noexcept nogil:
-    return node.n == n and memcmp(text_of(node), p, n) == 0
-
-
-cdef inline uint32_t find_hashed(const Roles* r, uint32_t parent, uint32_t hash, const uint8_t* p, uint32_t n) noexcept nogil:
-    """0: there is no such edge."""
-    cdef uint32_t at = hash & r.mask
-    while r.slots[at].node:
-        if r.slots[at].hash == hash and r.nodes[r.slots[at].node].parent == parent and is_level(&r.nodes[r.slots[at].node], p, n):
-            return r.slots[at].node
-        at = (at + 1) & r.mask
-    return 0
-
-
-cdef inline uint32_t find(const Roles* r, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
-    return find_hashed(r, parent, edge_hash(r.nodes[parent].hash, p, n), p, n)
-
-
 cdef inline uint32_t root_of(uint32_t role, int kind) noexcept nogil:
     return 1 + role * RULES_KINDS + <uint32_t>kind
 
 
 # ---------------------------------------------------------------- compiling
-
-cdef uint32_t node_new(Roles* r, uint32_t parent) noexcept nogil:
-    """0: no memory (or the very first)."""
-    cdef RoleNode* node
-    cdef uint32_t cap
-    if r.n_nodes == r.cap_nodes:
-        cap = r.cap_nodes * 2 or NODES_MIN
-        node = <RoleNode*>realloc(r.nodes, <size_t>cap * sizeof(RoleNode)) if cap > r.cap_nodes else NULL
-        if node == NULL:
-            return 0
-        r.nodes = node
-        r.cap_nodes = cap
-    node = &r.nodes[r.n_nodes]
-    memset(node, 0, sizeof(RoleNode))
-    node.parent = parent
-    node.hash = r.n_nodes        # of a root
-    node.here = node.below = node.best = ROLES_NONE
-    r.n_nodes += 1
-    return r.n_nodes - 1
-
-
-cdef int slots_grow(Roles* r) noexcept nogil:
-    cdef uint32_t cap = 4 * r.cap_nodes
-    cdef uint32_t i, at
-    cdef RoleSlot* slots
-    if r.slots != NULL and r.mask + 1 >= 2 * r.n_nodes + 2:
-        return 0
-    slots = <RoleSlot*>calloc(cap, sizeof(RoleSlot)) if cap > r.cap_nodes else NULL
-    if slots == NULL:
-        return -1
-    if r.slots != NULL:
-        for i in range(r.mask + 1):
-            if r.slots[i].node:
-                at = r.slots[i].hash & (cap - 1)
-                while slots[at].node:
-                    at = (at + 1) & (cap - 1)
-                slots[at] = r.slots[i]
-        free(r.slots)
-    r.slots = slots
-    r.mask = cap - 1
-    return 0
-
-
-cdef uint32_t edge_add(Roles* r, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
-    """The node behind the edge, which is made where it is missing. 0: no memory."""
-    cdef uint32_t at
-    cdef uint32_t node = find(r, parent, p, n)
-    cdef RoleNode* made
-    if node:
-        return node
-    node = node_new(r, parent)
-    if node == 0 or slots_grow(r) != 0:
-        return 0
-    made = &r.nodes[node]
-    if n > ROLE_NAME_INLINE:
-        made.text = <uint8_t*>malloc(n)
-        if made.text == NULL:
-            return 0
-        memcpy(<uint8_t*>made.text, p, n)
-    elif n:
-        memcpy(made.head, p, n)
-    made.n = n
-    made.hash = edge_hash(r.nodes[parent].hash, p, n)
-    at = made.hash & r.mask
-    while r.slots[at].node:
-        at = (at + 1) & r.mask
-    r.slots[at].hash = made.hash
-    r.slots[at].node = node
-    return node
-
-
-cdef uint32_t sign_add(Roles* r, uint32_t parent, uint8_t sign) noexcept nogil:
-    """As edge_add, for `+`, `%u` (u) and `%c` (c)."""
-    cdef RoleNode* p = &r.nodes[parent]
-    cdef uint32_t node = p.plus if sign == c'+' else p.user if sign == c'u' else p.client
-    if node:
-        return node
-    node = node_new(r, parent)
-    if node == 0:
-        return 0
-    p = &r.nodes[parent]
-    r.nodes[node].hash = sign_hash(p.hash, sign)
-    if sign == c'+':
-        p.plus = node
-    elif sign == c'u':
-        p.user = node
-    else:
-        p.client = node
-    return node
-
 
 cdef inline void lower(uint32_t* place, uint32_t rule) noexcept nogil:
     if rule < place[0]:
@@ -163,43 +46,42 @@ cdef int roles_rule(Roles* r, uint32_t role, int kind, View filter, uint32_t pla
     cdef uint32_t node = root_of(role, kind)
     cdef uint32_t at = 0, end, n
     cdef const uint8_t* p
-    lower(&r.nodes[node].best, rule)
+    lower(&r.trees.nodes[node].said.decides.best, rule)
     if kind >= RULES_SUBSCRIBE_LITERAL:
-        node = edge_add(r, node, filter.p, filter.n)
+        node = edge_add(&r.trees, node, filter.p, filter.n)
         if node:
-            lower(&r.nodes[node].here, rule)
+            lower(&r.trees.nodes[node].said.decides.here, rule)
         return 0 if node else -1
     while at <= filter.n:
         end = level_end(filter, at)
         p = filter.p + at
         n = end - at
         if n == 1 and p[0] == c'#':
-            lower(&r.nodes[node].below, rule)
+            lower(&r.trees.nodes[node].said.decides.below, rule)
             return 0
         if n == 1 and p[0] == c'+':
-            node = sign_add(r, node, c'+')
+            node = sign_add(&r.trees, node, c'+')
         elif n == 2 and p[0] == c'%' and (p[1] == c'u' or p[1] == c'c'):
-            node = sign_add(r, node, p[1])
+            node = sign_add(&r.trees, node, p[1])
         else:
-            node = edge_add(r, node, p, n)
+            node = edge_add(&r.trees, node, p, n)
         if node == 0:
             return -1
-        lower(&r.nodes[node].best, rule)
+        lower(&r.trees.nodes[node].said.decides.best, rule)
         at = end + 1
-    lower(&r.nodes[node].here, rule)
+    lower(&r.trees.nodes[node].said.decides.here, rule)
     return 0
 
 
 cdef int roles_user(Roles* r, View name, uint32_t profile) noexcept nogil:
-    cdef uint32_t node = edge_add(r, 0, name.p, name.n)
+    cdef uint32_t node = edge_add(&r.trees, 0, name.p, name.n)
     if node:
-        r.nodes[node].here = profile
+        r.trees.nodes[node].said.decides.here = profile
     return 0 if node else -1
 
 
 cdef Roles* roles_new(uint32_t n_roles, uint32_t n_profiles, const uint32_t* starts, const uint32_t* lists, uint32_t n_lists) noexcept nogil:
     cdef Roles* r = <Roles*>calloc(1, sizeof(Roles))
-    cdef uint32_t _
     if r == NULL:
         return NULL
     r.refs = 1
@@ -213,26 +95,19 @@ cdef Roles* roles_new(uint32_t n_roles, uint32_t n_profiles, const uint32_t* sta
         memcpy(r.starts, starts, (<size_t>n_profiles + 1) * sizeof(uint32_t))
         if n_lists:
             memcpy(r.lists, lists, <size_t>n_lists * sizeof(uint32_t))
-        for _ in range(1 + n_roles * RULES_KINDS):
-            node_new(r, 0)
-        if r.n_nodes == 1 + n_roles * RULES_KINDS and slots_grow(r) == 0:
+        if trees_init(&r.trees, 1 + n_roles * RULES_KINDS, 0xFF) == 0:       # ROLES_NONE everywhere
             return r
     roles_unref(r)
     return NULL
 
 
 cdef void roles_unref(Roles* r) noexcept nogil:
-    cdef uint32_t i
     if r == NULL:
         return
     r.refs -= 1
     if r.refs:
         return
-    if r.nodes != NULL:
-        for i in range(r.n_nodes):
-            free(<void*>r.nodes[i].text)
-    free(r.nodes)
-    free(r.slots)
+    trees_fini(&r.trees)
     free(r.plain)
     free(r.starts)
     free(r.lists)
@@ -245,8 +120,8 @@ cdef uint32_t roles_profile(const Roles* r, View username) noexcept nogil:
     cdef uint32_t node
     if username.p == NULL:
         return r.anonymous
-    node = find(r, 0, username.p, username.n)
-    return r.nodes[node].here if node else <uint32_t>ROLES_NOBODY
+    node = find(&r.trees, 0, username.p, username.n)
+    return r.trees.nodes[node].said.decides.here if node else <uint32_t>ROLES_NOBODY
 
 
 cdef inline bint is_name(View name, View v, uint32_t at, uint32_t end) noexcept nogil:
@@ -258,17 +133,17 @@ cdef inline bint is_name(View name, View v, uint32_t at, uint32_t end) noexcept 
 
 cdef uint32_t walk(const Who* w, uint32_t i, uint32_t path, uint32_t at, uint32_t found) noexcept nogil:
     """The lowest of `found` and the rules through node i (path: its hash) that match what is left of the topic or filter."""
-    cdef const RoleNode* node
+    cdef const Node* node
     cdef uint32_t end
     cdef bint wild = at or w.topic.p[0] != c'$'          # [v5 4.7.2-1]
     while True:
-        node = &w.r.nodes[i]
-        if node.best >= found:
+        node = &w.r.trees.nodes[i]
+        if node.said.decides.best >= found:
             return found
-        if wild and node.below < found:
-            found = node.below
+        if wild and node.said.decides.below < found:
+            found = node.said.decides.below
         if at > w.topic.n:
-            return node.here if node.here < found else found
+            return node.said.decides.here if node.said.decides.here < found else found
         end = level_end(w.topic, at)
         if wild:
             if node.plus and not (end - at == 1 and w.topic.p[at] == c'#'):
@@ -278,7 +153,7 @@ cdef uint32_t walk(const Who* w, uint32_t i, uint32_t path, uint32_t at, uint32_
             if node.client and is_name(w.client_id, w.topic, at, end):
                 found = walk(w, node.client, sign_hash(path, c'c'), end + 1, found)
         path = edge_hash(path, w.topic.p + at, end - at)
-        i = find_hashed(w.r, i, path, w.topic.p + at, end - at)
+        i = find_hashed(&w.r.trees, i, path, w.topic.p + at, end - at)
         if i == 0:
             return found
         at = end + 1
@@ -287,17 +162,17 @@ cdef uint32_t walk(const Who* w, uint32_t i, uint32_t path, uint32_t at, uint32_
 
 cdef inline uint32_t asked(const Who* w, uint32_t role, int kind) noexcept nogil:
     cdef uint32_t root = root_of(role, kind)
-    if w.r.nodes[root].best == ROLES_NONE:
+    if w.r.trees.nodes[root].said.decides.best == ROLES_NONE:
         return ROLES_NONE
-    return walk(w, root, w.r.nodes[root].hash, 0, ROLES_NONE)
+    return walk(w, root, w.r.trees.nodes[root].hash, 0, ROLES_NONE)
 
 
 cdef uint32_t literal(const Who* w, uint32_t role, int kind) noexcept nogil:
     cdef uint32_t root = root_of(role, kind)
-    if w.r.nodes[root].best == ROLES_NONE:
+    if w.r.trees.nodes[root].said.decides.best == ROLES_NONE:
         return ROLES_NONE
-    root = find(w.r, root, w.topic.p, w.topic.n)
-    return w.r.nodes[root].here if root else <uint32_t>ROLES_NONE
+    root = find(&w.r.trees, root, w.topic.p, w.topic.n)
+    return w.r.trees.nodes[root].said.decides.here if root else <uint32_t>ROLES_NONE
 
 
 cdef inline bint has_wildcard(View filter) noexcept nogil:

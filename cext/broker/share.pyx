@@ -21,7 +21,7 @@ from cext.broker.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
 from cext.broker.keep cimport owed_done
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.session.message cimport Message, message_ref, message_unref
-from cext.session.queue cimport D_WAITING, DELIVERY_SHARED, Delivery, Queue, queue_at
+from cext.session.queue cimport DELIVERY_SHARED, D_WAITING, Delivery, Queue, delivery_message, delivery_release, queue_at
 from cext.session.session cimport SESSION_ENDED, Session, session_share
 from cext.topic.index cimport Entry, Group, List, Match, index_match, list_entry
 
@@ -358,9 +358,8 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
         if not hand_over(b, s, d, &h) and d.state == D_WAITING:
             drop(b, NULL, DROP_SESSION_ENDED)
         if s.sno:
-            owed_done(b, s, d.message, q.floor - 1)
-        message_unref(&b.messages, &b.reactor.buffers, d.message)
-        d.message = NULL
+            owed_done(b, s, delivery_message(d), q.floor - 1)
+        delivery_release(&b.messages, &b.reactor.buffers, d)
     if h.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, h.message)
     return q.floor == q.tail

@@ -26,7 +26,7 @@ from cext.broker.retain cimport replay_begin, retain_store
 from cext.broker.route cimport route
 from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
 from cext.session.message cimport Message, message_new, message_unref
-from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, inbox_fini, queue_at
+from cext.session.queue cimport D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_LINK, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
 )
@@ -98,10 +98,8 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
         if s.sno and d.state != D_DONE:
-            owed_done(b, s, d.message, q.floor)
-        if d.message != NULL:
-            message_unref(&b.messages, &b.reactor.buffers, d.message)
-            d.message = NULL
+            owed_done(b, s, delivery_message(d), q.floor)
+        delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1
     q.next = q.floor
     q.pending = q.inflight = 0

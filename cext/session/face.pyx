@@ -8,8 +8,8 @@ from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.view cimport View
 from cext.session.message cimport Message, Messages, message_bytes, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
-    D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, inbox_add, inbox_find, inbox_fini, inbox_remove, queue_at,
-    queue_done, queue_find, queue_fini, queue_push, queue_rewind,
+    D_DONE, D_RELEASED, D_SENT, Delivery, Inbox, Queue, delivery_page, delivery_release, delivery_unpage, inbox_add, inbox_find, inbox_fini,
+    inbox_remove, is_paged, paged_bytes, paged_lsn, queue_at, queue_done, queue_find, queue_fini, queue_push, queue_rewind,
 )
 from cext.session.session cimport (
     Session, Sessions, session_free, session_new, session_share, sessions_add, sessions_find, sessions_fini, sessions_first, sessions_init,
@@ -45,13 +45,30 @@ cdef class QueueFace:
         buffers_fini(&self.buffers)
 
     cdef void _release(self, Delivery* d):
-        if d.message != NULL:
-            message_unref(&self.store, &self.buffers, d.message)
-            d.message = NULL
+        delivery_release(&self.store, &self.buffers, d)
 
-    def push(self, int number, int qos):
+    def page(self, uint32_t n, uint64_t lsn, bint only):
+        """The nth of those that wait -> whether it gave its message up"""
+        cdef Delivery* d = queue_at(&self.queue, self.queue.next + n)
+        if is_paged(d):
+            return False
+        return delivery_page(&self.store, &self.buffers, &self.queue, d, lsn, message_bytes(d.message), only)
+
+    def paged(self, uint32_t n):
+        """-> None, or where it lies: (lsn, bytes)"""
+        cdef Delivery* d = queue_at(&self.queue, self.queue.next + n)
+        return (paged_lsn(d), paged_bytes(d)) if is_paged(d) else None
+
+    def unpage(self, uint32_t n, bytes payload):
+        delivery_unpage(&self.store, &self.queue, queue_at(&self.queue, self.queue.next + n),
+                        message_new(&self.store, view_of(b"t"), view_of(b""), view_of(payload)))
+
+    def recorded_bytes(self):
+        return self.store.recorded_bytes
+
+    def push(self, int number, int qos, int size=0):
         """-> packet id"""
-        cdef bytes payload = b"%d" % number         # a name of its own: the view does not keep it alive
+        cdef bytes payload = b"%0*d" % (size, number)       # a name of its own: the view does not keep it alive
         cdef Message* m = message_new(&self.store, view_of(b"t"), view_of(b""), view_of(payload))
         return queue_push(&self.queue, m, <uint8_t>qos, 0, 0).pid
 

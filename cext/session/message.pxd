@@ -7,6 +7,7 @@ from cext.base.view cimport View
 cdef enum:
     MESSAGE_RETAINED = 1        # it is its topic's retained message
     MESSAGE_AGAIN = 2           # held at QoS 2 by the process before, which may have sent it on without that being on record
+    MESSAGE_SPREAD = 4          # not each delivery of it is in the record at lsn
 
 ctypedef struct Message:
     uint32_t refs
@@ -25,7 +26,7 @@ ctypedef struct Messages:
     Cells cells
     uint64_t count
     uint64_t bytes              # sum of message_bytes
-    uint64_t recorded_bytes     # of records of messages that are still here, about
+    uint64_t recorded_bytes     # of records of messages that are still here or owed, about
 
 
 # What it is accounted as.

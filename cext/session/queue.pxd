@@ -1,6 +1,7 @@
 # A session's outgoing deliveries: one queue, one progress. See queue.pyx.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from cext.session.message cimport Message
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from cext.base.buffer cimport Buffers
+from cext.session.message cimport Message, Messages, message_bytes
 
 cdef enum:
     # the state of a delivery
@@ -10,7 +11,7 @@ cdef enum:
     D_DONE = 3                  # nothing is owed: a hole until the floor passes it
 
 ctypedef struct Delivery:       # 16 bytes
-    Message* message            # NULL once D_RELEASED or D_DONE
+    Message* message            # NULL once D_RELEASED or D_DONE; its lowest bit set: the message is on the disk only, see delivery_page
     uint32_t sub_id             # 0: none; with DELIVERY_SHARED: an index into the session's table of shares
     uint16_t pid                # of a QoS 0 delivery: that of the one before it
     uint8_t qos                 # with DELIVERY_RETAIN, DELIVERY_SHARED
@@ -36,6 +37,26 @@ ctypedef struct Queue:
 cdef inline Delivery* queue_at(Queue* q, uint32_t position) noexcept nogil:
     return &q.ring[position & q.mask]
 
+cdef inline bint is_paged(const Delivery* d) noexcept nogil:
+    return <uintptr_t>d.message & 1
+
+# Of a paged one: where its record lies, and the message's bytes, to a thirty-second.
+cdef inline uint64_t paged_lsn(const Delivery* d) noexcept nogil:
+    return <uintptr_t>d.message >> 12 << 2
+
+cdef inline uint32_t paged_bytes(const Delivery* d) noexcept nogil:
+    cdef uint32_t code = <uint32_t>(<uintptr_t>d.message >> 2) & 0x3FF
+    return code if code < 32 else (32 | code & 31) << ((code >> 5) - 1)
+
+cdef inline Message* delivery_message(const Delivery* d) noexcept nogil:      # NULL: it has none, or not in memory
+    return NULL if is_paged(d) else d.message
+
+# What is accounted for it in waiting_bytes or inflight_bytes.
+cdef inline uint32_t delivery_bytes(const Delivery* d) noexcept nogil:
+    if d.message == NULL:
+        return 0
+    return paged_bytes(d) if is_paged(d) else message_bytes(d.message)
+
 cdef inline uint32_t queue_waiting(Queue* q) noexcept nogil:
     return q.tail - q.next
 
@@ -53,6 +74,15 @@ cdef void queue_pop(Queue* q) noexcept nogil
 cdef void queue_done(Queue* q, Delivery* d) noexcept nogil
 # The connection is gone or new: all that is not done is to be sent again from the floor, in order.
 cdef void queue_rewind(Queue* q) noexcept nogil
+# One of [next, tail) gives up its message (its reference, when it has one) for the record of `bytes` at lsn; `only`: no other delivery of that record
+# stands for it in recorded_bytes. 0: lsn is not one that can be noted (above 2^54, or odd); nothing has changed.
+cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, bint only) noexcept nogil
+cdef void delivery_moved(Delivery* d, uint64_t lsn) noexcept nogil       # of a paged one: its record was copied
+# The way back; takes the reference over.
+cdef void delivery_unpage(Messages* store, Queue* q, Delivery* d, Message* m) noexcept nogil
+# Lets go of the message, wherever it is; bytes and state are the caller's business.
+cdef void delivery_release(Messages* store, Buffers* buffers, Delivery* d) noexcept nogil
+
 # Recovery: the delivery at a position, wherever that lies; those in between are D_DONE. Then queue_restored, once.
 # NULL: no memory, or further away than a queue can be.
 cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil

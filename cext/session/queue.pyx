@@ -13,21 +13,26 @@
     D_WAITING --PUBLISH--> D_SENT --PUBREC--> D_RELEASED --PUBCOMP--> D_DONE     (QoS 2)
     D_WAITING --PUBLISH--> D_DONE                                    (QoS 0)
 
+    A delivery that is far from its turn may give its message up for the place of its record in the store (paged): 16 bytes are left of it.
+
 Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowledgement finds its delivery by arithmetic; QoS 0 deliveries repeat
 the id before them and are never looked up. Cost: O(1); with QoS 0 in between O(log n). Memory: 16 bytes per delivery.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from cext.session.message cimport Message, message_bytes
+from cext.base.buffer cimport Buffers
+from cext.session.message cimport Message, Messages, RECORD_ROOM, message_bytes, message_unref
 
 cdef enum:
     RING_MIN = 4
     RING_KEEP = 64               # an empty ring or inbox larger than this is given back
     INBOX_MIN = 8
     PLACES_MAX = 1 << 26         # between the first and the last of what is restored
+    PAGED = 1                    # in the place of a delivery's message: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
+    PAGED_ONLY = 2               # it stands for the whole record in recorded_bytes
 
 
 cdef int grow(Queue* q) noexcept nogil:
@@ -71,7 +76,7 @@ cdef void queue_pop(Queue* q) noexcept nogil:
     q.tail -= 1
     d = queue_at(q, q.tail)
     q.pending -= 1
-    q.waiting_bytes -= message_bytes(d.message)
+    q.waiting_bytes -= delivery_bytes(d)
     if d.qos & 3:
         q.last_pid = q.last_pid - 1 if q.last_pid > 1 else 65535
 
@@ -129,6 +134,51 @@ cdef void queue_rewind(Queue* q) noexcept nogil:
     q.inflight_bytes = 0
 
 
+# ---------------------------------------------------------------- messages on the disk only
+
+cdef inline uint32_t size_code(uint32_t n_bytes) noexcept nogil:
+    """Six leading bits and how many follow, 10 bits in all: it is read back as at most n_bytes."""
+    cdef uint32_t shift = 0
+    while n_bytes >> shift >= 64:
+        shift += 1
+    return n_bytes if n_bytes < 32 else (shift + 1) << 5 | (n_bytes >> shift & 31)
+
+
+cdef bint delivery_page(Messages* store, Buffers* buffers, Queue* q, Delivery* d, uint64_t lsn, uint32_t n_bytes, bint only) noexcept nogil:
+    cdef uintptr_t word = lsn >> 2 << 12 | <uintptr_t>size_code(n_bytes) << 2 | (PAGED_ONLY if only else 0) | PAGED
+    if lsn >> 54 or lsn & 3:
+        return 0
+    q.waiting_bytes -= delivery_bytes(d)
+    delivery_release(store, buffers, d)
+    d.message = <Message*>word
+    q.waiting_bytes += paged_bytes(d)
+    if only:
+        store.recorded_bytes += paged_bytes(d) + RECORD_ROOM
+    return 1
+
+
+cdef void delivery_moved(Delivery* d, uint64_t lsn) noexcept nogil:
+    d.message = <Message*>(lsn >> 2 << 12 | (<uintptr_t>d.message & 0xFFF))
+
+
+cdef void delivery_unpage(Messages* store, Queue* q, Delivery* d, Message* m) noexcept nogil:
+    q.waiting_bytes -= paged_bytes(d)
+    if <uintptr_t>d.message & PAGED_ONLY:
+        store.recorded_bytes -= paged_bytes(d) + RECORD_ROOM
+    d.message = m
+    q.waiting_bytes += message_bytes(m)
+
+
+cdef void delivery_release(Messages* store, Buffers* buffers, Delivery* d) noexcept nogil:
+    cdef uintptr_t word = <uintptr_t>d.message
+    if word & PAGED:
+        if word & PAGED_ONLY:
+            store.recorded_bytes -= paged_bytes(d) + RECORD_ROOM
+    elif word:
+        message_unref(store, buffers, d.message)
+    d.message = NULL
+
+
 # ---------------------------------------------------------------- recovery
 
 cdef inline void hole(Queue* q, uint32_t position) noexcept nogil:
@@ -179,8 +229,7 @@ cdef void queue_restored(Queue* q) noexcept nogil:
         q.last_pid = d.pid
         if d.state != D_DONE:
             q.pending += 1
-        if d.message != NULL:
-            q.waiting_bytes += message_bytes(d.message)
+        q.waiting_bytes += delivery_bytes(d)
         i += 1
 
 

@@ -18,6 +18,7 @@ cdef enum:
     SESSION_RECHECK = 8         # resumed: what was queued is checked again before it goes out
     SESSION_STRANGER = 16       # by another user than before
     SESSION_WAITS = 32          # among the waiters for the open batch
+    SESSION_READS = 128         # among those who wait for their turn to read from the store
     SESSION_LINK = 64           # of a link to another broker: nobody else gets it
 
 cdef enum:
@@ -51,6 +52,10 @@ ctypedef struct Session:
     uint32_t logged             # positions before it are in sealed batches
     uint32_t safe               # positions before it are in committed ones
     uint32_t cleaned            # the pass in which its record was written again
+    uint32_t paged              # positions before it were looked at: they are on the disk only, or are to stay
+    uint32_t read_at            # from there on, up to read_end, the messages that are being read back lie
+    uint32_t read_end
+    uint32_t reads              # how many are still to come
     uint32_t unsent             # while offline: positions before it may have been sent
     uint16_t id_len
     uint16_t n_shares

@@ -49,6 +49,7 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
     t.max_inflight_bytes = number(s, "max_inflight_bytes", 0, 0, 2**63)
     t.max_queued_messages = number(s, "max_queued_messages", 1000)
     t.max_queued_bytes = number(s, "max_queued_bytes", 0, 0, 2**63)
+    t.queue_memory = number(s, "queue_memory", 256 << 20, 0, 2**63)
     t.packet_max = number(s, "max_packet_size", 2000000, 0, 268435460)
     t.message_size_limit = number(s, "message_size_limit", 0, 0, 268435455)
     t.memory_limit = number(s, "memory_limit", 0, 0, 2**63)

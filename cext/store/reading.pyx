@@ -1,7 +1,7 @@
 """Reading records back by lsn, for queues that are longer than memory. Knows lsns; not why somebody wants one.
 
 Invariants: each lsn asked for gets one answer, in order; bodies that were read and not given are at most STORE_READ_BYTES_MAX and one; a record is given
-only with its checks right. Cost: what lies side by side is read with one call per WINDOW_BYTES.
+only with its checks right. Cost: what lies side by side is read with one call per WINDOW_BYTES; what does not, with one of 4 KiB each.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -24,7 +24,8 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 cdef enum:
-    WINDOW_BYTES = 128 << 10
+    WINDOW_BYTES = 128 << 10     # read at once, at most, unless a record is larger
+    WINDOW_FIRST = 4 << 10       # and at first: it doubles while one follows another
     ANSWERS_STEP = 512          # handed over at once
 
 
@@ -49,6 +50,11 @@ cdef void reading_fini(Store* s) noexcept nogil:
     w.window = NULL
 
 
+cdef inline bint is_near(const StoreWriter* w, uint64_t lsn) noexcept nogil:
+    # does it follow, with no more in between than was read?
+    return w.window_n != 0 and w.window_lsn <= lsn <= w.window_lsn + 2 * w.window_n
+
+
 cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t need, uint64_t* most) noexcept nogil:
     # At least `need` bytes of g from lsn on; *most: how many there are. NULL: they cannot be read
     cdef StoreWriter* w = &s.writer
@@ -65,7 +71,8 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
             return NULL
         w.window_number = g.number
     if w.window_n == 0 or lsn < w.window_lsn or lsn + need > w.window_lsn + w.window_n:
-        want = min(max(need, <uint64_t>WINDOW_BYTES), g.end_lsn - lsn)
+        w.window_want = min(w.window_want * 2, <uint64_t>WINDOW_BYTES) if is_near(w, lsn) else <uint64_t>WINDOW_FIRST
+        want = min(max(need, w.window_want), g.end_lsn - lsn)
         if want > w.window_cap:
             more = <uint8_t*>realloc(w.window, want)
             if more == NULL:

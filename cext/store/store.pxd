@@ -219,6 +219,7 @@ ctypedef struct StoreWriter:
     uint64_t answers_bytes      # as of the last look
     uint8_t* window             # of reading back
     uint64_t window_cap
+    uint64_t window_want        # bytes to read next
     uint64_t window_n
     uint64_t window_lsn
     uint64_t window_number      # of the segment
@@ -296,6 +297,9 @@ cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept
 cdef bint store_clean_done(Store* s) noexcept nogil
 # Reading back. 0; -1: STORE_READS_MAX are on their way, or no memory. An lsn that is not written yet waits until it is (seal it).
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil
+cdef inline uint32_t store_reads_left(const Store* s) noexcept nogil:
+    return STORE_READS_MAX - s.loop.n_reads
+
 # After STORE_READ, until it returns 0: one record each time, in the order asked for. Its body is valid until the next call.
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil
 

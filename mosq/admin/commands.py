@@ -6,7 +6,8 @@ that order and with Mosquitto's words for what is wrong. Knows the envelope; not
 
 Names of commands and keys may be written in any case and the first of two equal keys counts, as in Mosquitto. A command
 that is none (no object, no name, an odd correlationData) ends the list, again as there.
-Bound: RESPONSES_BYTES_MAX of responses for one payload; what comes after is answered by one error.
+Bound: RESPONSES_BYTES_MAX of responses for one payload, and the last of them; then one error. That holds for dynamic
+security, too (`Responses`). Each command is a step (control.py): others are served in between.
 """
 
 import json
@@ -18,15 +19,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from mosq.admin.control import Work
+
     Function = Callable[[Asker, "Fields"], "dict[str, Any] | None"]
 
 RESPONSES_BYTES_MAX = 4 << 20
 UNKNOWN = "Unknown command"
+TOO_MANY = "Too many commands at once"
 TEXT_MAX = 65535                # of a client id or a topic
 
 
 class CommandError(Exception):
     """What is wrong with a command, in the words of the response."""
+
+
+class Responses:
+    """To one payload."""
+
+    def __init__(self, encoded: "Callable[[str], bytes]" = str.encode) -> None:
+        self._encoded = encoded
+        self._bytes: list[bytes] = []
+        self._room = RESPONSES_BYTES_MAX
+
+    def is_full(self) -> bool:
+        """What is asked more is answered by TOO_MANY, and nothing after that."""
+        return self._room <= 0
+
+    def add(self, response: "dict[str, Any]") -> None:
+        self._bytes.append(self._text(response))
+        self._room -= len(self._bytes[-1])
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __setitem__(self, place: int, response: "dict[str, Any]") -> None:
+        self._bytes[place] = self._text(response)
+
+    def payload(self) -> bytes:
+        return b'{"responses":[%b]}' % b",".join(self._bytes)
+
+    def _text(self, response: "dict[str, Any]") -> bytes:
+        return self._encoded(json.dumps(response, ensure_ascii=False, separators=(",", ":")))
 
 
 class Fields:
@@ -67,29 +100,17 @@ class Commands:
         self._label, self._response_topic, self._say = label, f"{topic}/response", say
         self._functions = {name.lower(): (name, function) for name, function in functions.items()}
 
-    def __call__(self, asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
-        body = ",".join(self._responses(asker, payload))
-        return [(self._response_topic, f'{{"responses":[{body}]}}'.encode())]
-
-    def _responses(self, asker: Asker, payload: bytes) -> list[str]:
-        try:
-            tree = parsed(payload)
-        except (ValueError, RecursionError):
-            return [_text({"command": UNKNOWN, "error": "Payload not valid JSON"})]
-        commands = tree.get("commands") if isinstance(tree, dict) else None
-        if not isinstance(commands, list):
-            return [_text({"command": UNKNOWN, "error": "Invalid/missing commands"})]
-        out: list[str] = []
-        room = RESPONSES_BYTES_MAX
-        for given in commands:
+    def __call__(self, asker: Asker, payload: bytes) -> "Work":
+        responses = Responses()
+        for given in _commands(payload):
             wrong = _wrong(given)
-            if wrong is None and room <= 0:
-                wrong = {"command": given["command"], "error": "Too many commands at once"}
-            out.append(_text(self._done(asker, given) if wrong is None else wrong))
-            room -= len(out[-1])
+            if wrong is None and responses.is_full():
+                wrong = {"command": given["command"], "error": TOO_MANY}
+            responses.add(self._done(asker, given) if wrong is None else wrong)
             if wrong is not None:
                 break
-        return out
+            yield True
+        return [(self._response_topic, responses.payload())]
 
     def _done(self, asker: Asker, given: "dict[str, Any]") -> "dict[str, Any]":
         name, function = self._functions.get(given["command"].lower(), (given["command"], None))
@@ -131,7 +152,19 @@ def _no_constant(text: str) -> None:
 _DECODER = json.JSONDecoder(object_pairs_hook=_first_wins, parse_constant=_no_constant, strict=False)
 
 
+def _commands(payload: bytes) -> "list[Any]":
+    """Those in it, or what is wrong with it, in place of one."""
+    try:
+        tree = parsed(payload)
+    except (ValueError, RecursionError):
+        return [CommandError("Payload not valid JSON")]
+    commands = tree.get("commands") if isinstance(tree, dict) else None
+    return commands if isinstance(commands, list) else [CommandError("Invalid/missing commands")]
+
+
 def _wrong(given: "Any") -> "dict[str, Any] | None":
+    if isinstance(given, CommandError):
+        return {"command": UNKNOWN, "error": str(given)}
     if not isinstance(given, dict):
         return {"command": UNKNOWN, "error": "Command not an object"}
     if not isinstance(given.get("command"), str):
@@ -139,7 +172,3 @@ def _wrong(given: "Any") -> "dict[str, Any] | None":
     if not isinstance(given.get("correlationdata", ""), str):
         return {"command": given["command"], "error": "Invalid correlationData data type."}
     return None
-
-
-def _text(response: "dict[str, Any]") -> str:
-    return json.dumps(response, ensure_ascii=False, separators=(",", ":"))

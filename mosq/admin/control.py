@@ -4,24 +4,36 @@
                                                                 -> take -> handler -> Engine.answer()
 
 An answer is published by the broker, as Mosquitto does: whoever subscribed and may read it gets it, so who asks
-subscribes first. What a *private* topic answers goes to who asked alone, subscribed or not. Handlers are called on the
-control thread, one request after the other: what takes long there delays log-ins, not messages.
+subscribes first. What a *private* topic answers goes to who asked alone, subscribed or not.
 
-Imported before the broker listens: imports nothing itself.
+Handlers are called on the control thread. One whose answer takes more than a moment is a generator: it yields between
+its steps, True to go on as soon as others had their turn, False to wait for who wakes the control thread. So a message
+of a hundred thousand commands delays log-ins and signals by TURN_S and its longest step, not by all of it.
+Invariants: of a topic one request is worked on at a time, answers keep the order of requests, LINE_BYTES_MAX wait.
+
+Imported before the broker listens: imports next to nothing itself.
 """
+
+from collections import deque
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from mosq.config.model import Config
     from mosq.engine import Engine
 
     Bridges = Callable[[], list[dict[str, Any]]]
-    Handler = Callable[["Asker", bytes], list[tuple[str, bytes]]]
+    Messages = list[tuple[str, bytes]]              # (topic, payload)
+    Work = Generator[bool, None, Messages]
+    Handler = Callable[["Asker", bytes], Messages | Work]
 
 ERROR, INFORMATION = 1, 8       # as mosq.config.options.LOG_TYPES has it
+TURN_S = 0.01                   # of the control thread, until others are served
+LINE_BYTES_MAX = 64 << 20       # of payloads that wait behind one, on one topic
+BUSY = b'{"responses":[{"command":"Unknown command","error":"Too many commands at once"}]}'
 
 
 class Asker:
@@ -34,12 +46,38 @@ class Asker:
         self.then: list[tuple[Any, ...]] = []       # what else the engine is to be told, after the answer
 
 
+class _Line:
+    """The requests of one topic, in their order; the first is the one that is worked on."""
+
+    __slots__ = ("asker", "bytes", "requests", "work")
+
+    def __init__(self) -> None:
+        self.requests: deque[tuple[Any, ...]] = deque()
+        self.bytes = 0
+        self.asker: Asker | None = None         # of the first, once it is begun
+        self.work: Work | None = None
+
+    def put(self, request: "tuple[Any, ...]") -> bool:
+        """False: there is no room."""
+        if self.requests and self.bytes + len(request[7]) > LINE_BYTES_MAX:
+            return False
+        self.requests.append(request)
+        self.bytes += len(request[7])
+        return True
+
+    def end(self) -> None:
+        self.bytes -= len(self.requests.popleft()[7])
+        self.asker = self.work = None
+
+
 class ControlTopics:
     """The topics that somebody answers, for one configuration."""
 
-    def __init__(self, say: "Callable[[int, str], None]") -> None:
-        self._say = say
+    def __init__(self, say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
+        """`wake` has the control thread call `take` again, from any thread."""
+        self._say, self.wake = say, wake
         self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._lines: dict[str, _Line] = {}      # none is empty; the topic whose turn it is first
 
     def add(self, topic: str, handler: "Handler", *, private: bool = False) -> None:
         if not topic.startswith("$CONTROL/"):
@@ -53,36 +91,78 @@ class ControlTopics:
         return tuple(self._handlers)
 
     def take(self, requests: "list[tuple[Any, ...]]") -> "tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]":
-        """(answers for the engine, requests that are not ours)."""
+        """(answers for the engine, requests that are not ours). Goes on with what was begun before."""
         answers, others = [], []
         for request in requests:
-            if request[0] == "control":
-                answers += self._answers(request)
-            else:
+            if request[0] != "control":
                 others.append(request)
+            elif request[6] in self._handlers:      # else it was asked before a reload
+                line = self._lines.setdefault(request[6], _Line())
+                if not line.put(request):
+                    answers += self._given(request, [(f"{request[6]}/response", BUSY)])
+        if self._lines:
+            answers += self._work_off()
         return answers, others
 
-    def _answers(self, request: "tuple[Any, ...]") -> "list[tuple[Any, ...]]":
-        _, handle, security, client_id, username, address, topic, payload, correlation = request
-        handler, private = self._handlers.get(topic, (None, False))
-        if handler is None:
-            return []           # asked before a reload
+    def take_over(self, earlier: "ControlTopics") -> None:
+        """What is not answered yet, when this configuration takes the place of another one."""
+        self._lines = {topic: line for topic, line in earlier._lines.items() if topic in self._handlers}
+        if self._lines:
+            self.wake()
+
+    def _work_off(self) -> "list[tuple[Any, ...]]":
+        answers: list[tuple[Any, ...]] = []
+        until_s = monotonic() + TURN_S
+        for topic in list(self._lines):
+            line = self._lines.pop(topic)
+            goes_on = True
+            while goes_on and line.requests:
+                goes_on = self._step(line, answers)
+                if monotonic() >= until_s:
+                    break
+            if line.requests:
+                self._lines[topic] = line       # behind the others
+            if monotonic() >= until_s:
+                break
+        if monotonic() >= until_s and self._lines:
+            self.wake()
+        return answers
+
+    def _step(self, line: _Line, answers: "list[tuple[Any, ...]]") -> bool:
+        """One of the first request. False: it waits for somebody."""
+        request = line.requests[0]
+        _, _, security, client_id, username, address, topic, payload, _ = request
+        if line.asker is None:
+            line.asker = Asker(client_id, username, address, security)
+        messages: Messages = []
         try:
-            asker = Asker(client_id, username, address, security)
-            messages = handler(asker, payload)
+            if line.work is None:
+                done = self._handlers[topic][0](line.asker, payload)
+                if not isinstance(done, list):
+                    line.work = done
+                    return True
+                messages = done
+            else:
+                return next(line.work)
+        except StopIteration as stop:
+            messages = stop.value
         except Exception as error:      # the broker goes on; what was asked may be secret
             self._say(ERROR, f"Error: What was asked on {topic} could not be answered: {type(error).__name__}.")
-            return []
-        if private:
-            return [("control", handle, messages, correlation), *asker.then]
-        return [*(("publish", to, answer, 0, False) for to, answer in messages), *asker.then]
+        answers += [*self._given(request, messages), *line.asker.then]
+        line.end()
+        return True
+
+    def _given(self, request: "tuple[Any, ...]", messages: "Messages") -> "list[tuple[Any, ...]]":
+        if self._handlers[request[6]][1]:
+            return [("control", request[1], messages, request[8])] if messages else []
+        return [("publish", to, answer, 0, False) for to, answer in messages]
 
 
 def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",
-              bridges: "Bridges | None" = None) -> ControlTopics:
+              wake: "Callable[[], None]", bridges: "Bridges | None" = None) -> ControlTopics:
     """Who answers with this configuration. `engine` is asked for when there are requests; `bridges` tells a dict of
     each bridge, see docs/control.md."""
-    topics = ControlTopics(say)
+    topics = ControlTopics(say, wake)
     if config.enable_control_api:
         from mosq.admin import broker, inspect
 

@@ -165,13 +165,19 @@ class Access:
                 self.directory = Directory(path, init, self._log, line.origin)
         return self.directory
 
-    def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]") -> None:
+    def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
+                  in_force: "Callable[[], Access | None]") -> None:
         """What clients publish to change the directory, for the securities that ask it."""
-        if self.directory is not None:
+        directory = self.directory
+        if directory is not None:
             from mosq.dynsec.commands import Commands
 
-            places = [i for i, realm in enumerate(self.realms) if realm.directory is not None]
-            Commands(self.directory, places, engine, self._log).add_to(topics)
+            def places() -> list[int]:
+                access = in_force()         # this one, or after a reload one that may have the same directory
+                return [] if access is None else [i for i, realm in enumerate(access.realms)
+                                                  if realm.directory is directory]
+
+            Commands(directory, places, engine, self._log, topics.wake).add_to(topics)
 
     def _share(self, config: "Config", earlier: "Access | None") -> None:
         threads = config.auth_threads or os.cpu_count() or 1
@@ -183,6 +189,8 @@ class Access:
             if old is not None:
                 self._shared.backoff = old.backoff
         self._shared.holders += 1
+        if self.directory is not None:
+            self.directory.holders += 1
         size = config.auth_cache_size if config.auth_cache_seconds else 0
         seconds = float(config.auth_cache_seconds)
         kept = earlier._verdicts if earlier else None
@@ -223,6 +231,10 @@ class Access:
         last = not self._shared.holders
         if last:
             self._checks.close(CLOSE_WITHIN_S)
+        if self.directory is not None:
+            self.directory.holders -= 1
+            if not self.directory.holders:
+                self.directory.hashing.close(CLOSE_WITHIN_S)
         if self._plugins is not None:
             self._plugins.release(CLOSE_WITHIN_S if last else 0)
         self._flush()

@@ -125,6 +125,7 @@ class Config:
     max_inflight_bytes: int
     max_queued_messages: int
     max_queued_bytes: int
+    queue_memory: int
     queue_qos0_messages: bool
     global_max_clients: int
     global_max_connections: int

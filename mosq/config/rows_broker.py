@@ -63,6 +63,8 @@ GENERAL = (
     number("max_queued_messages", 1000, G, "messages waiting per client, above those in flight; 0: no limit", 0,
            INT32_MAX, below=0),
     number("max_queued_bytes", 0, G, "their payload bytes; 0: no limit", 0, INT64_MAX, below=0, unit="bytes"),
+    number("queue_memory", 256 << 20, G, "what messages may take in memory: above, those that are on the disk wait "
+           "for their turn there; 0: no limit", 0, INT64_MAX, unit="bytes", own=True, reload=LIVE),
     flag("queue_qos0_messages", False, G, "queue QoS 0 messages too for clients that are away"),
     number("global_max_clients", -1, G, "sessions at most; -1: no limit", -1, INT32_MAX, below=-1, reload=NEW),
     number("global_max_connections", -1, G, "connections at most; -1: no limit", -1, INT32_MAX, below=-1, reload=NEW),
@@ -149,8 +151,8 @@ PERSISTENCE = (
            DURABILITIES, own=True, reload=RESTART),
     Option("durability_topic", "words", (), G, "LEVEL FILTER: durability of what is published to these topics; the "
            "first that matches; may repeat, up to 64 lines", choices=DURABILITIES, own=True, reload=LIVE),
-    number("durability_interval", 2, G, "how long changes are gathered before they are written together", 0, 1000,
-           unit="milliseconds", own=True, reload=RESTART),
+    number("durability_interval", 2, G, "how long changes are gathered, at most, before they are written together", 0,
+           1000, unit="milliseconds", own=True, reload=RESTART),
     number("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, below=0, unit="seconds",
            ignored=_AUTOSAVE),
     flag("autosave_on_changes", False, G, "autosave_interval counts changes", ignored=_AUTOSAVE),

@@ -3,30 +3,36 @@
     {"commands": [{"command": NAME, "correlationData": TEXT, ...}, ...]}
  -> {"responses": [{"command": NAME, ("error": TEXT | "data": {...}), "correlationData": TEXT}, ...]}
 
+    passwords hashed (hashing.py) -> commands, one a step (mosq/admin/control.py) -> rules, file -> answer -> kicks
+
 All commands of a message are done before the answer goes out: the new rules are in force then, and the file is on the
-disk. Who lost or won rights is disconnected after it. Who may ask is the data plane's business. Invariant: a command is
-done as a whole or not at all. No password reaches the log.
+disk. Who lost or won rights is disconnected after it. Who may ask is the data plane's business. Log-ins in between see
+what is done so far; who is new may do nothing before the rules are there.
+Invariants: a command is done as a whole or not at all; who is to be disconnected is, whatever fails; rules that could
+not be put in force are answered with an error, and tried again with the next message. No password reaches the log.
 """
 
-import json
-
+from mosq.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, Responses
 from mosq.config.options import LOG_TYPES
 from mosq.dynsec import on_clients, on_groups, on_roles
 from mosq.dynsec.doing import Doing, RefusedError
-from mosq.dynsec.reading import parse, raw
+from mosq.dynsec.reading import parse, raw, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mosq.admin.control import Asker, ControlTopics
+    from mosq.admin.control import Asker, ControlTopics, Work
+    from mosq.auth.hashes import Hash
     from mosq.dynsec.directory import Directory
     from mosq.engine import Engine
 
 TOPIC = "$CONTROL/dynamic-security/v1"
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
-UNKNOWN = "Unknown command"     # also in place of a name that there is not
+INTERNAL = "Internal error"
+SET_PASSWORDS = ("createclient", "modifyclient", "setclientpassword")
+HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # who comes later finds no room for an answer
 LINE_CHARS_MAX = 1000           # of the log
 CONNECTIONS_MAX = 1000          # of one client, in an answer
 
@@ -69,36 +75,54 @@ COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
 
 
 class Commands:
-    """Who answers for one configuration. `places`: of the securities that ask the directory."""
+    """Who answers for one configuration. `places`: of the securities that ask the directory, at the time: none when
+    another one took its place meanwhile."""
 
-    def __init__(self, directory: "Directory", places: list[int], engine: "Callable[[], Engine]",
-                 say: "Callable[[int, str], None]") -> None:
+    def __init__(self, directory: "Directory", places: "Callable[[], list[int]]", engine: "Callable[[], Engine]",
+                 say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
         self._directory, self._places, self._engine, self._say = directory, places, engine, say
+        self._wake = wake
 
     def add_to(self, topics: "ControlTopics") -> None:
         topics.add(TOPIC, self.answer)
 
-    def answer(self, asker: "Asker", payload: bytes) -> list[tuple[str, bytes]]:
-        if asker.security not in self._places:
+    def answer(self, asker: "Asker", payload: bytes) -> "Work":
+        if asker.security not in self._places():
             return []               # who comes through a listener that does not ask the directory is nobody to it
         message = _Message(self._directory, asker, self._connections)
-        responses = message.run(payload)
+        commands = message.commands(payload)
+        batch = self._directory.hashing.begin(_passwords(commands), self._wake)
+        while not batch.is_done:
+            yield False
+        for place, command in enumerate(commands):
+            if not self._places():
+                return []           # a reload has put another directory in its place, or none
+            if not message.do(command, batch.hashes.get(place)):
+                break
+            yield True
+        self._end(message, asker)
+        return [(f"{TOPIC}/response", message.responses.payload())]
+
+    def _end(self, message: "_Message", asker: "Asker") -> None:
+        if message.kicks:           # first: nothing that fails keeps them in
+            asker.then.append(("kick", list(message.kicks)))
+        for error in message.errors:
+            self._say(ERROR, f"Error: A command of dynamic security failed: {error}.")
         for line in message.lines:
             self._say(INFORMATION, line)
-        if message.changed:
-            self._take_effect()
-        if message.kicks:
-            asker.then.append(("kick", list(message.kicks)))
-        text = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":"))
-        return [(f"{TOPIC}/response", raw(text))]
-
-    def _take_effect(self) -> None:
+        if not message.changes and not self._directory.is_ahead:
+            return
         try:
-            self._engine().set_roles(self._directory.compiled(), self._places)
-        finally:
-            why = self._directory.save()
-            if why is not None:
-                self._say(ERROR, f"Error saving Dynamic security plugin config: {why}")
+            self._directory.is_ahead = True
+            self._engine().set_roles(self._directory.compiled(), self._places())
+            self._directory.is_ahead = False
+        except Exception as error:
+            self._say(ERROR, "Error: The rules of dynamic security could not be put in force, the old ones stay until "
+                             f"the next command: {type(error).__name__}.")
+            message.not_in_force()
+        why = self._directory.save()
+        if why is not None:
+            self._say(ERROR, f"Error saving Dynamic security plugin config: {why}")
 
     def _connections(self) -> "dict[str, list[tuple[str, str]]]":
         """Of each user: (client id, address)."""
@@ -118,57 +142,85 @@ class _Message:
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]") -> None:
         self.state = directory.state
         self.who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
-        self.find_connections = connections
-        self.lines: list[str] = []
+        self.responses = Responses(raw)
+        self.lines: list[str] = []              # of the log
+        self.errors: list[str] = []             # likewise: of commands that failed
         self.kicks: set[str | None] = set()
-        self.changed = False
+        self.changes: list[tuple[int, str, str | None]] = []    # place in the responses, command, correlation
         self.correlation: str | None = None     # stays for what comes without a command, as in Mosquitto
+        self._find_connections = connections
+        self._found: dict[str, list[tuple[str, str]]] | None = None
 
-    def run(self, payload: bytes) -> "list[dict[str, Any]]":
+    def commands(self, payload: bytes) -> "list[Any]":
+        """Those in it, or what is wrong with it, in place of one."""
         try:
             tree = parse(payload)
         except ValueError:
-            return [self._reply(UNKNOWN, "Payload not valid JSON")]
+            return [RefusedError("Payload not valid JSON")]
         commands = tree.get("commands") if isinstance(tree, dict) else None
-        if not isinstance(commands, list):
-            return [self._reply(UNKNOWN, "Invalid/missing commands")]
-        responses = []
-        for command in commands:
-            response, goes_on = self._do(command)
-            responses.append(response)
-            if not goes_on:
-                break
-        return responses
+        return commands if isinstance(commands, list) else [RefusedError("Invalid/missing commands")]
 
-    def _do(self, of: "Any") -> "tuple[dict[str, Any], bool]":
-        if not isinstance(of, dict):
-            return self._reply(UNKNOWN, "Command not an object"), False
-        name = of.get("command")
-        if not isinstance(name, str):
-            return self._reply(UNKNOWN, "Missing command"), False
-        self.correlation = None
-        correlation = of.get("correlationdata")
-        if "correlationdata" in of and not isinstance(correlation, str):
-            return self._reply(name, "Invalid correlationData data type."), False
-        self.correlation = correlation
+    def do(self, of: "Any", hashed: "Hash | None") -> bool:
+        """False: what follows is not done."""
+        wrong = self._wrong(of)
+        if wrong is not None:
+            self.responses.add(wrong)
+            return False
+        name: str = of["command"]
         done = COMMANDS.get(name.lower()) if name.isascii() else None
         if done is None:
-            return self._reply(name, UNKNOWN), True
-        doing = Doing(self.state, of, self.find_connections)
+            self.responses.add(self._reply(name, UNKNOWN))
+            return True
+        doing = Doing(self.state, of, self._connections, hashed)
         try:
             data = done(doing)
         except RefusedError as refused:
-            return self._reply(name, str(refused)), True
+            self.responses.add(self._reply(name, str(refused)))
+            return True
+        except Exception as error:              # of ours; what it has done is put in force, so that nothing is between
+            self.errors.append(f"{doing.answers_as or name.lower()}: {type(error).__name__}")
+            self._changed(name)
+            self.responses.add(self._reply(name, INTERNAL))
+            return True
         finally:
             self.kicks |= doing.kicks
         if doing.changes:
-            self.changed = True
-            self.state.change_index += 1
+            self._changed(name)
         self.lines += [printable(f"dynsec: {self.who} | {line}") for line in doing.lines]
         response: dict[str, Any] = {"command": doing.answers_as or name}
         if data is not None:
             response["data"] = data
-        return self._correlated(response), True
+        self.responses.add(self._correlated(response))
+        return True
+
+    def not_in_force(self) -> None:
+        for place, name, correlation in self.changes:
+            self.correlation = correlation
+            self.responses[place] = self._reply(name, INTERNAL)
+
+    def _wrong(self, of: "Any") -> "dict[str, Any] | None":
+        if isinstance(of, RefusedError):
+            return self._reply(UNKNOWN, str(of))
+        if not isinstance(of, dict):
+            return self._reply(UNKNOWN, "Command not an object")
+        name = of.get("command")
+        if not isinstance(name, str):
+            return self._reply(UNKNOWN, "Missing command")
+        self.correlation = None
+        correlation = of.get("correlationdata")
+        if "correlationdata" in of and not isinstance(correlation, str):
+            return self._reply(name, "Invalid correlationData data type.")
+        self.correlation = correlation
+        return self._reply(name, TOO_MANY) if self.responses.is_full() else None
+
+    def _changed(self, name: str) -> None:
+        self.changes.append((len(self.responses), name, self.correlation))
+        self.state.change_index += 1
+
+    def _connections(self) -> "dict[str, list[tuple[str, str]]]":
+        if self._found is None:
+            self._found = self._find_connections()
+        return self._found
 
     def _reply(self, name: str, error: str) -> "dict[str, Any]":
         return self._correlated({"command": name, "error": error})
@@ -177,6 +229,17 @@ class _Message:
         if self.correlation is not None:
             response["correlationData"] = self.correlation
         return response
+
+
+def _passwords(commands: "list[Any]") -> dict[int, bytes]:
+    """Those that will be set, unless their command is refused, by the place of the command."""
+    found = {}
+    for place, of in enumerate(commands[:HASHED_MAX]):
+        if isinstance(of, dict) and isinstance(of.get("command"), str) and of["command"].lower() in SET_PASSWORDS:
+            password = text(of, "password")
+            if password is not None:
+                found[place] = raw(password)
+    return found
 
 
 def printable(line: str) -> str:

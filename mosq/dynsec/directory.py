@@ -12,6 +12,7 @@ from mosq.config.errors import ConfigError, Origin
 from mosq.config.options import LOG_TYPES
 from mosq.dynsec.compiled import compiled, may_receive
 from mosq.dynsec.first import make_first
+from mosq.dynsec.hashing import Hashing
 from mosq.dynsec.model import Client
 from mosq.dynsec.store import Writer, load
 
@@ -30,6 +31,9 @@ class Directory:
                  named_at: "Origin | None" = None) -> None:
         """Makes the file where there is none. Raises ConfigError."""
         self.path = path
+        self.holders = 0            # Accesses: two while the broker reloads
+        self.hashing = Hashing()
+        self.is_ahead = False       # of the data plane's rules, which could not be changed
         self._writer = Writer(path)
         try:
             self.state, warnings = load(path, named_at)

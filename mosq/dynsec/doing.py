@@ -1,16 +1,19 @@
 """One command while it is done: what it was given, what it finds, and what follows from it. Knows the words in which
 Mosquitto refuses what is missing or wrong; not what commands do."""
 
+from mosq.dynsec.hashing import made
 from mosq.dynsec.model import NO_PRIORITY, PRIORITY_MAX, Client, Group, Role, State
-from mosq.dynsec.reading import flag, is_utf8, is_wrong, items, text, whole
+from mosq.dynsec.reading import flag, is_utf8, is_wrong, items, raw, text, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from mosq.auth.hashes import Hash
     from mosq.dynsec.reading import Object
 
+WRONG_ROLES = "'roles' not an array or missing/invalid rolename"
 LOWEST = -(2**31)
 
 
@@ -20,9 +23,10 @@ class RefusedError(Exception):
 
 class Doing:
     def __init__(self, state: State, of: "Object",
-                 connections: "Callable[[], dict[str, list[tuple[str, str]]]]") -> None:
+                 connections: "Callable[[], dict[str, list[tuple[str, str]]]]", hashed: "Hash | None" = None) -> None:
+        """`hashed`: its password, where that was done before."""
         self.state, self.of = state, of
-        self._connections = connections
+        self._connections, self._hashed = connections, hashed
         self.kicks: set[str | None] = set()     # who is to be disconnected; None: who has no user name
         self.changes = False
         self.lines: list[str] = []              # of the log
@@ -48,6 +52,15 @@ class Doing:
             raise RefusedError(wrong)
         return text(self.of, name)
 
+    def new_name(self, name: str, what: str, is_none: str) -> str:
+        """Of what is to be made."""
+        value = self.needed(name, is_none)
+        if not value:
+            raise RefusedError(f"Empty {name}")
+        if not is_utf8(value):
+            raise RefusedError(f"{what} not valid UTF-8")
+        return value
+
     def username(self) -> str:
         return self.needed("username", "Invalid/missing username", "Username not valid UTF-8")
 
@@ -60,6 +73,17 @@ class Doing:
     def texts(self) -> tuple[str | None, str | None]:
         return (self.optional("textname", "Invalid/missing textname"),
                 self.optional("textdescription", "Invalid/missing textdescription"))
+
+    def retext(self, what: "Client | Group | Role") -> None:
+        """Its texts, where other ones are given."""
+        textname, textdescription = text(self.of, "textname"), text(self.of, "textdescription")
+        if textname is not None:
+            what.textname = textname
+        if textdescription is not None:
+            what.textdescription = textdescription
+
+    def set_password(self, client: Client, password: str) -> None:
+        client.hash, client.unread = self._hashed or made(raw(password)), None
 
     # ---- what there is
 
@@ -81,7 +105,7 @@ class Doing:
     def priority(self, of: "Object | None" = None, lowest: int = LOWEST) -> int:
         return max(lowest, min(PRIORITY_MAX, whole(self.of if of is None else of, "priority", NO_PRIORITY)))
 
-    def roles(self, wrong: str) -> "dict[str, int] | None":
+    def roles(self, wrong: str = WRONG_ROLES) -> "dict[str, int] | None":
         """Those of a list, each once; None: no list is given."""
         if "roles" not in self.of:
             return None
@@ -112,9 +136,5 @@ class Doing:
 
     def connections(self, client: Client) -> "list[Object]":
         """Where he is connected from now."""
-        if self._found is None:
-            self._found = self._connections()
-        return [{"address": address} for client_id, address in self._found.get(client.username, ())
+        return [{"address": address} for client_id, address in self._connections().get(client.username, ())
                 if client.clientid is None or client_id == client.clientid]
-
-    _found: "dict[str, list[tuple[str, str]]] | None" = None

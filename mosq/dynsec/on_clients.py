@@ -1,27 +1,20 @@
 """Commands about clients. See commands.py."""
 
-from mosq.auth.hashes import PBKDF2, new_hash, read_hash
 from mosq.dynsec.doing import Doing, RefusedError
-from mosq.dynsec.model import Client, Group, in_order
-from mosq.dynsec.reading import is_utf8, items, raw, text
+from mosq.dynsec.model import NO_PRIORITY, Client, Group, in_order
+from mosq.dynsec.reading import is_utf8, items, text
 from mosq.dynsec.store import client_said, roles_said
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.dynsec.reading import Object
 
-WRONG_ROLES = "'roles' not an array or missing/invalid rolename"
 MISSING = "Invalid/missing username"
-NO_PRIORITY = -1
 
 
 def create(doing: Doing) -> None:
     state = doing.state
-    username = doing.needed("username", MISSING)
-    if not username:
-        raise RefusedError("Empty username")
-    if not is_utf8(username):
-        raise RefusedError("Username not valid UTF-8")
+    username = doing.new_name("username", "Username", MISSING)
     password = doing.optional("password", "Invalid/missing password")
     clientid = doing.optional("clientid", "Invalid/missing client id")
     if clientid is not None and not is_utf8(clientid):
@@ -29,12 +22,12 @@ def create(doing: Doing) -> None:
     textname, textdescription = doing.texts()
     if username in state.clients:
         raise RefusedError("Client already exists")
-    roles = doing.roles(WRONG_ROLES) or {}
+    roles = doing.roles() or {}
     groups = [(doing.group(name), doing.priority(one)) for name, one in _groups(doing) if name is not None]
     client = state.clients[username] = Client(username)
     client.clientid, client.textname, client.textdescription = clientid or None, textname, textdescription
     if password is not None:
-        _set_password(client, password)
+        doing.set_password(client, password)
     for name, priority in roles.items():
         state.give_client_role(client, state.roles[name], priority)
     for group, priority in groups:
@@ -65,7 +58,7 @@ def list_all(doing: Doing) -> "Object":
 def modify(doing: Doing) -> None:
     state, of = doing.state, doing.of
     client = doing.client(doing.username())
-    roles = doing.roles(WRONG_ROLES)
+    roles = doing.roles()
     groups: list[tuple[Group, int]] | None = None
     if items(of, "groups") is not None:
         groups = []
@@ -82,12 +75,10 @@ def modify(doing: Doing) -> None:
             state.join(client, group, priority)
     password, clientid = text(of, "password"), text(of, "clientid")
     if password:
-        _set_password(client, password)
+        doing.set_password(client, password)
     if clientid is not None:
         client.clientid = clientid or None
-    client.textname = text(of, "textname") if text(of, "textname") is not None else client.textname
-    if text(of, "textdescription") is not None:
-        client.textdescription = text(of, "textdescription")
+    doing.retext(client)
     if roles is not None:
         for name in list(client.roles):
             state.take_client_role(client, state.roles[name])
@@ -101,8 +92,7 @@ def set_password(doing: Doing) -> None:
     password = doing.needed("password", "Invalid/missing password")
     if not password:
         raise RefusedError("Empty password is not allowed")
-    client = doing.client(username)
-    _set_password(client, password)
+    doing.set_password(doing.client(username), password)
     doing.changed(f"setClientPassword | username={username} | password=******", {username})
 
 
@@ -145,10 +135,6 @@ def remove_role(doing: Doing) -> None:
 def _groups(doing: Doing) -> "list[tuple[str | None, Object]]":
     """(name, or None where it is no text, what is said of it) of each object in the list."""
     return [(text(one, "groupname"), one) for one in items(doing.of, "groups") or () if isinstance(one, dict)]
-
-
-def _set_password(client: Client, password: str) -> None:
-    client.hash, client.unread = read_hash(new_hash(PBKDF2, raw(password))), None
 
 
 def _said(doing: Doing, client: Client) -> "Object":

@@ -2,24 +2,19 @@
 
 from mosq.dynsec.doing import Doing, RefusedError
 from mosq.dynsec.model import PRIORITY_MAX, Client, Group
-from mosq.dynsec.reading import is_utf8, items, text
+from mosq.dynsec.reading import items, text
 from mosq.dynsec.store import group_said, roles_said
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.dynsec.reading import Object
 
-WRONG_ROLES = "'roles' not an array or missing/invalid rolename"
 LOWEST = -PRIORITY_MAX
 
 
 def create(doing: Doing) -> None:
     state = doing.state
-    groupname = doing.needed("groupname", "Invalid/missing groupname")
-    if not groupname:
-        raise RefusedError("Empty groupname")
-    if not is_utf8(groupname):
-        raise RefusedError("Group name not valid UTF-8")
+    groupname = doing.new_name("groupname", "Group name", "Invalid/missing groupname")
     textname, textdescription = doing.texts()
     if groupname in state.groups:
         raise RefusedError("Group already exists")
@@ -53,10 +48,10 @@ def list_all(doing: Doing) -> "Object":
 
 
 def modify(doing: Doing) -> None:
-    state, of = doing.state, doing.of
+    state = doing.state
     group = doing.group(doing.groupname())
     line = f"modifyGroup | groupname={group.groupname}"
-    roles = doing.roles(WRONG_ROLES)
+    roles = doing.roles()
     clients = _clients(doing)
     kicks = state.members(group)
     if clients is not None:
@@ -64,9 +59,7 @@ def modify(doing: Doing) -> None:
             state.leave(state.clients[name], group)
         for client, priority in clients:
             state.join(client, group, priority)
-    group.textname = text(of, "textname") if text(of, "textname") is not None else group.textname
-    if text(of, "textdescription") is not None:
-        group.textdescription = text(of, "textdescription")
+    doing.retext(group)
     if roles is not None:
         for name in list(group.roles):
             state.take_group_role(group, state.roles[name])

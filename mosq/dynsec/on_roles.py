@@ -2,7 +2,7 @@
 
 from mosq.dynsec.doing import Doing, RefusedError
 from mosq.dynsec.model import BY_LOWER, DEFAULTS, Role, Rules
-from mosq.dynsec.reading import flag, is_filter, is_utf8, items, text
+from mosq.dynsec.reading import flag, is_filter, items, text
 from mosq.dynsec.store import add_rule as add_rule_of
 from mosq.dynsec.store import role_tree
 
@@ -42,11 +42,7 @@ def get_details(doing: Doing) -> "Object":
 
 
 def create(doing: Doing) -> None:
-    rolename = doing.needed("rolename", "Invalid/missing rolename")
-    if not rolename:
-        raise RefusedError("Empty rolename")
-    if not is_utf8(rolename):
-        raise RefusedError("Role name not valid UTF-8")
+    rolename = doing.new_name("rolename", "Role name", "Invalid/missing rolename")
     textname, textdescription = doing.texts()
     wildcards = flag(doing.of, "allowwildcardsubs")
     if wildcards is None and "allowwildcardsubs" in doing.of:
@@ -80,12 +76,9 @@ def list_all(doing: Doing) -> "Object":
 
 
 def modify(doing: Doing) -> None:
-    of = doing.of
     role = doing.role(doing.rolename(), "Role does not exist")
-    role.textname = text(of, "textname") if text(of, "textname") is not None else role.textname
-    if text(of, "textdescription") is not None:
-        role.textdescription = text(of, "textdescription")
-    wildcards = flag(of, "allowwildcardsubs")
+    doing.retext(role)
+    wildcards = flag(doing.of, "allowwildcardsubs")
     kicks = _rules_given(doing, role)
     if wildcards is not None and wildcards != role.wildcards:
         role.wildcards = wildcards

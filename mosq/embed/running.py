@@ -47,9 +47,9 @@ class Running:
         self._links: Links | None = None        # None: there are no bridges
         securities = self._securities(config)
         try:
-            self._topics = topics_of(config, self.asked, self._say, self._bridges)
+            self._topics = topics_of(config, self.asked, self._say, self._wake, self._bridges)
             if self._access is not None:
-                self._access.answer_on(self._topics, self.asked)
+                self._access.answer_on(self._topics, self.asked, lambda: self._access)
             self.engine = self._new_engine(config, securities)
             if keeps(config):
                 from mosq.storage import open_store
@@ -112,6 +112,11 @@ class Running:
         event_fd = engine.event_fd()
         self._links = Links(engine, self._say, lambda: _wake(event_fd))
         return engine
+
+    def _wake(self) -> None:
+        engine = self.engine                # held: its descriptor is not somebody else's meanwhile
+        if engine is not None:
+            _wake(engine.event_fd())
 
     def _bridges(self) -> "list[dict[str, Any]]":
         if self._links is None:

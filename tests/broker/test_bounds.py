@@ -414,6 +414,7 @@ def test_idle_connections_hold_no_buffer(opened: Opener) -> None:
         until(lambda: broker.stats()["buffers_used_bytes"] == 2048)
 
 
+@pytest.mark.timing
 def test_memory_returns_after_churn() -> None:
     """5,000 connections come and go, twice: the second time costs nothing more."""
     with mosq.Broker() as broker:

@@ -11,6 +11,7 @@ from mosq.admin import broker, commands
 from mosq.admin.control import INFORMATION, Asker
 from mosq.config.embedded import embedded_config
 from mosq.config.parser import load_config
+from tests.harness.control import asked
 from tests.harness.packets import Connect, Puback, Publish, Suback, Subscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
@@ -63,7 +64,7 @@ class Api:
         self.commands = broker.commands(embedded_config(text or None, {}), lambda: (TOPIC, broker.DYNSEC_TOPIC), lambda kind, line: self.said.append((kind, line)))
 
     def ask(self, payload: str, username: str | None = None) -> str:
-        [(topic, answer)] = self.commands(Asker("me", username, "::1", 0), payload.encode())
+        [(topic, answer)] = asked(self.commands, Asker("me", username, "::1", 0), payload.encode())
         assert topic == ANSWER
         return answer.decode()
 
@@ -102,7 +103,7 @@ def test_responses_are_bounded() -> None:
 
 @pytest.mark.parametrize("payload", [b'{"commands":[{"command":"\xff"}]}', b"\xff\xfe", b"1" * 5000, b'"\\'])
 def test_what_is_no_text_is_no_json(payload: bytes) -> None:
-    [(_, answer)] = Api().commands(Asker("me", None, "", 0), payload)
+    [(_, answer)] = asked(Api().commands, Asker("me", None, "", 0), payload)
     assert answer.decode() == f'{{"responses":[{NO_JSON}]}}'
 
 

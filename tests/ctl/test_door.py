@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mosq.admin import control
 from mosq.admin.control import Asker, ControlTopics
 from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.properties import P
+
+if TYPE_CHECKING:
+    from mosq.admin.control import Work
 
 TOPIC, ANSWER = "$CONTROL/test/v1", "$CONTROL/test/v1/response"
 OWN = "$CONTROL/mosq/test/v1"
@@ -184,7 +189,7 @@ def request(topic: str, payload: bytes) -> tuple[Any, ...]:
 
 def test_the_registry() -> None:
     said: list[tuple[int, str]] = []
-    topics = ControlTopics(lambda kind, text: said.append((kind, text)))
+    topics = ControlTopics(lambda kind, text: said.append((kind, text)), lambda: None)
 
     def echo(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
         return [(ANSWER, f"{asker.client_id} {asker.username} {asker.address} {asker.security}".encode()), (ANSWER, payload)]
@@ -207,7 +212,7 @@ def test_the_registry() -> None:
 
 def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
     said: list[tuple[int, str]] = []
-    topics = ControlTopics(lambda kind, text: said.append((kind, text)))
+    topics = ControlTopics(lambda kind, text: said.append((kind, text)), lambda: None)
 
     def fails(asker: Asker, payload: bytes) -> list[tuple[str, bytes]]:
         raise KeyError(payload)
@@ -215,6 +220,94 @@ def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
     topics.add(TOPIC, fails)
     assert topics.take([request(TOPIC, b"secret")]) == ([], [])
     assert said == [(1, f"Error: What was asked on {TOPIC} could not be answered: KeyError.")]
+
+
+def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(control, "monotonic", lambda: next(clock) * 0.001)     # a step takes a millisecond
+    woken: list[int] = []
+    topics = ControlTopics(lambda kind, text: None, lambda: woken.append(1))
+    steps = 0
+
+    def long(asker: Asker, payload: bytes) -> Work:
+        nonlocal steps
+        asker.then.append(("kick", [payload.decode()]))
+        for _ in range(int(payload)):
+            steps += 1
+            yield True
+        return [(ANSWER, payload)]
+
+    topics.add(TOPIC, long)
+    topics.add(OWN, lambda asker, payload: [(ANSWER, payload)], private=True)
+    assert topics.take([request(TOPIC, b"40"), request(TOPIC, b"2")]) == ([], [])
+    assert 0 < steps <= 10
+    assert len(woken) == 1
+    answers, _ = topics.take([request(OWN, b"between")])        # one turn later at most
+    answers += topics.take([])[0]
+    assert answers == [("control", 5, [(ANSWER, b"between")], b"corr")]
+    turns = 0
+    answers = []
+    while len(answers) < 4:
+        answers += topics.take([])[0]
+        turns += 1
+    assert answers == [("publish", ANSWER, b"40", 0, False), ("kick", ["40"]), ("publish", ANSWER, b"2", 0, False), ("kick", ["2"])]
+    assert 1 < turns < 10
+    before = len(woken)
+    assert topics.take([]) == ([], [])
+    assert len(woken) == before
+
+
+def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_with_it() -> None:
+    woken: list[int] = []
+    is_ready = False
+
+    def waits(asker: Asker, payload: bytes) -> Work:
+        while not is_ready:
+            yield False
+        return [(ANSWER, payload)]
+
+    def registry() -> ControlTopics:
+        topics = ControlTopics(lambda kind, text: None, lambda: woken.append(1))
+        topics.add(TOPIC, waits)
+        topics.add(OWN, lambda asker, payload: [(ANSWER, payload)], private=True)
+        return topics
+
+    old, new = registry(), registry()
+    answers, _ = old.take([request(TOPIC, b"1"), request(OWN, b"2"), request(TOPIC, b"3")])
+    assert answers == [("control", 5, [(ANSWER, b"2")], b"corr")]
+    assert not woken                    # whoever is waited for does that
+    new.take_over(old)
+    assert woken
+    is_ready = True
+    assert new.take([])[0] == [("publish", ANSWER, b"1", 0, False), ("publish", ANSWER, b"3", 0, False)]
+
+
+def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "LINE_BYTES_MAX", 100)
+    topics = ControlTopics(lambda kind, text: None, lambda: None)
+
+    def waits(asker: Asker, payload: bytes) -> Work:
+        yield False
+        return []
+
+    topics.add(TOPIC, waits)
+    assert topics.take([request(TOPIC, b"x" * 60), request(TOPIC, b"y" * 40)]) == ([], [])
+    [(kind, topic, answer, *_)] = topics.take([request(TOPIC, b"z")])[0]
+    assert (kind, topic) == ("publish", ANSWER)
+    assert b'"error":"Too many commands at once"' in answer
+    assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are through
+
+
+def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:
+    topics = ControlTopics(lambda kind, text: None, lambda: None)
+
+    def fails(asker: Asker, payload: bytes) -> Work:
+        asker.then.append(("kick", ["ann"]))
+        yield True
+        raise KeyError(payload)
+
+    topics.add(TOPIC, fails)
+    assert topics.take([request(TOPIC, b"1")])[0] == [("kick", ["ann"])]
 
 
 def test_who_is_not_let_in_asks_nothing(plane: Plane) -> None:

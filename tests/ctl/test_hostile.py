@@ -12,6 +12,7 @@ from mosq.admin import broker, inspect
 from mosq.admin.control import Asker
 from mosq.config.embedded import embedded_config
 from mosq.ctl.command import MODULES
+from tests.harness.control import asked
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
                     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
@@ -48,7 +49,7 @@ HANDLERS = (broker.commands(embedded_config(None, {}), lambda: (), lambda kind, 
 def responses(payload: bytes) -> list[Any]:
     found = []
     for handler in HANDLERS:
-        [(topic, answer)] = handler(Asker("c", None, "::1", 0), payload)
+        [(topic, answer)] = asked(handler, Asker("c", None, "::1", 0), payload)
         assert topic.endswith("/response")
         found += json.loads(answer)["responses"]
     return found

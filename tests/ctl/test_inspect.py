@@ -13,6 +13,7 @@ import pytest
 import mosq
 from mosq.admin import bridges, inspect
 from mosq.admin.control import Asker
+from tests.harness.control import asked
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
 from tests.harness.properties import P
@@ -208,8 +209,8 @@ def test_the_answer_goes_to_who_asked_alone(scene: Scene) -> None:
 
 def test_what_bridges_tell() -> None:
     told = [{"name": "b", "state": "connected"}]
-    asked = inspect.commands(lambda: None, lambda: told, lambda kind, text: None)  # type: ignore[arg-type, return-value]
-    [(topic, answer)] = asked(Asker("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
+    handler = inspect.commands(lambda: None, lambda: told, lambda kind, text: None)  # type: ignore[arg-type, return-value]
+    [(topic, answer)] = asked(handler, Asker("c", None, "", 0), b'{"commands":[{"command":"listBridges"}]}')
     assert (topic, json.loads(answer)["responses"][0]["data"]) == (ANSWER, {"bridges": told})
 
 

@@ -343,6 +343,8 @@ def test_a_broker_inside_of_a_program(tmp_path) -> None:
         boss = Admin(broker.port, "admin", PASSWORD, "boss", 4)
         boss.does("deleteClient", username="ann")
         assert not lets_in(broker.port, "ann", "ann")
+        boss.does("createClient", username="new", password="hashed elsewhere")
+        assert lets_in(broker.port, "new", "hashed elsewhere")
         assert subscribed(boss.wire, "t") == (0,)
         broker.publish("t", b"x")                   # the program itself may do everything
         assert boss.wire.read_packet().payload == b"x"

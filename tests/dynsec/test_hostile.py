@@ -14,6 +14,7 @@ from mosq.dynsec.directory import Directory
 from mosq.dynsec.model import State
 from mosq.dynsec.store import read, tree_of
 from tests.dynsec.admin import state
+from tests.harness.control import Woken, asked
 
 NAMES = ("a", "b", "c", "admin", "all", "\u00e9", "x y")
 VALUES: tuple[object, ...] = (None, True, False, 0, -1, 5, 1e300, -1e300, 2.5, 10**400, "", "a", "b", "a#", "+/%u", "\0", "a\0b", "\ud800", "\udc80", "\x07", [], {}, [1],
@@ -82,7 +83,7 @@ def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
     lines: list[str] = []
     engine, directory = FakeEngine(), Directory(str(path), None, lambda *_: None)
     directory.save = lambda: None                       # the file is looked at at the end
-    commands = Commands(directory, [0], lambda: engine, lambda _, line: lines.append(line))
+    commands = Commands(directory, lambda: [0], lambda: engine, lambda _, line: lines.append(line), woken := Woken())
     dice = random.Random(seed)
     done = 0
     for _ in range(400):
@@ -90,7 +91,7 @@ def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
         payload = json.dumps({"commands": [command(dice) for _ in range(dice.randint(0, 4))]}).encode()
         if dice.random() < 0.05:
             payload = payload[:dice.randrange(len(payload))]
-        ((topic, answer),) = commands.answer(asker, payload)
+        ((topic, answer),) = asked(commands.answer, asker, payload, woken)
         assert topic == "$CONTROL/dynamic-security/v1/response"
         said = json.loads(answer.decode("utf-8", "surrogateescape"))["responses"]
         assert all({"command"} <= set(one) <= {"command", "data", "error", "correlationData"} for one in said)

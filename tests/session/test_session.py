@@ -80,6 +80,31 @@ def test_queue_against_the_model(seed: int) -> None:
     assert delivered == sorted(delivered), "first deliveries come in order"
 
 
+@pytest.mark.parametrize("lsn", [0, 4, 123456788, 2**54 - 4])
+@pytest.mark.parametrize("size", [1, 30, 31, 62, 63, 100, 5000, 2_000_000])
+def test_a_paged_delivery_says_where_it_is_and_how_large(size: int, lsn: int) -> None:
+    queue = QueueFace()
+    queue.push(1, 1, size)
+    assert queue.counts()[3:] == (size + 1, 0, 1)
+    assert queue.page(0, lsn, True)
+    where, about = queue.paged(0)
+    assert where == lsn and (size + 1) * 31 / 32 <= about <= size + 1
+    assert queue.counts()[3:] == (about, 0, 0) and queue.recorded_bytes() > about
+    queue.unpage(0, b"1")
+    assert queue.counts()[3:] == (2, 0, 1) and queue.recorded_bytes() == 0
+    assert queue.send_next() is not None
+    queue.done(1)
+    assert queue.counts() == (0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("lsn", [1, 2, 2**54, 2**63])
+def test_an_lsn_that_cannot_be_noted_stays_in_memory(lsn: int) -> None:
+    queue = QueueFace()
+    queue.push(7, 1)
+    assert not queue.page(0, lsn, True) and queue.paged(0) is None
+    assert queue.send_next() == ("publish", 7, 1, 1)
+
+
 def test_queue_ids_are_unique_in_flight() -> None:
     queue = QueueFace(65000)
     for n in range(2000):

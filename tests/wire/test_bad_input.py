@@ -401,6 +401,7 @@ def test_many_properties_and_levels(broker: Broker) -> None:
             wire.close()
 
 
+@pytest.mark.timing
 def test_oversized_packets_cost_no_memory() -> None:
     """Fourteen packets over the limit may not grow the process by 20 MB (drop-in notes)."""
     with Broker("max_packet_size 1000000\nsys_interval 0\n") as broker:

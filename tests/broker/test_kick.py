@@ -1,0 +1,89 @@
+"""Users whose rights have changed are disconnected in slices: those who were there, all of them, and nobody who came meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import pytest
+
+from tests.harness.links import Remote, line, linked, spec
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Publish
+from tests.harness.plane import Plane, exchange
+from tests.harness.wire import Wire
+
+KICKED = 0x98
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    with Plane({"authenticate": True}) as made:
+        yield made
+
+
+def ended(wire: Wire) -> None:
+    assert wire.read_packet() == Disconnect(KICKED)
+    wire.expect_closed()
+
+
+def stays(wire: Wire) -> None:
+    assert exchange(wire, Pingreq()) == Pingresp()
+
+
+def test_two_kicks_take_turns(plane: Plane) -> None:
+    """A turn ends 128 of each; done at once, nobody of the second would go before the last of the first."""
+    users = {name: [plane.user(f"{name}-{i}", name, 5) for i in range(140)] for name in ("ann", "ben", "cat")}
+    plane.look(0)
+    plane.lines.clear()
+    plane.answer(("kick", ["ann", "nobody"]), ("kick", ["ben"]))
+    for wire in users["ann"] + users["ben"]:
+        ended(wire)
+    for wire in users["cat"]:
+        stays(wire)
+    plane.until(lambda: sum("disconnected" in line for line in plane.lines) == 280)
+    gone = [line.split()[1].split("-")[0] for line in plane.lines if "disconnected" in line]
+    runs = [(name, len(list(run))) for name, run in groupby(gone)]
+    assert sum(n for _, n in runs) == 280
+    assert len(runs) > 2, runs
+
+
+def test_who_comes_while_others_are_kicked_is_let_alone(plane: Plane) -> None:
+    before = plane.user("before", "ann", 5)
+    late = plane.connect(Connect("late", username="ann", password=b"x"), 5)
+    first = plane.ask("connect")[1]
+    later = plane.connect(Connect("later", username="ann", password=b"x"), 5)
+    second = plane.ask("connect")[1]
+    # all of them in one turn, and kicks are worked on at its end
+    plane.answer(("connect", first, 0, None), ("kick", ["ann"]), ("connect", second, 0, None))
+    ended(before)
+    for wire in (late, later):
+        hello = wire.read_packet()
+        assert isinstance(hello, Connack)
+        assert hello.rc == 0
+    ended(late)
+    stays(later)
+
+
+def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
+    """What it remembers is 16 bits wide; and of so many kicks most find no room to be done in slices."""
+    ann = plane.user("a", "ann", 5)
+    for _ in range(15):
+        plane.answer(*[("kick", ["nobody"])] * 4369)    # 2^16 - 1 of them
+    plane.answer(("kick", ["ann"]))
+    ended(ann)
+
+
+def test_our_own_links_are_nobodys_user() -> None:
+    """They have no user name here; clients without one are meant."""
+    with Plane(links=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
+        remote = Remote(plane)
+        remote.let_in()
+        assert linked(plane)[3] == "up"
+        nameless = plane.connect(Connect("c"), 5)
+        assert isinstance(nameless.read_packet(), Connack)
+        plane.answer(("kick", [None]))
+        ended(nameless)
+        sender = plane.connect(Connect("d"))
+        assert isinstance(sender.read_packet(), Connack)
+        sender.send(Publish("still", b"there"))
+        assert remote.hears("publish")["topic"] == b"still"

@@ -1,0 +1,33 @@
+"""A control handler asked without a broker: what `mosq.admin.control.ControlTopics` does with it, without the turns."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mosq.admin.control import Asker, Handler
+
+WAIT_S = 20
+
+
+class Woken(threading.Event):
+    """The `wake` of a handler; `asked` waits for it."""
+
+    def __call__(self) -> None:
+        self.set()
+
+
+def asked(handler: Handler, asker: Asker, payload: bytes, woken: Woken | None = None) -> list[tuple[str, bytes]]:
+    """All its messages."""
+    work = handler(asker, payload)
+    if isinstance(work, list):
+        return work
+    while True:
+        try:
+            goes_on = next(work)
+        except StopIteration as stop:
+            return list(stop.value)
+        if not goes_on:
+            assert woken is not None and woken.wait(WAIT_S)
+            woken.clear()
