@@ -51,7 +51,7 @@ from cext.net.tls_peer cimport Peer, peer_any_date, peer_forget, peer_learn, pee
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     ssize_t send(int fd, const void* p, size_t n, int flags)
-    int MSG_NOSIGNAL
+    int MSG_NOSIGNAL, MSG_MORE
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -251,15 +251,17 @@ cdef int tls_greet(Reactor* r, Conn* c) noexcept nogil:
 cdef void tls_close(Reactor* r, Conn* c) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
+    cdef int flags = MSG_NOSIGNAL
     y.out_n = 0
     if t.base.unsent:
         memcpy(y.out, t.out + t.out_off, t.base.unsent)      # an alert, as a rule
         y.out_n = t.base.unsent
         out_drop(r, t)
     if t.base.open and c.out_bytes == 0:
+        flags |= 0 if y.out_n else MSG_MORE      # in one segment with our end, which is next
         say(y, t, ALERT_CLOSE_NOTIFY)
     if y.out_n:
-        send(c.fd, y.out, y.out_n, MSG_NOSIGNAL)
+        send(c.fd, y.out, y.out_n, flags)
     y.out_n = 0
     if t.ssl != NULL:
         SSL_free(t.ssl)

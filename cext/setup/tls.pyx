@@ -25,6 +25,9 @@ from cext.net.openssl cimport (
 from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_callbacks, tls_context_new, tls_context_release
 
 VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
+# AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher all that follows by a sixth, and nobody breaks either. The client's
+# list decides which of them there are.
+SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 SESSION_LIFE_S = 7200           # of a ticket
 TICKET_KEYS_BYTES = 80
 PSKS_MAX = 1_000_000
@@ -82,7 +85,7 @@ cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
     SSL_CTX_set_dh_auto(x.ctx, 1)
     SSL_CTX_set_default_passwd_cb(x.ctx, no_password)
     version_set(x, text["tls_version"])
-    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"])
+    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"] or SUITES)
     if text["certfile"] or text["keyfile"]:
         certificate_load(x, text["certfile"], text["keyfile"])
     if text["cafile"] or text["capath"]:
