@@ -1,40 +1,40 @@
-"""TLS 1.2 and 1.3 with OpenSSL, as a transport of the reactor. Knows records, handshakes and peers' certificates; not MQTT, and not where
-certificates come from (cext/setup/tls.pyx). Loaded by the first listener that asks for it: a broker without TLS does not load libssl.
+"""TLS 1.2 and 1.3 as a transport of the reactor: OpenSSL's handshake, then `records` where that may take over, OpenSSL otherwise. Knows when which
+of them is asked; not MQTT, and not where certificates come from (cext/setup/tls.pyx). Loaded by the first listener that asks for it: a broker
+without TLS does not load libssl.
 
-    read:   recv -> layer.in -> SSL_read until it is empty -> the arena. Less is received than the arena holds, so nothing decrypted stays
-            in OpenSSL, and no event is owed for it.
-    flush:  what could not be sent last time, then all Segs, encrypted in records of up to 16 KiB -> layer.out -> one send
+    handshake: recv -> layer.in -> SSL_do_handshake -> layer.out; at its end the keys go to `records`, the facts to `peer`, and the SSL goes
+    read:      recv -> layer.in -> records_open, or SSL_read until it is empty -> the arena. Less is received than the arena holds, so nothing
+               decrypted is left behind, and no event is owed for it.
+    flush:     what could not be sent last time, then all Segs, encrypted in records of up to 16 KiB -> layer.out -> one send
 
-One BIO serves all connections of a loop: it only says where the bytes of the connection at hand are. What OpenSSL wants to send while it
-reads (handshake, alerts, key updates) waits for the turn's flush, in front of the answer that may follow.
+One BIO serves all connections of a loop: it only says where the bytes of the connection at hand are. What is to be sent because of what was
+read (handshake, alerts) waits for the turn's flush, in front of the answer that may follow.
 
-Invariants: a connection at rest holds no buffer, neither ours nor OpenSSL's (SSL_MODE_RELEASE_BUFFERS); until the first byte it holds
-no SSL either; a turn does at most HANDSHAKES_PER_TURN steps of handshakes, so that a storm of them does not hold others up; encrypted bytes
-that wait are at most OUT_BYTES, and those that a handshake may pile up without reading, UNREAD_MAX_BYTES. The error queue is empty before
-each call. Renegotiation is off.
+Invariants: a connection at rest holds no buffer, neither ours nor OpenSSL's (SSL_MODE_RELEASE_BUFFERS), but that of an unfinished record; until
+the first byte it holds no SSL either; a turn does at most HANDSHAKES_PER_TURN steps of handshakes, so that a storm of them does not hold
+others up; encrypted bytes that wait are at most OUT_BYTES, and those that a handshake may pile up without reading, UNREAD_MAX_BYTES. The error
+queue is empty before each call. Renegotiation is off.
 """
 
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS, ENOMEM, EPROTO, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcpy
 
 from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.openssl cimport (
     BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data, BIO_meth_free,
     BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_set_data, BIO_set_init,
     BIO_set_retry_read, BIO_up_ref, ERR_LIB_SSL, ERR_R_INTERNAL_ERROR, ERR_clear_error, ERR_error_string_n, ERR_get_error,
-    ERR_raise, OPENSSL_cleanse, SSL, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_free, SSL_CTX_get_app_data,
-    SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_info_callback, SSL_CTX_set_keylog_callback, SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify,
+    ERR_raise, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_new, SSL_CTX_set_app_data,
     SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_R_BAD_LENGTH,
     SSL_R_BAD_VALUE, SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_UNEXPECTED_MESSAGE,
-    SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
-    SSL_do_handshake, SSL_free, SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_current_cipher, SSL_get_early_data_status,
-    SSL_get_error, SSL_get_session, SSL_get_state, SSL_get_verify_result, SSL_has_pending, SSL_new, SSL_pending, SSL_read,
-    SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown, SSL_set_tlsext_host_name,
-    SSL_set_tlsext_status_type, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION, TLS_ST_SW_ENCRYPTED_EXTENSIONS, TLSEXT_STATUSTYPE_ocsp, TLS_client_method,
-    TLS_server_method, X509_V_OK, X509_verify_cert_error_string, verify_fn,
+    SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_do_handshake, SSL_free, SSL_get_current_cipher,
+    SSL_get_early_data_status, SSL_get_error, SSL_get_session, SSL_get_verify_result, SSL_has_pending, SSL_new, SSL_pending,
+    SSL_read, SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown,
+    SSL_set_tlsext_host_name, SSL_set_tlsext_status_type, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION,
+    TLSEXT_STATUSTYPE_ocsp, TLS_client_method, TLS_server_method, X509_V_OK, X509_verify_cert_error_string,
 )
 from cext.net.reactor cimport (
     ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, Transport, TransportContext, TransportOps, conn_mark_dirty,
@@ -42,25 +42,17 @@ from cext.net.reactor cimport (
 from cext.net.records cimport (
     ALERT_BAD_RECORD_MAC, ALERT_CLOSE_NOTIFY, ALERT_DECODE_ERROR, ALERT_ILLEGAL_PARAMETER, ALERT_INTERNAL_ERROR,
     ALERT_RECORD_OVERFLOW, ALERT_UNEXPECTED_MESSAGE, ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, RECORD_BYTES,
-    RECORD_EXTRA, RECORD_HEADER_BYTES, Records, Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open,
-    records_renew, records_say, records_seal, suite_find, suites_fini, suites_init,
+    RECORD_EXTRA, RECORD_HEADER_BYTES, Records, Suite, TYPE_DATA, records_begin, records_end, records_open, records_renew,
+    records_say, records_seal, suite_find, suites_fini, suites_init,
 )
-from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_outward_callbacks, tls_peer_good
-from cext.net.tls_peer cimport Peer, peer_any_date, peer_forget, peer_learn, peer_tell, peer_verifies
+from cext.net.tls_context cimport keylog_begin, keylog_end, tls_context_release
+from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
+from cext.net.tls_peer cimport peer_forget, peer_learn, peer_tell, peer_verifies
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     ssize_t send(int fd, const void* p, size_t n, int flags)
     int MSG_NOSIGNAL, MSG_MORE
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t writev(int fd, const iovec* iov, int n)
-
-cdef extern from "<unistd.h>" nogil:
-    int c_close "close"(int fd)
 
 cdef extern from * nogil:
     """
@@ -92,20 +84,6 @@ ctypedef struct Layer:          # what the connections of one loop share
     uint8_t received[108 * 1024]         # IN_BYTES
     uint8_t out[128 * 1024]     # OUT_BYTES
     uint8_t gathered[16384]     # RECORD_BYTES
-
-ctypedef struct Tls:
-    Transport base
-    SSL* ssl                    # NULL until something has come, and when `records` has taken over
-    TlsContext* x
-    uint8_t* out                # base.unsent bytes at out + out_off
-    uint32_t out_off
-    uint32_t out_cap
-    uint8_t* part               # of a record that has not come whole, once `records` has taken over
-    uint32_t part_n
-    uint32_t part_cap
-    Peer peer
-    Records records
-    uint8_t done                # the handshake
 
 
 # ---------------------------------------------------------------- the layer
@@ -281,10 +259,11 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
     cdef bint ours_known = t.records.ours_n != 0
     cdef int got, why
     ERR_clear_error()
-    if ours_known:
-        keylog_on(t.x)
+    if not t.x.outward:
+        keylog_begin(t.x, ours_known)
     got = SSL_do_handshake(t.ssl)
-    keylog_off(t.x)
+    if not t.x.outward:
+        keylog_end(t.x)
     if got == 1:
         t.done = t.base.open = 1
         peer_learn(&t.peer, t.ssl)
@@ -664,102 +643,3 @@ cdef TlsContext* tls_context_new(bint outward) noexcept nogil:
         return NULL
     SSL_CTX_set_app_data(x.ctx, x)
     return x
-
-
-cdef void tls_context_release(TransportContext* context) noexcept nogil:
-    cdef TlsContext* x = <TlsContext*>context
-    cdef uint32_t i
-    if x == NULL or atomic_add(&x.refs, -1) != 0:
-        return
-    for i in range(x.n_psks):
-        if x.psks[i].key != NULL:
-            OPENSSL_cleanse(x.psks[i].key, x.psks[i].key_n)
-        free(x.psks[i].key)
-        free(x.psks[i].identity)
-    free(x.psks)
-    if x.keylog_fd >= 0:
-        c_close(x.keylog_fd)
-    SSL_CTX_free(x.ctx)
-    free(x)
-
-
-cdef const Psk* psk_find(const TlsContext* x, const char* identity) noexcept nogil:
-    cdef size_t n = strlen(identity)
-    cdef uint32_t low = 0, high = x.n_psks, mid
-    cdef const Psk* k
-    cdef int order
-    while low < high:
-        mid = (low + high) // 2
-        k = &x.psks[mid]
-        order = 0 if k.identity_n == n else -1 if k.identity_n < n else 1
-        if order == 0:
-            order = memcmp(k.identity, identity, n)
-        if order == 0:
-            return k
-        if order < 0:
-            low = mid + 1
-        else:
-            high = mid
-    return NULL
-
-
-cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil:
-    """The key of an identity. Whether the peer has it shows later in the handshake: nobody asks for the identity before that is done."""
-    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
-    cdef const Psk* k = psk_find(t.x, identity)
-    if k == NULL or k.key_n > n:
-        return 0
-    free(t.peer.identity)
-    t.peer.identity = <char*>malloc(<size_t>k.identity_n + 1)
-    if t.peer.identity == NULL:
-        return 0
-    memcpy(t.peer.identity, k.identity, <size_t>k.identity_n + 1)
-    memcpy(key, k.key, k.key_n)
-    return k.key_n
-
-
-cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
-    """What `records` will need. Into a file only where --tls-keylog asks for it, for debugging alone: the only write to one on the loop."""
-    cdef TlsContext* x = <TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl))
-    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
-    cdef iovec iov[2]
-    records_learn(&t.records, line)
-    if x.keylog_fd < 0:
-        return
-    iov[0].iov_base = <void*>line
-    iov[0].iov_len = strlen(line)
-    iov[1].iov_base = <void*><const char*>b"\n"
-    iov[1].iov_len = 1
-    writev(x.keylog_fd, iov, 2)
-
-
-cdef void keylog_on(TlsContext* x) noexcept nogil:
-    """OpenSSL writes each secret in letters, by sprintf: 2 % of a handshake for every one of five, of which two are needed."""
-    if not x.outward:
-        SSL_CTX_set_keylog_callback(x.ctx, keylog)
-
-
-cdef void keylog_off(TlsContext* x) noexcept nogil:
-    if not x.outward and x.keylog_fd < 0:
-        SSL_CTX_set_keylog_callback(x.ctx, NULL)
-
-
-cdef void progress(const SSL* ssl, int where, int value) noexcept nogil:
-    """The secrets of the handshake itself have been told; ours of application data is next."""
-    if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
-        keylog_on(<TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)))
-
-
-cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
-    cdef verify_fn judge = NULL
-    if x.outward:
-        tls_outward_callbacks(x)
-        return
-    if x.any_date:
-        judge = peer_any_date
-    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
-    if x.n_psks:
-        SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
-    SSL_CTX_set_info_callback(x.ctx, progress)
-    if x.keylog_fd >= 0:
-        keylog_on(x)
