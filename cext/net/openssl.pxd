@@ -68,6 +68,9 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_CTX_use_PrivateKey_file(SSL_CTX* x, const char* path, int type)
     int SSL_CTX_check_private_key(SSL_CTX* x)
     X509* SSL_CTX_get0_certificate(SSL_CTX* x)
+    long SSL_CTX_get0_chain_certs(SSL_CTX* x, OPENSSL_STACK** chain)
+    long SSL_CTX_build_cert_chain(SSL_CTX* x, long flags)
+    long SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR
     int SSL_CTX_load_verify_locations(SSL_CTX* x, const char* cafile, const char* capath)
     NAME_STACK* SSL_load_client_CA_file(const char* path)
     void SSL_CTX_set_client_CA_list(SSL_CTX* x, NAME_STACK* names)

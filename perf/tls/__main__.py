@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import socket
 import statistics
 import subprocess
@@ -46,10 +47,26 @@ user root
 allow_anonymous true
 set_tcp_nodelay true
 listener {port} 127.0.0.1
-cafile {dir}/s.crt
+cafile {dir}/ca.crt
 certfile {dir}/s.crt
 keyfile {dir}/s.key
 """
+
+
+def certify(folder: Path, key: list[str], authority: bool) -> None:
+    """s.crt and s.key, and ca.crt, who signed it: itself, or an authority."""
+
+    def run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
+
+    made = ["-newkey", *key, "-nodes", "-days", "2"]
+    if not authority:
+        run("req", "-x509", *made, "-keyout", "s.key", "-out", "s.crt", "-subj", "/CN=localhost")
+        shutil.copy(folder / "s.crt", folder / "ca.crt")
+        return
+    run("req", "-x509", *made, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+    run("req", *made[:-2], "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=localhost")
+    run("x509", "-req", "-days", "2", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "s.crt")
 
 
 class Broker:
@@ -107,6 +124,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="loads whose title holds this")
     parser.add_argument("--certificate", choices=KEYS, default="rsa", help="the broker's (default: rsa)")
+    parser.add_argument("--authority", action="store_true", help="who signed it is one of cafile, as in most installations")
     args = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory() as name:
@@ -114,9 +132,7 @@ def main() -> int:
         load = folder / "tlsload"
         subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"],
                        check=True)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", *KEYS[args.certificate], "-nodes", "-keyout",
-                        str(folder / "s.key"), "-out", str(folder / "s.crt"), "-days", "2", "-subj", "/CN=localhost"],
-                       check=True, capture_output=True)
+        certify(folder, KEYS[args.certificate], args.authority)
         print("| load | mosq | Mosquitto | ratio (of medians) | ratios of the rounds | promised |")
         print("|---|---|---|---|---|---|")
         for title, (what, theirs_what, unit, promised) in LOADS.items():
