@@ -66,7 +66,8 @@ def certify(folder: Path, key: list[str], authority: bool) -> None:
         return
     run("req", "-x509", *made, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
     run("req", *made[:-2], "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=localhost")
-    run("x509", "-req", "-days", "2", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "s.crt")
+    run("x509", "-req", "-days", "2", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+        "-out", "s.crt")
 
 
 class Broker:
@@ -124,7 +125,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="loads whose title holds this")
     parser.add_argument("--certificate", choices=KEYS, default="rsa", help="the broker's (default: rsa)")
-    parser.add_argument("--authority", action="store_true", help="who signed it is one of cafile, as in most installations")
+    parser.add_argument("--authority", action="store_true", help="it is signed by one of cafile, as in most installations")
     args = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory() as name:
