@@ -125,7 +125,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="loads whose title holds this")
     parser.add_argument("--certificate", choices=KEYS, default="rsa", help="the broker's (default: rsa)")
-    parser.add_argument("--authority", action="store_true", help="it is signed by one of cafile, as in most installations")
+    parser.add_argument("--authority", action="store_true", help="one of cafile signed it, as is usual")
     args = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory() as name:
