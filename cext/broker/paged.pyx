@@ -197,6 +197,7 @@ cdef Message* message_of_record(Broker* b, const RecordMessage* r, uint64_t lsn,
         return NULL
     m.qos = <unsigned char>(r.flags & RECORD_QOS)
     m.retain = 1 if r.flags & RECORD_RETAIN else 0
+    m.source_hash = r.source_hash
     if r.flags & RECORD_AGAIN:
         m.flags |= MESSAGE_AGAIN
     m.expires_ms = monotonic_of(b, r.expires_wall_ms, now_wall_ms) if r.expires_wall_ms else 0

@@ -86,6 +86,7 @@ ctypedef struct StoreStats:
     uint64_t waiting_bytes
     uint64_t batches
     uint64_t syncs
+    uint64_t commit_us          # the last write of what was sealed, its sync included where one was asked for
     uint64_t sync_us            # of the last one: what the commit interval adapts to
     uint64_t cleaned            # segments
     uint64_t copied_bytes       # by cleaning
@@ -93,6 +94,8 @@ ctypedef struct StoreStats:
     uint64_t damaged            # places found damaged while cleaning or reading back
     uint32_t segments
     uint32_t errors             # failed calls
+    uint8_t full                # as of now: STORE_FULL was told, and not that it is over
+    uint8_t failing             # the same of STORE_ERROR
 
 # ---- inside
 
@@ -262,6 +265,8 @@ cdef int store_start(Store* s) noexcept nogil                   # the thread; -1
 
 # Room for a body in the open batch, to be filled at once (the next append may move it). NULL: no memory, or too large.
 cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil
+# Room in the open batch for records of n bytes in all (store_record_bytes): appending them cannot fail. 0: no memory.
+cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil
 # What was appended since the last seal, as one batch, to the thread. The lsn after it; an empty one costs nothing. sync: it is to reach
 # the disk, and everything before it; sealing nothing with sync set asks for that of what was sealed before.
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil
@@ -295,6 +300,8 @@ cdef inline uint64_t store_synced(const Store* s) noexcept nogil:
 # was ever asked to be).
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil
 cdef bint store_clean_done(Store* s) noexcept nogil
+# Instead of store_clean_done: the chunk could not be dealt with, and is given again.
+cdef void store_clean_again(Store* s) noexcept nogil
 # Reading back. 0; -1: STORE_READS_MAX are on their way, or no memory. An lsn that is not written yet waits until it is (seal it).
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil
 cdef inline uint32_t store_reads_left(const Store* s) noexcept nogil:

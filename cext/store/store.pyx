@@ -192,19 +192,25 @@ cdef void batch_give(Store* s, Batch* b) noexcept nogil:
     s.loop.n_idle += 1
 
 
-cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
+cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil:
     cdef Batch* b = s.loop.open
-    cdef uint64_t n = record_bytes(body_n)
-    cdef uint8_t* p
     if b == NULL:
         b = s.loop.open = batch_take(s)
         if b == NULL:
-            return NULL
-    if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX:
-        return NULL
+            return 0
+    if b.n + n + COMMIT_BYTES <= b.cap:
+        return 1
     # a batch lies within one segment: see segment.pyx for those that are larger than the usual one
-    if b.n + n + COMMIT_BYTES > b.cap and (b.n + n > STORE_SEGMENT_BYTES_MAX - 65536 or not batch_grow(b, b.n + n + COMMIT_BYTES)):
+    return b.n + n <= STORE_SEGMENT_BYTES_MAX - 65536 and batch_grow(b, b.n + n + COMMIT_BYTES)
+
+
+cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
+    cdef uint64_t n = record_bytes(body_n)
+    cdef Batch* b
+    cdef uint8_t* p
+    if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX or not store_reserve(s, n):
         return NULL
+    b = s.loop.open
     p = b.p + b.n
     store64(p + n - 8, 0)               # the padding; a record has more than 8 bytes
     record_begin(p, kind, flags, body_n)
@@ -355,6 +361,13 @@ cdef bint store_clean_done(Store* s) noexcept nogil:
     wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
     return 0
+
+
+cdef void store_clean_again(Store* s) noexcept nogil:
+    cdef Cleaning* c = s.loop.cleaning
+    if c != NULL and c.chunk:
+        c.copied += s.loop.next_lsn - c.chunk_lsn       # what was appended of it comes again
+        c.chunk = 0
 
 
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil:

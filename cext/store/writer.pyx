@@ -107,6 +107,8 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
     w.stats.total_bytes = w.row_bytes + w.spare_done
+    w.stats.full = w.full
+    w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
     if shared.written != w.written or shared.synced != w.synced:
         news |= STORE_COMMITTED
@@ -280,12 +282,15 @@ cdef void commit(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Batch* done = NULL
     cdef uint64_t before = w.written
+    cdef uint64_t start = now_us() if w.todo.head != NULL else 0
     write_todo(s, &done)
     if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
         publish(s, 0, done)
         done = NULL
     if not w.troubled:
         sync_asked(s, &done)
+    if w.written != before:
+        w.stats.commit_us = now_us() - start
     publish(s, 0, done)
 
 
