@@ -1,7 +1,7 @@
 """Who the other side of a TLS connection is: its certificate, the identity of its key, what was negotiated. Taken once, when the handshake is
 done, as the SSL may go then. Knows OpenSSL's certificates; not connections.
 
-Cost: nothing without a certificate; with one, OpenSSL's form of it and of the chain, some 5 KiB, as the SSL would hold.
+Cost: nothing without a certificate; with one, OpenSSL's form of it and of its chain, 4 KiB each, as the SSL would hold.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
