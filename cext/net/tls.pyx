@@ -27,7 +27,7 @@ from cext.net.openssl cimport (
     BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data, BIO_meth_free,
     BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_set_data, BIO_set_init,
     BIO_set_retry_read, BIO_up_ref, ERR_LIB_SSL, ERR_R_INTERNAL_ERROR, ERR_clear_error, ERR_error_string_n, ERR_get_error,
-    ERR_raise, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_new, SSL_CTX_set_app_data,
+    ERR_raise, OPENSSL_cleanse, SSL, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_new, SSL_CTX_set_app_data,
     SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_R_BAD_LENGTH,
     SSL_R_BAD_VALUE, SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_UNEXPECTED_MESSAGE,
     SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_do_handshake, SSL_free, SSL_get_current_cipher,
@@ -53,6 +53,19 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     ssize_t send(int fd, const void* p, size_t n, int flags)
     int MSG_NOSIGNAL, MSG_MORE
+
+cdef extern from "<malloc.h>" nogil:
+    size_t malloc_usable_size(void* p)
+
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    extern void *memmem(const void *, size_t, const void *, size_t);
+    """
+    void* memmem(const void* p, size_t n, const void* what, size_t size)
 
 cdef extern from * nogil:
     """
@@ -294,10 +307,24 @@ cdef int take_over(Layer* y, Tls* t) noexcept nogil:
     suite = suite_find(y.suites, SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(t.ssl)))
     if suite == NULL or records_begin(&t.records, suite, <uint64_t>sent) != 0:
         return -1
+    wipe(t.ssl, t.records.peers.secret, suite.secret_n)
+    wipe(t.ssl, t.records.ours.secret, suite.secret_n)
     SSL_set_shutdown(t.ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)       # nobody failed: its session is good
     SSL_free(t.ssl)
     t.ssl = NULL
     return 0
+
+
+cdef void wipe(SSL* ssl, const uint8_t* secret, size_t n) noexcept nogil:
+    """OpenSSL frees an SSL with its secrets in it. They are never looked at again; nothing else in it is touched."""
+    cdef size_t left = malloc_usable_size(ssl)
+    cdef uint8_t* at = <uint8_t*>ssl
+    cdef uint8_t* found = <uint8_t*>memmem(at, left, secret, n)
+    while found != NULL:
+        OPENSSL_cleanse(found, n)
+        left -= <size_t>(found + n - at)
+        at = found + n
+        found = <uint8_t*>memmem(at, left, secret, n)
 
 
 cdef int tickets_sent(Layer* y) noexcept nogil:

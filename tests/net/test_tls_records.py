@@ -20,7 +20,7 @@ from tests.harness.broker import Broker
 from tests.harness.certificates import TLS_LINES, client_context, server_files
 from tests.harness.packets import Connack, Connect, Pingreq, Publish, Subscribe
 from tests.harness.wire import Wire
-from tests.net.records import AES_128, AES_256, ALERT, ASKING_KEY_UPDATE, CHACHA, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite
+from tests.net.records import AES_128, AES_256, ALERT, ASKING_KEY_UPDATE, CHACHA, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite, expanded
 
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 SUITES = {"TLS_AES_128_GCM_SHA256": AES_128, "TLS_AES_256_GCM_SHA384": AES_256, "TLS_CHACHA20_POLY1305_SHA256": CHACHA}
@@ -205,6 +205,40 @@ def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
     finally:
         engine.stop()
         loop.join()
+
+
+def in_memory(pid: int, secrets: list[bytes]) -> int:
+    """How often they lie in what that process can write to."""
+    found = 0
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in maps:
+            begin, end = (int(text, 16) for text in line.split()[0].split("-"))
+            if " rw" not in line or end - begin > 1 << 30:
+                continue
+            memory.seek(begin)
+            with contextlib.suppress(OSError):
+                content = memory.read(end - begin)
+                found += sum(content.count(secret) for secret in secrets)
+    return found
+
+
+def test_secrets_leave_memory_with_the_connection(broker: Broker, client: Client) -> None:
+    """OpenSSL's copies left it at the handover."""
+    assert broker.process is not None
+    secrets = [client.sends.secret, client.reads.secret]
+    client.connected()
+    assert in_memory(broker.process.pid, secrets) == 2
+    client.send(client.sends.update(ASKING_KEY_UPDATE), client.sends.seal(PING))
+    assert client.read() == (HANDSHAKE, KEY_UPDATE) and client.read() == (DATA, PINGRESP)
+    assert in_memory(broker.process.pid, secrets) == 0
+    secrets = [client.sends.secret, client.reads.secret]
+    assert in_memory(broker.process.pid, secrets) == 2
+    keys = [expanded(client.suite, secret, b"key", client.suite.key_bytes) for secret in secrets]
+    assert in_memory(broker.process.pid, keys) >= 2
+    client.send(client.sends.seal(b"\xe0\0"))
+    while client.read() != (0, b""):
+        pass
+    assert in_memory(broker.process.pid, secrets + keys) == 0
 
 
 # ---------------------------------------------------------------- keys change
