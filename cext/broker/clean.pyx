@@ -106,7 +106,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     cdef uint64_t lsn
     cdef uint32_t n = 0
     cdef uint64_t first = 0
-    cdef bint retained
+    cdef bint retained, exact = 0
     cdef uint8_t* out
     if record_msg_read(old.body, &r) != 0:
         return
@@ -119,14 +119,15 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
         if d.state == D_RELEASED:
             owed_released(b, session_at(t, e.sno), d, e.position)
         elif is_of(t, d, &r, old.lsn):
+            exact = exact or is_paged(d) or d.message.lsn == old.lsn
             if n == 0:
                 first = <uint64_t>e.sno << 32 | e.position
             bytes += record_entry_size(&e)
             n += 1
     if n == 0 and not retained:
         return
-    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other
-    if not retained and not is_first(b, t, first, kind_of_message()):
+    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other, unless somebody goes by this one
+    if not retained and not exact and not is_first(b, t, first, kind_of_message()):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:

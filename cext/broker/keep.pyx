@@ -15,11 +15,11 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
-from cext.base.clock cimport clock_monotonic_us, clock_wall_ms
+from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
+from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, batch_changed, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
@@ -41,14 +41,6 @@ cdef enum:
 
 # ---------------------------------------------------------------- the open batch
 
-cdef inline void changed(Broker* b, Durable* t, uint64_t bytes) noexcept nogil:
-    if not t.dirty:
-        t.dirty = 1
-        t.opened_us = clock_monotonic_us()
-    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
-    t.bytes += bytes
-
-
 cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
     cdef uint64_t lsn
     return record_at(b, kind, n, &lsn)
@@ -57,7 +49,7 @@ cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
 cdef void lacking(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     if t != NULL:
-        changed(b, t, 0)
+        batch_changed(t, 0)
         t.lacks = t.changes
 
 
@@ -73,7 +65,7 @@ cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept
     """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
-    changed(b, t, n)
+    batch_changed(t, n)
     t.changes += MORE
     out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL
     if out == NULL:
@@ -275,7 +267,7 @@ cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil:
     s.flags |= SESSION_WAITS
     s.records += 1
     t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
-    changed(b, t, 0)
+    batch_changed(t, 0)
     return 0
 
 
@@ -310,7 +302,7 @@ cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_
     p.n += 1
     p.live += 1
     s.records += 1
-    changed(b, t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
     return 0
 
 
@@ -341,7 +333,7 @@ cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexce
     t.acks[t.n_acks].sno = s.sno
     t.acks[t.n_acks].position = position
     t.n_acks += 1
-    changed(b, t, sizeof(Ack))
+    batch_changed(t, sizeof(Ack))
 
 
 cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:
@@ -367,7 +359,7 @@ cdef void retained_kept(Broker* b, Message* m) noexcept nogil:
     if pending_of(t, m) == NULL:
         lacking(b)
     t.changes += MORE            # it is written, whoever acknowledges it
-    changed(b, t, message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, message_bytes(m) + RECORD_ROOM)
 
 
 cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil:
