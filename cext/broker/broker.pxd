@@ -400,8 +400,8 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[19]                  # DROP_REASONS
-    uint64_t refused[8]                 # REFUSED_REASONS
+    uint64_t drops[DROP_REASONS]
+    uint64_t refused[REFUSED_REASONS]
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
     uint64_t answers_stale              # late, twice, or for a client that is gone

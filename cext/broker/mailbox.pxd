@@ -18,7 +18,7 @@ cdef enum:
 
 cdef enum:
     CLIENTS_SLICE = 1000        # pool positions looked at per request
-    STATS_N = 64
+    STATS_N = 80               # at least as many as STATS of engine.pyx has
     SUBSCRIPTIONS_SLICE = 1000  # subscriptions and buckets per request, about
     SUBSCRIPTIONS_OF_ONE = 1000  # of one session at most; the others are counted
     SUBSCRIPTIONS_BYTES = 1 << 18   # of one session at most
@@ -41,7 +41,7 @@ ctypedef struct Ask:
     uint32_t out_cap
     uint32_t cursor
     uint64_t left_out
-    uint64_t stats[80]          # STATS_N, order of mailbox.pyx
+    uint64_t stats[STATS_N]      # order of mailbox.pyx
 
 cdef int mailbox_init(Broker* b) noexcept nogil
 cdef void mailbox_fini(Broker* b) noexcept nogil

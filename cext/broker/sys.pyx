@@ -35,8 +35,8 @@ ctypedef struct Value:
     bint hundredths
 
 ctypedef struct Sys:
-    Value values[50]             # VALUES
-    Value drops[18]              # DROP_REASONS
+    Value values[VALUES]
+    Value drops[DROP_REASONS]
     uint64_t last_s
     uint64_t uptime_sent
     uint64_t commits             # as of the last time
