@@ -75,8 +75,8 @@ class Counts:
     def text(self, done: str) -> str:
         bridges = f" ({self.bridges:,} of bridges)" if self.bridges else ""
         lines = [
-            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, {self.deliveries:,} deliveries and "
-            f"{self.retained:,} retained messages {done}."
+            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, "
+            f"{self.deliveries:,} deliveries and {self.retained:,} retained messages {done}."
         ]
         left = [
             (self.sessions_expired, "sessions that have expired"),

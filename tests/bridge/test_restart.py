@@ -131,7 +131,7 @@ def test_its_session_goes_with_it(world: World) -> None:
 
 
 def test_another_client_id_here_loses_what_waits_and_says_so(world: World) -> None:
-    site, remote, lines = away(world, "# out 1")
+    site, _, lines = away(world, "# out 1")
     world.client(site).publish("t", b"1", 1)
     site.rewrite(HEAD + lines + "topic # out 1\nlocal_clientid other\nbridge_reload_type immediate\n")
     site.send_signal(signal.SIGHUP)
