@@ -272,6 +272,7 @@ ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
     uint32_t held               # serial until which its whole output waits; 0: none
     uint32_t blocked            # the place after the promise that waits for a job; 0: none
     uint8_t paused              # its client is not read from for this
+    uint8_t strict              # what waits for a job is to reach the disk
     uint8_t soft                # `held` does not count while the store takes nothing
 
 ctypedef struct Client:
@@ -373,6 +374,7 @@ ctypedef struct Job:
     uint32_t position
     uint16_t released_pid               # fan-out: of the QoS 2 message that PUBREL let go; 0: none
     uint8_t merging                     # fan-out: MERGE_...
+    uint8_t durability                  # fan-out: of the publication
     uint32_t merge_n                    # entries to be gathered, at most
     Merge merge
     RetainedCursor cursor

@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since
+from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
 from cext.broker.keep cimport inbox_kept, keep_room, owed_released, record_at, session_recorded, subscription_kept, will_kept
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept, retained_message
 from cext.session.message cimport Message
@@ -35,10 +35,6 @@ from cext.topic.name cimport Filter, filter_parse
 cdef enum:
     RECORDS = 256
     SEEN_MIN = 1024
-
-
-cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
-    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
 
 
 cdef Delivery* owed_at(Durable* t, uint32_t sno, uint32_t position) noexcept nogil:
@@ -106,7 +102,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     cdef uint64_t lsn
     cdef uint32_t n = 0
     cdef uint64_t first = 0
-    cdef bint retained
+    cdef bint retained, exact = 0
     cdef uint8_t* out
     if record_msg_read(old.body, &r) != 0:
         return
@@ -119,14 +115,15 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
         if d.state == D_RELEASED:
             owed_released(b, session_at(t, e.sno), d, e.position)
         elif is_of(t, d, &r, old.lsn):
+            exact = exact or is_paged(d) or d.message.lsn == old.lsn
             if n == 0:
                 first = <uint64_t>e.sno << 32 | e.position
             bytes += record_entry_size(&e)
             n += 1
     if n == 0 and not retained:
         return
-    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other
-    if not retained and not is_first(b, t, first, kind_of_message()):
+    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other, unless somebody goes by this one
+    if not retained and not exact and not is_first(b, t, first, kind_of_message()):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:

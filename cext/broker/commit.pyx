@@ -43,7 +43,7 @@ from cext.session.record cimport (
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_WHY_MAX, StoreStats, store_append, store_close, store_error, store_poll, store_seal,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_WHY_MAX, StoreStats, store_append, store_close, store_error, store_poll, store_seal,
     store_start, store_stats, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
@@ -115,12 +115,17 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     record_msg_end_put(out, &r)
     if m.flags & MESSAGE_RETAINED:
         retained_from_kept(b, r.topic)
-    if p.lsn_before and n:
+    if p.lsn_before:
         m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
     if p.lsn_before == 0:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
     return 0
+
+
+cdef inline void record_over(Broker* b, Session* s) noexcept nogil:
+    s.records -= 1
+    session_release(b, s)
 
 
 cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
@@ -134,9 +139,7 @@ cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
         if <int>(o.position + 1 - s.logged) > 0:
             s.logged = o.position + 1
     for i in range(t.n_owed):
-        s = t.owed[i].session
-        s.records -= 1
-        session_release(b, s)
+        record_over(b, t.owed[i].session)
     t.n_owed = 0
 
 
@@ -291,7 +294,7 @@ cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
         log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
     if flags & STORE_FULL_OVER:
         log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
-    if flags & STORE_ERROR:
+    if flags & (STORE_ERROR | STORE_READ_ERROR):
         store_error(&t.store, why, sizeof(why))
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
     if flags & STORE_ERROR_OVER:
@@ -418,16 +421,16 @@ cdef void durable_fini(Broker* b) noexcept nogil:
         return
     durable_close(b)
     for i in range(t.n_owed):
-        t.owed[i].session.records -= 1
+        record_over(b, t.owed[i].session)
     for i in range(t.n_pendings):
         t.pendings[i].message.lsn = 0
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
     while t.waiters_head != t.waiters_tail:
         if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
-            t.waiters[t.waiters_head & t.waiters_mask].session.records -= 1
+            record_over(b, t.waiters[t.waiters_head & t.waiters_mask].session)
         t.waiters_head += 1
     for i in range(t.readers_head, t.n_readers):
-        t.readers[i].records -= 1
+        record_over(b, t.readers[i])
     b.durable = NULL
     free(t.readers)
     free(t.pendings)

@@ -34,7 +34,7 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
     inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
@@ -486,6 +486,7 @@ cdef void no_memory(Broker* b, Session* s) noexcept nogil:
 
 cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
     if p.durability == DURABILITY_NONE:
+        m.flags |= MESSAGE_SPREAD        # it may have a record (it is retained, or somebody else's): without this delivery
         return owed_waits(b, s, d)
     return owed_kept(b, s, m, d, queue_position(&s.queue, d))
 

@@ -1,6 +1,7 @@
 # What of the broker is to outlive it: the structs. keep.pyx records what happens, promise.pyx holds acknowledgements back, commit.pyx writes and lets
 # go, recover.pyx reads it all again, clean.pyx says what of an old segment still counts.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.clock cimport clock_monotonic_us
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.store.store cimport Store
@@ -129,8 +130,21 @@ ctypedef struct StoreGauges:
     uint64_t errors             # calls that failed
 
 
+# Something is to be in the open batch, of about so many bytes.
+cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+    if not t.dirty:
+        t.dirty = 1
+        t.opened_us = clock_monotonic_us()
+    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
+    t.bytes += bytes
+
+
 cdef inline Durable* durable_of(Broker* b) noexcept nogil:
     return <Durable*>b.durable      # NULL: nothing outlives the broker
+
+
+cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
+    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
 
 
 cdef inline uint64_t changes_of(Broker* b) noexcept nogil:

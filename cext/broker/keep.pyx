@@ -15,11 +15,11 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
-from cext.base.clock cimport clock_monotonic_us, clock_wall_ms
+from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
+from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, batch_changed, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
@@ -41,14 +41,6 @@ cdef enum:
 
 # ---------------------------------------------------------------- the open batch
 
-cdef inline void changed(Broker* b, Durable* t, uint64_t bytes) noexcept nogil:
-    if not t.dirty:
-        t.dirty = 1
-        t.opened_us = clock_monotonic_us()
-    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
-    t.bytes += bytes
-
-
 cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
     cdef uint64_t lsn
     return record_at(b, kind, n, &lsn)
@@ -57,7 +49,7 @@ cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
 cdef void lacking(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     if t != NULL:
-        changed(b, t, 0)
+        batch_changed(t, 0)
         t.lacks = t.changes
 
 
@@ -73,7 +65,7 @@ cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept
     """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
-    changed(b, t, n)
+    batch_changed(t, n)
     t.changes += MORE
     out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL
     if out == NULL:
@@ -205,17 +197,20 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
         record_session_put(out, &r)
 
 
-cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_END, RECORD_END_BYTES)
+cdef bint gone_recorded(Broker* b, int kind, uint32_t sno) noexcept nogil:
+    """END, WILL_GONE."""
+    cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
     if out != NULL:
-        record_end_put(out, s.sno)
-    number_give(durable_of(b), s.sno if out != NULL else s.sno | END_OWED)
+        record_end_put(out, sno)
+    return out != NULL
 
 
-cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
+    if s.sno:
+        number_give(durable_of(b), s.sno if gone_recorded(b, RECORD_END, s.sno) else s.sno | END_OWED)
+
+
+cdef void filter_recorded(Broker* b, Session* s, int kind, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef RecordSub r
     cdef uint8_t* out
     if s.sno == 0:
@@ -224,23 +219,19 @@ cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options,
     r.sub_id = sub_id
     r.options = options
     r.filter = filter
-    out = record(b, RECORD_SUB, record_sub_size(&r))
-    if out != NULL:
+    out = record(b, kind, record_sub_size(&r) if kind == RECORD_SUB else record_unsub_size(&r))
+    if out != NULL and kind == RECORD_SUB:
         record_sub_put(out, &r)
+    elif out != NULL:
+        record_unsub_put(out, &r)
+
+
+cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    filter_recorded(b, s, RECORD_SUB, filter, options, sub_id)
 
 
 cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil:
-    cdef RecordSub r
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    r.sno = s.sno
-    r.sub_id = 0
-    r.options = 0
-    r.filter = filter
-    out = record(b, RECORD_UNSUB, record_unsub_size(&r))
-    if out != NULL:
-        record_unsub_put(out, &r)
+    filter_recorded(b, s, RECORD_UNSUB, filter, 0, 0)
 
 
 # ---------------------------------------------------------------- what they are owed
@@ -275,7 +266,7 @@ cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil:
     s.flags |= SESSION_WAITS
     s.records += 1
     t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
-    changed(b, t, 0)
+    batch_changed(t, 0)
     return 0
 
 
@@ -310,7 +301,7 @@ cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_
     p.n += 1
     p.live += 1
     s.records += 1
-    changed(b, t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
     return 0
 
 
@@ -341,7 +332,7 @@ cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexce
     t.acks[t.n_acks].sno = s.sno
     t.acks[t.n_acks].position = position
     t.n_acks += 1
-    changed(b, t, sizeof(Ack))
+    batch_changed(t, sizeof(Ack))
 
 
 cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:
@@ -367,7 +358,7 @@ cdef void retained_kept(Broker* b, Message* m) noexcept nogil:
     if pending_of(t, m) == NULL:
         lacking(b)
     t.changes += MORE            # it is written, whoever acknowledges it
-    changed(b, t, message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, message_bytes(m) + RECORD_ROOM)
 
 
 cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil:
@@ -430,9 +421,5 @@ cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, u
 
 
 cdef void will_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_WILL_GONE, RECORD_END_BYTES)
-    if out != NULL:
-        record_end_put(out, s.sno)
+    if s.sno:
+        gone_recorded(b, RECORD_WILL_GONE, s.sno)

@@ -18,7 +18,7 @@ from cext.base.slab cimport slab_at, slab_end
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DURABILITY_GROUP, DURABILITY_STRICT, Promise, Promises
 from cext.broker.client cimport client_ack, client_doom
 from cext.broker.durable cimport (
-    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
+    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, batch_changed, durable_of,
 )
 from cext.codec.frame cimport T_PUBACK, T_PUBREC
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -164,6 +164,7 @@ cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t r
         if p != NULL:
             p.serial = WAITS_FOR_JOB
             c.promises.blocked = c.promises.tail
+            c.promises.strict = durability == DURABILITY_STRICT
         return
     if t.changes == changes or (durability or t.level) < DURABILITY_GROUP:
         promise_now(b, c, packet_type, pid, rc)
@@ -211,6 +212,9 @@ cdef void promise_job_done(Broker* b, Client* c) noexcept nogil:
         return
     p = &r.ring[(r.blocked - 1) & r.mask]
     r.blocked = 0
+    if r.strict:
+        batch_changed(t, 0)      # one that reaches the disk takes all before it along
+        t.strict = 1
     p.serial = t.serial if t.dirty else t.serial - 1
     if is_committed(t, p.serial):
         promises_release(b, c)

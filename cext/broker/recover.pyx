@@ -21,7 +21,7 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, OVERFLOW_LAST_VALUE, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
-from cext.broker.durable cimport Durable, durable_of
+from cext.broker.durable cimport Durable, durable_of, session_at
 from cext.broker.keep cimport grown, number_room
 from cext.broker.life cimport session_watch
 from cext.broker.paged cimport message_of_record, monotonic_of
@@ -72,11 +72,9 @@ ctypedef struct Load:
     Recovered* out
 
 
-cdef inline Session* session_at(Load* l, uint32_t sno) noexcept nogil:
+cdef inline Session* owner_of(Load* l, uint32_t sno) noexcept nogil:
     """Whose a record of the second walk is; NULL: of one that has ended."""
-    if not 0 < sno < l.t.n_sno or (sno < l.n_lives and l.lives[sno].ended < l.lives[sno].ends):
-        return NULL
-    return l.t.by_sno[sno]
+    return session_at(l.t, sno) if sno >= l.n_lives or l.lives[sno].ended == l.lives[sno].ends else NULL
 
 
 cdef int life_at(Load* l, uint32_t sno) noexcept nogil:
@@ -195,7 +193,7 @@ cdef int end_apply(Load* l, View body) noexcept nogil:
     cdef Session* s
     if record_end_read(body, &sno) != 0:
         return ODD
-    s = l.t.by_sno[sno] if 0 < sno < l.t.n_sno else NULL
+    s = session_at(l.t, sno)
     if s != NULL:
         session_forget(l, s)
     return 0
@@ -207,7 +205,7 @@ cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
     cdef Session* s
     if (record_sub_read(body, &r) if there else record_unsub_read(body, &r)) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     if not there:
@@ -231,7 +229,7 @@ cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept
 cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m, bint only) noexcept nogil:
     """The message stays where it is until its turn comes; m: what it is where it must be in memory, made when it is first needed. 1: it is
     what stands for the record, if anything does."""
-    cdef Session* s = session_at(l, e.sno)
+    cdef Session* s = owner_of(l, e.sno)
     cdef Delivery* d
     if s == NULL:
         return 0
@@ -281,7 +279,7 @@ cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
 
 
 cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
-    cdef Session* s = session_at(l, a.sno)
+    cdef Session* s = owner_of(l, a.sno)
     if s == NULL or <int>(a.position - s.queue.floor) < 0 or <int>(a.position - s.queue.tail) >= 0:
         return NULL
     return queue_at(&s.queue, a.position)
@@ -306,7 +304,7 @@ cdef int released_apply(Load* l, View body) noexcept nogil:
     if record_released_check(body) != 0:
         return ODD
     while record_released_next(&body, &a):
-        s = session_at(l, a.sno)
+        s = owner_of(l, a.sno)
         d = queue_place(&s.queue, a.position) if s != NULL else NULL
         if d == NULL:
             continue
@@ -352,7 +350,7 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
     cdef Message* m = NULL
     if (record_inbox_read(body, &r) if still else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     inbox_take(l, s, r.pid)
@@ -374,7 +372,7 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
             return ODD
     elif record_will_read(body, &r) != 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     if s.will != NULL:

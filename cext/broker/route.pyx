@@ -112,6 +112,7 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Clie
         j.merging = MERGE_WANTED
         j.merge_n = <uint32_t>total
     j.message = message_ref(p.message)
+    j.durability = p.durability
     j.session = p.source
     if j.session != NULL:
         j.session.jobs += 1
@@ -126,6 +127,7 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
         return 0
     publication_of(&p, j.message)
     p.source = j.session
+    p.durability = j.durability
     if j.merging != MERGE_DELIVERS:
         walk(b, &p, j, limit)
         if j.list == j.n_lists and j.merging == MERGE_GATHERS:

@@ -36,6 +36,7 @@ cdef enum:
     STORE_CLEAN = 16            # a chunk waits for store_clean_chunk
     STORE_READ = 32             # records wait for store_read_next
     STORE_ERROR_OVER = 64       # writing works again
+    STORE_READ_ERROR = 128      # reading back does not work now (descriptors, memory, the disk): it is tried again. Told once until it does
 
 cdef enum:
     # StoreOptions.sync
@@ -126,6 +127,7 @@ ctypedef struct Reading:        # a request; its lsns follow the struct
     void* cookie
     uint32_t n
     uint32_t done               # by the writer
+    uint32_t tries              # how often the disk has refused to read the one after these
 
 ctypedef struct Answer:         # one record; its body follows the struct
     Answer* next
@@ -223,6 +225,8 @@ ctypedef struct StoreWriter:
     uint8_t* window             # of reading back
     uint64_t window_cap
     uint64_t window_want        # bytes to read next
+    uint64_t read_retry_us      # nothing is read back before; 0: reading works
+    uint8_t read_failing        # told
     uint64_t window_n
     uint64_t window_lsn
     uint64_t window_number      # of the segment
@@ -302,12 +306,13 @@ cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept
 cdef bint store_clean_done(Store* s) noexcept nogil
 # Instead of store_clean_done: the chunk could not be dealt with, and is given again.
 cdef void store_clean_again(Store* s) noexcept nogil
-# Reading back. 0; -1: STORE_READS_MAX are on their way, or no memory. An lsn that is not written yet waits until it is (seal it).
+# Reading back. 0; EAGAIN: STORE_READS_MAX are on their way; ENOMEM; EINVAL: nothing was ever there. An lsn that is not written yet waits until it
+# is (seal it).
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil
 cdef inline uint32_t store_reads_left(const Store* s) noexcept nogil:
     return STORE_READS_MAX - s.loop.n_reads
 
-# After STORE_READ, until it returns 0: one record each time, in the order asked for. Its body is valid until the next call.
+# After STORE_READ, until it returns 0: one record each time, those of one request in its order. Its body is valid until the next call.
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil
 
 # Seals, writes, syncs, joins; frees. 0; -1: some of it could not be written (it was never said to be), why is in `why` (may be NULL).

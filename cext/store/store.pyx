@@ -5,7 +5,7 @@ loop reads of the writer's progress is a copy made by store_poll. Cost: an appen
 system call when the writer sleeps.
 """
 
-from libc.errno cimport EEXIST, EINVAL
+from libc.errno cimport EAGAIN, EEXIST, EINVAL, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -375,17 +375,17 @@ cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) no
     cdef Reading* r
     cdef uint32_t i
     if n == 0 or n > STORE_READS_MAX - s.loop.n_reads:
-        return 0 if n == 0 else -1
+        return 0 if n == 0 else EAGAIN
     for i in range(n):
         if lsns[i] >= s.loop.next_lsn:
-            return -1
+            return EINVAL
     r = <Reading*>malloc(sizeof(Reading) + n * sizeof(uint64_t))
     if r == NULL:
-        return -1
+        return ENOMEM
     r.next = NULL
     r.cookie = cookie
     r.n = n
-    r.done = 0
+    r.done = r.tries = 0
     memcpy(r + 1, lsns, n * sizeof(uint64_t))
     s.loop.n_reads += n
     pthread_mutex_lock(&shared.lock)

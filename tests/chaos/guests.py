@@ -57,8 +57,8 @@ class Willing(Session):
             life, peaceful = self.life, r.random() < 0.3 and self.up.is_set()
             if peaceful:
                 began = time.monotonic()
-                await self.leave()
-                self.left[life] = (began, time.monotonic())
+                if await self.leave():
+                    self.left[life] = (began, time.monotonic())
                 continue                        # killed meanwhile: nobody knows whether it goes out
             lost = self.up.is_set() or self.down.is_set()
             self.wanted = False

@@ -207,8 +207,7 @@ class Run:
                     if task.done() and task.exception():
                         raise task.exception()  # type: ignore[misc]
             self.peace.set()
-            await asyncio.gather(*wills)
-            await self.settle(tasks)
+            await asyncio.gather(self.settle(tasks), *wills)
             await self.nothing_comes_again()
             await self.retained()
         finally:

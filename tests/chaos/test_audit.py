@@ -132,3 +132,5 @@ def test_what_comes_after_it_has_expired() -> None:
     for age, faults in ((1.0, 0), (10.0, 1)):
         s.came((0, 0), b"brief/0", HEAD.pack(0, 0) + BRIEF_STAMP.pack(time.monotonic() - age), dup=False)
         assert chaos.audit.faults["stale"] == faults
+    s.came((0, 0), b"brief/0", HEAD.pack(0, 0) + BRIEF_STAMP.pack(time.monotonic() - 10.0), dup=True)
+    assert chaos.audit.faults["stale"] == 1

@@ -197,3 +197,23 @@ def test_an_end_without_memory_is_recorded_later(faulty: Kept, faults: Faults) -
     faulty.kill()
     for i in range(8):
         faulty.client(f"brief {i}", session=False)
+
+
+def test_a_segment_stays_while_a_copy_of_what_it_holds_has_no_memory(faulty: Kept, faults: Faults) -> None:
+    def segments() -> int:
+        return len(list(faulty.dir.glob("*.store/segment.*")))
+
+    offline_subscriber(faulty, ("a", 1))
+    publish(faulty.client("pub", clean=True), "a", LARGE)
+    short(faults)
+    faulty.kill()                # a new segment begins, and the old one is to be cleaned
+    for n in range(5):
+        subscribe(faulty.client(f"other {n}"), ("b", 1))
+    faulty.kill()
+    faults.heal()
+    (got,) = owed(faulty.client("sub", session=True), 1)
+    assert got.payload == LARGE
+    subscribe(faulty.client("last"), ("b", 1))
+    until(lambda: segments() <= 3)
+    faulty.kill()
+    assert owed(faulty.client("sub", session=True), 1)[0].payload == LARGE
