@@ -20,6 +20,7 @@ from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
 from mosq.engine import new_engine
 from mosq.log import Log, log_of
+from mosq.serving import hand_out, tick
 from mosq.settings import (
     MOSQUITTO_VERSION,
     engine_listeners,
@@ -333,7 +334,7 @@ class Control:
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
-                self._tick(self.access)
+                tick(self.access, self.log.say)
                 tick_s = time.monotonic() + TICK_S
             for number in taken:
                 if number in signals.STOP:
@@ -354,12 +355,6 @@ class Control:
     def _drain(self) -> None:
         self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
 
-    def _tick(self, access: "Access") -> None:
-        try:
-            access.tick()
-        except Exception as error:
-            self.log.say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
-
     def _wait_ms(self, tick_s: float) -> float | None:
         """Until somebody has to be served who does not wake us."""
         waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
@@ -370,36 +365,9 @@ class Control:
 
     def _serve_requests(self) -> None:
         requests = self.engine.requests()
-        if self.links is not None:
-            requests = self._serve_links(self.links, requests)
-        answers, requests = self.topics.take(requests)
-        if answers:
-            self.engine.answer(answers)
-        if self.access is not None:
-            self._serve_access(self.access, requests)
-        elif requests:              # asked before a reload, after which nobody needs to
-            from mosq.auth.access import refusal
-
-            self.engine.answer([refusal(request) for request in requests if request[0] != "event"])
-
-    def _serve_links(self, links: "Links", requests: "list[tuple[Any, ...]]") -> "list[tuple[Any, ...]]":
-        """Returns those that are for others."""
-        try:
-            links.take([request for request in requests if request[0] == "link"])
-            links.serve()
-        except Exception as error:
-            self.log.say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
-        return [request for request in requests if request[0] != "link"]
-
-    def _serve_access(self, access: "Access", requests: "list[tuple[Any, ...]]") -> None:
-        while self.asked:
+        while self.access is not None and self.asked:
             requests.append(self.asked.popleft())
-        if requests:
-            try:
-                access.take(requests)
-            except Exception as error:      # who is asked about is refused by auth_timeout; the broker goes on
-                self.log.say(ERROR, f"Error: {len(requests)} questions about access could not be taken: "
-                                    f"{type(error).__name__}.")
+        hand_out(requests, self.engine, self.log.say, self.links, self.topics, self.access)
 
     def _ask_access(self, request: "tuple[Any, ...]") -> None:
         self.asked.append(request)      # by the HTTP API's thread

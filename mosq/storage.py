@@ -33,13 +33,18 @@ def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], No
     before = directory.removesuffix(SUFFIX)
     if os.path.isfile(before) and not os.path.isdir(directory):
         say(WARNING, f"Warning: {before} is a database of Mosquitto's, which is not read. To take it over, stop "
-                     f"mosq and run: mosq db import {before} {directory}")
+                     f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
     found = engine.persist(directory, config.durability, config.durability_interval)
     say(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                      f"{found['messages']} queued and {found['retained']} retained messages "
                      f"(durability {config.durability}).")
     for line in losses(directory, found):
         say(WARNING, f"Warning: {line}")
+
+
+def _config_of(config: "Config") -> str:
+    """Told where it tells whose sessions are bridges'."""
+    return f"-c {config.file} " if config.bridges and config.file else ""
 
 
 def losses(directory: str, found: "dict[str, Any]") -> list[str]:

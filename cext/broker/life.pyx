@@ -33,7 +33,7 @@ from cext.broker.gate cimport gate_clear, gate_free, gate_verdict
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.keep cimport session_forgotten, session_kept, will_forgotten, will_kept
 from cext.broker.link cimport links_of
-from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_left
 from cext.broker.parked cimport unpark
 from cext.broker.publication cimport drop, publication_fini, publication_of
@@ -46,7 +46,7 @@ from cext.net.websocket cimport WS_GOING_AWAY
 from cext.session.message cimport Message, message_unref
 from cext.session.queue cimport queue_rewind
 from cext.session.session cimport (
-    EXPIRY_NEVER, SESSION_ENDED, Session, session_free, sessions_remove,
+    EXPIRY_NEVER, SESSION_ENDED, SESSION_LINK, Session, session_free, sessions_remove,
 )
 from cext.topic.index cimport index_remove_some
 
@@ -298,6 +298,10 @@ cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
         if log_wanted(&b.log, LOG_NOTICE):
             log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Expiring client %.*s due to timeout.",
                                              <int>s.id_len, <const char*>s.client_id))
+        if s.flags & SESSION_LINK and s.queue.pending and log_wanted(&b.log, LOG_WARNING):
+            log_line(b, LOG_WARNING, snprintf(
+                b.log.line, LOG_LINE_MAX, "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
+                <int>s.id_len, <const char*>s.client_id, s.queue.pending))
         b.stats.clients_expired += 1
         session_end(b, s)
     else:

@@ -49,8 +49,8 @@ cdef Session* session_free_for(Broker* b, Link* l) noexcept nogil:
         return s
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s takes the client id %.*s: the session of the client that had it ends.",
-            <int>l.spec.name.n, <const char*>l.spec.name.p, <int>l.spec.local_id.n, <const char*>l.spec.local_id.p))
+            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s takes the client id %.*s: the session of the client that had it ends, with %u messages.",
+            <int>l.spec.name.n, <const char*>l.spec.name.p, <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, s.queue.pending))
     if s.client != NULL:
         client_end(b, <Client*>s.client, RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, l.spec.local_id)      # it may have ended with it
@@ -97,9 +97,14 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
 
 
 cdef void local_end(Broker* b, Link* l) noexcept nogil:
+    """What waits under this id is nobody else's to carry."""
     cdef Session* s = l.session
     l.session = NULL
     if s != NULL:
+        if s.queue.pending and log_wanted(&b.log, LOG_WARNING):
+            log_line(b, LOG_WARNING, snprintf(
+                b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s has no longer the client id %.*s: %u messages that waited for it are lost.",
+                <int>l.spec.name.n, <const char*>l.spec.name.p, <int>s.id_len, <const char*>s.client_id, s.queue.pending))
         s.flags &= ~<uint32_t>(SESSION_LINK | SESSION_TRUSTED)
         session_end(b, s)
 

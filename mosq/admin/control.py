@@ -9,7 +9,8 @@ subscribes first. What a *private* topic answers goes to who asked alone, subscr
 Handlers are called on the control thread. One whose answer takes more than a moment is a generator: it yields between
 its steps, True to go on as soon as others had their turn, False to wait for who wakes the control thread. So a message
 of a hundred thousand commands delays log-ins and signals by TURN_S and its longest step, not by all of it.
-Invariants: of a topic one request is worked on at a time, answers keep the order of requests, LINE_BYTES_MAX wait.
+Invariants: of a topic one request is worked on at a time, answers keep the order of requests, LINE_BYTES_MAX wait; what
+is begun goes on after a reload, the others are told to ask again: who may ask is looked at once, when it was published.
 
 Imported before the broker listens: imports next to nothing itself.
 """
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
 
 ERROR, INFORMATION = 1, 8       # as mosq.config.options.LOG_TYPES has it
 TURN_S = 0.01                   # of the control thread, until others are served
-LINE_BYTES_MAX = 64 << 20       # of payloads that wait behind one, on one topic
-BUSY = b'{"responses":[{"command":"Unknown command","error":"Too many commands at once"}]}'
+LINE_BYTES_MAX = 64 << 20       # of requests that wait behind one, on one topic
+REQUEST_BYTES = 1024            # of memory for each, besides the texts and bytes in it
+BUSY, RELOADED = (b'{"responses":[{"command":"Unknown command","error":"%s"}]}' % why
+                  for why in (b"Too many commands at once", b"The configuration was reloaded, ask again"))
 
 
 class Asker:
@@ -59,15 +62,28 @@ class _Line:
 
     def put(self, request: "tuple[Any, ...]") -> bool:
         """False: there is no room."""
-        if self.requests and self.bytes + len(request[7]) > LINE_BYTES_MAX:
+        n = _weight(request)
+        if self.requests and self.bytes + n > LINE_BYTES_MAX:
             return False
         self.requests.append(request)
-        self.bytes += len(request[7])
+        self.bytes += n
         return True
 
     def end(self) -> None:
-        self.bytes -= len(self.requests.popleft()[7])
+        self.bytes -= _weight(self.requests.popleft())
         self.asker = self.work = None
+
+    def not_begun(self) -> "list[tuple[Any, ...]]":
+        """They wait no more."""
+        first = [self.requests.popleft()] if self.work is not None else []
+        left = list(self.requests)
+        self.requests = deque(first)
+        self.bytes = sum(map(_weight, first))
+        return left
+
+
+def _weight(request: "tuple[Any, ...]") -> int:
+    return REQUEST_BYTES + sum(len(one) for one in request if isinstance(one, (str, bytes)))
 
 
 class ControlTopics:
@@ -78,6 +94,7 @@ class ControlTopics:
         self._say, self.wake = say, wake
         self._handlers: dict[str, tuple[Handler, bool]] = {}
         self._lines: dict[str, _Line] = {}      # none is empty; the topic whose turn it is first
+        self._refused: list[tuple[Any, ...]] = []       # answers to what a reload cut off
 
     def add(self, topic: str, handler: "Handler", *, private: bool = False) -> None:
         if not topic.startswith("$CONTROL/"):
@@ -92,22 +109,29 @@ class ControlTopics:
 
     def take(self, requests: "list[tuple[Any, ...]]") -> "tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]":
         """(answers for the engine, requests that are not ours). Goes on with what was begun before."""
-        answers, others = [], []
+        answers, others = self._refused, []
+        self._refused = []
         for request in requests:
             if request[0] != "control":
                 others.append(request)
             elif request[6] in self._handlers:      # else it was asked before a reload
                 line = self._lines.setdefault(request[6], _Line())
                 if not line.put(request):
-                    answers += self._given(request, [(f"{request[6]}/response", BUSY)])
+                    answers += self._refusal(request, BUSY)
         if self._lines:
             answers += self._work_off()
         return answers, others
 
     def take_over(self, earlier: "ControlTopics") -> None:
         """What is not answered yet, when this configuration takes the place of another one."""
-        self._lines = {topic: line for topic, line in earlier._lines.items() if topic in self._handlers}
-        if self._lines:
+        self._refused += earlier._refused
+        for topic, line in earlier._lines.items():
+            if topic in self._handlers:
+                for request in line.not_begun():
+                    self._refused += self._refusal(request, RELOADED)
+                if line.requests:
+                    self._lines[topic] = line
+        if self._lines or self._refused:
             self.wake()
 
     def _work_off(self) -> "list[tuple[Any, ...]]":
@@ -151,6 +175,9 @@ class ControlTopics:
         answers += [*self._given(request, messages), *line.asker.then]
         line.end()
         return True
+
+    def _refusal(self, request: "tuple[Any, ...]", payload: bytes) -> "list[tuple[Any, ...]]":
+        return self._given(request, [(f"{request[6]}/response", payload)])
 
     def _given(self, request: "tuple[Any, ...]", messages: "Messages") -> "list[tuple[Any, ...]]":
         if self._handlers[request[6]][1]:

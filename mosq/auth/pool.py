@@ -20,7 +20,7 @@ NICE = 10
 
 
 class Pool:
-    """`put` never waits: it says whether there was room."""
+    """`put` never waits: it says whether there was room, and a thread."""
 
     def __init__(self, name: str, threads: int, waiting_max: int, when_idle: "Work", failed: "Callable[[str], None]"
                  ) -> None:
@@ -35,20 +35,24 @@ class Pool:
         self._started = False
         self._starting = threading.Lock()
 
-    def _start(self) -> None:
-        """With the first work, not before: threads do not survive the fork into the background."""
+    def _start(self) -> bool:
+        """With the first work, not before: threads do not survive the fork into the background. Whether one runs."""
         with self._starting:
             if not self._started:
-                for thread in self._threads:
-                    if thread.ident is None:    # all of them, unless the system had no thread to give before
-                        thread.start()
-                self._started = True
+                try:
+                    for thread in self._threads:
+                        if thread.ident is None:
+                            thread.start()
+                    self._started = True
+                except RuntimeError:            # the system has none to give; the next work tries again
+                    pass
+            return self._threads[0].ident is not None
 
     def put(self, work: "Work") -> bool:
         if self._closing or self._waiting.qsize() >= self._waiting_max:
             return False
-        if not self._started:
-            self._start()
+        if not self._started and not self._start():
+            return False
         self._waiting.put(work)
         return True
 
@@ -70,14 +74,13 @@ class Pool:
         if last is not None:
             self._start()
             self._waiting.put(last)
-        if not self._started:
-            return True
-        for _ in self._threads:
+        begun = [thread for thread in self._threads if thread.ident is not None]
+        for _ in begun:
             self._waiting.put(None)
         give_up = monotonic() + within_s
-        for thread in self._threads:
+        for thread in begun:
             thread.join(max(0.0, give_up - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in begun)
 
     def _run(self) -> None:
         me = threading.get_native_id()

@@ -60,8 +60,8 @@ class Link:
         self.outside = outside
         self.state = REST
         self.due_s = NEVER
-        self.gone = False
-        self.pending: Bridge | None = None          # takes the place of the bridge when it is not connected
+        self.gone = False                           # out of the configuration: what is found for it is nobody's
+        self.pending: Bridge | None = None          # UP, CLOSING: takes the place of the bridge when that has ended
         self.after = ""                             # CLOSING: what then
         self.asked = 0                              # of lookups; the answer to an older one is nobody's
         self._take(bridge)
@@ -173,9 +173,6 @@ class Link:
 
     def _attempt(self) -> None:
         """The address at hand."""
-        if self.pending is not None:
-            self._take(self.pending)
-            self.pending = None
         self.tried += 1
         self.retries = 0
         known = numeric(self.host, self.port)
@@ -189,7 +186,7 @@ class Link:
                           lambda answer: self._answered(asked, answer))
 
     def _answered(self, asked: int, answer: "Answer") -> None:
-        if asked != self.asked or self.state != FINDING:
+        if self.gone or asked != self.asked or self.state != FINDING:
             return
         if isinstance(answer, OSError):
             self._not_found(str(answer.strerror or answer))
@@ -219,7 +216,7 @@ class Link:
         if detail:
             self.outside.say(WARNING, f"Warning: Bridge {self.name} could not connect to {self.host}:{self.port}: "
                                       f"{detail.rstrip('.')}.")
-        if self.targets and self.pending is None:
+        if self.targets:
             self.target = self.targets.pop(0)
             self._open()
         else:
@@ -227,7 +224,7 @@ class Link:
 
     def _next(self) -> None:
         """This address did not work: the next one at once; after the last, a pause."""
-        again = self.tried < len(self.bridge.addresses) and self.pending is None
+        again = self.tried < len(self.bridge.addresses)
         self.at = (self.at + 1) % len(self.bridge.addresses)
         if again:
             self.state, self.due_s = PAUSE, self.outside.now_s()
@@ -279,7 +276,7 @@ class Link:
         if self.after == "failed":
             self.state = OPENING
             self._failed("no answer in time")
-        elif self.after == "start":
+        elif self.after == "start" or self.pending is not None:
             self._begin_anew()
         elif self.after == "first":
             self.at = 0
@@ -300,7 +297,7 @@ class Link:
                              lambda answer: self._first_answered(bridge, answer))
 
     def _first_answered(self, bridge: Bridge, answer: "Answer") -> None:
-        if bridge is not self.bridge:
+        if self.gone or bridge is not self.bridge:
             return
         self.first_asked = False
         if self.state != UP or self.at == 0:

@@ -80,6 +80,10 @@ def say_what_is_missing(config: Config) -> None:
             config.warnings.append(f"The bridge '{bridge.name}' ({bridge.origin}) connects without TLS, although it "
                                    "has a certificate: TLS is turned on by bridge_cafile, bridge_capath or "
                                    "bridge_tls_use_os_certs.")
+    if len(config.bridges) > 1:
+        from mosq.config.rings import may_go_round
+
+        config.warnings += may_go_round(config.bridges)
     for listener in config.listeners:
         if listener.tls_keyform == "engine":
             config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "

@@ -46,7 +46,7 @@ class Given:
     def __init__(self, connection: "Connection", as_json: bool, quiet: bool, data_file: str | None,
                  is_told_where: bool) -> None:
         self.connection, self.as_json, self.quiet, self.data_file = connection, as_json, quiet, data_file
-        self.is_told_where = is_told_where      # a host, a URL or a socket was named: the shell connects at once
+        self.is_told_where = is_told_where      # or as whom: the shell connects at once
 
 
 class AnyCase(click.Group):
@@ -65,7 +65,7 @@ def ctl(context: click.Context, /, **given: "Any") -> int:
     """Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients."""
     told = options.merged(context, given)
     context.obj = Given(options.connection_of(told), told["as_json"], told["quiet"], told["data_file"],
-                        any(told[name] is not None for name in ("host", "url", "unix")))
+                        any(told[name] is not None for name in ("host", "port", "url", "unix", "username")))
     if context.invoked_subcommand is not None:
         return EXIT_OK
     from mosq.ctl.shell import Shell

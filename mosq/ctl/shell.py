@@ -116,6 +116,8 @@ class Shell(cmd.Cmd):
                 self._ask(spec, words)
             elif name.lower() in self._available():
                 self._own(name.lower(), words)
+            elif self.conversation is None and self._is_known(name):
+                self._wrong("Not connected: `connect` first.")
             else:
                 self._wrong(f"Unknown command '{name}'")
         except BadInputError as error:
@@ -151,6 +153,11 @@ class Shell(cmd.Cmd):
         if self.module is None:
             return [*self.modules, "disconnect", "exit", "help"]
         return ["disconnect", "exit", "help", "return"]
+
+    def _is_known(self, name: str) -> bool:
+        """Somewhere."""
+        return (name.lower() in OWN or name.lower() in self.modules
+                or any(module.find(name) is not None for module in self.modules.values()))
 
     def _own(self, name: str, words: list[str]) -> None:
         self.status = EXIT_OK

@@ -22,6 +22,7 @@ Examples:
   mosq db dump --client meter-7 --payload /var/lib/mosquitto
   mosq db export --sqlite mosq.sqlite /var/lib/mosquitto
   mosq db import /var/lib/mosquitto/mosquitto.db            take over what Mosquitto has kept
+  mosq db import -c mosquitto.conf mosquitto.db             also what waits for its bridges
 
 \b
 Exit status:
@@ -46,6 +47,7 @@ def _bar(label: str, length: int, quiet: bool) -> Any:
 
 def guarded(command: "Callable[[], int]") -> int:
     """An exit status; what a store or a file has against it in one line."""
+    from mosq.config.errors import ConfigError
     from mosq.db.mosquitto_file import FormatError
     from mosq.db.store import StoreError
 
@@ -53,6 +55,8 @@ def guarded(command: "Callable[[], int]") -> int:
         return command()
     except (StoreError, FormatError) as error:
         click.echo(f"Error: {error}", err=True)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
     except BrokenPipeError:  # `mosq db dump ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not again at the end
         return EXIT_OK
@@ -198,22 +202,45 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
     return guarded(run)
 
 
+def bridges_of(config: str | None) -> list[str]:
+    """The client ids that its bridges have here. Raises ConfigError."""
+    if config is None:
+        return []
+    import socket
+
+    from mosq.config.parser import load_config
+
+    return [bridge.local_id(socket.gethostname()) for bridge in load_config(config).bridges]
+
+
 @db.command("import", context_settings=HELP)
 @click.argument("file", metavar="MOSQUITTO.DB", type=click.Path())
 @click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
 @click.option("--force", is_flag=True, help="Replace a store that is there; it is kept in DIR/replaced.*")
 @click.option("--dry-run", is_flag=True, help="Read the file and say what would be imported; write nothing.")
+@click.option("-c", "config", metavar="FILE", type=click.Path(), help="The broker's configuration, if it has bridges.")
+@click.option("--bridge", "bridges", metavar="ID", multiple=True, help="A bridge's client id here; repeatable.")
 @quiet_option
-def import_(file: str, directory: str | None, force: bool, dry_run: bool, quiet: bool) -> int:
+def import_(
+    file: str,
+    directory: str | None,
+    force: bool,
+    dry_run: bool,
+    config: str | None,
+    bridges: tuple[str, ...],
+    quiet: bool,
+) -> int:
     """Make a store in DIR of a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
     retained messages. Without DIR it is MOSQUITTO.DB.store, where a broker with the same persistence_location and
-    persistence_file looks for it. Stop Mosquitto first, so that the file is whole."""
+    persistence_file looks for it. Stop Mosquitto first, so that the file is whole. Where there are bridges, give the
+    configuration: a file of 2.1 does not say which sessions are theirs."""
 
     def run() -> int:
         from mosq.db.mosquitto_file import MosquittoFile
         from mosq.db.mosquitto_import import Import
         from mosq.db.store import STORE, write_store
 
+        ids = [bridge.encode("utf-8", "surrogateescape") for bridge in (*bridges, *bridges_of(config))]
         with MosquittoFile(file) as source, _bar("importing", 2 * source.size, quiet) as bar:
             reached = 0
 
@@ -223,7 +250,7 @@ def import_(file: str, directory: str | None, force: bool, dry_run: bool, quiet:
                 reached = done
 
             kept = None
-            imported = Import(source, time.time(), progress)
+            imported = Import(source, time.time(), progress, ids)
             records: Iterator[tuple[int, bytes]] = imported.records()
             if dry_run:
                 for _ in records:

@@ -3,7 +3,9 @@ retained messages.
 
 The file is walked once without payloads, to learn who is owed what; then each stored message is read by itself, in
 the order of their ids, which is the order of publication. Left out, and counted: what has expired, what nobody is
-owed, and what the protocol does not allow. Memory: about 500 bytes per
+owed, and what the protocol does not allow. Sessions of bridges are marked: a bridge with that client id goes on with
+it, and nobody else gets it; the first start ends those that no bridge claims. Mosquitto 2.0 gives them an expiry of 0,
+of 2.1's only the caller knows which they are. Memory: about 500 bytes per
 session, subscription and stored message, and one payload at a time.
 
 Packet ids. A queue of mosq has ids that rise with the positions. What Mosquitto had sent keeps its id, since its
@@ -35,7 +37,7 @@ from mosq.db.mosquitto_file import (
 from mosq.db.properties import forwardable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
 ENTRY_RETAIN = 0x80
 STEP_MAX = 1 << 15  # between packet ids in flight; beyond, the later one is rather before
@@ -57,24 +59,28 @@ class Session:
 
 @dataclass(slots=True)
 class Counts:
-    """What an import did: the first four went in, the others are left out."""
+    """What an import did: the first five went in, the others are left out."""
 
     sessions: int = 0
+    bridges: int = 0  # of the sessions
     subscriptions: int = 0
     deliveries: int = 0
     retained: int = 0
     sessions_expired: int = 0
+    deliveries_expired: int = 0  # to those
     messages_expired: int = 0
     orphans: int = 0  # of sessions or messages that are not there
     refused: list[str] = field(default_factory=list)
 
     def text(self, done: str) -> str:
+        bridges = f" ({self.bridges:,} of bridges)" if self.bridges else ""
         lines = [
-            f"{self.sessions:,} sessions, {self.subscriptions:,} subscriptions, {self.deliveries:,} deliveries and "
-            f"{self.retained:,} retained messages {done}."
+            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, "
+            f"{self.deliveries:,} deliveries and {self.retained:,} retained messages {done}."
         ]
         left = [
             (self.sessions_expired, "sessions that have expired"),
+            (self.deliveries_expired, "deliveries to them"),
             (self.messages_expired, "uses of expired messages"),
             (self.orphans, "that belong to nothing"),
             (len(self.refused), "that MQTT does not allow"),
@@ -124,8 +130,15 @@ def _owe(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None
 class Import:
     """One file on its way. `records` yields (kind, body); counts are right when it has ended."""
 
-    def __init__(self, file: MosquittoFile, now_s: float, progress: "Callable[[int, int], None] | None" = None) -> None:
-        self.file, self.now_s = file, now_s
+    def __init__(
+        self,
+        file: MosquittoFile,
+        now_s: float,
+        progress: "Callable[[int, int], None] | None" = None,
+        bridges: "Collection[bytes]" = (),
+    ) -> None:
+        """`bridges`: client ids that bridges have here."""
+        self.file, self.now_s, self._bridges = file, now_s, bridges
         self.counts = Counts()
         self._progress = progress or (lambda done, total: None)
         self._sessions: dict[bytes, Session] = {}
@@ -170,11 +183,14 @@ class Import:
         problem = name_problem(chunk.client_id) if chunk.client_id else "empty"
         if problem or chunk.client_id in self._sessions:
             self._refuse(chunk.offset, f"a client with an id that is {problem or 'there already'}")
-        elif chunk.expiry_s == 0 or (0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER):
+        elif not self._is_bridge(chunk) and 0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER:
             self.counts.sessions_expired += 1
             self._gone.add(chunk.client_id)
         else:
             self._sessions[chunk.client_id] = Session(len(self._sessions) + 1, chunk)
+
+    def _is_bridge(self, chunk: Client) -> bool:
+        return chunk.expiry_s == 0 or chunk.client_id in self._bridges
 
     def _session_of(self, client_id: bytes) -> Session | None:
         session = self._sessions.get(client_id)
@@ -195,6 +211,7 @@ class Import:
     def _client_message(self, chunk: ClientMessage) -> None:
         session = self._session_of(chunk.client_id)
         if session is None:
+            self.counts.deliveries_expired += chunk.client_id in self._gone and chunk.direction != IN
             return
         if chunk.direction == IN:
             if chunk.qos == 2 and chunk.pid:
@@ -227,7 +244,9 @@ class Import:
         released: list[tuple[int, int, int]] = []
         next_position, last_pid = self._sent(session, entries, released)
         self._waiting(session, entries, next_position, last_pid)
-        ends_s = 0 if client.expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + client.expiry_s
+        is_bridge = self._is_bridge(client)
+        expiry_s = EXPIRY_NEVER if is_bridge else client.expiry_s
+        ends_s = 0 if expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + expiry_s
         user = client.username
         if user is not None and name_problem(user):
             # Mosquitto before 2.0.16 gives a client without a user name what lies in its memory behind the name of the
@@ -241,7 +260,8 @@ class Import:
                 {
                     "sno": session.sno,
                     "connected": False,
-                    "expiry_s": client.expiry_s,
+                    "link": is_bridge,
+                    "expiry_s": expiry_s,
                     "ends_wall_ms": ends_s * 1000,
                     "next": next_position,
                     "id": client.client_id,
@@ -250,6 +270,7 @@ class Import:
             ),
         )
         self.counts.sessions += 1
+        self.counts.bridges += is_bridge
         for sub in session.subscriptions.values():
             yield (
                 kinds.SUB,

@@ -29,8 +29,11 @@ class Batch:
                     break
                 self.hashes[place] = made(password)
         finally:
-            self.is_done = True
-            self._wake()
+            self.end()
+
+    def end(self) -> None:
+        self.is_done = True
+        self._wake()
 
 
 class Hashing:
@@ -50,6 +53,8 @@ class Hashing:
         if self._running is not None:
             self._running.is_given_up = True
         self._pool.close(within_s)
+        if self._running is not None and not self._running.is_done:
+            self._running.end()                 # it was not begun, or does not end
 
 
 def made(password: bytes) -> Hash:

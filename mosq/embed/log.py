@@ -1,6 +1,7 @@
 """The broker's log lines, given to `logging.getLogger("mosq")`."""
 
 import logging
+import traceback
 
 from mosq.config.model import Config
 from mosq.config.options import LOG_ALL, LOG_TYPES
@@ -32,4 +33,8 @@ def write(events: "Iterable[Event]") -> None:
 
 
 def say(type_bit: int, text: str) -> None:
-    logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
+    try:
+        logger.log(_LEVELS.get(type_bit, logging.DEBUG), "%s", text)
+    except Exception:               # a filter's or handler's of the program, as Handler.handleError has it: who says
+        if logging.raiseExceptions:         # this has more to do
+            traceback.print_exc()

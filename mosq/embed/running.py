@@ -15,6 +15,7 @@ from mosq.admin.control import topics_of
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
+from mosq.serving import hand_out, tick
 from mosq.settings import engine_listeners, engine_securities, engine_settings, keeps, needs_access
 
 TYPE_CHECKING = False
@@ -164,20 +165,10 @@ class Running:
         while not self._ended:
             poll.poll(self._wait_ms(tick_s))
             log.write(engine.drain())
-            requests = engine.requests()
-            if self._links is not None:
-                self._links.take([request for request in requests if request[0] == "link"])
-                self._links.serve()
-                requests = [request for request in requests if request[0] != "link"]
-            answers, requests = self._topics.take(requests)
-            if answers:
-                engine.answer(answers)
-            if self._access is not None:
-                if requests:
-                    self._access.take(requests)
-                if time.monotonic() >= tick_s:
-                    self._access.tick()
-                    tick_s = time.monotonic() + TICK_S
+            hand_out(engine.requests(), engine, self._say, self._links, self._topics, self._access)
+            if self._access is not None and time.monotonic() >= tick_s:
+                tick(self._access, self._say)
+                tick_s = time.monotonic() + TICK_S
         log.write(engine.drain())
         if self.failure is not None:
             log.logger.error("The data plane ended by itself: %r", self.failure)

@@ -102,3 +102,26 @@ def test_close_drops_what_waits_does_the_last_and_takes_nothing_more(pools):
     for thread in pool._threads:
         thread.join(5)
     assert done == ["last"]
+
+
+def test_a_system_without_threads_is_no_room_and_the_next_work_tries_again(pools, monkeypatch):
+    start, left = threading.Thread.start, [1]
+
+    def starts(thread):
+        if not left:
+            raise RuntimeError("can't start new thread")
+        left.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    done = threading.Event()
+    pool = pools(threads=3)
+    assert pool.put(done.set)               # one does it all
+    assert done.wait(5)
+    none = pools()
+    assert not none.put(done.clear)
+    left.append(1)
+    assert none.put(done.clear)
+    assert none.close(5, done.is_set)
+    assert pool.close(5)
+    assert pools().close(5, done.is_set)    # without any

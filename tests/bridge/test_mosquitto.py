@@ -87,6 +87,17 @@ def test_both_directions(world: World, pair: Any, version: str) -> None:
     assert {here.got(), here.got()} == {("near/m/x", b"out"), ("near/m/x", b"back")}
 
 
+def test_quotes_of_a_prefix_are_part_of_it(world: World, pair: Any) -> None:
+    """In Mosquitto 2.0 and 2.1, too; and it ends at a blank."""
+    near, far = pair(topics=('up/# out 1 "" "remote/"', 'two/# out 1 "" "re mote/"'))
+    there = world.client(far, "there")
+    there.subscribe('"remote/"up/#', '"retwo/#', qos=1)
+    here = world.client(near, "here")
+    here.publish("up/a", b"1", 1)
+    here.publish("two/a", b"2", 1)
+    assert {there.got() for _ in range(2)} == {('"remote/"up/a', b"1"), ('"retwo/a', b"2")}
+
+
 def test_retained_messages_go_both_ways_with_their_flag(world: World, pair: Any) -> None:
     near, far = pair(topics=("r/# both 1",))
     here, there = world.client(near, "here"), world.client(far, "there")

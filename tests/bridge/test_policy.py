@@ -362,6 +362,30 @@ def test_a_reload_of_what_is_not_connected_is_at_once(plane: Plane, when: str) -
     assert plane.tried() == ["10.0.0.4"]
 
 
+@pytest.mark.parametrize("start_type", ["automatic", "once"])
+def test_a_lazy_one_that_is_to_be_another_kind_does_not_rest(plane: Plane, start_type: str) -> None:
+    plane.config("address main", "start_type lazy")
+    plane.event("wanted")
+    plane.event("up")
+    plane.config("address second", f"start_type {start_type}")
+    plane.event("idle")
+    plane.tried()
+    plane.event("down")
+    assert plane.tried() == ["10.0.0.2"]
+
+
+def test_a_reload_while_it_goes_back_to_the_first(plane: Plane) -> None:
+    plane.config("address main second")
+    plane.fail()
+    plane.event("up")
+    plane.config("address third", "start_type lazy")        # when this connection has ended
+    plane.listens.add("main")
+    plane.wait(5)
+    plane.tried()
+    plane.event("down")
+    assert (plane.did, plane.state) == ([], "rest")
+
+
 def test_a_reload_without_changes_changes_nothing(plane: Plane) -> None:
     plane.config("address main")
     plane.event("up")
@@ -378,6 +402,31 @@ def test_a_bridge_that_is_gone_is_heard_of_no_more(plane: Plane) -> None:
     plane.event("down")
     plane.wait(100)
     assert plane.tried() == []
+
+
+def test_a_name_found_for_a_bridge_that_is_gone_is_not_for_its_successor(plane: Plane) -> None:
+    plane.silent |= {"main", "second"}
+    plane.config("address main")
+    plane.config("address third", name="other")
+    plane.config("address second")                          # of the same name, which has not found its own yet
+    plane.did.clear()
+    plane.asked[0][2]([(socket.AF_INET, "10.0.0.1", 1883)])
+    assert plane.did == []
+
+
+def test_the_first_address_of_a_bridge_that_is_gone_ends_no_other(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(plane.links, "try_one", lambda *given: asked.append(given[-1]))
+    plane.config("address main second")
+    plane.fail()
+    plane.event("up")
+    plane.wait(5)                                           # main is tried
+    plane.config("address third", name="other")
+    plane.config("address main")
+    plane.event("up")
+    plane.did.clear()
+    asked[0]([(socket.AF_INET, "10.0.0.1", 1883)])
+    assert plane.did == []
 
 
 def test_a_data_plane_that_does_not_answer_is_not_waited_for(plane: Plane) -> None:

@@ -120,13 +120,22 @@ def test_its_session_goes_with_it(world: World) -> None:
     assert refused(site, "me")
     again(site, "")
     site.logged("Expiring client me due to timeout.")
+    site.logged("Warning: No bridge has the client id me any more: 1 messages that waited for it are lost.")
     assert not refused(site, "me")
     again(site, bridge)
-    site.logged("Warning: Bridge b takes the client id me: the session of the client that had it ends.")
+    site.logged("Warning: Bridge b takes the client id me: the session of the client that had it ends, with 0 messages.")
     world.client(site).publish("t", b"2", 1)
     peer = remote.accept()
     peer.welcome()
     assert sent(peer) == ("t", b"2")
+
+
+def test_another_client_id_here_loses_what_waits_and_says_so(world: World) -> None:
+    site, _, lines = away(world, "# out 1")
+    world.client(site).publish("t", b"1", 1)
+    site.rewrite(HEAD + lines + "topic # out 1\nlocal_clientid other\nbridge_reload_type immediate\n")
+    site.send_signal(signal.SIGHUP)
+    site.logged(r"Warning: Bridge b has no longer the client id local\..*\.b: 1 messages that waited for it are lost\.")
 
 
 def test_a_lazy_one_comes_for_what_waits_already(world: World) -> None:

@@ -20,6 +20,7 @@ def topics(read, *lines):
     ('a/# in 0 ""', ("a/#", "in", 0, "", "")),
     ('"" in 0 here there', (None, "in", 0, "here", "there")),
     ('"a b/#" out 1 x/', ("a b/#", "out", 1, "x/", "")),
+    ('a out 1 "l/" "r x/"', ("a", "out", 1, '"l/"', '"r')),
     ('"a"', ("a", "out", 0, "", "")),
     ("a out # why", ("a", "out", 0, "", "")),
     ("a out 1 # why so", ("a", "out", 1, "", "")),

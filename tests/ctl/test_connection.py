@@ -6,10 +6,12 @@ import gc
 import io
 import json
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ import pytest
 import mosq
 from mosq.commands import main
 from mosq.ctl import conversation
-from mosq.ctl.connection import Connection, ConnectionProblemError
+from mosq.ctl.connection import Connection
 from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, authority, server_files
@@ -126,6 +128,9 @@ def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
     _, certificate, key = authority().issue("ann")
     (folder / "client.crt").write_text(certificate)
     (folder / "client.key").write_text(key)
+    (folder / "authorities").mkdir()
+    (folder / "authorities/ca.pem").write_text(authority().pem)
+    subprocess.run(["openssl", "rehash", folder / "authorities"], check=True, capture_output=True)
     ports = {name: free_port() for name in ("mqtt", "ws", "tls", "wss")}
     config = CONFIG.format(dir=folder, lines=TLS_LINES.format(dir=folder), **ports)
     with mosq.Broker(config, allow_anonymous=True):
@@ -135,6 +140,7 @@ def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 KINDS = {
     "mqtt": "-p {mqtt}", "bound": "-p {mqtt} -A 127.0.0.1 -h 127.0.0.1", "unix": "--unix {dir}/sock",
     "ws": "-L ws://127.0.0.1:{ws}", "tls": "--cafile {dir}/ca.crt --cert {dir}/client.crt --key {dir}/client.key -p {tls}",
+    "capath": "--capath {dir}/authorities --cert {dir}/client.crt --key {dir}/client.key -p {tls}",
     "wss": "--cafile {dir}/ca.crt -L wss://localhost:{wss}/mqtt",
     "tls-version": "--cafile {dir}/ca.crt --cert {dir}/client.crt --key {dir}/client.key -p {tls} --tls-version tlsv1.2 --ciphers ECDHE+AESGCM --keyform pem",
     "alpn": "--cafile {dir}/ca.crt --cert {dir}/client.crt --key {dir}/client.key -p {tls} --tls-alpn mqtt",
@@ -147,7 +153,7 @@ def test_every_kind_of_listener(all_kinds: dict[str, Any], capsys: pytest.Captur
     assert main(["ctl", *KINDS[kind].format(**all_kinds).split(), "-i", "me", "--json", "broker", "getClient", "me"]) == 0
     client = json.loads(capsys.readouterr().out)["data"]["client"]
     assert client["protocol"] == ("websockets" if kind in ("ws", "wss") else "mqtt")
-    assert client["tls"] == (kind in ("tls", "wss", "tls-version", "alpn", "insecure"))
+    assert client["tls"] == (kind in ("tls", "capath", "wss", "tls-version", "alpn", "insecure"))
     assert client["username"] == ("ann" if client["tls"] and kind != "wss" else None)
 
 
@@ -166,6 +172,25 @@ def test_what_is_wrong_is_said(all_kinds: dict[str, Any], capsys: pytest.Capture
     assert err.startswith("Error: ")
     assert why in err
     gc.collect()
+
+
+def test_by_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """PySocks does it, if it is there: what paho gives it."""
+    made: list[tuple[Any, ...]] = []
+
+    def create_connection(*target: Any, **how: Any) -> socket.socket:
+        made.append((target[0], {name: how[name] for name in how if name.startswith("proxy_")}))
+        return socket.create_connection(target[0])
+
+    fake = SimpleNamespace(HTTP=3, SOCKS4=1, SOCKS5=2, create_connection=create_connection)
+    monkeypatch.setitem(sys.modules, "socks", fake)
+    monkeypatch.setattr("paho.mqtt.client.socks", fake, raising=False)
+    assert main(["ctl", "--proxy", "socks5h://u:p%40@p.invalid:1081", "-p", str(there.port), *LIST]) == 0
+    assert made == [(("localhost", there.port), {"proxy_type": 2, "proxy_addr": "p.invalid", "proxy_port": 1081, "proxy_rdns": True, "proxy_username": "u",
+                                                 "proxy_password": "p@"})]  # fmt: skip
+    monkeypatch.setitem(sys.modules, "socks", None)
+    assert main(["ctl", "--proxy", "socks5h://h", "-p", str(there.port), *LIST]) == 1
+    assert "pip install 'mosq[socks]'" in capsys.readouterr().err
 
 
 def test_debug_tells_what_goes_over_the_wire(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,11 +318,11 @@ def test_a_new_password_is_asked_for_twice(there: Answering, monkeypatch: pytest
     assert ("Passwords do not match." in err) == (status == 1 and len(lines) == 2)
 
 
-def test_psk_takes_a_newer_python_or_works() -> None:
-    made = Connection()
-    made.psk, made.psk_identity = "00ff", "me"
+def test_psk_takes_a_newer_python_or_works(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:
     if sys.version_info < (3, 13):
-        with pytest.raises(ConnectionProblemError, match=r"3\.13"):
-            made.tls_context()
+        assert main(["ctl", "--psk", "00ff", "--psk-identity", "me", "-p", str(there.port), *LIST]) == 1
+        assert "3.13" in capsys.readouterr().err
     else:
+        made = Connection()
+        made.psk, made.psk_identity = "00ff", "me"
         assert made.tls_context() is not None

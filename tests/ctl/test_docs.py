@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import click
 
@@ -24,10 +25,29 @@ def test_every_command_of_the_own_topic_has_a_row() -> None:
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == {name for name, _ in known.values()}
 
 
-def test_every_option_has_a_row() -> None:
+def test_every_option_has_a_row_with_its_test() -> None:
     known = {tuple(one.opts) for one in ctl.params if isinstance(one, click.Option) and not one.hidden} - {("--version",), ("--help",)}
-    rows = {tuple(re.findall(r"`(-[^`]+)`", line.split(" | ")[0])) for line in PAGE.partition("| option |")[2].splitlines() if line.startswith("| `-")}
-    assert rows == known
+    lines = [line for line in PAGE.partition("| option |")[2].splitlines() if line.startswith("| `-")]
+    assert {tuple(re.findall(r"`(-[^`]+)`", line.split(" | ")[0])) for line in lines} == known
+    for line in lines:
+        named_tests_are_there(line, mention=re.findall(r"`(-[^`]+)`", line))
+
+
+def test_the_option_of_the_broker_has_a_row_with_its_test() -> None:
+    [line] = [line for line in PAGE.splitlines() if line.startswith("| `enable_control_api")]
+    named_tests_are_there(line, mention=["enable_control_api"])
+
+
+def named_tests_are_there(row: str, mention: list[str]) -> None:
+    """And their file says one of the names."""
+    path: Path | None = None
+    for file, test in re.findall(r"(test_[a-z_]+\.py)|`(test_\w+)`", row):
+        path = ROOT / "tests/ctl" / file if file else path
+        assert path is not None
+        text = path.read_text()
+        assert not test or f"def {test}(" in text, (path, test)
+        assert any(re.search(rf"[\s\"(]{re.escape(name)}[\s\"=]", text) for name in mention), (path, mention)
+    assert path is not None, row
 
 
 def test_its_tests_are_there() -> None:

@@ -257,7 +257,7 @@ def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.Mo
     assert len(woken) == before
 
 
-def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_with_it() -> None:
+def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_with_what_is_begun() -> None:
     woken: list[int] = []
     is_ready = False
 
@@ -278,12 +278,17 @@ def test_who_waits_for_somebody_holds_up_his_topic_only_and_a_reload_goes_on_wit
     assert not woken                    # whoever is waited for does that
     new.take_over(old)
     assert woken
+    newer = registry()
+    newer.take_over(new)
     is_ready = True
-    assert new.take([])[0] == [("publish", ANSWER, b"1", 0, False), ("publish", ANSWER, b"3", 0, False)]
+    answers, _ = newer.take([request(TOPIC, b"4")])
+    assert answers == [("publish", ANSWER, control.RELOADED, 0, False),     # 3: who asked may have lost the right to
+                       ("publish", ANSWER, b"1", 0, False), ("publish", ANSWER, b"4", 0, False)]
+    assert newer.take([])[0] == []
 
 
 def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(control, "LINE_BYTES_MAX", 2 * control.REQUEST_BYTES + 300)
     topics = ControlTopics(lambda kind, text: None, lambda: None)
 
     def waits(asker: Asker, payload: bytes) -> Work:
@@ -291,11 +296,25 @@ def test_what_waits_on_a_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         return []
 
     topics.add(TOPIC, waits)
-    assert topics.take([request(TOPIC, b"x" * 60), request(TOPIC, b"y" * 40)]) == ([], [])
+    assert topics.take([request(TOPIC, b"x" * 160), request(TOPIC, b"y" * 40)]) == ([], [])
     [(kind, topic, answer, *_)] = topics.take([request(TOPIC, b"z")])[0]
     assert (kind, topic) == ("publish", ANSWER)
     assert b'"error":"Too many commands at once"' in answer
     assert topics.take([request(TOPIC, b"z")])[0] == []         # the first two are through
+
+
+def test_requests_without_a_payload_weigh_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "LINE_BYTES_MAX", 100 * control.REQUEST_BYTES)
+    topics = ControlTopics(lambda kind, text: None, lambda: None)
+
+    def waits(asker: Asker, payload: bytes) -> Work:
+        yield False
+        return []
+
+    topics.add(TOPIC, waits)
+    answers, _ = topics.take([request(TOPIC, b"")] * 1000)
+    assert 900 < len(answers) < 1000
+    assert {answer[2] for answer in answers} == {control.BUSY}
 
 
 def test_a_handler_that_fails_half_way_still_has_clients_disconnected() -> None:

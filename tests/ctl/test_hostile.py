@@ -39,7 +39,7 @@ class Engine:
         return bool(client_id.encode())
 
     def stats(self) -> dict[str, int]:
-        return {name: 0 for names in inspect.GROUPS.values() for name in names}
+        return {"disk_trouble": 0, **{name: 0 for names in inspect.GROUPS.values() for name in names}}
 
 
 HANDLERS = (broker.commands(embedded_config(None, {}), lambda: (), lambda kind, text: None),

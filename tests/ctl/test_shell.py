@@ -90,6 +90,20 @@ def test_a_script_ends_at_what_fails(there: Answering, monkeypatch: pytest.Monke
     assert out == ""
 
 
+def test_who_is_named_or_a_port_is_connected_to_at_once(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (("-p", str(there.port)), ("-u", "ann", "-P", "secret", "-p", str(there.port))):
+        assert shell(monkeypatch, "dynsec\nlistRoles\n", *options) == 0
+        assert capsys.readouterr().out == "role1\nrole2\n"
+
+
+@pytest.mark.parametrize("line", ["dynsec", "listRoles", "disconnect", "RETURN"])
+def test_what_needs_a_connection(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> None:
+    assert shell(monkeypatch, f"{line}\n") == 1
+    assert capsys.readouterr().err == "Not connected: `connect` first.\n"
+    assert shell(monkeypatch, "nonsense\n") == 1
+    assert capsys.readouterr().err == "Unknown command 'nonsense'\n"
+
+
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert shell(monkeypatch, "dynsec\n", "-h", "localhost", "-p", str(free_port())) == 1
     assert "Connection refused" in capsys.readouterr().err

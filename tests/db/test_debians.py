@@ -13,9 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from mosq.db.commands import db
+from tests.bridge.conftest import block
 from tests.harness.broker import Broker, free_port
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.properties import P
+from tests.harness.remote import Remote
 from tests.harness.wire import Wire
 
 V5 = 5
@@ -26,13 +28,13 @@ EXPIRY = ((P.SESSION_EXPIRY, 3600), (P.RECEIVE_MAXIMUM, 3))
 class Mosquitto:
     """Debian's, with its persistence in a folder of the test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bridge: str = "") -> None:
         program = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
         assert program, "the Debian package mosquitto is missing"
         self.folder, self.port = folder, free_port()
         config = folder / "mosquitto.conf"
         config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {folder}/\n"
-                          f"autosave_interval 0\nuser root\n")
+                          f"autosave_interval 0\nuser root\n{bridge}")
         self.process = subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + WAIT_S
         while True:
@@ -157,3 +159,32 @@ def test_what_debians_mosquitto_saved(mosquitto: Mosquitto, tmp_path: Path) -> N
     assert second["properties"] == {"content_type": "t", "user_properties": [["k", "v"]]} and "expires" in second
     assert {(m["topic"], m["payload"]) for m in messages.values() if m["retained"]} == {("a/1", "m1"), ("r", "kept")}
     assert [(row["pid"], row["topic"], row["payload"]) for row in rows if row["type"] == "inbox"] == [(99, "held", "inbound")]
+
+
+@pytest.mark.interop
+def test_what_waited_for_its_bridge(tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path, block(free_port(), topics=("q/# out 2",)))
+    try:
+        client = mosquitto.client("c")
+        for i in (1, 2):
+            client.send(Publish(f"q/{i}", b"%d" % i, 1, i))
+            assert client.read_packet().mid == i  # type: ignore[union-attr]
+        client.close()
+    finally:
+        mosquitto.stop()
+    result = CliRunner().invoke(db, ["import", "-c", str(tmp_path / "mosquitto.conf"), str(tmp_path / "mosquitto.db")], standalone_mode=False)
+    assert result.return_value == 0, result.output
+    assert "2 sessions (1 of bridges)" in result.output
+    with Remote() as remote, Broker(f"listener {{port}} 127.0.0.1\nallow_anonymous true\nuser root\npersistence true\n"
+                                    f"persistence_location {tmp_path}/\n" + block(remote.port, topics=("q/# out 2",))):
+        peer = remote.accept()
+        peer.welcome()
+        got = [peer.answered() for _ in range(2)]
+        assert [(p.topic, p.payload) for p in got if isinstance(p, Publish)] == [("q/1", b"1"), ("q/2", b"2")]
+
+
+def test_bridges_of_a_configuration_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "mosquitto.conf").write_text("nonsense\n")
+    result = CliRunner().invoke(db, ["import", "-c", str(tmp_path / "mosquitto.conf"), str(tmp_path / "mosquitto.db")], standalone_mode=False)
+    assert result.return_value == 1
+    assert "mosquitto.conf" in result.output

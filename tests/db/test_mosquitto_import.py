@@ -17,11 +17,11 @@ PUBACK, PUBREC, PUBREL_AGAIN, PUBCOMP, QUEUED = 3, 5, 6, 9, 11
 HELD, OUT, IN = 7, 1, 0
 
 
-def imported(tmp_path: Path, *chunks: bytes) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
+def imported(tmp_path: Path, *chunks: bytes, bridges: tuple[bytes, ...] = ()) -> tuple[list[tuple[int, dict[Any, Any]]], Counts]:
     path = tmp_path / "mosquitto.db"
     path.write_bytes(db.header() + db.config() + b"".join(chunks))
     with MosquittoFile(str(path)) as file:
-        run = Import(file, NOW)
+        run = Import(file, NOW, bridges=bridges)
         return [(kind, record_decode(kind, body)) for kind, body in run.records()], run.counts
 
 
@@ -82,7 +82,21 @@ def test_sessions_and_their_ends(tmp_path: Path) -> None:
     assert {id: (f["ends_wall_ms"], f["expiry_s"], f["user"], f["connected"]) for id, f in sessions.items()} == {
         b"never": (0, 0xFFFFFFFF, None, False), b"later": (2_000_000, 60, b"ann", False), b"connected": (1_060_000, 60, None, False)}
     assert [f for kind, f in records if kind == kinds.SUB] == [{"sno": 1, "options": 0x2E, "sub_id": 7, "filter": b"a/+"}]
-    assert counts == Counts(sessions=3, subscriptions=1, sessions_expired=1)
+    assert counts == Counts(sessions=3, subscriptions=1, sessions_expired=1, deliveries_expired=1)
+    assert "Left out: 1 sessions that have expired, 1 deliveries to them." in counts.text("imported")
+
+
+def test_sessions_of_bridges_are_theirs_and_do_not_expire(tmp_path: Path) -> None:
+    """2.0 gives them an expiry of 0; which are 2.1's must be known."""
+    records, counts = imported(
+        tmp_path, db.message(1, b"t", b"m"), db.client(b"local.h.b", 999, 0), db.client_message(1, b"local.h.b", 1), db.client(b"b21", 999, 60),
+        db.client_message(1, b"b21", 1), db.client(b"c"), bridges=(b"b21", b"nobody"))
+    sessions = {f["id"]: f for kind, f in records if kind == kinds.SESSION}
+    assert {id: (f["ends_wall_ms"], f["expiry_s"], f.get("link", False)) for id, f in sessions.items()} == {
+        b"local.h.b": (0, 0xFFFFFFFF, True), b"b21": (0, 0xFFFFFFFF, True), b"c": (0, 0xFFFFFFFF, False)}
+    assert owed(records, 1) == owed(records, 2) == [(0, 1, 1, b"m")]
+    assert counts == Counts(sessions=3, bridges=2, deliveries=2)
+    assert counts.text("imported").startswith("3 sessions (2 of bridges), 0 subscriptions, 2 deliveries")
 
 
 def test_a_user_name_out_of_mosquittos_memory(tmp_path: Path) -> None:

@@ -156,6 +156,29 @@ def test_a_directory_that_was_replaced_meanwhile_is_not_changed(side: Side) -> N
     assert side.in_force == {}
 
 
+def test_a_batch_that_is_never_begun_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, woken = hashing.Hashing(), Woken()
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)         # it does not get its turn in time
+    monkeypatch.setattr(threading.Thread, "ident", 1)
+    monkeypatch.setattr(threading.Thread, "join", lambda thread, within_s: None)
+    batch = hashed.begin({0: b"x"}, woken)
+    assert not batch.is_done
+    hashed.close(WAIT_S)
+    assert batch.is_done and woken.is_set()
+    assert batch.hashes == {}
+
+
+def test_without_a_thread_passwords_are_hashed_where_they_are_needed(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starts(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    said, _ = side.ask({"command": "setClientPassword", "username": "ann", "password": "2"})
+    assert said == [{"command": "setClientPassword"}]
+    ann = side.directory.state.clients["ann"].hash
+    assert ann is not None and ann.matches(b"2")
+
+
 def test_many_passwords_at_once_and_a_reload_meanwhile() -> None:
     """Signals are served while they are hashed, and what was begun goes on afterwards."""
     with Ruled(state(clients=[{"username": "ann", **password("ann")}])) as broker:

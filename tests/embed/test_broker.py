@@ -15,6 +15,8 @@ import pytest
 
 import mosq
 from tests.embed.client import Outside
+from tests.harness.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.wire import Wire
 
 
 def descriptors():
@@ -51,6 +53,8 @@ def test_two_brokers_are_two(mosq_broker_factory):
 RELAY = """
 import mmap, sys
 from tests.embed.client import Outside
+from tests.harness.packets import Connack, Connect, Puback, Publish, Suback, Subscribe
+from tests.harness.wire import Wire
 port, path, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 publisher, subscriber = Outside(port, "publisher"), Outside(port, "subscriber")
 subscriber.subscribe("t")
@@ -385,3 +389,44 @@ def test_what_an_embedded_broker_keeps(tmp_path):
         broker.publish("kept", b"x", qos=1, retain=True)
     with mosq.Broker(**options) as broker, broker.subscribe("kept") as messages:
         assert next(messages).payload == b"x"
+
+
+def test_what_fails_in_its_thread_does_not_end_it(monkeypatch, caplog):
+    """Here: a filter of the program's logging, and who answers control topics."""
+    hit = threading.Event()
+
+    class Breaks(logging.Filter):
+        def filter(self, record):
+            hit.set()
+            raise KeyError(record.getMessage())
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    logger, breaks = logging.getLogger("mosq"), Breaks()
+    with caplog.at_level(logging.INFO, "mosq"), mosq.Broker(enable_control_api=True) as broker:
+        logger.addFilter(breaks)
+        wire = Wire(broker.port)
+        wire.send(Connect("c"), Subscribe(1, (("$CONTROL/broker/v1/response", 0),)))
+        assert isinstance(wire.read_packet(), Connack)
+        assert isinstance(wire.read_packet(), Suback)
+        assert hit.wait(10)
+        logger.removeFilter(breaks)
+        topics = broker._running._topics
+        take = topics.take
+
+        def breaks_once(requests):
+            if any(request[0] == "control" for request in requests):
+                topics.take = take
+                raise MemoryError
+            return take(requests)
+
+        topics.take = breaks_once
+        ask = Publish("$CONTROL/broker/v1", b"1", 1, 1)
+        wire.send(ask)
+        assert wire.read_packet() == Puback(1)
+        deadline = time.monotonic() + 10
+        while "below $CONTROL/ could not be answered: MemoryError" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        wire.send(ask)
+        assert {type(wire.read_packet()) for _ in range(2)} == {Puback, Publish}
+        wire.close()

@@ -1,0 +1,51 @@
+"""Bridges by which messages may go round, told of; and no others."""
+
+import pytest
+
+from mosq.config.rings import meet
+
+FIVE = "bridge_protocol_version mqttv50"
+
+
+@pytest.fixture
+def warned(read):
+    def warned(first, second, address="h"):
+        lines = [line for name, lines, at in (("a", first, "h"), ("b", second, address)) for line in (f"connection {name}", f"address {at}", *lines)]
+        found = read("listener 1883", "allow_anonymous true", *lines).warnings
+        assert all("'a' and 'b' (" in one and "(h:1883)" in one and "go round for ever" in one for one in found)
+        return len(found)
+
+    return warned
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    (["topic # both"], ["topic # both"]), (["topic # in"], ["topic a/b out"]), (["topic a/+ out"], ["topic +/b in"]),
+    (["topic # both", FIVE], ["topic # both"]), (["topic # both", FIVE], ["topic # both", FIVE, "bridge_loop_guard false"]),
+    (["topic x in 0 l/ r/"], ["topic # out 0 l/ r/"]), (["topic a out", 'topic "" in 0 here there'], ["topic b in", 'topic "" out 0 here there']),
+])
+def test_what_may_go_round(warned, first, second):
+    assert warned(first, second) == 1
+    assert warned(second, first, "x h y") == 1
+
+
+@pytest.mark.parametrize(("first", "second", "address"), [
+    (["topic # both", FIVE], ["topic # both", FIVE], "h"), (["topic # both"], ["topic # both"], "h:1884"), (["topic # both"], ["topic # both"], "other"),
+    (["topic # in"], ["topic # in"], "h"), (["topic # out"], ["topic # out"], "h"), (["topic a/# both"], ["topic b/# both"], "h"),
+    (["topic # both"], ["topic $SYS/# both"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 l/ s/"], "h"), (["topic # in 0 l/ r/"], ["topic # out 0 m/ r/"], "h"),
+])
+def test_what_does_not(warned, first, second, address):
+    assert warned(first, second, address) == 0
+
+
+@pytest.mark.parametrize(("one", "other", "does"), [
+    ("a", "a", True), ("a", "b", False), ("a", "a/b", False), ("a", "a/#", True), ("a/#", "a/b/c", True), ("+", "a", True), ("+/b", "a/+", True),
+    ("+", "a/b", False), ("#", "$SYS/a", False), ("+/a", "$SYS/a", False), ("$SYS/#", "$SYS/a", True), ("a/+/c", "a/b/d", False), ("", "+", True), ("/", "+", False),
+])
+def test_filters_meet(one, other, does):
+    assert meet(one, other) == meet(other, one) == does
+
+
+def test_very_many_lines_are_given_up(read):
+    """These would go round."""
+    lines = [f"topic t{i} both" for i in range(300)]
+    assert not read("listener 1883", "allow_anonymous true", "connection a", "address h", *lines, "connection b", "address h", *lines).warnings
