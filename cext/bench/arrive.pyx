@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from cext.bench.client cimport client_fail, client_off, client_write, clock_ns, slot_end, slot_state
+from cext.bench.client cimport client_fail, client_write, clock_ns, slot_end, slot_state
 from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
@@ -239,14 +239,6 @@ cdef const uint8_t* skipped(Load* g, Client* c, const uint8_t* p, const uint8_t*
     return p + n
 
 
-cdef void ended(Load* g, Client* c, int err) noexcept nogil:
-    if c.state == CLIENT_LEAVING:
-        client_off(c)
-        g.counts.left += 1
-    else:
-        client_fail(g, c, FAIL_CLOSED, err)
-
-
 cdef void client_read(Load* g, Client* c) noexcept nogil:
     cdef uint32_t held_n = c.held_n
     cdef const uint8_t* p = g.buffer
@@ -264,7 +256,7 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
         got = recv(c.fd, g.buffer + held_n, READ_BYTES - held_n, 0)
     if got <= 0:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
-            ended(g, c, 0 if got == 0 else errno)
+            client_fail(g, c, FAIL_CLOSED, 0 if got == 0 else errno)
         return
     if held_n:
         free(c.held)

@@ -9,7 +9,7 @@ cdef void client_open(Load* g, Client* c) noexcept nogil
 cdef int client_opened(Load* g, Client* c) noexcept nogil
 cdef void client_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil
 cdef void client_flush(Load* g, Client* c) noexcept nogil
-# An end that was not asked for
+# An end that was not asked for; of a client that is leaving: the one it waits for
 cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogil
 # DISCONNECT, and then the broker's end of it is awaited
 cdef void client_leave(Load* g, Client* c) noexcept nogil

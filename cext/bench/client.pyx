@@ -123,6 +123,10 @@ cdef void client_fini(Client* c) noexcept nogil:
 
 
 cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogil:
+    if c.state == CLIENT_LEAVING:       # whatever the broker ends it with
+        client_off(c)
+        g.counts.left += 1
+        return
     if g.failure.kind == FAIL_NONE:
         g.failure.kind = kind
         g.failure.code = code
@@ -203,7 +207,7 @@ cdef void keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
 
 cdef void client_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     cdef ssize_t took
-    if c.fd < 0:
+    if c.fd < 0 or c.state == CLIENT_LEAVING:       # nothing follows a DISCONNECT [v5 3.14.4-2]
         return
     if c.out_n == 0:
         took = send(c.fd, p, n, MSG_NOSIGNAL)

@@ -58,7 +58,7 @@ cdef extern from * nogil:
 
 cdef enum:
     OPENS_MAX = 256             # of one turn
-    WRITE_OFF_NS = 500000000    # nothing came for so long: what is on its way is lost, and the window goes on without it
+    WRITE_OFF_NS = 500000000    # nothing came for so long (or half of stall_ns): what is on its way is lost, and the window goes on without it
     SLEEP_MAX_NS = 20000000
 
 
@@ -137,11 +137,11 @@ cdef bint stalled(Load* g, uint64_t now_ns) noexcept nogil:
         return False
     if g.goal.kind != GOAL_FLOW:
         return now_ns - g.progress_ns > g.stall_ns
-    if flow_all_sent(g, now_ns):
+    if flow_all_sent(g, now_ns) or (g.interval_ns and flow_due_ns(g) == 0):
         return now_ns - g.progress_ns > g.stall_ns
-    if g.interval_ns:                   # slow rates have pauses; what the broker does not take waits for it
+    if g.interval_ns:                   # slow rates have pauses
         return False
-    if g.window and now_ns - g.progress_ns > WRITE_OFF_NS and flow_outstanding(g) >= <int64_t>g.window:
+    if g.window and now_ns - g.progress_ns > min(<uint64_t>WRITE_OFF_NS, g.stall_ns // 2) and flow_outstanding(g) >= <int64_t>g.window:
         g.counts.written_off += <uint64_t>flow_outstanding(g)
         return False
     return g.end_ns == 0 and now_ns - g.progress_ns > g.stall_ns
