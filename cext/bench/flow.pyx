@@ -4,7 +4,7 @@
 # At a fixed rate: message i is due at begin + i * interval, whatever became of those before it, belongs to publisher i % publishers, and carries
 # that time: what waits in here because the broker does not take it waits in the latencies too (no coordinated omission).
 # Cost: one send for each burst; a memcpy and a memset for each message; one division for each that is due.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
@@ -31,6 +31,9 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
         g.clients[i].queued = 0
         g.clients[i].sent = 0
         g.clients[i].owed = 0
+        g.clients[i].quota = UINT32_MAX
+        if g.messages_max and g.interval_ns == 0:
+            g.clients[i].quota = <uint32_t>(g.messages_max // g.n_publishers + (i < g.messages_max % g.n_publishers))
         flow_ready(g, g.clients + i)
 
 
@@ -73,8 +76,7 @@ cdef bint flow_all_sent(const Load* g, uint64_t now_ns) noexcept nogil:
 # ---------------------------------------------------------------- how much
 
 cdef bint flow_can(const Load* g) noexcept nogil:
-    return (g.ring_n != 0 and (g.window == 0 or flow_outstanding(g) < <int64_t>g.window)
-            and (g.messages_max == 0 or g.counts.published - g.flow_published < g.messages_max))
+    return g.ring_n != 0 and (g.window == 0 or flow_outstanding(g) < <int64_t>g.window)
 
 
 cdef uint64_t allowed(const Load* g, const Client* c) noexcept nogil:
@@ -82,9 +84,8 @@ cdef uint64_t allowed(const Load* g, const Client* c) noexcept nogil:
     cdef uint64_t n = c.owed if g.interval_ns else g.burst
     cdef uint64_t left
     cdef int64_t outstanding
-    if g.messages_max:
-        left = g.messages_max - (g.counts.published - g.flow_published)
-        n = left if left < n else n
+    left = c.quota - c.sent
+    n = left if left < n else n
     if g.window:
         outstanding = flow_outstanding(g)
         if outstanding >= <int64_t>g.window:

@@ -82,6 +82,7 @@ ctypedef struct Client:
     uint16_t* free_pids         # of slots; taken from the end
     Slot* slots
     uint32_t sent               # messages; as a subscriber: filters
+    uint32_t quota              # what `sent` may be: each publisher has the same share
     uint32_t owed               # at a fixed rate: due and not sent
     uint32_t source             # the one that is sent next
     uint32_t first_source       # receives from these: [first_source, first_source + n_sources)

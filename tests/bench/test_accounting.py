@@ -8,16 +8,16 @@ from tests.bench.fake import Fake
 
 
 @pytest.mark.parametrize("scenario", ["fan-in", "fan-out", "pairs", "shared"])
-@pytest.mark.parametrize("wrong", [{"drop": 10}, {"double": 7}, {"drop": 10, "double": 7}], ids=str)
+@pytest.mark.parametrize("wrong", [{"double": 7}, {"drop": 10, "double": 7}], ids=str)
 def test_lost_and_doubled(bench, scenario: str, wrong: dict[str, int]) -> None:
     with Fake(**wrong) as fake:
-        result = bench(scenario, fake.port, subscribers=3, window=0)
+        result = bench(scenario, fake.port, subscribers=3, window=0, stall=0.6 if "drop" in wrong else 5.0)
     phase, = result.phases
     assert result.complete and phase.complete and not result.exact
     assert phase.published == fake.published == 400
     assert (phase.lost, phase.duplicates) == (fake.dropped, fake.doubled)
     assert phase.delivered == phase.expected - fake.dropped + fake.doubled
-    assert sum(wrong.values()) and phase.lost + phase.duplicates > 0
+    assert phase.duplicates > 0
 
 
 def test_out_of_order(bench) -> None:
@@ -36,7 +36,7 @@ def test_everything_in_order_is_exact(bench) -> None:
 def test_a_window_is_given_back_for_what_is_lost(bench) -> None:
     """Without that, a run that loses more than its window would never end."""
     with Fake(drop=2) as fake:
-        phase, = bench("pairs", fake.port, publishers=1, messages=40, window=10, burst=5).phases
+        phase, = bench("pairs", fake.port, publishers=1, messages=40, window=10, burst=5, stall=0.6).phases
     assert (phase.published, phase.lost) == (40, 20)
 
 
@@ -65,7 +65,7 @@ def test_messages_of_others_are_told_apart(bench) -> None:
 
 def test_large_payloads_are_accounted_for_though_nobody_reads_them(bench) -> None:
     with Fake(drop=5) as fake:
-        phase, = bench("pairs", fake.port, size=300_000, messages=20, window=0).phases
+        phase, = bench("pairs", fake.port, size=300_000, messages=20, window=0, stall=0.6).phases
     assert (phase.delivered, phase.lost, phase.out_of_order) == (16, 4, 0)
 
 

@@ -68,7 +68,7 @@ def test_an_end_in_the_middle(bench, then: str, words: str) -> None:
 
 def test_a_broker_that_says_nothing_any_more(bench) -> None:
     with Fake(after=100, then="silence") as fake:
-        result = bench("pairs", fake.port, qos=1)
+        result = bench("pairs", fake.port, qos=1, stall=0.3)
     phase, = result.phases
     assert not result.complete and "nothing happened for 0.3 s" in result.why
     assert phase.unacknowledged == phase.published - 100

@@ -20,7 +20,7 @@ from tests.bench.fake import Fake
 from tests.harness.broker import free_port
 
 ROOT = Path(__file__).parents[2]
-FEW = ("--publishers", "3", "--messages", "300", "--stall", "0.3")
+FEW = ("--publishers", "3", "--messages", "300")
 
 
 def typed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -37,7 +37,7 @@ def test_a_run(capfd) -> None:
 
 def test_what_is_not_exact_has_a_status(capfd) -> None:
     with Fake(drop=10) as fake:
-        status, out, _ = typed(capfd, "pairs", "-p", str(fake.port), *FEW)
+        status, out, _ = typed(capfd, "pairs", "-p", str(fake.port), *FEW, "--stall", "0.6")
     assert status == 2 and "lost 30" in out and "NOT EXACT" in out
 
 

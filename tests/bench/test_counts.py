@@ -34,7 +34,7 @@ def test_paho_has_received_what_was_published(bench) -> None:
         watcher.subscribe("bench/#", 1)
         watcher.loop_start()
         assert subscribed.wait(10)
-        phase, = bench("fan-in", broker.port, messages=N, qos=1, publishers=5, subscribers=1, stall=5.0).phases
+        phase, = bench("fan-in", broker.port, messages=N, qos=1, publishers=5, subscribers=1).phases
         assert last.wait(10)
         watcher.disconnect()
         watcher.loop_stop()
@@ -57,7 +57,7 @@ if MQLOAD.exists():     # not in a clone by itself: there paho alone counts
         with Broker("max_queued_messages 0\n") as broker:
             done = subprocess.run([str(mqload), *theirs, "--port", str(broker.port), "--messages", str(N), "--size", "64"],
                                   capture_output=True, text=True, timeout=30, check=True)
-            phase, = bench(scenario, broker.port, messages=N, stall=5.0, **ours).phases
+            phase, = bench(scenario, broker.port, messages=N, **ours).phases
         other = json.loads(done.stdout)
         assert phase.published == other["published"] and phase.delivered == other["delivered"]
         assert (phase.lost, phase.duplicates, phase.out_of_order) == (other["lost"], other["dup"], other["ooo"]) == (0, 0, 0)

@@ -13,7 +13,7 @@ def longer_than(values: dict[str, object], ns: int) -> int:
 
 def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
     with Fake(after=100, then="stall", stall_s=0.4) as fake:
-        result = bench("pairs", fake.port, publishers=2, rate=1000.0, messages=600, size=1000, stall=3.0)
+        result = bench("pairs", fake.port, publishers=2, rate=1000.0, messages=600, size=1000)
     phase, = result.phases
     assert result.exact and phase.published == 600
     # 300 messages were due in the first 0.3 s of it: each waited for 0.1 s and more. A generator that waits with the
@@ -25,7 +25,7 @@ def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
 def test_what_the_broker_does_not_take_is_sent_later_with_its_own_time(bench) -> None:
     """At QoS 1 a publisher may not send while too much is unacknowledged: that wait counts as well."""
     with Fake(after=50, then="stall", stall_s=0.4) as fake:
-        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=5, rate=500.0, messages=300, stall=3.0)
+        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=5, rate=500.0, messages=300)
     phase, = result.phases
     assert result.exact
     assert longer_than(phase.lateness, 100 * MS) >= 140 <= longer_than(phase.latency, 100 * MS)
@@ -40,7 +40,7 @@ def test_the_rate_is_kept(bench) -> None:
 
 def test_what_was_due_and_never_sent_is_told(bench) -> None:
     with Fake(after=20, then="silence") as fake:
-        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=10, rate=1000.0, messages=100)
+        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=10, rate=1000.0, messages=100, stall=0.3)
     phase, = result.phases
     assert not result.complete and not phase.complete and "not taken" in result.why
     assert (phase.unsent, phase.unacknowledged) == (100 - phase.published, phase.published - 20)

@@ -10,6 +10,7 @@ import pytest
 
 from mosq.bench.scenarios import SCENARIOS
 from mosq.bench.topics import filters_of
+from tests.bench.fake import Fake
 from tests.harness.broker import Broker
 
 SMALL = {"publishers": 4, "subscribers": 3, "clients": 12, "topics": 200, "filters": 300, "messages": 200, "rounds": 2,
@@ -44,6 +45,21 @@ def test_counts(bench, broker: Broker, scenario: str) -> None:
         "shared": {"shared": (200, 200)}, "offline": {"store": (2400, 0), "drain": (0, 2400)},
         "retained": {"store": (200, 0), "fetch": (0, 200)}}[scenario]
     assert result.exact
+
+
+def test_each_publisher_has_the_same_share(bench) -> None:
+    """Else retained topics would be written twice, others never."""
+    topics: dict[str, int] = {}
+    with Fake() as fake:
+        forward = fake.forward
+
+        def counted(topic: str, frame: bytes) -> None:
+            topics[topic] = topics.get(topic, 0) + 1
+            forward(topic, frame)
+
+        fake.forward = counted  # type: ignore[method-assign]
+        assert bench("fan-in", fake.port, publishers=7, subscribers=1, messages=1000, burst=30, window=50).exact
+    assert sorted(topics.values()) == [142, 143, 143, 143, 143, 143, 143]
 
 
 def test_a_sweep_has_a_phase_for_each_size(bench, broker: Broker) -> None:
