@@ -39,7 +39,7 @@ Examples:
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
   mosq db stats /var/lib/mosquitto                what does the store hold?
-  mosq bench pairs --start                        how fast is it here? put a load on a fresh broker
+  mosq bench pairs --start                        how fast is a broker here? a load for it
 
 \b
 Exit status:

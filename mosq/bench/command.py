@@ -35,13 +35,14 @@ Examples:
   mosq bench storm --clients 5000 -u 'user%i' -P secret
 
 \b
-Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be lost. With --rate a
-latency counts from the time a message was to be sent (no coordinated omission). All options: docs/bench.md.
+Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be
+lost. With --rate a latency counts from the time a message was to be sent (no coordinated
+omission). All options: docs/bench.md.
 
 \b
 Exit status:
   0  complete, and every message came once, in order
-  1  not complete, such as no broker, a refused log-in, a broker that went away; what was measured is marked
+  1  not complete: no broker, a refused log-in, a broker that went away; what was measured is kept
   2  complete, but messages were lost, doubled, out of order, refused or never sent
   3  a mistake in the command line
 """
@@ -162,7 +163,7 @@ KEEP = option("--keep", is_flag=True, help="Leave what the broker stores; otherw
 
 
 @click.group(epilog=EPILOG, no_args_is_help=False,
-             context_settings={"help_option_names": ["--help"], "max_content_width": 110})
+             context_settings={"help_option_names": ["--help"], "max_content_width": 100})
 def bench() -> None:
     """Put a load on a broker, any broker, and say what became of each message: rates, latencies, CPU and memory of the
     broker's process, and exactly what was lost, doubled or out of order."""

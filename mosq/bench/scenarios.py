@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mosq.bench.spec import Spec
 
 EXPIRY_S = 3600                 # of sessions that outlive their connection, should nobody take them away again
-WINDOW_BYTES = 32 << 20         # of payloads on their way, in a sweep
+WINDOW_BYTES = 32 << 20         # of payloads on their way: brokers drop what they would have to keep beyond their limits
 QUIET_S = 0.3                   # after what was expected: does more come?
 
 
@@ -35,7 +35,7 @@ class Scene:
         self.generator = Generator(
             ip, spec.port, scope=scope, clients=self.clients, publishers=publishers, version=spec.version, qos=spec.qos,
             payload=spec.size, mark=self.mark, inflight=spec.inflight,
-            burst=spec.burst, window=0 if spec.rate else spec.window, stall_s=spec.stall)
+            burst=spec.burst, window=window_of(spec), stall_s=spec.stall)
         runner.begin(self.generator)
 
     def greet(self, first: int = 0, *, clean: bool = True) -> None:
@@ -70,6 +70,13 @@ class Scene:
     def leave(self) -> None:
         self.generator.leave(0, self.clients)
         self.runner.reach("disconnecting")
+
+
+def window_of(spec: Spec) -> int:
+    """Deliveries that may be on their way; a rate is kept without regard to them."""
+    if spec.rate or not spec.window:
+        return 0
+    return min(spec.window, max(1, WINDOW_BYTES // spec.size))
 
 
 # ---------------------------------------------------------------- flows
@@ -122,10 +129,9 @@ def shared(spec: Spec, runner: Runner) -> None:
 
 
 def payloads(spec: Spec, runner: Runner) -> None:
-    """Fan-in with each size in turn; no more bytes on their way than WINDOW_BYTES."""
+    """Fan-in with each size in turn."""
     for size in spec.sizes:
-        window = max(spec.publishers, min(spec.window, WINDOW_BYTES // size))
-        fan_in(dataclasses.replace(spec, size=size, window=window), runner, f"{size} B")
+        fan_in(dataclasses.replace(spec, size=size), runner, f"{size} B")
 
 
 # ---------------------------------------------------------------- clients

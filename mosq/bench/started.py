@@ -21,6 +21,7 @@ CONFIG = """listener {port} 127.0.0.1
 allow_anonymous true
 max_inflight_messages 1000
 max_queued_messages 0
+max_packet_size 268435455
 log_type error
 """
 START_S = 15.0

@@ -94,6 +94,7 @@ def test_every_scenario_explains_itself(scenario: str) -> None:
 
 def test_help_has_examples_and_every_scenario() -> None:
     shown = CliRunner().invoke(bench, ["--help"]).output
+    assert max(map(len, shown.splitlines())) <= 100
     assert "Examples:" in shown and "Exit status:" in shown and all(f"  {name} " in shown for name in SCENARIOS)
 
 

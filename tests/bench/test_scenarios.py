@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import paho.mqtt.client as paho
 import pytest
 
-from mosq.bench.scenarios import SCENARIOS
+from mosq.bench.scenarios import SCENARIOS, window_of
+from mosq.bench.spec import Spec
 from mosq.bench.topics import filters_of
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker
@@ -116,3 +117,9 @@ def test_filters_differ(kind: str) -> None:
     assert len(set(filters)) == 5000
     if kind == "mix":
         assert sum("+" in one for one in filters) == 1500 and sum(one.endswith("#") for one in filters) == 500
+
+
+def test_large_payloads_have_a_smaller_window() -> None:
+    """Else brokers drop what waits for one subscriber beyond their limit, and the loss is ours."""
+    assert [window_of(Spec("pairs", size=size)) for size in (64, 100_000, 10_000_000, 200_000_000)] == [10_000, 335, 3, 1]
+    assert window_of(Spec("pairs", rate=1.0)) == window_of(Spec("pairs", window=0)) == 0
