@@ -37,8 +37,12 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_CLOEXEC, EFD_NONBLOCK
 
 DROPS = ("queue_messages", "queue_bytes", "qos0_blocked", "output_bytes", "packet_size", "expired", "acl_read", "acl_write",
-         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable")
+         "memory", "payload_size", "quota", "session_ended", "retained", "transform", "disk", "replaced", "loop", "unreadable",
+         "no_name")
 REFUSALS = ("max_connections", "global_max_connections", "global_max_clients", "descriptors", "memory", "access", "auth_timeout", "disk")
+# of the store: `trouble` is 0 or a sum of 1 (full), 2 (it fails), 4 (no memory to write)
+DISK = ("trouble", "live_bytes", "total_bytes", "segments", "waiting_bytes", "commits", "commit_us", "messages_written", "messages_elided", "syncs",
+        "segments_cleaned", "errors")
 # the order of answer_stats in broker/mailbox.pyx
 STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets",
          "messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
@@ -46,7 +50,8 @@ STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired",
          "subscriptions", "shared_subscriptions", "filters", "index_nodes", "index_bytes", "retained", "retained_tree_bytes",
          "buffers_used_bytes", "buffers_idle_bytes", "pool_used", "pool_idle", "shed",
          *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
-         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost", "unsent_packets")
+         "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost", "unsent_packets",
+         *(f"disk_{name}" for name in DISK))
 # how the door of adopted connections differs from a listener's: nothing is refused there
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 

@@ -8,7 +8,8 @@ STDERR_FD = 2
 LOADED_LATER = ("mosq.reload", "mosq.tree", "mosq.log_json", "cext.renewal", "difflib", "_socket", "cext.setup.tls",
                 "mosq.auth.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug", "argon2.low_level",
                 "mosq.dynsec.directory", "mosq.dynsec.commands",
-                "mosq.admin.broker", "mosq.admin.inspect", "cext.setup.inspection")
+                "mosq.admin.broker", "mosq.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
+                "mosq.bridge.links", "mosq.admin.bridges", "cext.linking", "cext.setup.tls_outward", "encodings.idna")
 # not the HTTP API, which takes 100 ms: under a Python of root's own, the first listener of that kind needs a restart
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
@@ -160,15 +161,19 @@ def _can_load(who: Account) -> bool:
         return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
 
 
+def load_now() -> None:
+    for name in LOADED_LATER:
+        try:
+            __import__(name)
+        except ImportError:     # one that is optional; who needs it is told then
+            pass
+
+
 def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
     """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What
     is loaded later is loaded now if it lies where only root can read, as a Python of root's own does."""
     if not _can_load(who):
-        for name in LOADED_LATER:
-            try:
-                __import__(name)
-            except ImportError:     # one that is optional; who needs it is told then
-                pass
+        load_now()
     for path in files:
         os.chown(path, who.uid, who.gid, follow_symlinks=False)     # the folder may be writable by others
     os.setgroups(who.groups)

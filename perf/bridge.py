@@ -2,6 +2,7 @@
 
     python -m perf.bridge                       both parts
     python -m perf.bridge --parts cost          CPU per message of the broker with the bridge, by a local delivery's
+    python -m perf.bridge --parts calls         system calls per message: with the bridge, and at the link's other end
     python -m perf.bridge --parts dead          local latency at 20,000 msg/s while bridges lead nowhere
     python -m perf.bridge --program 'mosquitto -c'      another broker that reads mosquitto.conf; the far one is ours
 
@@ -10,7 +11,8 @@
 
 All share the machine; each figure is the median of `--rounds`, taken in turns. The cost is taken at 60,000 msg/s: with
 few messages to a turn, what is compared is how often the loop wakes, and a broker acknowledges at once, this
-subscriber in lumps.
+subscriber in lumps. `calls` compares like with like at any rate: the same two brokers, sockets and messages, once with
+the bridge in the broker that is looked at, once in the other, to which it is then an ordinary client.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ TOPIC = b"bench/t"
 PAYLOAD_BYTES = 64
 COST_RATE, DEAD_RATE = 60_000, 20_000
 WAYS = ("local", "out", "in")
+OTHER_WAY = {"out": "in", "in": "out"}
 DEAD = ("nobody", "silent", "full", "name")
 
 
@@ -210,6 +213,45 @@ def cost(program: list[str], ours: list[str], way: str, qos: int, rate: int, sec
     return 1e6 * used / float(max(1, arrived))
 
 
+def calls(way: str, host: str, qos: int, rate: int, seconds: float) -> float:
+    """Of the near broker, per message, counted by strace; host: which of the two has the bridge, near or far."""
+    ours = [sys.executable, "-m", "mosq", "-c"]
+    near_port, far_port = free_port(), free_port()
+    with contextlib.ExitStack() as stack:
+        if host == "near":
+            stack.enter_context(broker(ours, "", far_port))
+        near = stack.enter_context(broker(ours, bridge(far_port, way, qos) if host == "near" else "", near_port))
+        if host == "far":
+            stack.enter_context(broker(ours, bridge(near_port, OTHER_WAY[way], qos), far_port))
+        reader = stack.enter_context(child(subscriber, far_port if way == "out" else near_port, qos))
+        writer = stack.enter_context(child(publisher, far_port if way == "in" else near_port, rate, qos))
+        time.sleep(2.0)
+        began = time.perf_counter()
+        counted = subprocess.run(["timeout", "-s", "INT", str(seconds), "strace", "-c", "-f", "-p", str(near.pid)],
+                                 capture_output=True, text=True, check=False).stderr
+        ended = time.perf_counter()
+        last_word(writer)
+        taken = last_word(reader)
+        assert isinstance(taken, list)
+    total = next(int(line.split()[-2]) if line.split()[-2].isdigit() else int(line.split()[-3])
+                 for line in counted.splitlines() if line.endswith(" total"))
+    return total / max(1, sum(1 for when, _ in taken if began <= when < ended))
+
+
+def show_calls(options: argparse.Namespace) -> None:
+    rate = options.rate or DEAD_RATE
+    print(f"System calls per message, {rate} msg/s:")
+    for qos in options.qos:
+        for way in ("out", "in"):
+            found: dict[str, list[float]] = {"near": [], "far": []}
+            for _ in range(options.rounds):
+                for host, values in found.items():
+                    values.append(calls(way, host, qos, rate, options.seconds))
+            has, serves = (statistics.median(values) for values in found.values())
+            print(f"  QoS {qos} {way:3}: bridge {has:.3f}   the same, served {serves:.3f}   ({has / serves:.2f} x)",
+                  flush=True)
+
+
 @contextlib.contextmanager
 def leading_nowhere(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[int | str, str]]:
     """-> (the address, what Python is to load first)"""
@@ -296,6 +338,8 @@ def main() -> int:
     with bench_lock():
         if "cost" in options.parts:
             show_cost(program, ours, options)
+        if "calls" in options.parts:
+            show_calls(options)
         if "dead" in options.parts:
             show_dead(program, options)
     return 0

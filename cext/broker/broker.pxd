@@ -53,7 +53,8 @@ cdef enum:
     DROP_REPLACED = 15          # queue_overflow last_value: a newer one for its topic came
     DROP_LOOP = 16              # it came back to a broker that it had been through
     DROP_UNREADABLE = 17        # its record in the store is damaged
-    DROP_REASONS = 18
+    DROP_NO_NAME = 18           # a bridge: none of its lines sends that topic out any more, or under an impossible name
+    DROP_REASONS = 19
 
 cdef enum:
     REFUSED_LISTENER = 0        # max_connections
@@ -271,6 +272,8 @@ ctypedef struct Promises:           # of a client, in order [v5 4.6.0-2]
     uint32_t held               # serial until which its whole output waits; 0: none
     uint32_t blocked            # the place after the promise that waits for a job; 0: none
     uint8_t paused              # its client is not read from for this
+    uint8_t strict              # what waits for a job is to reach the disk
+    uint8_t soft                # `held` does not count while the store takes nothing
 
 ctypedef struct Client:
     SlabItem slab
@@ -371,6 +374,7 @@ ctypedef struct Job:
     uint32_t position
     uint16_t released_pid               # fan-out: of the QoS 2 message that PUBREL let go; 0: none
     uint8_t merging                     # fan-out: MERGE_...
+    uint8_t durability                  # fan-out: of the publication
     uint32_t merge_n                    # entries to be gathered, at most
     Merge merge
     RetainedCursor cursor
@@ -396,7 +400,7 @@ ctypedef struct Stats:
     uint64_t clients_max
     uint64_t clients_connected
     uint64_t shed                       # connections ended for a protocol error
-    uint64_t drops[18]                  # DROP_REASONS
+    uint64_t drops[19]                  # DROP_REASONS
     uint64_t refused[8]                 # REFUSED_REASONS
     uint64_t asked                      # questions to the control plane
     uint64_t ask_timeouts               # of them, not answered in time
@@ -415,6 +419,7 @@ ctypedef struct Broker:
     Wheel wheel
     Settings settings
     HashKey key
+    HashKey names_key                   # of client ids: with a store the same in each process, since messages on record have such hashes
     Index* index
     Retained* retained
     Sessions sessions

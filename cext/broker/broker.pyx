@@ -22,7 +22,7 @@ from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
 from cext.broker.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
-from cext.broker.durable cimport durable_of
+from cext.broker.durable cimport changes_of, durable_of, lacks_since
 from cext.broker.jobs cimport job_free, job_owner, jobs_unblock
 from cext.broker.kick cimport kick_end, kick_slice
 from cext.broker.life cimport (
@@ -38,7 +38,7 @@ from cext.broker.retain cimport replay_end, replay_slice, retained_expired, valu
 from cext.broker.secure cimport log_wrong, recheck_slice
 from cext.broker.route cimport fanout_end, fanout_slice
 from cext.broker.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
-from cext.codec.reason cimport RC_SERVER_SHUTTING_DOWN
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
 from cext.net.reactor cimport (
     CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_turn,
 )
@@ -118,8 +118,15 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
 # ---------------------------------------------------------------- jobs
 
 cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
+    cdef Client* c
+    cdef bint done
     if j.kind == JOB_FANOUT:
-        return fanout_slice(b, j)
+        done = fanout_slice(b, j)
+        c = job_owner(b, j) if lacks_since(b, changes) else NULL
+        if c != NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all of it is on record: it is not acknowledged
+        return done
     if j.kind == JOB_REPLAY:
         return replay_slice(b, j)
     if j.kind == JOB_KICK:
@@ -272,12 +279,12 @@ cdef int broker_init(Broker* b) noexcept nogil:
     wheel_init(&b.wheel, b.reactor.now_ms)
     slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
     match_init(&b.match)
-    if hash_key_init(&b.key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or asking_init(b) != 0 or sys_init(b) != 0:
+    if hash_key_init(&b.key) != 0 or hash_key_init(&b.names_key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or asking_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
     b.index = index_new(&b.key, &b.settings.index)
     b.retained = retained_new(&b.key, &b.settings.index)
     b.shape_bytes = <uint8_t*>malloc(SHAPES_BYTES)
-    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.key) != 0:
+    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.names_key) != 0:
         return ENOMEM
     return 0
 

@@ -14,9 +14,9 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Durable, PENDING, Pending, durable_of
-from cext.broker.keep cimport inbox_kept, owed_released, record_at, session_recorded, subscription_kept, will_kept
-from cext.broker.retain cimport retained_message
+from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
+from cext.broker.keep cimport inbox_kept, keep_room, owed_released, record_at, session_recorded, subscription_kept, will_kept
+from cext.broker.retain cimport retained_from_bytes, retained_from_kept, retained_message
 from cext.session.message cimport Message
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, Held, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
@@ -28,17 +28,13 @@ from cext.session.record cimport (
     record_sub_read, record_will_read,
 )
 from cext.session.session cimport Session
-from cext.store.store cimport StoreRecord, store_clean_chunk, store_clean_done
+from cext.store.store cimport StoreRecord, store_clean_again, store_clean_chunk, store_clean_done
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
     RECORDS = 256
     SEEN_MIN = 1024
-
-
-cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
-    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
 
 
 cdef Delivery* owed_at(Durable* t, uint32_t sno, uint32_t position) noexcept nogil:
@@ -106,7 +102,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     cdef uint64_t lsn
     cdef uint32_t n = 0
     cdef uint64_t first = 0
-    cdef bint retained
+    cdef bint retained, exact = 0
     cdef uint8_t* out
     if record_msg_read(old.body, &r) != 0:
         return
@@ -119,19 +115,22 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
         if d.state == D_RELEASED:
             owed_released(b, session_at(t, e.sno), d, e.position)
         elif is_of(t, d, &r, old.lsn):
+            exact = exact or is_paged(d) or d.message.lsn == old.lsn
             if n == 0:
                 first = <uint64_t>e.sno << 32 | e.position
             bytes += record_entry_size(&e)
             n += 1
     if n == 0 and not retained:
         return
-    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other
-    if not retained and not is_first(b, t, first, kind_of_message()):
+    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other, unless somebody goes by this one
+    if not retained and not exact and not is_first(b, t, first, kind_of_message()):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:
         r.message.flags |= RECORD_RETAINED_SET
     bytes = record_msg_size(&r.message, bytes)
+    if not keep_room(b, NULL, bytes + (retained_from_bytes(b, r.message.topic) if retained else 0)):
+        return
     out = record_at(b, RECORD_MSG, bytes, &lsn)
     if out == NULL:
         return
@@ -149,6 +148,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
             moved(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn
+        retained_from_kept(b, r.message.topic)
 
 
 cdef void released_again(Broker* b, Durable* t, View body) noexcept nogil:
@@ -285,13 +285,19 @@ cdef bint clean_some(Broker* b) noexcept nogil:
     """1: there is more of the segment to look at."""
     cdef Durable* t = durable_of(b)
     cdef StoreRecord records[RECORDS]
-    cdef uint32_t n = store_clean_chunk(&t.store, records, RECORDS)
-    cdef uint32_t i
+    cdef uint32_t n, i
+    cdef uint64_t changes = changes_of(b)
+    if b.reactor.now_ms < t.pause_until_ms:
+        return 0                 # the next commit comes back to it
+    n = store_clean_chunk(&t.store, records, RECORDS)
     for i in range(n):
         look_at(b, t, &records[i])
-    if store_clean_done(&t.store):
+    if lacks_since(b, changes):
+        store_clean_again(&t.store)      # without memory for all that counts of it the segment must not go
+        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+    elif store_clean_done(&t.store):
         return 1
-    t.clean_pass += 1            # the segment was looked at to its end
+    t.clean_pass += 1            # the segment was looked at to its end, or what comes next is looked at anew
     free(t.seen)
     t.seen = NULL
     t.n_seen = t.seen_mask = 0

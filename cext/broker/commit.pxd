@@ -1,6 +1,7 @@
 # From what was recorded to what may be said. See commit.pyx.
 from libc.stdint cimport uint32_t
 from cext.broker.broker cimport Broker
+from cext.broker.durable cimport StoreGauges
 
 cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil     # 0 or ENOMEM; the store is the caller's to open
 cdef void durable_fini(Broker* b) noexcept nogil
@@ -11,4 +12,6 @@ cdef void durable_close(Broker* b) noexcept nogil
 # After what a turn has done: seals what is due, lets go what is committed. 1: call again at once.
 cdef bint durable_turn(Broker* b) noexcept nogil
 cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil
+# For $SYS and stats; all 0 without a store.
+cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil
 cdef void durable_seal(Broker* b) noexcept nogil

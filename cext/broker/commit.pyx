@@ -16,6 +16,7 @@ from libc.errno cimport EIO
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from cext.base.clock cimport clock_monotonic_us
 from cext.base.slab cimport slab_get
@@ -24,23 +25,26 @@ from cext.broker.clean cimport clean_some
 from cext.broker.client cimport log_line, log_text
 from cext.broker.deliver cimport pump
 from cext.broker.durable cimport (
-    ACKS_PER_RECORD, Batch, Durable, Owed, PENDING, Pending, SEAL_EARLY_BYTES, Waiter, durable_of,
+    ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
+    durable_of,
 )
-from cext.broker.keep cimport message_recorded
+from cext.broker.keep cimport ends_record, keep_room, message_recorded
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.paged cimport pages_come
-from cext.broker.promise cimport promises_release
+from cext.broker.promise cimport promises_go_on, promises_release
+from cext.broker.retain cimport retained_from_bytes, retained_from_kept
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage, record_ack_put, record_entry_put,
     record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_WHY_MAX, store_append, store_close, store_error, store_poll, store_seal, store_start, store_synced, store_written,
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_WHY_MAX, StoreStats, store_append, store_close, store_error, store_poll, store_seal,
+    store_start, store_stats, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 
@@ -66,7 +70,7 @@ cdef inline void entry_of(const Owed* o, RecordEntry* e) noexcept nogil:
     e.position = o.position
     e.sub_id = o.sub_id
     e.pid = o.pid
-    e.qos = o.qos & <uint8_t>~0x40           # through a shared group: that is known by this process only
+    e.qos = o.qos
 
 
 cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
@@ -76,12 +80,14 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     cdef Message* m = p.message
     cdef uint64_t bytes = 0
     cdef uint32_t n = 0, i
+    cdef uint8_t marks = 0
     cdef uint8_t* out
     i = p.first
     while i:
         if is_owed(&t.owed[i - 1]):
             entry_of(&t.owed[i - 1], &e)
             bytes += record_entry_size(&e)
+            marks |= e.qos
             n += 1
         i = t.owed[i - 1].next
     if n == 0 and not m.flags & MESSAGE_RETAINED:
@@ -91,7 +97,11 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     message_recorded(b, m, &r)
     if m.flags & MESSAGE_RETAINED:
         r.flags |= RECORD_RETAINED_SET
+    if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
+        r.source_hash = m.source_hash        # for those who do not want their own, and for groups that choose by publisher
     bytes = record_msg_size(&r, bytes)
+    if not keep_room(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
+        return -1
     out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
     if out == NULL:
         return -1
@@ -103,12 +113,19 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
             out = record_entry_put(out, &e)
         i = t.owed[i - 1].next
     record_msg_end_put(out, &r)
-    if p.lsn_before and n:
+    if m.flags & MESSAGE_RETAINED:
+        retained_from_kept(b, r.topic)
+    if p.lsn_before:
         m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
     if p.lsn_before == 0:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
     return 0
+
+
+cdef inline void record_over(Broker* b, Session* s) noexcept nogil:
+    s.records -= 1
+    session_release(b, s)
 
 
 cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
@@ -122,9 +139,7 @@ cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
         if <int>(o.position + 1 - s.logged) > 0:
             s.logged = o.position + 1
     for i in range(t.n_owed):
-        s = t.owed[i].session
-        s.records -= 1
-        session_release(b, s)
+        record_over(b, t.owed[i].session)
     t.n_owed = 0
 
 
@@ -164,6 +179,31 @@ cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
     return stats.subscriptions + stats.shared
 
 
+cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
+    """0: no memory. What is there already counts once."""
+    cdef uint32_t i
+    for i in range(t.n_pendings):
+        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
+            return 0
+    return ends_record(t) == 0 and acks_record(t) == 0
+
+
+cdef void memory_told(Broker* b, Durable* t, bint short) noexcept nogil:
+    """Without memory for a batch all of it waits, and nobody is promised more."""
+    if short:
+        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+        if t.trouble & TROUBLE_MEMORY:
+            return
+        t.trouble |= TROUBLE_MEMORY
+        log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+    elif t.trouble & TROUBLE_MEMORY:
+        t.trouble &= ~<uint8_t>TROUBLE_MEMORY
+        log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
+    else:
+        return
+    promises_go_on(b)
+
+
 cdef inline bint is_patient(const Durable* t) noexcept nogil:
     return t.patient or t.serial % PROBES == 0
 
@@ -183,10 +223,9 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
     cdef Batch* batch
-    for i in range(t.n_pendings):
-        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
-            return               # no memory: again in the next turn, what is there counts once
-    if acks_record(t) != 0:
+    cdef bint complete = batch_complete(b, t)
+    memory_told(b, t, not complete)
+    if not complete:
         return
     paced(t)
     waiters_sealed(t)
@@ -245,17 +284,23 @@ cdef void committed(Broker* b, Durable* t) noexcept nogil:
 
 cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
+    cdef StoreStats stats
+    cdef uint8_t before = t.trouble
+    if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
+        store_stats(&t.store, &stats)        # either may have come and gone, and come again
+        t.trouble &= TROUBLE_MEMORY
+        t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
-        t.full = 1
         log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
     if flags & STORE_FULL_OVER:
-        t.full = 0
         log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
-    if flags & STORE_ERROR:
+    if flags & (STORE_ERROR | STORE_READ_ERROR):
         store_error(&t.store, why, sizeof(why))
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
     if flags & STORE_ERROR_OVER:
         log_text(b, LOG_NOTICE, "The store is written again.")
+    if t.trouble != before:
+        promises_go_on(b)
     if flags & STORE_CLEAN:
         t.cleaning = 1
 
@@ -267,8 +312,8 @@ cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
     return t.sealed_us + min(interval_us, <uint64_t>PACE_US)
 
 
-cdef inline bint is_due(const Durable* t) noexcept nogil:
-    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1:
+cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
+    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1 or b.reactor.now_ms < t.pause_until_ms:
         return 0
     if t.bytes >= SEAL_EARLY_BYTES:
         return 1
@@ -287,7 +332,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
             pages_come(b, t)
     if t.cleaning:
         t.cleaning = clean_some(b)
-    if is_due(t):
+    if is_due(b, t):
         durable_seal(b)
         committed(b, t)          # it may have proved empty
     return t.cleaning
@@ -304,10 +349,33 @@ cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
     due = due_us(t)
     if due > now:
         left = <int>((due - now + 999) // 1000)
+    if t.pause_until_ms > b.reactor.now_ms:
+        left = <int>(t.pause_until_ms - b.reactor.now_ms)
     return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
 
 
 # ---------------------------------------------------------------- life
+
+cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoreStats stats
+    memset(out, 0, sizeof(StoreGauges))
+    if t == NULL or t.closed:
+        return
+    store_stats(&t.store, &stats)
+    out.trouble = t.trouble
+    out.live_bytes = stats.live_bytes
+    out.total_bytes = stats.total_bytes
+    out.segments = stats.segments
+    out.waiting_bytes = stats.waiting_bytes
+    out.commits = t.sealed
+    out.commit_us = stats.commit_us
+    out.written = t.written_messages
+    out.elided = t.elided_messages
+    out.syncs = stats.syncs
+    out.cleaned = stats.cleaned
+    out.errors = stats.errors
+
 
 cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
     cdef Durable* t = <Durable*>calloc(1, sizeof(Durable))
@@ -353,16 +421,16 @@ cdef void durable_fini(Broker* b) noexcept nogil:
         return
     durable_close(b)
     for i in range(t.n_owed):
-        t.owed[i].session.records -= 1
+        record_over(b, t.owed[i].session)
     for i in range(t.n_pendings):
         t.pendings[i].message.lsn = 0
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
     while t.waiters_head != t.waiters_tail:
         if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
-            t.waiters[t.waiters_head & t.waiters_mask].session.records -= 1
+            record_over(b, t.waiters[t.waiters_head & t.waiters_mask].session)
         t.waiters_head += 1
     for i in range(t.readers_head, t.n_readers):
-        t.readers[i].records -= 1
+        record_over(b, t.readers[i])
     b.durable = NULL
     free(t.readers)
     free(t.pendings)

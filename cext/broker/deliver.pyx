@@ -16,14 +16,14 @@ from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
 from cext.broker.broker cimport (
-    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
+    AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_NO_NAME, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
 from cext.broker.client cimport client_doom, client_room, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
-from cext.broker.keep cimport owed_done, owed_kept, owed_waits, sendable
-from cext.broker.link cimport link_keeps_qos0, link_props, link_queued, link_renames, link_via, links_of
+from cext.broker.keep cimport lacking, owed_done, owed_kept, owed_released, owed_waits, sendable
+from cext.broker.link cimport link_keeps_qos0, link_named, link_names, link_props, link_renames, link_settled, link_via, links_of, session_queued
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
@@ -34,7 +34,7 @@ from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport (
     CONN_BLOCKED, CONN_CLOSED, CONN_CLOSING, CONN_DIRTY, CONN_HUNGRY, FLUSH_EARLY_BYTES, conn_flush, conn_lend, conn_wrote,
 )
-from cext.session.message cimport MESSAGE_AGAIN, Message, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
     inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
@@ -47,6 +47,7 @@ cdef enum:
     TOO_LARGE = 1
     NO_ROOM = 2
     NO_SHAPE = 3
+    NO_NAME = 4                  # for a link only
 
 
 # ---------------------------------------------------------------- encoding
@@ -174,7 +175,8 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
             h.topic.p += mount
             h.topic.n -= mount
     if c.flags & CF_LINK:
-        link_renames(b, c, h.topic, &name, &retain)
+        if not link_renames(b, c, h.topic, &name, &retain):
+            return NO_NAME
         h.retain = <uint8_t>retain
         h.topic = joined(b, &name, h.topic)
         via = link_via(b, c)
@@ -215,7 +217,8 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain
     cdef uint8_t* out
     cdef uint8_t* start
     cdef uint32_t topic_n, remaining, size, props_n = 0, props_at = 0, at = 1
-    link_renames(b, c, p.topic, &name, &retain)
+    if not link_renames(b, c, p.topic, &name, &retain):
+        return NO_NAME
     shape = shape_of(b, p, c.version, qos, retain)
     if shape == NULL:
         return NO_SHAPE
@@ -389,10 +392,8 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
             drop(b, s, why)
             return
     wrote = write_publish(b, c, p, 0, retain, 0, 0, sub_ids, n_sub_ids)
-    if wrote == TOO_LARGE:
-        drop(b, s, DROP_PACKET_SIZE)
-    elif wrote == NO_ROOM:
-        drop(b, s, DROP_MEMORY)
+    if wrote != WROTE:
+        drop(b, s, DROP_MEMORY if wrote == NO_ROOM else DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
     elif s.flags & SESSION_DROPPING and not c.conn.flags & CONN_BLOCKED:
         s.flags &= ~<uint32_t>SESSION_DROPPING
 
@@ -447,7 +448,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         if m != NULL:
             message_ref(m)
     if m == NULL:
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     if p.share:
         qos |= DELIVERY_SHARED
@@ -461,12 +462,12 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     d = queue_push(&s.queue, m, qos, retain, one)
     if d == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     if s.sno and keep(b, s, m, d, p) != 0:
         queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
-        drop(b, s, DROP_MEMORY)
+        no_memory(b, s)
         return
     b.work += 1
     if s.sno and memory_is_full(b):
@@ -474,11 +475,18 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if s.client != NULL:
         pump(b, s, p)
     elif s.flags & SESSION_LINK:
-        link_queued(b, s)
+        session_queued(b, s)
+
+
+cdef void no_memory(Broker* b, Session* s) noexcept nogil:
+    drop(b, s, DROP_MEMORY)
+    if s.sno:
+        lacking(b)               # its publisher is not told that it is kept
 
 
 cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
     if p.durability == DURABILITY_NONE:
+        m.flags |= MESSAGE_SPREAD        # it may have a record (it is retained, or somebody else's): without this delivery
         return owed_waits(b, s, d)
     return owed_kept(b, s, m, d, queue_position(&s.queue, d))
 
@@ -536,9 +544,10 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
     """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.tail
+    cdef uint32_t end = link_settled(b, s) if s.flags & SESSION_LINK else q.next
     cdef uint32_t looks = 0
     cdef Delivery* d
-    while i != q.next and looks < LAST_VALUES_MAX:
+    while i != end and looks < LAST_VALUES_MAX:
         i -= 1
         looks += 1
         d = queue_at(q, i)
@@ -552,8 +561,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
             d.message = m
             d.qos = qos
             d.sub_id = sub_id
-            if s.sno:
-                keep(b, s, m, d, p)      # a record of the same position takes the older one's place
+            if s.sno and keep(b, s, m, d, p) != 0:   # a record of the same position takes the older one's place
+                lacking(b)
             b.work += looks // 8
             return 1
     b.work += looks // 8
@@ -616,6 +625,16 @@ cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
     return known == 1 or (known < 0 and not s.flags & SESSION_STRANGER)
 
 
+cdef void maybe_arrived(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    """At QoS 2, under a name that is not known any more: it is released. If the PUBLISH has arrived, it counts there, under the name that it had."""
+    drop(b, s, DROP_NO_NAME)
+    s.queue.waiting_bytes -= message_bytes(d.message)
+    message_unref(&b.messages, &b.reactor.buffers, d.message)
+    d.message = NULL
+    d.state = D_RELEASED
+    owed_released(b, s, d, queue_position(&s.queue, d))
+
+
 cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
     """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
     cdef Queue* q = &s.queue
@@ -629,6 +648,11 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
     if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
         why = DROP_ACL_READ
+    if why < 0 and c.flags & CF_LINK and not link_names(c, q.next, q.floor, m.topic):
+        if d.state == D_SENT and d.qos & 3 == 2:
+            maybe_arrived(b, s, d)
+            return 1
+        why = DROP_NO_NAME
     if why >= 0:
         q.next += 1
         q.waiting_bytes -= message_bytes(m)
@@ -643,13 +667,15 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
         own.shaped = 0           # one client: an encoding to keep would be a copy more
         wrote = write_publish(b, c, &own, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
         publication_fini(b, &own)
+    if c.flags & CF_LINK:
+        link_named(c)
     if wrote == NO_ROOM:
         return 0
     q.next += 1
     q.waiting_bytes -= message_bytes(m)
     q.inflight_bytes += message_bytes(m)
-    if wrote == TOO_LARGE:
-        drop(b, s, DROP_PACKET_SIZE)         # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+    if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+        drop(b, s, DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
         delivery_done(b, s, d)
     elif d.qos & 3:
         d.state = D_SENT

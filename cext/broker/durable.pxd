@@ -1,6 +1,7 @@
 # What of the broker is to outlive it: the structs. keep.pyx records what happens, promise.pyx holds acknowledgements back, commit.pyx writes and lets
 # go, recover.pyx reads it all again, clean.pyx says what of an old segment still counts.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cext.base.clock cimport clock_monotonic_us
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.store.store cimport Store
@@ -10,7 +11,13 @@ cdef enum:
     SEAL_EARLY_BYTES = 256 * 1024       # a batch that has so much does not wait for the interval
     PROMISES_MAX = 16 * 1024            # acknowledgements that wait, per client: above, it is not read from
     ACKS_PER_RECORD = 8192
-    DISK_FULL_PAUSE_MS = 250            # between two looks whether a batch can be made after all
+    PAUSE_MS = 250                      # without memory for a batch: before the next look whether it can be made after all
+
+cdef enum:
+    # why nothing more is promised: Durable.trouble
+    TROUBLE_FULL = 1                    # the disk is
+    TROUBLE_ERROR = 2                   # it cannot be written or synced
+    TROUBLE_MEMORY = 4                  # there is none for the open batch
 
 cdef enum:
     PENDING = 0x8000000000000000u       # Message.lsn: its record is still to be written; the rest is its place among the pending
@@ -54,14 +61,13 @@ ctypedef struct Durable:
     Store store
     uint8_t level               # DURABILITY_...
     uint8_t strict              # the open batch is to reach the disk
-    uint8_t full                # the disk is: nothing more is promised
+    uint8_t trouble             # TROUBLE_...: nothing more is promised
     uint8_t dirty               # the open batch has something
     uint8_t loading             # recovery: nothing is recorded
     uint8_t news                # the store has some
     uint8_t closed              # the store is
     uint8_t cleaning            # the oldest segment is looked at
     uint8_t patient             # waiting pays: see commit
-    uint32_t broken             # serial of a batch that lacks something for want of memory; 0: none
     uint32_t interval_ms
     uint32_t serial             # of the open batch
     uint32_t committed          # the last serial that is committed
@@ -71,6 +77,8 @@ ctypedef struct Durable:
     uint64_t written_before
     uint64_t bytes              # about, in the open batch
     uint64_t changes            # rises with everything that is recorded
+    uint64_t lacks              # `changes` when something last found no memory to be recorded: who asked for it is promised nothing
+    uint64_t pause_until_ms     # no batch is tried before
     Pending* pendings
     uint32_t n_pendings
     uint32_t cap_pendings
@@ -107,13 +115,45 @@ ctypedef struct Durable:
     uint64_t sealed
 
 
+ctypedef struct StoreGauges:
+    uint8_t trouble             # TROUBLE_...
+    uint64_t live_bytes
+    uint64_t total_bytes        # of its files
+    uint64_t segments
+    uint64_t waiting_bytes      # on the way to the disk
+    uint64_t commits            # batches
+    uint64_t commit_us          # how long the last one took to be written, and synced where that is asked for
+    uint64_t written            # messages
+    uint64_t elided
+    uint64_t syncs
+    uint64_t cleaned            # segments
+    uint64_t errors             # calls that failed
+
+
+# Something is to be in the open batch, of about so many bytes.
+cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+    if not t.dirty:
+        t.dirty = 1
+        t.opened_us = clock_monotonic_us()
+    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
+    t.bytes += bytes
+
+
 cdef inline Durable* durable_of(Broker* b) noexcept nogil:
     return <Durable*>b.durable      # NULL: nothing outlives the broker
+
+
+cdef inline Session* session_at(Durable* t, uint32_t sno) noexcept nogil:
+    return t.by_sno[sno] if 0 < sno < t.n_sno else NULL
 
 
 cdef inline uint64_t changes_of(Broker* b) noexcept nogil:
     return durable_of(b).changes if b.durable != NULL else 0
 
 
-cdef inline bint durable_full(Broker* b) noexcept nogil:
-    return b.durable != NULL and durable_of(b).full
+cdef inline bint lacks_since(Broker* b, uint64_t changes) noexcept nogil:
+    return b.durable != NULL and durable_of(b).lacks > changes
+
+
+cdef inline bint durable_refuses(Broker* b) noexcept nogil:
+    return b.durable != NULL and durable_of(b).trouble != 0

@@ -9,13 +9,13 @@ from cext.broker.deliver cimport delivery_done, pump
 from cext.broker.durable cimport changes_of
 from cext.broker.handle_publish cimport publish_released
 from cext.broker.jobs cimport jobs_unblock
-from cext.broker.keep cimport owed_released
+from cext.broker.keep cimport keep_room, owed_released
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.codec.as_client cimport decode_server_ack
 from cext.codec.decode cimport Ack, decode_ack
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBREC, T_PUBCOMP, T_PUBREL
-from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_SUCCESS
+from cext.codec.reason cimport RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS
 from cext.session.queue cimport D_RELEASED, D_SENT, Delivery, delivery_bytes, delivery_release, queue_find, queue_position
 from cext.session.session cimport Session
 
@@ -29,8 +29,7 @@ cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", kind, a.pid, a.rc)
     if kind == T_PUBREL:
-        publish_released(b, c, a.pid)
-        return 0
+        return publish_released(b, c, a.pid)
     return progress(b, c, &a, kind)
 
 
@@ -44,6 +43,8 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     if (kind == T_PUBACK) != ((d.qos & 3) == 1):
         return RC_PROTOCOL_ERROR         # acknowledged as the other QoS
     if kind == T_PUBREC and (a.rc < 0x80 or d.state == D_RELEASED):
+        if d.state == D_SENT and not keep_room(b, s, 0):
+            return RC_QUOTA_EXCEEDED
         if d.state == D_SENT:
             s.queue.inflight_bytes -= delivery_bytes(d)
             delivery_release(&b.messages, &b.reactor.buffers, d)

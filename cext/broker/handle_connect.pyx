@@ -31,9 +31,9 @@ from cext.broker.client cimport (
     END_LOST, END_REFUSED, END_SILENT, address_text, aliases_begin, auth_send, client_id_of, client_room, client_wrote, log_connected, log_line, log_text,
 )
 from cext.broker.deliver cimport deliver_held, pump
-from cext.broker.durable cimport changes_of, durable_full
+from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.gate cimport gate_renew
-from cext.broker.keep cimport session_kept, will_kept
+from cext.broker.keep cimport keep_room, number_room, session_kept, will_kept
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.broker.parked cimport PARKED, method_of, names_take, owned_set, owned_view, park, park_goes_on, unpark
@@ -54,7 +54,7 @@ from cext.codec.reason cimport (
     RC_RETAIN_NOT_SUPPORTED, RC_SERVER_BUSY, RC_SERVER_UNAVAILABLE, RC_SESSION_TAKEN_OVER, RC_TOPIC_NAME_INVALID,
     RC_UNSPECIFIED, RC_UNSUPPORTED_PROTOCOL_VERSION,
 )
-from cext.session.message cimport message_new
+from cext.session.message cimport RECORD_ROOM, message_new
 from cext.session.session cimport EXPIRY_NEVER, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, SESSION_TRUSTED, Session, session_new, sessions_add, sessions_find
 from cext.topic.name cimport name_check
 
@@ -275,11 +275,26 @@ cdef int check_limits(Broker* b, Client* c, Connect* p, Session* existing) noexc
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")
         return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
-    if durable_full(b) and (existing == NULL or p.clean_start) and (expiry_of(b, p) or (existing != NULL and existing.sno)):
-        b.stats.refused[REFUSED_DISK] += 1
-        log_refusal(b, c, "the disk of its session is full")
-        return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+    if b.durable != NULL and (expiry_of(b, p) or (existing != NULL and existing.sno)):
+        if durable_refuses(b) and (existing == NULL or p.clean_start):
+            b.stats.refused[REFUSED_DISK] += 1
+            log_refusal(b, c, "its session cannot be kept: the disk is full, or fails")
+            return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
+        if not session_room(b, c, p, existing):
+            b.stats.refused[REFUSED_MEMORY] += 1
+            log_refusal(b, c, "no memory to keep its session")
+            return refuse(b, c, RC_QUOTA_EXCEEDED, CONNACK3_SERVER_UNAVAILABLE)
     return 0
+
+
+cdef bint session_room(Broker* b, Client* c, Connect* p, Session* existing) noexcept nogil:
+    """For the records of all that this CONNECT changes: its session and will, and what becomes of who was there before."""
+    cdef uint64_t bytes = 2 * RECORD_ROOM + <uint64_t>p.client_id.n + p.username.n + c.door.mount_point.n
+    if p.will:
+        bytes += <uint64_t>p.will_topic.n + p.will_payload.n + p.will_props.raw.n
+    if existing != NULL:
+        bytes += RECORD_ROOM + <uint64_t>existing.id_len + (strlen(existing.username) if existing.username != NULL else 0)
+    return number_room(b) and keep_room(b, NULL, bytes)
 
 
 # ---------------------------------------------------------------- asking the control plane
@@ -589,8 +604,8 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if s.security != NULL:
         security_begins(b, c, s)
     # That the old session is gone, that there is a new one; and before anything goes out to an old one, that its client is there: else what is
-    # sent from here on would after a kill be taken for never sent, and go out again without DUP.
-    promise_hold(b, c, changes)
+    # sent from here on would after a kill be taken for never sent, and go out again without DUP: on a full disk it is rather that than nothing.
+    promise_hold(b, c, changes, k.session_present)
     accept(b, c, &p, &k, was_empty and c.version == V5)
     pump(b, s, NULL)
     if s.gate != NULL:

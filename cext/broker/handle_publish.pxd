@@ -4,4 +4,4 @@ from cext.broker.broker cimport Broker, Client
 
 cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil
 # PUBREL came: the message that was held under this id goes on its way.
-cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil
+cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil

@@ -22,9 +22,9 @@ from cext.broker.broker cimport (
     LEND_MIN_BYTES, Publication, Security,
 )
 from cext.broker.client cimport denial_told, log_line
-from cext.broker.durable cimport changes_of, durable_full
+from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.handle_control cimport control_take, control_topic
-from cext.broker.keep cimport inbox_forgotten, inbox_kept
+from cext.broker.keep cimport inbox_forgotten, inbox_kept, keep_room
 from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport PARKED, owned_view, unpark
@@ -42,7 +42,7 @@ from cext.codec.reason cimport (
     RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
 from cext.net.reactor cimport conn_steal_input
-from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.message cimport Message, RECORD_ROOM, message_bytes, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
 from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
@@ -231,7 +231,7 @@ cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) n
     if verdict >= 0x80 and c.version == V5:
         promise_now(b, c, T_PUBREC, pid, verdict)
         return 0
-    if inbox_add(&c.session.inbox, pid, m) != 0:
+    if not keep_room(b, c.session, RECORD_ROOM + message_bytes(m) if m != NULL else 0) or inbox_add(&c.session.inbox, pid, m) != 0:
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
@@ -256,9 +256,9 @@ cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
     inbox_remove(&c.session.inbox, h)
 
 
-cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
-    recorded in one batch: neither counts without the other."""
+    recorded in one batch: neither counts without the other. Not 0: the client ends, and nothing has happened."""
     cdef Held* h = inbox_find(&c.session.inbox, pid)
     cdef Message* m
     cdef Publication p
@@ -266,8 +266,10 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef uint8_t durability = 0
     if h == NULL:
         promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
-        return
+        return 0
     m = h.message
+    if not keep_room(b, c.session, m.topic.n if m != NULL else 0):
+        return RC_QUOTA_EXCEEDED
     inbox_remove(&c.session.inbox, h)
     if m != NULL:
         publication_of(&p, m)
@@ -283,6 +285,7 @@ cdef void publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
     if m != NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
+    return 0
 
 
 cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
@@ -449,7 +452,7 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
     if memory_short(b, 0):
         b.stats.drops[DROP_MEMORY] += 1
         return RC_QUOTA_EXCEEDED
-    if p.qos and c.version == V5 and durable_full(b):
+    if p.qos and c.version == V5 and durable_refuses(b):
         b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS

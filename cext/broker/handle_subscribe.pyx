@@ -11,9 +11,9 @@ from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
 from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
 from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
-from cext.broker.durable cimport changes_of, durable_full
+from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
-from cext.broker.keep cimport subscription_forgotten, subscription_kept
+from cext.broker.keep cimport keep_room, subscription_forgotten, subscription_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
 from cext.broker.parked cimport unpark
 from cext.broker.promise cimport promise_hold
@@ -30,6 +30,7 @@ from cext.codec.reason cimport (
     RC_MALFORMED, RC_NO_SUBSCRIPTION_EXISTED, RC_NOT_AUTHORIZED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS,
     RC_TOPIC_FILTER_INVALID, RC_UNSPECIFIED,
 )
+from cext.session.message cimport RECORD_ROOM
 from cext.session.session cimport Session
 from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
 from cext.topic.name cimport Filter, level_count
@@ -77,7 +78,10 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
                 b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
                 <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
         return 0
-    added = -1 if memory_short(b, 0) or (c.session.sno and durable_full(b)) or not replay_has_room(c.session, f.filter.n) else index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    added = -1
+    if not memory_short(b, 0) and (c.session.sno == 0 or not durable_refuses(b)) and replay_has_room(c.session, f.filter.n) \
+            and keep_room(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
+        added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
         code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
@@ -176,7 +180,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         b.work += 20
         n += 1
     if rc == 0:
-        promise_hold(b, c, changes)
+        promise_hold(b, c, changes, 0)
         rc = suback(b, c, T_SUBACK, s.pid, codes, n)
     s.items = items
     n = 0
@@ -247,6 +251,9 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             rc = bad_filter(b, c)
         elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
+        elif not keep_room(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
+            codes[n] = RC_QUOTA_EXCEEDED
+            rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # before 5.0 there is no word for it
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
             subscription_forgotten(b, c.session, as_kept(c, filter, owned))
@@ -264,7 +271,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
                                                   <int>filter.n, <const char*>filter.p))
     unpark(b, c)
     if rc == 0:
-        promise_hold(b, c, changes)
+        promise_hold(b, c, changes, 0)
         rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
     if codes != few:
         free(codes)

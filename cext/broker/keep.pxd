@@ -1,4 +1,7 @@
 # What happens and is to outlive the broker, told by the rest of the room. Each is a no-op for who is not durable. See keep.pyx.
+#
+# **Without memory** for a record nothing is promised: who asked for it gets no acknowledgement (lacks_since), and ends with 0x97. What could not
+# be asked for again (a subscription that is gone, an id that was released) is only done once there is room for its record (keep_room).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.session.message cimport Message
@@ -6,7 +9,12 @@ from cext.session.queue cimport Delivery
 from cext.session.record cimport RecordMessage
 from cext.session.session cimport Session
 from cext.broker.broker cimport Broker
+from cext.broker.durable cimport Durable
 
+# Room for records with bodies of `bytes` in all, a few of them; s NULL: of whoever. 0: no memory, and nothing may be done.
+cdef bint keep_room(Broker* b, const Session* s, uint64_t bytes) noexcept nogil
+cdef bint number_room(Broker* b) noexcept nogil         # for one more session
+cdef void lacking(Broker* b) noexcept nogil             # something that is owed to a durable session has no memory
 cdef void session_kept(Broker* b, Session* s) noexcept nogil        # its own state has changed; gives it a number when it needs one
 cdef void session_forgotten(Broker* b, Session* s) noexcept nogil   # it has ended
 cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil
@@ -20,14 +28,19 @@ cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t posit
 cdef void retained_kept(Broker* b, Message* m) noexcept nogil
 cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil
 cdef void inbox_kept(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil     # m NULL: refused
-cdef void inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil
+cdef int inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil     # -1: no memory
 cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil
 cdef void will_forgotten(Broker* b, Session* s) noexcept nogil
 # for clean.pyx and recover.pyx
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil
 cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
+cdef int ends_record(Durable* t) noexcept nogil
 cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
+
+
+cdef enum:
+    END_OWED = 0x80000000u      # in Durable.free_sno: the number's RECORD_END found no memory
 
 
 cdef inline bint sendable(const Session* s, uint32_t position) noexcept nogil:

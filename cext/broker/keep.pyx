@@ -15,53 +15,61 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
-from cext.base.clock cimport clock_monotonic_us, clock_wall_ms
+from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
-from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, durable_of
+from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, batch_changed, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
-    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
+    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_LINK,
     RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL,
     RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill, record_end_put, record_inbox_done_put,
     record_inbox_put, record_inbox_size, record_released_put, record_session_put, record_session_size, record_sub_put, record_sub_size,
     record_unsub_put, record_unsub_size, record_will_put, record_will_size,
 )
-from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session, session_sub_id
-from cext.store.store cimport store_append
+from cext.session.session cimport SESSION_ENDED, SESSION_LINK, SESSION_WAITS, Session, session_sub_id
+from cext.store.store cimport store_append, store_record_bytes, store_reserve
 
 cdef enum:
     MANY = 256                   # first size of an array
     MORE = 0x100000000u          # see changed
+    FEW = 8                      # records that keep_room counts with
 
 
 # ---------------------------------------------------------------- the open batch
-
-cdef inline void changed(Broker* b, Durable* t, uint64_t bytes) noexcept nogil:
-    if not t.dirty:
-        t.dirty = 1
-        t.opened_us = clock_monotonic_us()
-    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
-    t.bytes += bytes
-
 
 cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
     cdef uint64_t lsn
     return record_at(b, kind, n, &lsn)
 
 
+cdef void lacking(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t != NULL:
+        batch_changed(t, 0)
+        t.lacks = t.changes
+
+
+cdef bint keep_room(Broker* b, const Session* s, uint64_t bytes) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or t.loading or (s != NULL and s.sno == 0) or store_reserve(&t.store, bytes + FEW * store_record_bytes(3)):
+        return 1
+    lacking(b)
+    return 0
+
+
 cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
-    """Room for a body in the open batch; NULL: no memory, which leaves the batch without it."""
+    """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
-    changed(b, t, n)
+    batch_changed(t, n)
     t.changes += MORE
     out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL
     if out == NULL:
-        t.broken = t.serial
+        t.lacks = t.changes
     return out
 
 
@@ -95,19 +103,38 @@ cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noex
 
 # ---------------------------------------------------------------- numbers of sessions
 
-cdef int number_take(Durable* t, Session* s) noexcept nogil:
-    """-1: no memory. Free numbers are used again, but not in the batch in which they became free."""
+cdef bint number_room(Broker* b) noexcept nogil:
+    """Also for its return."""
+    cdef Durable* t = durable_of(b)
     cdef Session** by_sno
+    cdef uint32_t* free_sno
+    if t == NULL:
+        return 1
+    if t.n_free <= t.n_freed and t.n_sno + 1 >= t.cap_sno:
+        by_sno = <Session**>grown(t.by_sno, &t.cap_sno, sizeof(Session*))
+        if by_sno == NULL:
+            return 0
+        t.by_sno = by_sno
+    if t.cap_free < t.cap_sno:
+        free_sno = <uint32_t*>realloc(t.free_sno, <size_t>t.cap_sno * sizeof(uint32_t))
+        if free_sno == NULL:
+            return 0
+        t.free_sno = free_sno
+        t.cap_free = t.cap_sno
+    return 1
+
+
+cdef int number_take(Broker* b, Session* s) noexcept nogil:
+    """-1: no memory. Free numbers are used again, but not in the batch in which they became free."""
+    cdef Durable* t = durable_of(b)
+    if not number_room(b):
+        lacking(b)
+        return -1
     if t.n_free > t.n_freed:
         t.n_free -= 1
         s.sno = t.free_sno[t.n_free - t.n_freed]
         t.free_sno[t.n_free - t.n_freed] = t.free_sno[t.n_free]
     else:
-        if t.n_sno == t.cap_sno:
-            by_sno = <Session**>grown(t.by_sno, &t.cap_sno, sizeof(Session*))
-            if by_sno == NULL:
-                return -1
-            t.by_sno = by_sno
         if t.n_sno == 0:
             t.by_sno[0] = NULL   # 0 is nobody's
             t.n_sno = 1
@@ -119,23 +146,34 @@ cdef int number_take(Durable* t, Session* s) noexcept nogil:
 
 
 cdef void number_give(Durable* t, uint32_t sno) noexcept nogil:
-    cdef uint32_t* free_sno
-    t.by_sno[sno] = NULL
-    if t.n_free == t.cap_free:
-        free_sno = <uint32_t*>grown(t.free_sno, &t.cap_free, sizeof(uint32_t))
-        if free_sno == NULL:
-            return               # it is never used again
-        t.free_sno = free_sno
+    t.by_sno[sno & ~<uint32_t>END_OWED] = NULL
     t.free_sno[t.n_free] = sno
     t.n_free += 1
     t.n_freed += 1
+
+
+cdef int ends_record(Durable* t) noexcept nogil:
+    """What had no memory when it happened. -1: it still has none."""
+    cdef uint64_t lsn
+    cdef uint8_t* out
+    cdef uint32_t* sno
+    cdef uint32_t i
+    for i in range(t.n_freed):
+        sno = &t.free_sno[t.n_free - t.n_freed + i]
+        if sno[0] & END_OWED:
+            out = store_append(&t.store, RECORD_END, 0, RECORD_END_BYTES, &lsn)
+            if out == NULL:
+                return -1
+            sno[0] &= ~<uint32_t>END_OWED
+            record_end_put(out, sno[0])
+    return 0
 
 
 # ---------------------------------------------------------------- sessions
 
 cdef void session_kept(Broker* b, Session* s) noexcept nogil:
     cdef Durable* t = durable_of(b)
-    if t == NULL or (s.sno == 0 and (s.expiry_s == 0 or number_take(t, s) != 0)):
+    if t == NULL or (s.sno == 0 and (s.expiry_s == 0 or number_take(b, s) != 0)):
         return
     session_recorded(b, s)
 
@@ -147,7 +185,7 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
     r.sno = s.sno
     r.expiry_s = s.expiry_s
     r.next = s.unsent
-    r.flags = RECORD_CONNECTED if s.client != NULL else 0
+    r.flags = (RECORD_CONNECTED if s.client != NULL else 0) | (RECORD_LINK if s.flags & SESSION_LINK else 0)
     r.ends_wall_ms = wall_of(b, s.ends_ms) if s.client == NULL else 0
     r.id.p = s.client_id
     r.id.n = s.id_len
@@ -159,17 +197,20 @@ cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
         record_session_put(out, &r)
 
 
-cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_END, RECORD_END_BYTES)
+cdef bint gone_recorded(Broker* b, int kind, uint32_t sno) noexcept nogil:
+    """END, WILL_GONE."""
+    cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
     if out != NULL:
-        record_end_put(out, s.sno)
-    number_give(durable_of(b), s.sno)
+        record_end_put(out, sno)
+    return out != NULL
 
 
-cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+cdef void session_forgotten(Broker* b, Session* s) noexcept nogil:
+    if s.sno:
+        number_give(durable_of(b), s.sno if gone_recorded(b, RECORD_END, s.sno) else s.sno | END_OWED)
+
+
+cdef void filter_recorded(Broker* b, Session* s, int kind, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef RecordSub r
     cdef uint8_t* out
     if s.sno == 0:
@@ -178,23 +219,19 @@ cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options,
     r.sub_id = sub_id
     r.options = options
     r.filter = filter
-    out = record(b, RECORD_SUB, record_sub_size(&r))
-    if out != NULL:
+    out = record(b, kind, record_sub_size(&r) if kind == RECORD_SUB else record_unsub_size(&r))
+    if out != NULL and kind == RECORD_SUB:
         record_sub_put(out, &r)
+    elif out != NULL:
+        record_unsub_put(out, &r)
+
+
+cdef void subscription_kept(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    filter_recorded(b, s, RECORD_SUB, filter, options, sub_id)
 
 
 cdef void subscription_forgotten(Broker* b, Session* s, View filter) noexcept nogil:
-    cdef RecordSub r
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    r.sno = s.sno
-    r.sub_id = 0
-    r.options = 0
-    r.filter = filter
-    out = record(b, RECORD_UNSUB, record_unsub_size(&r))
-    if out != NULL:
-        record_unsub_put(out, &r)
+    filter_recorded(b, s, RECORD_UNSUB, filter, 0, 0)
 
 
 # ---------------------------------------------------------------- what they are owed
@@ -229,7 +266,7 @@ cdef int owed_waits(Broker* b, Session* s, const Delivery* d) noexcept nogil:
     s.flags |= SESSION_WAITS
     s.records += 1
     t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
-    changed(b, t, 0)
+    batch_changed(t, 0)
     return 0
 
 
@@ -264,7 +301,7 @@ cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_
     p.n += 1
     p.live += 1
     s.records += 1
-    changed(b, t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
     return 0
 
 
@@ -295,7 +332,7 @@ cdef void owed_done(Broker* b, Session* s, Message* m, uint32_t position) noexce
     t.acks[t.n_acks].sno = s.sno
     t.acks[t.n_acks].position = position
     t.n_acks += 1
-    changed(b, t, sizeof(Ack))
+    batch_changed(t, sizeof(Ack))
 
 
 cdef void owed_released(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:
@@ -319,9 +356,9 @@ cdef void retained_kept(Broker* b, Message* m) noexcept nogil:
     if t == NULL or t.loading or is_own(m):
         return
     if pending_of(t, m) == NULL:
-        t.broken = t.serial
+        lacking(b)
     t.changes += MORE            # it is written, whoever acknowledges it
-    changed(b, t, message_bytes(m) + RECORD_ROOM)
+    batch_changed(t, message_bytes(m) + RECORD_ROOM)
 
 
 cdef void retained_forgotten(Broker* b, Message* m, bint replaced) noexcept nogil:
@@ -357,13 +394,15 @@ cdef void inbox_kept(Broker* b, Session* s, uint16_t pid, const Message* m) noex
         record_inbox_put(out, &r)
 
 
-cdef void inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil:
+cdef int inbox_forgotten(Broker* b, Session* s, uint16_t pid) noexcept nogil:
     cdef uint8_t* out
     if s.sno == 0:
-        return
+        return 0
     out = record(b, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES)
-    if out != NULL:
-        record_inbox_done_put(out, s.sno, pid)
+    if out == NULL:
+        return -1
+    record_inbox_done_put(out, s.sno, pid)
+    return 0
 
 
 cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
@@ -382,9 +421,5 @@ cdef void will_kept(Broker* b, Session* s, const Message* m, uint32_t delay_s, u
 
 
 cdef void will_forgotten(Broker* b, Session* s) noexcept nogil:
-    cdef uint8_t* out
-    if s.sno == 0:
-        return
-    out = record(b, RECORD_WILL_GONE, RECORD_END_BYTES)
-    if out != NULL:
-        record_end_put(out, s.sno)
+    if s.sno:
+        gone_recorded(b, RECORD_WILL_GONE, s.sno)

@@ -34,6 +34,7 @@ from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.keep cimport session_forgotten, session_kept, will_forgotten, will_kept
 from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.paged cimport memory_is_full, page_out_left
 from cext.broker.parked cimport unpark
 from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
@@ -231,6 +232,8 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
     s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else b.reactor.now_ms + <uint64_t>s.expiry_s * 1000
     session_kept(b, s)
     session_watch(b, s)
+    if s.sno and memory_is_full(b):
+        page_out_left(b, s)
 
 
 cdef void doomed_end(Broker* b) noexcept nogil:

@@ -11,6 +11,7 @@ from cext.broker.broker cimport Broker, Client, Door, Publication
 cdef enum:
     LINKS_MAX = 1000
     LINK_RETRY_MS = 100         # until an event that found the ring full is told again
+    LINK_PAST_MAX = 16
     NAME_ROOM_BYTES = 65536
     VIA_BYTES = 29              # a user property, encoded
 
@@ -49,6 +50,9 @@ ctypedef struct LinkSpec:       # what its operator wants: one block of malloc's
     uint32_t tcp_idle_s
     uint32_t tcp_interval_s
     uint32_t tcp_count
+    uint32_t others             # that hold it, too
+    LinkSpec* older             # see Link.past
+    uint32_t upto               # the queue's position behind the last delivery that came under it
 
 cdef enum:
     LINK_DOWN = 0
@@ -88,7 +92,10 @@ ctypedef struct Link:
     uint8_t max_qos             # of this connection
     uint8_t retain_ok
     uint8_t local_qos           # the subscriptions here were made for this max_qos; NO_QOS: there are none
-    LinkSpec* old_spec          # what it was until the last connection: what is not asked for any more is unsubscribed from
+    LinkSpec* past              # before spec, the youngest first: by their lines what was queued under them goes out
+    const Lines* naming         # of the delivery that is written; else spec's
+    uint32_t unsure_upto        # positions before it may have come under lines that are not known any more
+    LinkSpec* old_spec          # under which it was connected last, as far as we know: what is not asked for any more is unsubscribed from
 
 cdef enum:
     LINK_CONNECT = 1
@@ -148,16 +155,25 @@ cdef inline Link* link_of(const Client* c) noexcept nogil:       # of a client w
 
 # How what the remote broker publishes is called here. 0: it may not come in.
 cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept nogil
-# How it is called there; *retain is what goes out.
-cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
+# How it is called there; *retain is what goes out. 0: it cannot be called anything.
+cdef bint link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil
+# The delivery at `position` of its queue is written next: link_renames goes by the lines under which it came, until link_named. 0: none is known.
+cdef bint link_names(Client* c, uint32_t position, uint32_t floor, View topic) noexcept nogil
+cdef inline void link_named(Client* c) noexcept nogil:
+    link_of(c).naming = &link_of(c).spec.lines
+# The first position in a link's queue from which all came under the lines of now, and nothing was sent.
+cdef uint32_t link_settled(Broker* b, Session* s) noexcept nogil
+cdef void past_free(LinkSpec** past) noexcept nogil
+cdef void spec_free(LinkSpec* s) noexcept nogil
 # What a message that goes through the link gets: n 0: nothing.
 cdef View link_via(Broker* b, const Client* c) noexcept nogil
 # *props and `via` behind them, good until the next; 0: no memory.
 cdef bint link_props(Broker* b, View* props, View via) noexcept nogil
 # Was a message with these properties here before?
 cdef bint link_seen(Broker* b, View props) noexcept nogil
-# Something was queued for a session whose link is down.
-cdef void link_queued(Broker* b, Session* s) noexcept nogil
+# Something was queued for a session whose link is down, or enough may wait there for another reason.
+cdef void session_queued(Broker* b, Session* s) noexcept nogil
+cdef void link_queued(Broker* b, Link* l) noexcept nogil
 cdef bint link_keeps_qos0(Broker* b, Session* s) noexcept nogil
 # Tells the control plane; what finds no room is told as soon as there is some, the last event of a link alone.
 cdef void link_tell(Broker* b, Link* l, int event, View detail) noexcept nogil

@@ -14,13 +14,13 @@ directions: who finds its own in what is published takes the message for acknowl
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add
 from cext.broker.ask cimport link_post
-from cext.topic.lines cimport line_in, line_out
+from cext.topic.lines cimport can_be, line_in, line_out, lines_send, renamed_n
 from cext.topic.name cimport LEVELS_MAX, level_count
 
 cdef extern from * nogil:
@@ -29,12 +29,11 @@ cdef extern from * nogil:
     #define _GNU_SOURCE
     #endif
     #include <string.h>
+    extern void explicit_bzero(void *, size_t);
     extern void *memmem(const void *, size_t, const void *, size_t);
     """
+    void explicit_bzero(void* p, size_t n)
     void* memmem(const void* p, size_t n, const void* what, size_t what_n)
-
-cdef enum:
-    TOPIC_BYTES_MAX = 65535
 
 
 cdef inline bint starts(View topic, const char* text, uint32_t n) noexcept nogil:
@@ -48,9 +47,9 @@ cdef bint link_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexcept
     l.active_ms = b.reactor.now_ms
     if line_in(&spec.lines, topic, out) == NULL:
         return 0
-    n = out.prefix.n + topic.n - out.cut
-    if n == 0 or n > TOPIC_BYTES_MAX:
+    if not can_be(out, topic):
         return 0
+    n = renamed_n(out, topic)
     if out.prefix.n == 0:
         topic.p += out.cut
         topic.n -= out.cut
@@ -83,14 +82,61 @@ cdef bint forbidden_joined(View prefix, View topic, uint32_t cut) noexcept nogil
     return reserved(joined)
 
 
-cdef void link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:
+cdef bint link_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:
     cdef Link* l = link_of(c)
     l.active_ms = b.reactor.now_ms
     if not l.retain_ok:
         retain[0] = 0
-    line_out(&l.spec.lines, topic, out)
-    if <uint32_t>(out.prefix.n + topic.n - out.cut) - 1 >= TOPIC_BYTES_MAX:
-        out.prefix.n = out.cut = 0       # it would be none, or too long: as it is called here
+    line_out(l.naming, topic, out)
+    return can_be(out, topic)
+
+
+cdef bint link_names(Client* c, uint32_t position, uint32_t floor, View topic) noexcept nogil:
+    """What the queue held when the lines changed goes by those of its time, over any number of reloads; what was queued by another process, or
+    longer ago than LINK_PAST_MAX reloads, by the oldest that are known, if they send it out at all."""
+    cdef Link* l = link_of(c)
+    cdef LinkSpec* s
+    if l.past != NULL:
+        if <int>(floor - l.past.upto) >= 0:
+            past_free(&l.past)
+        s = l.past
+        while s != NULL and <int>(position - s.upto) < 0:
+            l.naming = &s.lines
+            s = s.older
+    if <int>(position - l.unsure_upto) >= 0 or lines_send(l.naming, topic):
+        return 1
+    link_named(c)
+    return 0
+
+
+cdef uint32_t link_settled(Broker* b, Session* s) noexcept nogil:
+    cdef Link* l = link_of_session(b, s)
+    cdef uint32_t at = s.queue.next
+    if l != NULL and l.past != NULL and <int>(l.past.upto - at) > 0:
+        at = l.past.upto
+    if l != NULL and <int>(l.unsure_upto - at) > 0 and <int>(s.queue.tail - l.unsure_upto) >= 0:
+        at = l.unsure_upto
+    return at
+
+
+cdef void past_free(LinkSpec** past) noexcept nogil:
+    cdef LinkSpec* s
+    while past[0] != NULL:
+        s = past[0]
+        past[0] = s.older
+        spec_free(s)
+
+
+cdef void spec_free(LinkSpec* s) noexcept nogil:
+    if s == NULL:
+        return
+    if s.others:
+        s.others -= 1
+        return
+    if s.secure != NULL:
+        s.secure.release(s.secure)
+    explicit_bzero(s, s.bytes_n)         # it holds a password
+    free(s)
 
 
 cdef View link_via(Broker* b, const Client* c) noexcept nogil:
@@ -142,11 +188,18 @@ cdef Link* link_find(Broker* b, View name) noexcept nogil:
     return NULL
 
 
-cdef void link_queued(Broker* b, Session* s) noexcept nogil:
-    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up."""
+cdef void session_queued(Broker* b, Session* s) noexcept nogil:
     cdef Link* l = link_of_session(b, s)
+    if l != NULL:
+        link_queued(b, l)
+
+
+cdef void link_queued(Broker* b, Link* l) noexcept nogil:
+    """A lazy link is wanted once `threshold` deliveries wait: told once, until it has been up or its configuration is another one; and not
+    before what happened earlier is told."""
     cdef View none
-    if l == NULL or l.wanted or l.client != NULL or l.spec.threshold == 0 or s.queue.pending < l.spec.threshold:
+    if (l.spec.threshold == 0 or l.wanted or l.client != NULL or l.session == NULL or l.untold != NOTHING_UNTOLD
+            or l.session.queue.pending < l.spec.threshold):
         return
     l.wanted = 1
     none.p = NULL

@@ -41,7 +41,7 @@ ctypedef struct Ask:
     uint32_t out_cap
     uint32_t cursor
     uint64_t left_out
-    uint64_t stats[64]          # STATS_N, order of mailbox.pyx
+    uint64_t stats[80]          # STATS_N, order of mailbox.pyx
 
 cdef int mailbox_init(Broker* b) noexcept nogil
 cdef void mailbox_fini(Broker* b) noexcept nogil

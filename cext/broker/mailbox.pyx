@@ -12,6 +12,8 @@ from cext.broker.accept cimport client_adopt
 from cext.broker.ask cimport questions_open
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DROP_REASONS, REFUSED_REASONS
 from cext.broker.client cimport address_text, username_of
+from cext.broker.commit cimport durable_gauges
+from cext.broker.durable cimport StoreGauges
 from cext.broker.inspect cimport answer_session, answer_sessions, out_put, out_text
 from cext.broker.life cimport client_end
 from cext.broker.link cimport LinkAsk, links_of
@@ -192,6 +194,7 @@ cdef void roles_swap(Broker* b, Ask* a) noexcept nogil:
 cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     """In the order of STATS in engine.pyx."""
     cdef IndexStats index
+    cdef StoreGauges disk
     cdef int i, n = 0
     cdef uint64_t* v = a.stats
     index_stats(b.index, &index)
@@ -240,6 +243,20 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     v[n + 4] = b.stats.answers_stale
     v[n + 5] = b.stats.events_lost
     v[n + 6] = packets_waiting(b)
+    n += 7
+    durable_gauges(b, &disk)
+    v[n] = disk.trouble
+    v[n + 1] = disk.live_bytes
+    v[n + 2] = disk.total_bytes
+    v[n + 3] = disk.segments
+    v[n + 4] = disk.waiting_bytes
+    v[n + 5] = disk.commits
+    v[n + 6] = disk.commit_us
+    v[n + 7] = disk.written
+    v[n + 8] = disk.elided
+    v[n + 9] = disk.syncs
+    v[n + 10] = disk.cleaned
+    v[n + 11] = disk.errors
 
 
 cdef int client_put(Ask* a, Client* c) noexcept nogil:

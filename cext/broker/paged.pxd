@@ -8,6 +8,8 @@ from cext.broker.durable cimport Durable
 
 # After something was queued for a session with a number, while memory_is_full: takes some of what it is owed out of it.
 cdef void page_out_some(Broker* b, Session* s) noexcept nogil
+# Its client has gone, while memory_is_full.
+cdef void page_out_left(Broker* b, Session* s) noexcept nogil
 # The delivery at `next` is paged: asks for it and for what follows, once; pump goes on when they are there.
 cdef void pages_ask(Broker* b, Session* s) noexcept nogil
 cdef void pages_come(Broker* b, Durable* t) noexcept nogil          # STORE_READ

@@ -1,7 +1,8 @@
 """Queues that are longer than memory. Knows which messages need not be there now, and asks the store for them in time; not how it finds them.
 
-    written, and further than WINDOW from its turn (or large) --more than queue_memory--> paged: 16 bytes are left
-    its turn comes: up to READ_AHEAD are read at once, by the storage thread, and the session is pumped when they have come
+    written, and further than WINDOW from its turn, or large, or its client is away --more than queue_memory--> paged: 16 bytes are left
+    its turn comes: up to READ_AHEAD are read at once, by the storage thread, and the session is pumped when they have come; while memory is
+    full only as many as its window takes
 
 After a start everything that was queued is paged, whatever there is of memory: that is why it takes no longer with a million messages.
 Stays in memory: what has no record, or lies in several (a retained message that was sent to some later); what came through a shared
@@ -11,21 +12,25 @@ Invariant: the record at paged_lsn has an entry for that delivery, so cleaning t
 Cost: of a push above the limit, a look at up to STEPS deliveries; of a message that was paged, some 2 us of the storage thread.
 """
 
+from libc.errno cimport EAGAIN
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdio cimport snprintf
 
 from cext.base.clock cimport clock_wall_ms
-from cext.broker.broker cimport Broker, DROP_UNREADABLE, OVERFLOW_LAST_VALUE
-from cext.broker.client cimport log_line
+from cext.broker.broker cimport Broker, Client, DROP_UNREADABLE, OVERFLOW_LAST_VALUE
+from cext.broker.client cimport client_doom, log_line
 from cext.broker.deliver cimport pump, unsent_done
 from cext.broker.durable cimport Durable, PENDING, durable_of
+from cext.broker.jobs cimport jobs_unblock
 from cext.broker.keep cimport grown
 from cext.broker.life cimport session_release
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.publication cimport drop
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_new
 from cext.session.queue cimport (
-    D_WAITING, DELIVERY_SHARED, Delivery, Queue, delivery_page, delivery_unpage, is_paged, paged_bytes, paged_lsn, queue_at,
+    D_SENT, D_WAITING, DELIVERY_SHARED, Delivery, Queue, delivery_message, delivery_page, delivery_unpage, is_paged, paged_bytes, paged_lsn,
+    queue_at,
 )
 from cext.session.record cimport RECORD_AGAIN, RECORD_MSG, RECORD_QOS, RECORD_RETAIN, RecordMessage, RecordMsg, record_msg_read
 from cext.session.session cimport SESSION_ENDED, SESSION_READS, Session
@@ -35,40 +40,51 @@ cdef enum:
     WINDOW = 64                  # deliveries before their turn that stay
     LARGE_BYTES = 8192           # a message of this size need not
     STEPS = 4
+    STEPS_LEFT = 1024
     READ_AHEAD = 64
     READ_AHEAD_BYTES = 256 << 10
 
 
 # ---------------------------------------------------------------- out of memory
 
-cdef inline bint may_go(const Broker* b, const Queue* q, uint32_t position, const Delivery* d) noexcept nogil:
-    if d.state != D_WAITING or is_paged(d) or d.qos & DELIVERY_SHARED or d.message.lsn == 0 or d.message.flags & MESSAGE_SPREAD:
+cdef inline bint may_go(const Session* s, uint32_t position, const Delivery* d) noexcept nogil:
+    if d.qos & DELIVERY_SHARED or d.message.lsn == 0 or d.message.flags & MESSAGE_SPREAD:
         return 0
-    return position - q.next >= WINDOW or message_bytes(d.message) > LARGE_BYTES
+    if s.client == NULL:
+        return d.state == D_WAITING or d.state == D_SENT
+    return d.state == D_WAITING and (position - s.queue.next >= WINDOW or message_bytes(d.message) > LARGE_BYTES)
 
 
-cdef void page_out_some(Broker* b, Session* s) noexcept nogil:
+cdef void page_out(Broker* b, Session* s, uint32_t steps) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef Queue* q = &s.queue
     cdef uint64_t written = store_written(&t.store)
     cdef uint32_t i = s.paged
-    cdef uint32_t steps = 0
     cdef Delivery* d
     cdef Message* m
     if b.settings.overflow == OVERFLOW_LAST_VALUE:
         return
     if <int>(i - q.next) < 0 or <int>(i - q.tail) > 0:
         i = q.next
-    while steps < STEPS and <int>(i - s.logged) < 0 and i != q.tail:
+    while steps and <int>(i - s.logged) < 0 and i != q.tail:
         d = queue_at(q, i)
-        m = NULL if is_paged(d) else d.message
+        m = delivery_message(d)
         if m != NULL and (m.lsn & PENDING or m.lsn >= written):
             break                # its turn comes when it is written
-        if m != NULL and may_go(b, q, i, d):
+        if m != NULL and may_go(s, i, d):
             delivery_page(&b.messages, &b.reactor.buffers, q, d, m.lsn, message_bytes(m), m.refs == 1)
         i += 1
-        steps += 1
+        steps -= 1
     s.paged = i
+
+
+cdef void page_out_some(Broker* b, Session* s) noexcept nogil:
+    page_out(b, s, STEPS)
+
+
+cdef void page_out_left(Broker* b, Session* s) noexcept nogil:
+    s.paged = s.queue.floor
+    page_out(b, s, STEPS_LEFT)
 
 
 # ---------------------------------------------------------------- and back
@@ -99,20 +115,29 @@ cdef void pages_ask(Broker* b, Session* s) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef Queue* q = &s.queue
     cdef uint64_t lsns[READ_AHEAD]
-    cdef uint32_t n = 0, n_bytes = 0
+    cdef uint32_t n = 0, n_bytes = 0, most = READ_AHEAD
     cdef uint32_t i = q.next
+    cdef Client* c = <Client*>s.client
     cdef Delivery* d
+    cdef int error
     if s.reads or s.flags & SESSION_READS:
         return
-    while i != q.tail and n < READ_AHEAD and n_bytes < READ_AHEAD_BYTES:
+    if memory_is_full(b):
+        most = min(most, c.window - q.inflight if c.window > q.inflight else 1)
+    while i != q.tail and n < most and n_bytes < READ_AHEAD_BYTES:
         d = queue_at(q, i)
         if is_paged(d):
             lsns[n] = paged_lsn(d)
             n_bytes += paged_bytes(d)
             n += 1
         i += 1
-    if store_read(&t.store, lsns, n, s) != 0:
-        reader_add(t, s)         # without memory for that it asks again with the next message or acknowledgement
+    error = store_read(&t.store, lsns, n, s)
+    if error == EAGAIN:
+        error = reader_add(t, s)
+        if error == 0:
+            return
+    if error != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # no memory for a question: it may come back when there is some
         return
     s.reads = n
     s.read_at = q.next
@@ -145,7 +170,7 @@ cdef void unreadable(Broker* b, Session* s, Delivery* d) noexcept nogil:
 
 cdef void page_came(Broker* b, Session* s, const StoreRecord* r, uint64_t now_wall_ms) noexcept nogil:
     cdef RecordMsg said
-    cdef Delivery* d = asked_for(s, r.lsn)
+    cdef Delivery* d = asked_for(s, r.lsn) if not s.flags & SESSION_ENDED else NULL
     cdef Message* m
     if d == NULL:
         return
@@ -179,6 +204,7 @@ cdef void reader_served(Broker* b, Session* s) noexcept nogil:
     s.records -= 1
     if s.client != NULL and not s.flags & SESSION_ENDED:
         pump(b, s, NULL)
+        jobs_unblock(b, s)       # the queue may have become empty without an acknowledgement
     session_release(b, s)
 
 
@@ -197,6 +223,7 @@ cdef Message* message_of_record(Broker* b, const RecordMessage* r, uint64_t lsn,
         return NULL
     m.qos = <unsigned char>(r.flags & RECORD_QOS)
     m.retain = 1 if r.flags & RECORD_RETAIN else 0
+    m.source_hash = r.source_hash
     if r.flags & RECORD_AGAIN:
         m.flags |= MESSAGE_AGAIN
     m.expires_ms = monotonic_of(b, r.expires_wall_ms, now_wall_ms) if r.expires_wall_ms else 0

@@ -10,7 +10,9 @@ cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t r
                   uint8_t durability) noexcept nogil
 cdef void promise_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil     # promises nothing
 cdef void promise_behind(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil     # when all that was ever recorded is committed
-cdef void promise_hold(Broker* b, Client* c, uint64_t changes) noexcept nogil     # the same for all of its output, what stands there already included
+# The same for all of its output, what stands there already included. soft: but not while the store takes nothing, on a full disk.
+cdef void promise_hold(Broker* b, Client* c, uint64_t changes, bint soft) noexcept nogil
+cdef void promises_go_on(Broker* b) noexcept nogil       # trouble has begun or ended: who waits for the one or the other does not wait any more
 cdef void promise_job_done(Broker* b, Client* c) noexcept nogil     # what waited for it waits for a batch from now on
 cdef void promises_free(Client* c) noexcept nogil
 # Sends what is due: when a batch was committed, and when a message proved to need no record.

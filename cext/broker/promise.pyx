@@ -6,18 +6,21 @@ when a batch is committed. Knows batches by their serial; not what is in them.
     batch committed -> its waiters -> each ring's head, as far as it is due
     a message proved to need no record (elided) -> the same, for its publisher
 
-Invariant: nothing leaves the ring but at its head. A ring beyond PROMISES_MAX, or a store that is behind, pauses its client.
+Invariant: nothing leaves the ring but at its head. A ring beyond PROMISES_MAX, or a store that is behind, pauses its client; a store that takes no more
+(Durable.trouble) pauses who publishes and cannot be refused.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from cext.base.slab cimport slab_at, slab_end
 from cext.broker.broker cimport Broker, C_CONNECTED, Client, DURABILITY_GROUP, DURABILITY_STRICT, Promise, Promises
 from cext.broker.client cimport client_ack, client_doom
 from cext.broker.durable cimport (
-    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, durable_of,
+    Durable, NO_PENDING, PENDING, PROMISES_MAX, Waiter, batch_changed, durable_of,
 )
+from cext.codec.frame cimport T_PUBACK, T_PUBREC
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
 from cext.session.message cimport Message
@@ -32,6 +35,16 @@ cdef enum:
 
 cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
     return <int>(serial - t.committed) <= 0
+
+
+cdef inline bint has_room(const Durable* t) noexcept nogil:
+    """Of what is on its way, and of what cannot get on it while the disk is full."""
+    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes
+
+
+cdef inline bint takes(int packet_type, uint8_t rc) noexcept nogil:
+    """A message of a 3.x client, who cannot be told that there is no room."""
+    return rc < 0x80 and (packet_type == T_PUBACK or packet_type == T_PUBREC)
 
 
 # ---------------------------------------------------------------- waiters
@@ -107,7 +120,7 @@ cdef Promise* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t 
     p.rc = rc
     p.pending = NO_PENDING
     p.serial = durable_of(b).committed       # due, once it is the first
-    if not r.paused and (n >= PROMISES_MAX or not store_room(&durable_of(b).store)):
+    if not r.paused and (n >= PROMISES_MAX or not has_room(durable_of(b)) or (durable_of(b).trouble and takes(packet_type, rc))):
         r.paused = 1
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -143,11 +156,15 @@ cdef void promise(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t r
     if t == NULL:
         client_ack(b, c, packet_type, pid, rc)
         return
+    if t.lacks > changes:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # it is not on record: the client asks again, or is told
+        return
     if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
         p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
         if p != NULL:
             p.serial = WAITS_FOR_JOB
             c.promises.blocked = c.promises.tail
+            c.promises.strict = durability == DURABILITY_STRICT
         return
     if t.changes == changes or (durability or t.level) < DURABILITY_GROUP:
         promise_now(b, c, packet_type, pid, rc)
@@ -173,15 +190,16 @@ cdef void promise_behind(Broker* b, Client* c, int packet_type, uint16_t pid) no
     promise_now(b, c, packet_type, pid, 0)
 
 
-cdef void promise_hold(Broker* b, Client* c, uint64_t changes) noexcept nogil:
+cdef void promise_hold(Broker* b, Client* c, uint64_t changes, bint soft) noexcept nogil:
     cdef Durable* t = durable_of(b)
-    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes:
+    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes or (soft and t.trouble):
         return
     if c.promises == NULL:
         c.promises = <Promises*>calloc(1, sizeof(Promises))
     if c.promises == NULL or client_waits(b, c, t.serial) != 0:
         client_doom(b, c, RC_QUOTA_EXCEEDED)
         return
+    c.promises.soft = soft and (not c.conn.flags & CONN_HELD or c.promises.soft)
     c.promises.held = t.serial
     c.conn.flags |= CONN_HELD
 
@@ -194,6 +212,9 @@ cdef void promise_job_done(Broker* b, Client* c) noexcept nogil:
         return
     p = &r.ring[(r.blocked - 1) & r.mask]
     r.blocked = 0
+    if r.strict:
+        batch_changed(t, 0)      # one that reaches the disk takes all before it along
+        t.strict = 1
     p.serial = t.serial if t.dirty else t.serial - 1
     if is_committed(t, p.serial):
         promises_release(b, c)
@@ -215,7 +236,7 @@ cdef void promises_release(Broker* b, Client* c) noexcept nogil:
     cdef Promise* p
     if r == NULL or c.conn.flags & CONN_CLOSED:
         return
-    if c.conn.flags & CONN_HELD and is_committed(t, r.held):
+    if c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and t.trouble)):
         c.conn.flags &= ~<uint32_t>CONN_HELD
         conn_flush(&b.reactor, &c.conn)
     if c.state != C_CONNECTED or c.conn.flags & CONN_CLOSING:
@@ -226,7 +247,7 @@ cdef void promises_release(Broker* b, Client* c) noexcept nogil:
             break
         r.head += 1
         client_ack(b, c, p.packet_type, p.pid, p.rc)
-    if r.paused and r.tail - r.head <= PROMISES_MAX // 2 and store_room(&t.store):
+    if r.paused and r.tail - r.head <= PROMISES_MAX // 2 and has_room(t) and not t.trouble:
         r.paused = 0
         c.jobs -= 1
         if c.jobs == 0 and c.conn.flags & CONN_PAUSED:
@@ -235,6 +256,15 @@ cdef void promises_release(Broker* b, Client* c) noexcept nogil:
         free(r.ring)
         r.ring = NULL
         r.mask = r.head = r.tail = 0
+
+
+cdef void promises_go_on(Broker* b) noexcept nogil:
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            promises_release(b, c)
 
 
 cdef void promises_free(Client* c) noexcept nogil:

@@ -21,26 +21,29 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, OVERFLOW_LAST_VALUE, Publication, TIMER_SESSION
 from cext.broker.deliver cimport session_clear
-from cext.broker.durable cimport Durable, durable_of
-from cext.broker.keep cimport grown
+from cext.broker.durable cimport Durable, durable_of, session_at
+from cext.broker.keep cimport grown, number_room
 from cext.broker.life cimport session_watch
 from cext.broker.paged cimport message_of_record, monotonic_of
 from cext.broker.publication cimport publication_fini, publication_of
-from cext.broker.retain cimport retain_store
+from cext.broker.retain cimport retain_store, retained_from
+from cext.broker.share cimport share_restored
 from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, delivery_page, delivery_release, inbox_add, inbox_find, inbox_remove, queue_at,
     queue_place, queue_restored,
 )
 from cext.session.record cimport (
-    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_GONE,
-    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordInbox,
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG, RECORD_RELEASED,
+    RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE,
+    RecordAck, RecordEntry, RecordFrom, RecordInbox,
     RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
+    record_from_read,
     record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next, record_session_read,
     record_sub_read, record_topic_read, record_unsub_read, record_will_read,
 )
 from cext.session.session cimport (
-    EXPIRY_NEVER, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
+    EXPIRY_NEVER, SESSION_LINK, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
 )
 from cext.store.store cimport STORE_WHY_MAX, StoreLoss, StoreRecord, store_recover, store_scan
 from cext.topic.index cimport index_add, index_remove, index_remove_some
@@ -69,11 +72,9 @@ ctypedef struct Load:
     Recovered* out
 
 
-cdef inline Session* session_at(Load* l, uint32_t sno) noexcept nogil:
+cdef inline Session* owner_of(Load* l, uint32_t sno) noexcept nogil:
     """Whose a record of the second walk is; NULL: of one that has ended."""
-    if not 0 < sno < l.t.n_sno or (sno < l.n_lives and l.lives[sno].ended < l.lives[sno].ends):
-        return NULL
-    return l.t.by_sno[sno]
+    return session_at(l.t, sno) if sno >= l.n_lives or l.lives[sno].ended == l.lives[sno].ends else NULL
 
 
 cdef int life_at(Load* l, uint32_t sno) noexcept nogil:
@@ -183,6 +184,7 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
     s.unsent = r.next
     s.ends_ms = r.ends_wall_ms       # wall time until all is read
     s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # the same
+    s.flags = s.flags & ~<uint32_t>SESSION_LINK | (SESSION_LINK if r.flags & RECORD_LINK else 0)
     return 0
 
 
@@ -191,7 +193,7 @@ cdef int end_apply(Load* l, View body) noexcept nogil:
     cdef Session* s
     if record_end_read(body, &sno) != 0:
         return ODD
-    s = l.t.by_sno[sno] if 0 < sno < l.t.n_sno else NULL
+    s = session_at(l.t, sno)
     if s != NULL:
         session_forget(l, s)
     return 0
@@ -203,7 +205,7 @@ cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
     cdef Session* s
     if (record_sub_read(body, &r) if there else record_unsub_read(body, &r)) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     if not there:
@@ -227,7 +229,7 @@ cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept
 cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m, bint only) noexcept nogil:
     """The message stays where it is until its turn comes; m: what it is where it must be in memory, made when it is first needed. 1: it is
     what stands for the record, if anything does."""
-    cdef Session* s = session_at(l, e.sno)
+    cdef Session* s = owner_of(l, e.sno)
     cdef Delivery* d
     if s == NULL:
         return 0
@@ -240,7 +242,7 @@ cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint
     d.pid = e.pid
     d.qos = e.qos
     d.state = D_WAITING
-    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and delivery_page(
+    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and not e.qos & RECORD_ENTRY_SHARED and delivery_page(
             &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, only and m[0] == NULL):
         return 1
     if m[0] == NULL:
@@ -277,7 +279,7 @@ cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
 
 
 cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
-    cdef Session* s = session_at(l, a.sno)
+    cdef Session* s = owner_of(l, a.sno)
     if s == NULL or <int>(a.position - s.queue.floor) < 0 or <int>(a.position - s.queue.tail) >= 0:
         return NULL
     return queue_at(&s.queue, a.position)
@@ -302,7 +304,7 @@ cdef int released_apply(Load* l, View body) noexcept nogil:
     if record_released_check(body) != 0:
         return ODD
     while record_released_next(&body, &a):
-        s = session_at(l, a.sno)
+        s = owner_of(l, a.sno)
         d = queue_place(&s.queue, a.position) if s != NULL else NULL
         if d == NULL:
             continue
@@ -348,7 +350,7 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
     cdef Message* m = NULL
     if (record_inbox_read(body, &r) if still else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     inbox_take(l, s, r.pid)
@@ -370,7 +372,7 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
             return ODD
     elif record_will_read(body, &r) != 0:
         return ODD
-    s = session_at(l, r.sno)
+    s = owner_of(l, r.sno)
     if s == NULL:
         return 0
     if s.will != NULL:
@@ -380,8 +382,18 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
         return 0
     s.will = message_of(l, &r.message, 0)
     # of who was connected the delay begins now: its connection ended with the process
-    s.will_due_ms = monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms) if r.due_wall_ms else l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    if r.due_wall_ms:
+        s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
     return 0 if s.will != NULL else -1
+
+
+cdef int from_apply(Load* l, View body) noexcept nogil:
+    cdef RecordFrom r
+    if record_from_read(body, &r) != 0:
+        return ODD
+    retained_from(l.b, &r)
+    return 0
 
 
 # ---------------------------------------------------------------- all of it
@@ -420,6 +432,8 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = retained_gone_apply(l, r.body)
     elif r.kind == RECORD_WILL or r.kind == RECORD_WILL_GONE:
         rc = will_apply(l, r.body, r.kind == RECORD_WILL)
+    elif r.kind == RECORD_RETAINED_FROM:
+        rc = from_apply(l, r.body)
     if rc > 0:
         l.out.odd += 1
         return 0
@@ -449,10 +463,14 @@ cdef void session_restored(Load* l, Session* s) noexcept nogil:
     cdef bint was_connected = s.access_turn
     s.access_turn = 0
     deliveries_restored(l, s, was_connected)
-    if was_connected:
-        s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1
+    cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1         # also where the clock was put back
+    if s.flags & SESSION_LINK:
+        s.ends_ms = 1            # unless its bridge is still there, which takes it before any timer (local_begin)
+    elif was_connected:
+        s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
-        s.ends_ms = monotonic_of(l.b, s.ends_ms, l.now_wall_ms)
+        s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
+    share_restored(l.b, s)
     session_watch(l.b, s)        # also of who is over already: its will goes out first
     l.out.sessions += 1
 
@@ -496,7 +514,7 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
         rc = store_recover(&l.t.store, apply, &l, loss)
     free(l.lives)
     if rc == 0:
-        rc = number_at(l.t, 0) | numbers_restored(l.t)
+        rc = number_at(l.t, 0) | numbers_restored(l.t) | (0 if number_room(b) else -1)
     l.t.loading = 0
     if rc != 0:
         return -1

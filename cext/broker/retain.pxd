@@ -3,6 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.session.message cimport Message
+from cext.session.record cimport RecordFrom
 from cext.session.session cimport Session
 from cext.topic.name cimport Filter
 from cext.broker.broker cimport Broker, Job, Publication
@@ -18,6 +19,10 @@ ctypedef struct RetainedItem:
 # Keeps p as its topic's retained message; an empty payload clears it [v5 3.3.1-6].
 cdef void retain_store(Broker* b, Publication* p) noexcept nogil
 cdef Message* retained_message(Broker* b, View topic) noexcept nogil     # NULL: the topic has none
+# Who published it, on record behind it: where check_retain_source keeps that. What the record takes; the record, for which there is room.
+cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil
+cdef void retained_from_kept(Broker* b, View topic) noexcept nogil
+cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil       # recovery: of the topic's retained message
 cdef void value_free(Broker* b, void* value) noexcept nogil          # of the retained tree
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
 # Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one replay job.

@@ -20,11 +20,12 @@ from cext.broker.broker cimport (
 from cext.broker.deliver cimport deliver
 from cext.broker.gate cimport gate_held
 from cext.broker.jobs cimport job_add, job_free, job_new
-from cext.broker.keep cimport retained_forgotten, retained_kept
+from cext.broker.keep cimport keep_room, record_at, retained_forgotten, retained_kept
 from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
+from cext.session.record cimport RECORD_RETAINED_FROM, RecordFrom, record_from_put, record_from_size
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
@@ -71,6 +72,68 @@ cdef char* source_names(Session* s) noexcept nogil:
     return out
 
 
+cdef bint from_of(Broker* b, View topic, RecordFrom* out) noexcept nogil:
+    cdef void* value = retained_get(b.retained, topic.p, topic.n)
+    cdef RetainedItem* item = item_in(value) if value != NULL else NULL
+    if item == NULL or item.source == NULL:
+        return 0
+    source_of(item, &out.id, &out.user)
+    out.security = (<Security*>item.security).place
+    out.topic = topic
+    return 1
+
+
+cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil:
+    cdef RecordFrom r
+    return record_from_size(&r) if from_of(b, topic, &r) else 0
+
+
+cdef void retained_from_kept(Broker* b, View topic) noexcept nogil:
+    cdef RecordFrom r
+    cdef uint64_t lsn
+    cdef uint8_t* out
+    if from_of(b, topic, &r):
+        out = record_at(b, RECORD_RETAINED_FROM, record_from_size(&r), &lsn)
+        if out != NULL:
+            record_from_put(out, &r)
+
+
+cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
+    """Without memory for the name, or where the names do not count any more, the message is the broker's own."""
+    cdef void* value = retained_get(b.retained, r.topic.p, r.topic.n)
+    cdef void* old = NULL
+    cdef RetainedItem* item
+    if value == NULL or not b.settings.check_retain_source or b.n_securities == 0:
+        return
+    item = item_in(value)
+    if item == NULL:
+        item = <RetainedItem*>cells_take_zeroed(&b.messages.cells, sizeof(RetainedItem))
+        if item == NULL:
+            return
+        item.message = message_ref(message_in(value))
+        item.timer.kind = TIMER_RETAINED
+        if retained_set(b.retained, r.topic.p, r.topic.n, <void*>(<size_t>item | 1), &old) != 0:
+            old = <void*>(<size_t>item | 1)
+        value_free(b, old)
+        if item_in(old) != NULL:
+            return
+    free(item.source)
+    item.source = <char*>calloc(1, <size_t>r.id.n + r.user.n + 2)
+    if item.source == NULL:
+        return
+    memcpy(item.source, r.id.p, r.id.n)
+    if r.user.n:
+        memcpy(item.source + r.id.n + 1, r.user.p, r.user.n)
+    item.security = b.securities[r.security if r.security < b.n_securities else 0]
+
+
+cdef inline void source_of(const RetainedItem* item, View* id, View* user) noexcept nogil:
+    id.p = <const uint8_t*>item.source
+    id.n = <uint32_t>strlen(item.source)
+    user.p = id.p + id.n + 1
+    user.n = <uint32_t>strlen(<const char*>user.p)
+
+
 cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     """Takes a reference to the message. NULL: no memory."""
     cdef bint keep_source = b.settings.check_retain_source and p.source != NULL and p.source.security != NULL
@@ -100,6 +163,8 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     cdef void* old = NULL
     cdef void* value
     if p.payload.n == 0:
+        if not keep_room(b, NULL, p.topic.n):
+            return               # nobody is told that it is gone
         old = retained_remove(b.retained, p.topic.p, p.topic.n)
         if old != NULL:
             retained_forgotten(b, message_in(old), 0)
@@ -245,10 +310,7 @@ cdef bint source_may_write(Broker* b, const RetainedItem* item) noexcept nogil:
     cdef View id, user
     if item == NULL or item.source == NULL:
         return 1
-    id.p = <const uint8_t*>item.source
-    id.n = <uint32_t>strlen(item.source)
-    user.p = id.p + id.n + 1
-    user.n = <uint32_t>strlen(<const char*>user.p)
+    source_of(item, &id, &user)
     if user.n == 0:
         user.p = NULL
     return access_of_names(<Security*>item.security, user, id, item.message.topic, ACL_WRITE)

@@ -112,6 +112,7 @@ cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Clie
         j.merging = MERGE_WANTED
         j.merge_n = <uint32_t>total
     j.message = message_ref(p.message)
+    j.durability = p.durability
     j.session = p.source
     if j.session != NULL:
         j.session.jobs += 1
@@ -126,6 +127,7 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
         return 0
     publication_of(&p, j.message)
     p.source = j.session
+    p.durability = j.durability
     if j.merging != MERGE_DELIVERS:
         walk(b, &p, j, limit)
         if j.list == j.n_lists and j.merging == MERGE_GATHERS:
@@ -134,7 +136,12 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_DELIVERS:
         j.position = merge_deliver(b, &p, &j.merge, j.lists, j.position, limit)
     publication_fini(b, &p)
-    return j.list == j.n_lists and (j.merging != MERGE_DELIVERS or j.position == j.merge.n) and gaps_closed(b, j)
+    if j.list != j.n_lists or (j.merging == MERGE_DELIVERS and j.position != j.merge.n) or not gaps_closed(b, j):
+        return 0
+    if j.released_pid and j.session != NULL and inbox_forgotten(b, j.session, j.released_pid) != 0:
+        return 0                 # no memory for its record: it is not done before there is some
+    j.released_pid = 0
+    return 1
 
 
 cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
@@ -183,8 +190,6 @@ cdef void fanout_end(Broker* b, Job* j) noexcept nogil:
     if j.merging == MERGE_GATHERS or j.merging == MERGE_DELIVERS:
         b.merging_bytes -= merge_bytes(j.merge_n)
         merge_end(&j.merge)
-    if j.released_pid and j.session != NULL:
-        inbox_forgotten(b, j.session, j.released_pid)
     for i in range(j.n_lists):
         list_unpin(b.index, j.lists[i])
     free(j.lists)

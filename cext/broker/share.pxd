@@ -18,6 +18,8 @@ cdef enum:
 cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil      # never 0: also of a group that had no message yet
 # One member gets it, whose session keeps it when nobody is online. 0: there is none.
 cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil
+# After a start, when all subscriptions are there: what came through groups finds them again, by its topic.
+cdef void share_restored(Broker* b, Session* s) noexcept nogil
 # What an ended session's queue holds of shared groups goes to other members of theirs, the rest is dropped: as much as `budget` units
 # of work allow. 1: the queue is empty. Its own subscriptions may still be there.
 cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil

@@ -23,7 +23,7 @@ from cext.broker.publication cimport drop, publication_fini, publication_of
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport DELIVERY_SHARED, D_WAITING, Delivery, Queue, delivery_message, delivery_release, queue_at
 from cext.session.session cimport SESSION_ENDED, Session, session_share
-from cext.topic.index cimport Entry, Group, List, Match, index_match, list_entry
+from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry
 
 cdef enum:
     NOBODY = 0xFFFFFFFFu         # a list has fewer places
@@ -363,3 +363,48 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
     if h.message != NULL:
         message_unref(&b.messages, &b.reactor.buffers, h.message)
     return q.floor == q.tail
+
+
+# ---------------------------------------------------------------- after a start
+
+cdef Entry* group_again(Broker* b, Session* s, uint32_t* at, Group** g) noexcept nogil:
+    """The first group of the match, from `at` on, that the session is a member of; NULL: it has left."""
+    cdef Entry* e
+    while at[0] < b.match.n_groups:
+        g[0] = b.match.groups[at[0]]
+        at[0] += 1
+        e = entry_of(b.index, &g[0].members, &s.owner)
+        if e != NULL:
+            return e
+    return NULL
+
+
+cdef void share_restored(Broker* b, Session* s) noexcept nogil:
+    """On record is that a delivery came through a group, not through which: of one message the first came through the first group that it matches,
+    and so on, in the order of the match. One whose session has left its group is a plain one."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.floor
+    cdef uint32_t at = 0
+    cdef Message* last = NULL
+    cdef Delivery* d
+    cdef Group* g = NULL
+    cdef Entry* e
+    while i != q.tail:
+        d = queue_at(q, i)
+        i += 1
+        if not d.qos & DELIVERY_SHARED or delivery_message(d) == NULL:
+            continue
+        if delivery_message(d) != last:
+            last = delivery_message(d)
+            at = 0
+            if index_match(b.index, last.topic.p, last.topic.n, &b.match) != 0:
+                b.match.n_groups = 0
+        e = group_again(b, s, &at, &g)
+        if e != NULL:
+            if g.strategy == 0:
+                meet(b, g)
+            e.share = session_share(s, g.id, d.sub_id, e.share)
+        if e != NULL and e.share:
+            d.sub_id = e.share - 1
+        else:
+            d.qos &= <uint8_t>~DELIVERY_SHARED

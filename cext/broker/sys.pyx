@@ -6,11 +6,14 @@ from libc.math cimport exp, fabs
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
+from libc.string cimport strlen
 
 
 from cext.base.slab cimport slab_at, slab_end
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
-from cext.broker.broker cimport Average, Broker, Client, Publication, TIMER_SYS
+from cext.broker.broker cimport Average, Broker, Client, DROP_REASONS, Publication, TIMER_SYS
+from cext.broker.commit cimport durable_gauges
+from cext.broker.durable cimport StoreGauges, TROUBLE_ERROR, TROUBLE_FULL
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
@@ -19,7 +22,7 @@ from cext.topic.index cimport IndexStats, index_stats
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    VALUES = 39
+    VALUES = 50
     TOPIC_MAX = 96
     TEXT_MAX = 64
     LOADS = 9
@@ -32,9 +35,12 @@ ctypedef struct Value:
     bint hundredths
 
 ctypedef struct Sys:
-    Value values[39]             # VALUES
+    Value values[50]             # VALUES
+    Value drops[18]              # DROP_REASONS
     uint64_t last_s
     uint64_t uptime_sent
+    uint64_t commits             # as of the last time
+    const char* state            # of the store, as sent
 
 
 cdef int sys_init(Broker* b) noexcept nogil:
@@ -166,6 +172,63 @@ cdef void collect_index(Broker* b, Sys* y, const IndexStats* index) noexcept nog
     set_value(y, 38, "index/cache/misses", index.cache_misses)
 
 
+cdef void collect_store(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
+    """What docs/storage.md explains; nothing without a store."""
+    cdef StoreGauges g
+    cdef const char* state
+    if b.durable == NULL:
+        return
+    durable_gauges(b, &g)
+    set_value(y, 39, "store/live/bytes", g.live_bytes)
+    set_value(y, 40, "store/disk/bytes", g.total_bytes)
+    set_value(y, 41, "store/disk/segments", g.segments)
+    set_value(y, 42, "store/waiting/bytes", g.waiting_bytes)
+    set_value(y, 43, "store/commits/count", g.commits)
+    set_value(y, 44, "store/commits/second", <uint64_t>(<double>(g.commits - y.commits) * 100.0 / elapsed_s))
+    y.values[44].hundredths = 1
+    set_value(y, 45, "store/commits/time", g.commit_us)
+    set_value(y, 46, "store/messages/written", g.written)
+    set_value(y, 47, "store/messages/elided", g.elided)
+    set_value(y, 48, "store/messages/elided_percent", g.elided * 10000 // (g.elided + g.written) if g.elided + g.written else 0)
+    y.values[48].hundredths = 1
+    set_value(y, 49, "store/errors", g.errors)
+    y.commits = g.commits
+    state = "full" if g.trouble & TROUBLE_FULL else "error" if g.trouble & TROUBLE_ERROR else "memory" if g.trouble else "ok"
+    if y.state != state:
+        y.state = state
+        publish(b, "store/state", state, <int>strlen(state))
+
+
+cdef inline void drops_named(Value* v) noexcept nogil:
+    # in the order of DROP_...
+    v[0].topic = "dropped/queue_messages"
+    v[1].topic = "dropped/queue_bytes"
+    v[2].topic = "dropped/qos0_blocked"
+    v[3].topic = "dropped/output_bytes"
+    v[4].topic = "dropped/packet_size"
+    v[5].topic = "dropped/expired"
+    v[6].topic = "dropped/acl_read"
+    v[7].topic = "dropped/acl_write"
+    v[8].topic = "dropped/memory"
+    v[9].topic = "dropped/payload_size"
+    v[10].topic = "dropped/quota"
+    v[11].topic = "dropped/session_ended"
+    v[12].topic = "dropped/retained"
+    v[13].topic = "dropped/transform"
+    v[14].topic = "dropped/disk"
+    v[15].topic = "dropped/replaced"
+    v[16].topic = "dropped/loop"
+    v[17].topic = "dropped/unreadable"
+
+
+cdef void collect_drops(Broker* b, Sys* y) noexcept nogil:
+    """Why messages were dropped: publish/messages/dropped by its parts, and what is not counted there; those that ever happened."""
+    cdef int i
+    drops_named(y.drops)
+    for i in range(DROP_REASONS):
+        y.drops[i].now = b.stats.drops[i]
+
+
 cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:
     if v.hundredths:
         return snprintf(text, cap, "%llu.%02llu", <unsigned long long>(v.now // 100), <unsigned long long>(v.now % 100))
@@ -175,18 +238,26 @@ cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:
 cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
     cdef char text[TEXT_MAX]
     cdef int i
-    cdef Value* v
     publish(b, "uptime", text, snprintf(text, sizeof(text), "%llu seconds",
                                         <unsigned long long>((b.reactor.now_ms - b.started_ms) // 1000)))
     collect(b, y)
+    collect_store(b, y, elapsed_s)
+    collect_drops(b, y)
     for i in range(VALUES):
-        v = &y.values[i]
-        if v.was_sent and v.now == v.sent:
-            continue
-        v.sent = v.now
-        v.was_sent = 1
-        publish(b, v.topic, text, value_text(v, text, sizeof(text)))
+        publish_value(b, &y.values[i])
+    for i in range(DROP_REASONS):
+        if y.drops[i].now:
+            publish_value(b, &y.drops[i])
     loads(b, elapsed_s)
+
+
+cdef void publish_value(Broker* b, Value* v) noexcept nogil:
+    cdef char text[TEXT_MAX]
+    if v.topic == NULL or (v.was_sent and v.now == v.sent):
+        return
+    v.sent = v.now
+    v.was_sent = 1
+    publish(b, v.topic, text, value_text(v, text, sizeof(text)))
 
 
 cdef void loads(Broker* b, double elapsed_s) noexcept nogil:

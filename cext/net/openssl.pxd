@@ -1,5 +1,5 @@
 # What is used of OpenSSL 3's libssl and libcrypto.
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t
 
 cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef struct SSL:
@@ -9,6 +9,8 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef struct SSL_METHOD:
         pass
     ctypedef struct SSL_CIPHER:
+        pass
+    ctypedef struct SSL_SESSION:
         pass
     ctypedef struct X509:
         pass
@@ -40,6 +42,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef int (*verify_fn "SSL_verify_cb")(int ok, X509_STORE_CTX* x) noexcept nogil
     ctypedef unsigned int (*psk_server_fn)(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil
     ctypedef void (*keylog_fn)(const SSL* ssl, const char* line) noexcept nogil
+    ctypedef void (*info_fn)(const SSL* ssl, int where, int value) noexcept nogil
     ctypedef int (*password_fn)(char* out, int n, int writing, void* ctx) noexcept nogil
 
     ctypedef unsigned int (*psk_client_fn)(SSL* ssl, const char* hint, char* identity, unsigned int identity_n, unsigned char* key, unsigned int n) noexcept nogil
@@ -65,6 +68,9 @@ cdef extern from "<openssl/ssl.h>" nogil:
     int SSL_CTX_use_PrivateKey_file(SSL_CTX* x, const char* path, int type)
     int SSL_CTX_check_private_key(SSL_CTX* x)
     X509* SSL_CTX_get0_certificate(SSL_CTX* x)
+    long SSL_CTX_get0_chain_certs(SSL_CTX* x, OPENSSL_STACK** chain)
+    long SSL_CTX_build_cert_chain(SSL_CTX* x, long flags)
+    long SSL_BUILD_CHAIN_FLAG_IGNORE_ERROR
     int SSL_CTX_load_verify_locations(SSL_CTX* x, const char* cafile, const char* capath)
     NAME_STACK* SSL_load_client_CA_file(const char* path)
     void SSL_CTX_set_client_CA_list(SSL_CTX* x, NAME_STACK* names)
@@ -79,6 +85,8 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_CTX_set_tlsext_status_cb(SSL_CTX* x, status_fn f)
     int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
     void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)
+    void SSL_CTX_set_info_callback(SSL_CTX* x, info_fn f)
+    int SSL_get_state(const SSL* s)
     void SSL_CTX_set_app_data(SSL_CTX* x, void* p)
     void* SSL_CTX_get_app_data(const SSL_CTX* x)
 
@@ -97,6 +105,11 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_get_verify_result(const SSL* s)
     OPENSSL_STACK* SSL_get0_verified_chain(const SSL* s)
     int SSL_do_handshake(SSL* s)
+    int SSL_has_pending(const SSL* s)
+    void SSL_set_shutdown(SSL* s, int mode)
+    SSL_SESSION* SSL_get_session(const SSL* s)
+    uint8_t SSL_SESSION_get_max_fragment_length(const SSL_SESSION* x)
+    int SSL_get_early_data_status(const SSL* s)
     int TLSEXT_STATUSTYPE_ocsp
     void SSL_set_bio(SSL* s, BIO* r, BIO* w)
     int SSL_read(SSL* s, void* p, int n)
@@ -110,6 +123,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     const char* SSL_get_version(const SSL* s)
     const SSL_CIPHER* SSL_get_current_cipher(const SSL* s)
     const char* SSL_CIPHER_get_name(const SSL_CIPHER* c)
+    uint16_t SSL_CIPHER_get_protocol_id(const SSL_CIPHER* c)
     X509* SSL_get1_peer_certificate(const SSL* s)
     OPENSSL_STACK* SSL_get_peer_cert_chain(const SSL* s)
 
@@ -119,6 +133,10 @@ cdef extern from "<openssl/ssl.h>" nogil:
     long SSL_MODE_RELEASE_BUFFERS, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
     long SSL_SESS_CACHE_OFF
     int SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+    int TLS_ST_SW_ENCRYPTED_EXTENSIONS
+    int SSL_EARLY_DATA_ACCEPTED, SSL_SENT_SHUTDOWN, SSL_RECEIVED_SHUTDOWN
+    int SSL_AD_REASON_OFFSET, SSL_R_UNEXPECTED_MESSAGE, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_DATA_LENGTH_TOO_LONG
+    int SSL_R_BAD_LENGTH, SSL_R_BAD_VALUE
     int SSL_FILETYPE_PEM, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION
 
 cdef extern from "<openssl/x509_vfy.h>" nogil:
@@ -142,6 +160,7 @@ cdef extern from "<openssl/x509_vfy.h>" nogil:
 
 cdef extern from "<openssl/x509.h>" nogil:
     void X509_free(X509* x)
+    OPENSSL_STACK* X509_chain_up_ref(OPENSSL_STACK* chain)
     int X509_cmp(const X509* a, const X509* b)
     X509_NAME* X509_get_subject_name(const X509* x)
     int X509_NAME_get_index_by_NID(const X509_NAME* name, int nid, int last)
@@ -151,6 +170,12 @@ cdef extern from "<openssl/x509.h>" nogil:
     int ASN1_STRING_to_UTF8(unsigned char** out, const ASN1_STRING* s)
     int NID_commonName
     unsigned long XN_FLAG_RFC2253
+
+cdef extern from * nogil:
+    """
+    static inline void mosq_chain_free(STACK_OF(X509) *s) { sk_X509_pop_free(s, X509_free); }
+    """
+    void chain_free "mosq_chain_free"(OPENSSL_STACK* chain)
 
 cdef extern from "<openssl/pem.h>" nogil:
     int PEM_write_bio_X509(BIO* out, X509* x)
@@ -176,6 +201,28 @@ cdef extern from "<openssl/bio.h>" nogil:
     long BIO_get_mem_data(BIO* b, char** p)
     int BIO_TYPE_SOURCE_SINK, BIO_CTRL_FLUSH
 
+cdef extern from "<openssl/evp.h>" nogil:
+    ctypedef struct EVP_MD:
+        pass
+    ctypedef struct EVP_CIPHER:
+        pass
+    ctypedef struct EVP_CIPHER_CTX:
+        pass
+    EVP_CIPHER* EVP_CIPHER_fetch(void* lib, const char* name, const char* properties)
+    void EVP_CIPHER_free(EVP_CIPHER* c)
+    EVP_MD* EVP_MD_fetch(void* lib, const char* name, const char* properties)
+    void EVP_MD_free(EVP_MD* m)
+    int EVP_Digest(const void* p, size_t n, unsigned char* out, unsigned int* size, const EVP_MD* m, void* engine)
+    EVP_CIPHER_CTX* EVP_CIPHER_CTX_new()
+    int EVP_CIPHER_CTX_reset(EVP_CIPHER_CTX* x)
+    void EVP_CIPHER_CTX_free(EVP_CIPHER_CTX* x)
+    int EVP_CIPHER_CTX_ctrl(EVP_CIPHER_CTX* x, int command, int n, void* p)
+    int EVP_CipherInit_ex2(EVP_CIPHER_CTX* x, const EVP_CIPHER* c, const unsigned char* key, const unsigned char* iv, int sealing,
+                           const void* params)
+    int EVP_CipherUpdate(EVP_CIPHER_CTX* x, unsigned char* out, int* size, const unsigned char* p, int n)
+    int EVP_CipherFinal_ex(EVP_CIPHER_CTX* x, unsigned char* out, int* size)
+    int EVP_CTRL_AEAD_SET_TAG, EVP_CTRL_AEAD_GET_TAG
+
 cdef extern from "<openssl/ocsp.h>" nogil:
     ctypedef struct OCSP_RESPONSE:
         pass
@@ -184,8 +231,6 @@ cdef extern from "<openssl/ocsp.h>" nogil:
     ctypedef struct OCSP_CERTID:
         pass
     ctypedef struct ASN1_GENERALIZEDTIME:
-        pass
-    ctypedef struct EVP_MD:
         pass
     const EVP_MD* EVP_sha1()
     const EVP_MD* EVP_sha256()
@@ -207,6 +252,8 @@ cdef extern from "<openssl/ocsp.h>" nogil:
 cdef extern from "<openssl/err.h>" nogil:
     unsigned long ERR_get_error()
     void ERR_clear_error()
+    void ERR_raise(int lib, int reason)
+    int ERR_LIB_SSL, ERR_R_INTERNAL_ERROR
     void ERR_error_string_n(unsigned long e, char* out, size_t n)
     const char* ERR_reason_error_string(unsigned long e)
 

@@ -1,7 +1,9 @@
 # TLS between the socket and what is above it: a transport of the reactor, and what the connections of a listener are made with.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from cext.net.openssl cimport SSL_CTX
-from cext.net.reactor cimport TransportContext
+from cext.net.openssl cimport SSL, SSL_CTX
+from cext.net.reactor cimport Transport, TransportContext
+from cext.net.records cimport Records
+from cext.net.tls_peer cimport Peer
 
 cdef enum:
     PSK_KEY_BYTES_MAX = 256
@@ -26,8 +28,19 @@ ctypedef struct TlsContext:
     uint8_t any_name            # the peer's certificate may have another name than we called it by
     uint8_t ocsp                # the peer must show, signed, that its certificate is not revoked
 
+ctypedef struct Tls:            # a connection
+    Transport base
+    SSL* ssl                    # NULL until something has come, and when `records` has taken over
+    TlsContext* x
+    uint8_t* out                # base.unsent bytes at out + out_off
+    uint32_t out_off
+    uint32_t out_cap
+    uint8_t* part               # of a record that has not come whole, once `records` has taken over
+    uint32_t part_n
+    uint32_t part_cap
+    Peer peer
+    Records records
+    uint8_t done                # the handshake
+
 # A context around an empty SSL_CTX, with one reference. NULL: no memory. cext/setup/tls.pyx fills it.
 cdef TlsContext* tls_context_new(bint outward) noexcept nogil
-cdef void tls_context_release(TransportContext* x) noexcept nogil
-# What the contexts' callbacks need, once what they stand on is set.
-cdef void tls_context_callbacks(TlsContext* x) noexcept nogil

@@ -1,63 +1,71 @@
-"""TLS 1.2 and 1.3 with OpenSSL, as a transport of the reactor. Knows records, handshakes and peers' certificates; not MQTT, and not where
-certificates come from (cext/setup/tls.pyx). Loaded by the first listener that asks for it: a broker without TLS does not load libssl.
+"""TLS 1.2 and 1.3 as a transport of the reactor: OpenSSL's handshake, then `records` where that may take over, OpenSSL otherwise. Knows when which
+of them is asked; not MQTT, and not where certificates come from (cext/setup/tls.pyx). Loaded by the first listener that asks for it: a broker
+without TLS does not load libssl.
 
-    read:   recv -> layer.in -> SSL_read until it is empty -> the arena. Less is received than the arena holds, so nothing decrypted stays
-            in OpenSSL, and no event is owed for it.
-    flush:  what could not be sent last time, then all Segs, encrypted in records of up to 16 KiB -> layer.out -> one send
+    handshake: recv -> layer.in -> SSL_do_handshake -> layer.out; at its end the keys go to `records`, the facts to `peer`, and the SSL goes
+    read:      recv -> layer.in -> records_open, or SSL_read until it is empty -> the arena. Less is received than the arena holds, so nothing
+               decrypted is left behind, and no event is owed for it.
+    flush:     what could not be sent last time, then all Segs, encrypted in records of up to 16 KiB -> layer.out -> one send
 
-One BIO serves all connections of a loop: it only says where the bytes of the connection at hand are. What OpenSSL wants to send while it
-reads (handshake, alerts, key updates) waits for the turn's flush, in front of the answer that may follow.
+One BIO serves all connections of a loop: it only says where the bytes of the connection at hand are. What is to be sent because of what was
+read (handshake, alerts) waits for the turn's flush, in front of the answer that may follow.
 
-Invariants: a connection at rest holds no buffer, neither ours nor OpenSSL's (SSL_MODE_RELEASE_BUFFERS); until the first byte it holds
-no SSL either; a turn does at most HANDSHAKES_PER_TURN steps of handshakes, so that a storm of them does not hold others up; encrypted bytes
-that wait are at most OUT_BYTES, and those that a handshake may pile up without reading, UNREAD_MAX_BYTES. The error queue is empty before
-each call. Renegotiation is off.
+Invariants: a connection at rest holds no buffer, neither ours nor OpenSSL's (SSL_MODE_RELEASE_BUFFERS), but that of an unfinished record; until
+the first byte it holds no SSL either; a turn does at most HANDSHAKES_PER_TURN steps of handshakes, so that a storm of them does not hold
+others up; encrypted bytes that wait are at most OUT_BYTES, and those that a handshake may pile up without reading, UNREAD_MAX_BYTES. The error
+queue is empty before each call. Renegotiation is off.
 """
 
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS, ENOMEM, EPROTO, errno
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memchr, memcmp, memcpy, strlen
+from libc.string cimport memcpy
 
 from cext.base.buffer cimport buffer_give, buffer_take
 from cext.net.openssl cimport (
-    ASN1_STRING_to_UTF8, BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free,
-    BIO_get_data, BIO_get_mem_data, BIO_meth_free, BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write,
-    BIO_new, BIO_s_mem, BIO_set_data, BIO_set_init, BIO_set_retry_read, BIO_up_ref, ERR_clear_error, ERR_error_string_n,
-    ERR_get_error, NID_commonName, OPENSSL_cleanse, OPENSSL_free, PEM_write_bio_X509, SSL, SSL_CIPHER_get_name, SSL_CTX_free,
-    SSL_CTX_get_app_data, SSL_CTX_get_cert_store, SSL_CTX_new, SSL_CTX_set_app_data, SSL_CTX_set_keylog_callback,
-    SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN,
-    SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER, SSL_do_handshake, SSL_free, SSL_get1_peer_certificate,
-    SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_current_cipher, SSL_get_error, SSL_get_peer_cert_chain, SSL_get_verify_result,
-    SSL_get_version, SSL_is_init_finished, SSL_new, SSL_pending, SSL_read, SSL_session_reused, SSL_set_accept_state,
-    SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_tlsext_host_name, SSL_set_tlsext_status_type, SSL_shutdown,
-    SSL_version, SSL_write, TLS1_3_VERSION, TLSEXT_STATUSTYPE_ocsp, TLS_client_method, TLS_server_method, X509,
-    X509_NAME_ENTRY_get_data, X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX,
-    X509_STORE_CTX_free, X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new,
-    X509_STORE_CTX_set_default, X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED,
-    X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_free, X509_get_subject_name, X509_verify_cert,
-    X509_verify_cert_error_string, XN_FLAG_RFC2253, verify_fn,
+    BIO, BIO_CTRL_FLUSH, BIO_METHOD, BIO_TYPE_SOURCE_SINK, BIO_clear_retry_flags, BIO_free, BIO_get_data, BIO_meth_free,
+    BIO_meth_new, BIO_meth_set_ctrl, BIO_meth_set_read, BIO_meth_set_write, BIO_new, BIO_set_data, BIO_set_init,
+    BIO_set_retry_read, BIO_up_ref, ERR_LIB_SSL, ERR_R_INTERNAL_ERROR, ERR_clear_error, ERR_error_string_n, ERR_get_error,
+    ERR_raise, OPENSSL_cleanse, SSL, SSL_AD_REASON_OFFSET, SSL_CIPHER_get_protocol_id, SSL_CTX_new, SSL_CTX_set_app_data,
+    SSL_EARLY_DATA_ACCEPTED, SSL_ERROR_WANT_READ, SSL_ERROR_ZERO_RETURN, SSL_RECEIVED_SHUTDOWN, SSL_R_BAD_LENGTH,
+    SSL_R_BAD_VALUE, SSL_R_DATA_LENGTH_TOO_LONG, SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC, SSL_R_UNEXPECTED_MESSAGE,
+    SSL_SENT_SHUTDOWN, SSL_SESSION_get_max_fragment_length, SSL_do_handshake, SSL_free, SSL_get_current_cipher,
+    SSL_get_early_data_status, SSL_get_error, SSL_get_session, SSL_get_verify_result, SSL_has_pending, SSL_new, SSL_pending,
+    SSL_read, SSL_set_accept_state, SSL_set_app_data, SSL_set_bio, SSL_set_connect_state, SSL_set_shutdown,
+    SSL_set_tlsext_host_name, SSL_set_tlsext_status_type, SSL_shutdown, SSL_version, SSL_write, TLS1_3_VERSION,
+    TLSEXT_STATUSTYPE_ocsp, TLS_client_method, TLS_server_method, X509_V_OK, X509_verify_cert_error_string,
 )
-from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_outward_callbacks, tls_peer_good
 from cext.net.reactor cimport (
-    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, TELL_CIPHER, TELL_COMMON_NAME,
-    TELL_IDENTITY, TELL_PROTOCOL, TELL_SUBJECT, Transport, TransportContext, TransportOps, conn_mark_dirty,
+    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, Transport, TransportContext, TransportOps, conn_mark_dirty,
 )
+from cext.net.records cimport (
+    ALERT_BAD_RECORD_MAC, ALERT_CLOSE_NOTIFY, ALERT_DECODE_ERROR, ALERT_ILLEGAL_PARAMETER, ALERT_INTERNAL_ERROR,
+    ALERT_RECORD_OVERFLOW, ALERT_UNEXPECTED_MESSAGE, ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, RECORD_BYTES,
+    RECORD_EXTRA, RECORD_HEADER_BYTES, Records, Suite, TYPE_DATA, records_begin, records_end, records_open, records_renew,
+    records_say, records_seal, suite_find, suites_fini, suites_init,
+)
+from cext.net.tls_context cimport keylog_begin, keylog_end, tls_context_release
+from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
+from cext.net.tls_peer cimport peer_forget, peer_learn, peer_tell, peer_verifies
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     ssize_t send(int fd, const void* p, size_t n, int flags)
-    int MSG_NOSIGNAL
+    int MSG_NOSIGNAL, MSG_MORE
 
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
-    ssize_t writev(int fd, const iovec* iov, int n)
+cdef extern from "<malloc.h>" nogil:
+    size_t malloc_usable_size(void* p)
 
-cdef extern from "<unistd.h>" nogil:
-    int c_close "close"(int fd)
+cdef extern from * nogil:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    extern void *memmem(const void *, size_t, const void *, size_t);
+    """
+    void* memmem(const void* p, size_t n, const void* what, size_t size)
 
 cdef extern from * nogil:
     """
@@ -68,8 +76,6 @@ cdef extern from * nogil:
     long atomic_add "__sync_add_and_fetch"(long* p, long n)
 
 cdef enum:
-    RECORD_BYTES = 16384         # of payload, at most
-    RECORD_EXTRA = 256           # around it, at most
     IN_BYTES = ARENA_BYTES - 20 * 1024      # and an unfinished record that OpenSSL may hold: it all fits in the arena
     OUT_BYTES = 128 * 1024
     UNREAD_MAX_BYTES = 64 * 1024
@@ -87,19 +93,10 @@ ctypedef struct Layer:          # what the connections of one loop share
     size_t out_n
     uint64_t turn               # in which `steps` of handshakes were done
     uint32_t steps
+    Suite suites[3]             # SUITES
     uint8_t received[108 * 1024]         # IN_BYTES
     uint8_t out[128 * 1024]     # OUT_BYTES
     uint8_t gathered[16384]     # RECORD_BYTES
-
-ctypedef struct Tls:
-    Transport base
-    SSL* ssl                    # NULL until something has come
-    TlsContext* x
-    uint8_t* out                # base.unsent bytes at out + out_off
-    uint32_t out_off
-    uint32_t out_cap
-    char* identity              # of the pre-shared key that the peer has
-    uint8_t done                # the handshake
 
 
 # ---------------------------------------------------------------- the layer
@@ -136,6 +133,7 @@ cdef long bio_ctrl(BIO* b, int command, long number, void* p) noexcept nogil:
 cdef void layer_free(void* layer) noexcept nogil:
     cdef Layer* y = <Layer*>layer
     if y != NULL:
+        suites_fini(y.suites)
         BIO_free(y.bio)
         BIO_meth_free(y.method)
         free(y)
@@ -144,6 +142,7 @@ cdef void layer_free(void* layer) noexcept nogil:
 cdef Layer* layer_of(Reactor* r) noexcept nogil:
     """The loop's; made for its first connection. NULL: no memory."""
     cdef Layer* y = <Layer*>r.layer
+    cdef int suited
     if y != NULL:
         return y
     y = <Layer*>malloc(sizeof(Layer))
@@ -159,13 +158,14 @@ cdef Layer* layer_of(Reactor* r) noexcept nogil:
     y.turn = 0
     y.steps = 0
     y.bio = NULL
+    suited = suites_init(y.suites)
     y.method = BIO_meth_new(BIO_INDEX | BIO_TYPE_SOURCE_SINK, "mosq")
     if y.method != NULL:
         BIO_meth_set_read(y.method, bio_read)
         BIO_meth_set_write(y.method, bio_write)
         BIO_meth_set_ctrl(y.method, bio_ctrl)
         y.bio = BIO_new(y.method)
-    if y.bio == NULL:
+    if y.bio == NULL or suited != 0:
         layer_free(y)
         return NULL
     BIO_set_data(y.bio, y)
@@ -235,29 +235,108 @@ cdef int tls_greet(Reactor* r, Conn* c) noexcept nogil:
     if got <= 0 and SSL_get_error(t.ssl, got) != SSL_ERROR_WANT_READ:
         fail(r, c)
         return EPROTO
-    leave(r, c)
+    leave(r, c, 1)
     return EPROTO if t.base.over else 0
 
 
 cdef void tls_close(Reactor* r, Conn* c) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
+    cdef int flags = MSG_NOSIGNAL
     y.out_n = 0
     if t.base.unsent:
         memcpy(y.out, t.out + t.out_off, t.base.unsent)      # an alert, as a rule
         y.out_n = t.base.unsent
         out_drop(r, t)
     if t.base.open and c.out_bytes == 0:
-        ERR_clear_error()
-        SSL_shutdown(t.ssl)
+        flags |= 0 if y.out_n else MSG_MORE      # in one segment with our end, which is next
+        say(y, t, ALERT_CLOSE_NOTIFY)
     if y.out_n:
-        send(c.fd, y.out, y.out_n, MSG_NOSIGNAL)
+        send(c.fd, y.out, y.out_n, flags)
     y.out_n = 0
     if t.ssl != NULL:
         SSL_free(t.ssl)
-    free(t.identity)
+    peer_forget(&t.peer)
+    part_drop(r, t)
+    records_end(&t.records)
     tls_context_release(&t.x.base)
     free(t)
+
+
+# ---------------------------------------------------------------- the handshake
+
+cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
+    """As far as it goes with layer.in."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef Layer* y = <Layer*>r.layer
+    cdef bint ours_known = t.records.ours_n != 0
+    cdef int got, why
+    ERR_clear_error()
+    if not t.x.outward:
+        keylog_begin(t.x, ours_known)
+    got = SSL_do_handshake(t.ssl)
+    if not t.x.outward:
+        keylog_end(t.x)
+    if got == 1:
+        t.done = t.base.open = 1
+        peer_learn(&t.peer, t.ssl)
+        if t.x.outward and not tls_peer_good(t.ssl, t.x):
+            fail(r, c)
+        elif not ours_known or take_over(y, t) != 0:
+            records_end(&t.records)
+        return
+    why = SSL_get_error(t.ssl, got)
+    if why == SSL_ERROR_ZERO_RETURN:
+        t.base.over = 1          # close_notify
+    elif why != SSL_ERROR_WANT_READ:
+        fail(r, c)
+
+
+cdef int take_over(Layer* y, Tls* t) noexcept nogil:
+    """Keys and counters go into `records`, and the SSL goes: 1 % of the memory. Only at the moment at which OpenSSL holds nothing of the
+    connection: its handshake is over, the last flight lies in layer.out, and what the client sent behind its Finished in layer.in. -1: it is
+    not as simple as that, and OpenSSL goes on."""
+    cdef Suite* suite
+    cdef int sent = tickets_sent(y)
+    if t.x.outward or sent < 0 or SSL_version(t.ssl) != TLS1_3_VERSION or SSL_has_pending(t.ssl):
+        return -1
+    if SSL_get_early_data_status(t.ssl) == SSL_EARLY_DATA_ACCEPTED:
+        return -1
+    if SSL_SESSION_get_max_fragment_length(SSL_get_session(t.ssl)) != 0:
+        return -1                # smaller records are agreed on [RFC 6066 4]
+    suite = suite_find(y.suites, SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(t.ssl)))
+    if suite == NULL or records_begin(&t.records, suite, <uint64_t>sent) != 0:
+        return -1
+    wipe(t.ssl, t.records.peers.secret, suite.secret_n)
+    wipe(t.ssl, t.records.ours.secret, suite.secret_n)
+    SSL_set_shutdown(t.ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)       # nobody failed: its session is good
+    SSL_free(t.ssl)
+    t.ssl = NULL
+    return 0
+
+
+cdef void wipe(SSL* ssl, const uint8_t* secret, size_t n) noexcept nogil:
+    """OpenSSL frees an SSL with its secrets in it. They are never looked at again; nothing else in it is touched."""
+    cdef size_t left = malloc_usable_size(ssl)
+    cdef uint8_t* at = <uint8_t*>ssl
+    cdef uint8_t* found = <uint8_t*>memmem(at, left, secret, n)
+    while found != NULL:
+        OPENSSL_cleanse(found, n)
+        left -= <size_t>(found + n - at)
+        at = found + n
+        found = <uint8_t*>memmem(at, left, secret, n)
+
+
+cdef int tickets_sent(Layer* y) noexcept nogil:
+    """How many records are in layer.out: what the handshake's last step wrote, under the key of application data. -1: something else."""
+    cdef size_t at = 0
+    cdef int n = 0
+    while y.out_n - at >= RECORD_HEADER_BYTES and y.out[at] == TYPE_DATA:
+        at += RECORD_HEADER_BYTES + (<size_t>y.out[at + 3] << 8 | y.out[at + 4])
+        if at > y.out_n:
+            return -1
+        n += 1
+    return n if at == y.out_n else -1
 
 
 # ---------------------------------------------------------------- input
@@ -266,26 +345,32 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef ssize_t got
-    cdef size_t total
+    cdef size_t total = 0, tickets = 0
     if t.base.over:
         return NOTHING
     if not t.done and not step_allowed(r, y):
         return NOTHING           # it is still readable, and comes up again next turn
-    got = recv(c.fd, y.received, IN_BYTES, 0)
+    got = recv(c.fd, y.received + t.part_n, IN_BYTES - t.part_n, 0)
     if got <= 0:
         if got == 0 or (errno != EAGAIN and errno != EINTR):
             t.base.open = 0
         return got
-    if t.ssl == NULL and ssl_make(y, t) != 0:
+    if not t.done and t.ssl == NULL and ssl_make(y, t) != 0:
         fail(r, c)
         return NOTHING
+    if t.part_n:
+        memcpy(y.received, t.part, t.part_n)
     y.in_p = y.received
-    y.in_n = <size_t>got
+    y.in_n = t.part_n + <size_t>got
     y.out_n = 0
-    total = decrypt(r, c, p, n)
+    if not t.done:
+        handshake(r, c)
+        tickets = y.out_n if t.ssl == NULL else 0
+    if t.done and not t.base.over:
+        total = take_records(r, c, p) if t.ssl == NULL else decrypt(r, c, p, n)
     y.in_n = 0
     if y.out_n:
-        leave(r, c)
+        leave(r, c, y.out_n > tickets or t.base.over)
     return <ssize_t>total if total else NOTHING
 
 
@@ -297,8 +382,61 @@ cdef bint step_allowed(Reactor* r, Layer* y) noexcept nogil:
     return y.steps <= HANDSHAKES_PER_TURN
 
 
+cdef size_t take_records(Reactor* r, Conn* c, uint8_t* p) noexcept nogil:
+    """All whole records of layer.in; what has come of another waits in `part`."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef Layer* y = <Layer*>r.layer
+    cdef Records* x = &t.records
+    cdef size_t total
+    cdef size_t used = records_open(x, y.in_p, y.in_n, p, &total, <uint64_t>r.now_s)
+    if x.ended == ENDED_NOT and part_keep(r, t, y.in_p + used, y.in_n - used) != 0:
+        x.ended = ENDED_BY_US
+        x.alert = ALERT_INTERNAL_ERROR
+    if x.ended == ENDED_NOT:
+        return total
+    if x.ended == ENDED_BY_CLOSE:
+        t.base.over = 1
+        return total
+    if x.ended == ENDED_BY_US:
+        say(y, t, x.alert)
+    ERR_clear_error()
+    ERR_raise(ERR_LIB_SSL, SSL_AD_REASON_OFFSET + x.alert if x.ended == ENDED_BY_PEER else reason(x.alert))
+    fail(r, c)
+    return total
+
+
+cdef int reason(int alert) noexcept nogil:
+    """OpenSSL's words for what made us say it."""
+    return (SSL_R_UNEXPECTED_MESSAGE if alert == ALERT_UNEXPECTED_MESSAGE
+            else SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC if alert == ALERT_BAD_RECORD_MAC
+            else SSL_R_DATA_LENGTH_TOO_LONG if alert == ALERT_RECORD_OVERFLOW
+            else SSL_R_BAD_LENGTH if alert == ALERT_DECODE_ERROR
+            else SSL_R_BAD_VALUE if alert == ALERT_ILLEGAL_PARAMETER else ERR_R_INTERNAL_ERROR)
+
+
+cdef void part_drop(Reactor* r, Tls* t) noexcept nogil:
+    if t.part != NULL:
+        buffer_give(&r.buffers, t.part, t.part_cap)
+    t.part = NULL
+    t.part_n = t.part_cap = 0
+
+
+cdef int part_keep(Reactor* r, Tls* t, const uint8_t* p, size_t n) noexcept nogil:
+    """What came before is in layer.in, too."""
+    if n == 0 or n > t.part_cap:
+        part_drop(r, t)
+    if n and t.part == NULL:
+        t.part = buffer_take(&r.buffers, n, &t.part_cap)
+        if t.part == NULL:
+            return -1
+    if n:
+        memcpy(t.part, p, n)
+    t.part_n = <uint32_t>n
+    return 0
+
+
 cdef size_t decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
-    """All of layer.in."""
+    """All of layer.in, by OpenSSL."""
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef size_t total = 0
@@ -306,11 +444,6 @@ cdef size_t decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
     while True:
         ERR_clear_error()
         got = SSL_read(t.ssl, p + total, <int>(n - total))
-        if not t.done and SSL_is_init_finished(t.ssl):
-            t.done = t.base.open = 1
-            if t.x.outward and not tls_peer_good(t.ssl, t.x):
-                fail(r, c)
-                return total
         if got > 0:
             total += <size_t>got
             if y.in_n == 0 and SSL_pending(t.ssl) == 0:
@@ -369,8 +502,9 @@ cdef int out_keep(Reactor* r, Tls* t, const uint8_t* p, size_t n) noexcept nogil
     return 0
 
 
-cdef void leave(Reactor* r, Conn* c) noexcept nogil:
-    """What OpenSSL wrote while it read goes out with the flush, behind what waits already."""
+cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
+    """What was written while we read goes out with the flush, behind what waits already; not `now`: with the answer to the first packet, as
+    nobody waits for a ticket [RFC 8446 4.6.1]."""
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef uint8_t* old = t.out
@@ -395,40 +529,75 @@ cdef void leave(Reactor* r, Conn* c) noexcept nogil:
         fail(r, c)
         return
     y.out_n = 0
-    if not c.flags & CONN_DIRTY:
+    if now and not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)
 
 
+cdef void say(Layer* y, Tls* t, uint8_t alert) noexcept nogil:
+    """Into layer.out, if it can still be said."""
+    cdef int n
+    if t.ssl != NULL:
+        ERR_clear_error()
+        SSL_shutdown(t.ssl)
+    elif OUT_BYTES - y.out_n >= RECORD_EXTRA:
+        n = records_say(&t.records, alert, y.out + y.out_n)
+        y.out_n += <size_t>n if n > 0 else 0
+
+
+cdef uint32_t gather(Seg** at, uint32_t* off, uint8_t* out) noexcept nogil:
+    """Copies what goes into one record."""
+    cdef Seg* s = at[0]
+    cdef uint32_t n = 0, more
+    while s != NULL and n < RECORD_BYTES:
+        more = s.len - off[0] if s.len - off[0] < RECORD_BYTES - n else RECORD_BYTES - n
+        memcpy(out + n, s.p + off[0], more)
+        n += more
+        off[0] += more
+        if off[0] == s.len:
+            s = s.next
+            off[0] = s.off if s != NULL else 0
+    at[0] = s
+    return n
+
+
+cdef int encrypt_one(Layer* y, Tls* t, const uint8_t* p, uint32_t n) noexcept nogil:
+    """The n bytes at p, in one record, into layer.out. -1: it cannot be done."""
+    cdef int size
+    if t.ssl != NULL:
+        ERR_clear_error()
+        return 0 if SSL_write(t.ssl, p, <int>n) == <int>n else -1
+    size = records_seal(&t.records, TYPE_DATA, p, n, y.out + y.out_n)
+    y.out_n += <size_t>size if size > 0 else 0
+    return 0 if size > 0 else -1
+
+
 cdef ssize_t encrypt(Layer* y, Tls* t, Seg* s) noexcept nogil:
-    """As much of the Segs as there is room for. How many bytes; -1: OpenSSL cannot."""
+    """As much of the Segs as there is room for. How many bytes; -1: it cannot be done."""
     cdef ssize_t taken = 0
-    cdef uint32_t at = s.off, n, more
+    cdef uint32_t at = s.off, n
     cdef const uint8_t* p
+    cdef int renewed
     while s != NULL and OUT_BYTES - y.out_n >= RECORD_BYTES + RECORD_EXTRA:
+        if t.ssl == NULL:
+            renewed = records_renew(&t.records, y.out + y.out_n)
+            if renewed < 0:
+                return -1
+            y.out_n += <size_t>renewed
         n = s.len - at
         p = s.p + at
-        if n >= RECORD_BYTES or s.next == NULL:
+        if n >= RECORD_BYTES or (s.next == NULL and t.ssl != NULL):
             n = n if n < RECORD_BYTES else RECORD_BYTES
             at += n
-        else:
-            p = y.gathered
-            n = 0
-            while s != NULL and n < RECORD_BYTES:
-                more = s.len - at if s.len - at < RECORD_BYTES - n else RECORD_BYTES - n
-                memcpy(y.gathered + n, s.p + at, more)
-                n += more
-                at += more
-                if at == s.len and n < RECORD_BYTES:
-                    s = s.next
-                    at = s.off if s != NULL else 0
+            if at == s.len:
+                s = s.next
+                at = s.off if s != NULL else 0
+        else:                    # ours is encrypted where it lies
+            p = &y.gathered[0] if t.ssl != NULL else &y.out[y.out_n + RECORD_HEADER_BYTES]
+            n = gather(&s, &at, <uint8_t*>p)
         if n:
-            ERR_clear_error()
-            if SSL_write(t.ssl, p, <int>n) != <int>n:
+            if encrypt_one(y, t, p, n) != 0:
                 return -1
             taken += n
-        while s != NULL and at == s.len:
-            s = s.next
-            at = s.off if s != NULL else 0
     return taken
 
 
@@ -447,8 +616,7 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
             t.base.open = 0
             return -1
     if c.flags & CONN_CLOSING and t.base.open and <size_t>taken == c.out_bytes:
-        ERR_clear_error()
-        SSL_shutdown(t.ssl)
+        say(y, t, ALERT_CLOSE_NOTIFY)
         t.base.open = 0
     if y.out_n == 0:
         return taken
@@ -469,110 +637,18 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
 
 # ---------------------------------------------------------------- who the peer is
 
-cdef int put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
-    if p == NULL or size == 0 or size > n or memchr(p, 0, size) != NULL:
-        return -1
-    memcpy(out, p, size)
-    return <int>size
-
-
 cdef int tls_tell(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil:
     cdef const Tls* t = <const Tls*>c.transport
-    cdef const char* text = NULL
-    cdef X509* x
-    cdef int size = -1
-    if t.ssl == NULL or not t.done:
-        return -1
-    if what == TELL_PROTOCOL:
-        text = SSL_get_version(t.ssl)
-    elif what == TELL_CIPHER:
-        text = SSL_CIPHER_get_name(SSL_get_current_cipher(t.ssl))
-    elif what == TELL_IDENTITY:
-        text = proven_identity(t)
-    else:
-        x = SSL_get1_peer_certificate(t.ssl)
-        if x != NULL:
-            size = common_name(x, out, n) if what == TELL_COMMON_NAME else printed(x, what == TELL_SUBJECT, out, n)
-            X509_free(x)
-        ERR_clear_error()
-        return size
-    return put(text, strlen(text), out, n) if text != NULL else -1
-
-
-cdef const char* proven_identity(const Tls* t) noexcept nogil:
-    """TLS 1.3 may ask for the key of an identity and then go on without it."""
-    if t.identity == NULL or (SSL_version(t.ssl) == TLS1_3_VERSION and not SSL_session_reused(t.ssl)):
-        return NULL
-    return t.identity
-
-
-cdef int common_name(X509* x, uint8_t* out, uint32_t n) noexcept nogil:
-    """The first, as in Mosquitto. None with a NUL in it."""
-    cdef int at = X509_NAME_get_index_by_NID(X509_get_subject_name(x), NID_commonName, -1)
-    cdef unsigned char* text = NULL
-    cdef int size
-    if at < 0:
-        return -1
-    size = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(X509_get_subject_name(x), at)))
-    if size >= 0:
-        size = put(text, <size_t>size, out, n)
-        OPENSSL_free(text)
-    return size
-
-
-cdef int printed(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil:
-    cdef BIO* b = BIO_new(BIO_s_mem())
-    cdef char* text = NULL
-    cdef int size = -1
-    cdef bint ok
-    if b == NULL:
-        return -1
-    if subject:
-        ok = X509_NAME_print_ex(b, X509_get_subject_name(x), 0, XN_FLAG_RFC2253) >= 0
-    else:
-        ok = PEM_write_bio_X509(b, x) == 1
-    if ok:
-        size = <int>BIO_get_mem_data(b, &text)
-        size = put(text, <size_t>size, out, n)
-    BIO_free(b)
-    return size
-
-
-cdef int any_date(int ok, X509_STORE_CTX* x) noexcept nogil:
-    """disable_client_cert_date_checks: of the client's own certificate, not of who signed it."""
-    cdef int error = X509_STORE_CTX_get_error(x)
-    if ok or X509_STORE_CTX_get_error_depth(x) != 0:
-        return ok
-    if error == X509_V_ERR_CERT_NOT_YET_VALID or error == X509_V_ERR_CERT_HAS_EXPIRED:
-        X509_STORE_CTX_set_error(x, X509_V_OK)
-        return 1
-    return 0
+    return peer_tell(&t.peer, what, out, n) if t.done else -1
 
 
 cdef bint tls_verifies(TransportContext* context, const Conn* c) noexcept nogil:
-    """By what the context trusts, which need not be the one that the connection began with: chain, dates and revocation."""
+    """By what the context trusts, which need not be the one that the connection began with."""
     cdef TlsContext* x = <TlsContext*>context
     cdef const Tls* t = <const Tls*>c.transport
-    cdef X509_STORE_CTX* checking
-    cdef X509* leaf
-    cdef bint good = 0
-    if not x.asks or t == NULL or t.ssl == NULL or not t.done:
+    if not x.asks or t == NULL or not t.done:
         return 1                 # nobody asks, or it is asked in the handshake
-    if proven_identity(t) != NULL:
-        return 1
-    leaf = SSL_get1_peer_certificate(t.ssl)
-    if leaf == NULL:
-        return 0
-    checking = X509_STORE_CTX_new()
-    if checking != NULL and X509_STORE_CTX_init(checking, SSL_CTX_get_cert_store(x.ctx), leaf, SSL_get_peer_cert_chain(t.ssl)) == 1:
-        X509_STORE_CTX_set_default(checking, "ssl_client")
-        if x.any_date:
-            X509_STORE_CTX_set_verify_cb(checking, any_date)
-        good = X509_verify_cert(checking) == 1
-    X509_STORE_CTX_free(checking)
-    X509_free(leaf)
-    ERR_clear_error()
-    return good
+    return t.peer.identity != NULL or peer_verifies(&t.peer, x.ctx, x.any_date)
 
 
 # ---------------------------------------------------------------- contexts
@@ -594,80 +670,3 @@ cdef TlsContext* tls_context_new(bint outward) noexcept nogil:
         return NULL
     SSL_CTX_set_app_data(x.ctx, x)
     return x
-
-
-cdef void tls_context_release(TransportContext* context) noexcept nogil:
-    cdef TlsContext* x = <TlsContext*>context
-    cdef uint32_t i
-    if x == NULL or atomic_add(&x.refs, -1) != 0:
-        return
-    for i in range(x.n_psks):
-        if x.psks[i].key != NULL:
-            OPENSSL_cleanse(x.psks[i].key, x.psks[i].key_n)
-        free(x.psks[i].key)
-        free(x.psks[i].identity)
-    free(x.psks)
-    if x.keylog_fd >= 0:
-        c_close(x.keylog_fd)
-    SSL_CTX_free(x.ctx)
-    free(x)
-
-
-cdef const Psk* psk_find(const TlsContext* x, const char* identity) noexcept nogil:
-    cdef size_t n = strlen(identity)
-    cdef uint32_t low = 0, high = x.n_psks, mid
-    cdef const Psk* k
-    cdef int order
-    while low < high:
-        mid = (low + high) // 2
-        k = &x.psks[mid]
-        order = 0 if k.identity_n == n else -1 if k.identity_n < n else 1
-        if order == 0:
-            order = memcmp(k.identity, identity, n)
-        if order == 0:
-            return k
-        if order < 0:
-            low = mid + 1
-        else:
-            high = mid
-    return NULL
-
-
-cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil:
-    """The key of an identity. Whether the peer has it shows later in the handshake: nobody asks for the identity before that is done."""
-    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
-    cdef const Psk* k = psk_find(t.x, identity)
-    if k == NULL or k.key_n > n:
-        return 0
-    free(t.identity)
-    t.identity = <char*>malloc(<size_t>k.identity_n + 1)
-    if t.identity == NULL:
-        return 0
-    memcpy(t.identity, k.identity, <size_t>k.identity_n + 1)
-    memcpy(key, k.key, k.key_n)
-    return k.key_n
-
-
-cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
-    """For debugging alone: the only write to a file on the loop."""
-    cdef TlsContext* x = <TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl))
-    cdef iovec iov[2]
-    iov[0].iov_base = <void*>line
-    iov[0].iov_len = strlen(line)
-    iov[1].iov_base = <void*><const char*>b"\n"
-    iov[1].iov_len = 1
-    writev(x.keylog_fd, iov, 2)
-
-
-cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
-    cdef verify_fn judge = NULL
-    if x.outward:
-        tls_outward_callbacks(x)
-        return
-    if x.any_date:
-        judge = any_date
-    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
-    if x.n_psks:
-        SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
-    if x.keylog_fd >= 0:
-        SSL_CTX_set_keylog_callback(x.ctx, keylog)

@@ -22,7 +22,7 @@ from cext.broker.client cimport (
 from cext.broker.life cimport client_end
 from cext.broker.link cimport (
     EVENT_LINK_DOWN, EVENT_LINK_IDLE, LINK_CONNECT, LINK_DOWN, LINK_RENEW, LINK_STATES, LINK_UP, Link, LinkAsk, LinkOps, Links,
-    LinkSpec, NOTHING_UNTOLD, link_find, link_of, link_tell, links_of,
+    LINK_PAST_MAX, LinkSpec, NOTHING_UNTOLD, link_find, link_of, link_queued, link_tell, links_of, past_free, spec_free,
 )
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.as_client cimport Goodbye, PINGREQ_SIZE, decode_goodbye, encode_pingreq
@@ -37,10 +37,6 @@ from cext.net.reactor cimport CONN_PAUSED, TransportContext
 from cext.peer.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe
 from cext.peer.opening cimport handle_connack, link_open, link_opened, text_view
 from cext.peer.up cimport handle_suback, link_watch
-
-
-cdef extern from "<string.h>" nogil:
-    void explicit_bzero(void* p, size_t n)
 
 
 # ---------------------------------------------------------------- packets
@@ -124,8 +120,10 @@ cdef void ended(Broker* b, Client* c, int reason) noexcept nogil:
         local_clear(b, l)
     if l.next_spec != NULL:
         spec_take(b, l)
+        ids_claim(b)
     if was != LINK_DOWN:         # else a refusal has been told
         link_tell(b, l, EVENT_LINK_DOWN, text_view(why if why != NULL else <const char*>b"closed"))
+    link_queued(b, l)            # what waits may be enough for the next
 
 
 # ---------------------------------------------------------------- timers
@@ -158,6 +156,7 @@ cdef void link_timer(Broker* b, Link* l) noexcept nogil:
     none.n = 0
     if l.untold != NOTHING_UNTOLD:
         link_tell(b, l, l.untold, none)
+        link_queued(b, l)
     if l.state != LINK_UP or l.spec.idle_ms == 0 or l.idle_told:
         return
     due_ms = l.active_ms + l.spec.idle_ms
@@ -181,16 +180,19 @@ cdef void begin(Broker* b) noexcept nogil:
 
 cdef void link_begin(Broker* b, Link* l) noexcept nogil:
     l.door.link = l
+    l.naming = &l.spec.lines
     l.door.security = b.adopted.security
     l.timer.kind = TIMER_LINK
     l.untold = NOTHING_UNTOLD
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
-    local_begin(b, l)            # no memory: connecting says so
+    local_begin(b, l)            # what failed is tried again when it is to connect, which says why
+    link_queued(b, l)
 
 
 cdef int ask(Broker* b, LinkAsk* a) noexcept nogil:
     cdef Link* l
+    cdef int err
     if a.kind == LINK_RENEW:
         return renew(b, a)
     if a.kind == LINK_STATES:
@@ -199,10 +201,9 @@ cdef int ask(Broker* b, LinkAsk* a) noexcept nogil:
     l = link_find(b, a.name)
     if l == NULL:
         return ENOENT
-    if l.session == NULL and local_begin(b, l) != 0:
-        return ENOENT
     if a.kind == LINK_CONNECT:
-        return link_open(b, l, a)
+        err = local_begin(b, l) if l.session == NULL else 0
+        return err if err else link_open(b, l, a)
     if l.client != NULL:
         link_close(b, l)
     return 0
@@ -239,23 +240,55 @@ cdef inline bint same(View x, View y) noexcept nogil:
 cdef void spec_take(Broker* b, Link* l) noexcept nogil:
     """There is no connection. What waits for the remote broker stays; what is subscribed to changes at once."""
     cdef LinkSpec* old = l.spec
-    cdef bint moves = not same(old.local_id, l.next_spec.local_id)
-    if moves:
+    if l.session != NULL and not same(old.local_id, l.next_spec.local_id):
         local_end(b, l)
     l.spec = l.next_spec
     l.next_spec = NULL
-    spec_free(l.old_spec)
-    l.old_spec = old
+    past_add(l, old)
+    if l.was_up or l.old_spec == NULL:
+        spec_free(l.old_spec)
+        l.old_spec = old
+    else:
+        spec_free(old)           # it never came to subscribing there
     l.will_qos = 1
     l.will_retain = l.spec.outgoing_retain
     l.was_up = l.told_all = l.wanted = 0
-    if moves:
+    if l.session == NULL:
         local_begin(b, l)
     elif l.spec.local_clean:
         local_clear(b, l)
     else:
         l.max_qos = 2
         local_subscribe(b, l)
+
+
+cdef void past_add(Link* l, LinkSpec* old) noexcept nogil:
+    """What waits came under its lines, or under older ones."""
+    cdef LinkSpec* s = l.past
+    cdef uint32_t n = 1
+    l.naming = &l.spec.lines
+    if l.session == NULL or l.session.queue.pending == 0 or l.spec.local_clean:
+        past_free(&l.past)
+        return
+    old.others += 1
+    old.older = l.past
+    old.upto = l.session.queue.tail
+    l.past = old
+    while s != NULL and n < LINK_PAST_MAX - 1:
+        s = s.older
+        n += 1
+    if s != NULL and s.older != NULL:
+        l.unsure_upto = s.older.upto
+        past_free(&s.older)
+
+
+cdef void ids_claim(Broker* b) noexcept nogil:
+    """Somebody may have waited for a client id that is free now."""
+    cdef Links* links = links_of(b)
+    cdef uint32_t i
+    for i in range(links.n):
+        if links.at[i].session == NULL and links.at[i].door.link != NULL and links.at[i].client == NULL:
+            local_begin(b, links.at[i])
 
 
 cdef void link_end(Broker* b, Link* l) noexcept nogil:
@@ -275,35 +308,52 @@ cdef void goodbye_and_end(Broker* b, Link* l) noexcept nogil:
 
 
 cdef int renew(Broker* b, LinkAsk* a) noexcept nogil:
-    """The fresh links take their places, by name: new ones begin, changed ones hand their spec over, those that are not there any more end."""
+    """The fresh links take their places, by name: those that are not there any more end, changed ones hand their spec over, new ones begin, in
+    this order, since client ids may go from one to the other."""
     cdef Links* links = links_of(b)
     cdef Link** before = links.at
-    cdef uint32_t n_before = links.n, i, k
+    cdef uint32_t n_before = links.n, i
+    cdef Link** place
     cdef Link* l
-    for i in range(a.n):
-        l = NULL
-        for k in range(n_before):
-            if before[k] != NULL and same(before[k].spec.name, a.fresh[i].spec.name):
-                l = before[k]
-                before[k] = NULL
-                break
-        if l == NULL:
-            link_begin(b, a.fresh[i])
-            continue
-        l.door.security = b.adopted.security
-        spec_renew(b, l, a.fresh[i].spec)
-        free(a.fresh[i])
-        a.fresh[i] = l
-    for k in range(n_before):
-        if before[k] != NULL:
-            link_end(b, before[k])
-            before[k].gone_next = links.gone
-            links.gone = before[k]
+    for i in range(n_before):
+        if named_in(a.fresh, a.n, before[i].spec.name) == NULL:
+            link_end(b, before[i])
+    for i in range(n_before):
+        l = before[i]
+        place = named_in(a.fresh, a.n, l.spec.name)
+        if place != NULL:
+            before[i] = place[0]         # with the spec that it is to take
+            place[0] = l
+        else:
+            before[i] = NULL
+            l.gone_next = links.gone
+            links.gone = l
     links.at = a.fresh
     links.n = a.n
-    a.fresh = before             # an empty list by now: the asker's to free
+    for i in range(n_before):
+        if before[i] != NULL:
+            l = link_find(b, before[i].spec.name)
+            l.door.security = b.adopted.security
+            spec_renew(b, l, before[i].spec)
+            free(before[i])
+            before[i] = NULL
+    for i in range(a.n):
+        if a.fresh[i].door.link == NULL:
+            link_begin(b, a.fresh[i])
+    ids_claim(b)
+    for i in range(a.n):
+        link_queued(b, a.fresh[i])
+    a.fresh = before             # nobody's by now: the asker's to free
     gone_free(links)
     return 0
+
+
+cdef Link** named_in(Link** at, uint32_t n, View name) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        if same(at[i].spec.name, name):
+            return at + i
+    return NULL
 
 
 cdef void spec_renew(Broker* b, Link* l, LinkSpec* fresh) noexcept nogil:
@@ -339,19 +389,11 @@ cdef void gone_free(Links* links) noexcept nogil:
         link_free(l)
 
 
-cdef void spec_free(LinkSpec* s) noexcept nogil:
-    if s == NULL:
-        return
-    if s.secure != NULL:
-        s.secure.release(s.secure)
-    explicit_bzero(s, s.bytes_n)         # it holds a password
-    free(s)
-
-
 cdef void link_free(Link* l) noexcept nogil:
     spec_free(l.spec)
     spec_free(l.next_spec)
     spec_free(l.old_spec)
+    past_free(&l.past)
     free(l)
 
 

@@ -5,7 +5,7 @@ from cext.broker.link cimport Link
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 
-cdef int local_begin(Broker* b, Link* l) noexcept nogil          # before its first connection; ENOMEM
+cdef int local_begin(Broker* b, Link* l) noexcept nogil          # before its first connection; ENOMEM, EBUSY
 cdef void local_end(Broker* b, Link* l) noexcept nogil           # for good: the session is gone
 cdef void local_subscribe(Broker* b, Link* l) noexcept nogil     # to what its lines let out, anew
 cdef void local_clear(Broker* b, Link* l) noexcept nogil         # local_clean, and the link is down

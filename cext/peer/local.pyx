@@ -1,14 +1,15 @@
 """The side of a link that is here. Knows its session, queue and subscriptions, and what is published about it; not the connection.
 
-Invariant: from the loop's begin to its end a link has a session, which nobody else can take, and which never expires. While the link is down it is an
-offline session as any other: what is owed to it waits in its queue, within the limits.
+Invariant: from the loop's begin to its end a link has a session, which nobody else can take, and which never expires (but for a moment after a
+reload that gives one link the id of another: who has it keeps it until it lets go). While the link is down it is an offline session as any other:
+what is owed to it waits in its queue, within the limits.
 
     session present 1: the queue goes on where it was, in order, with the same packet ids (DUP), as after any lost connection
     session present 0: what was sent and not acknowledged is sent as new; what only awaited PUBCOMP had arrived, and is done;
                        what came at QoS 2 and awaited PUBREL will not be sent again: it is ours, and goes on now
 """
 
-from libc.errno cimport ENOMEM
+from libc.errno cimport EBUSY, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdio cimport snprintf
 
@@ -19,7 +20,7 @@ from cext.broker.client cimport log_line
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
 from cext.broker.keep cimport inbox_forgotten, owed_done, session_kept, subscription_forgotten, subscription_kept, will_forgotten
 from cext.broker.life cimport client_end, session_end
-from cext.broker.link cimport Link, NO_QOS
+from cext.broker.link cimport Link, NO_QOS, link_of_session
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
 from cext.broker.publication cimport publication_fini, publication_of
 from cext.broker.retain cimport replay_begin, retain_store
@@ -41,11 +42,27 @@ cdef enum:
 
 # ---------------------------------------------------------------- the session
 
-cdef int local_begin(Broker* b, Link* l) noexcept nogil:
+cdef Session* session_free_for(Broker* b, Link* l) noexcept nogil:
+    """The session that this link left here; NULL: there is none, any more. A client's of the same id is nobody's to carry elsewhere: it ends."""
     cdef Session* s = sessions_find(&b.sessions, l.spec.local_id)
-    if s != NULL and s.client != NULL:
+    if s == NULL or s.flags & SESSION_LINK:
+        return s
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s takes the client id %.*s: the session of the client that had it ends.",
+            <int>l.spec.name.n, <const char*>l.spec.name.p, <int>l.spec.local_id.n, <const char*>l.spec.local_id.p))
+    if s.client != NULL:
         client_end(b, <Client*>s.client, RC_SESSION_TAKEN_OVER)
         s = sessions_find(&b.sessions, l.spec.local_id)      # it may have ended with it
+    if s != NULL:
+        session_end(b, s)
+    return NULL
+
+
+cdef int local_begin(Broker* b, Link* l) noexcept nogil:
+    cdef Session* s = session_free_for(b, l)
+    if s != NULL and link_of_session(b, s) != NULL:
+        return EBUSY             # another link's, until that has taken its new name
     if s == NULL:
         s = session_new(&b.sessions, l.spec.local_id)
         if s == NULL:
@@ -70,6 +87,7 @@ cdef int local_begin(Broker* b, Link* l) noexcept nogil:
     l.was_up = 0
     l.told_all = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: it was told then, or waits
     session_kept(b, s)
+    l.unsure_upto = s.queue.tail         # by another process
     if not l.spec.local_clean:
         local_subscribe(b, l)
     else:

@@ -17,7 +17,8 @@ cdef enum:
     RECORD_WILL = 11
     RECORD_WILL_GONE = 12
     RECORD_META = 13            # text, lines of key=value
-    RECORD_KIND_MAX = 13
+    RECORD_RETAINED_FROM = 14   # who published its topic's retained message, where that decides who gets it
+    RECORD_KIND_MAX = 14
 
 cdef enum:
     # what a *_read says of a body; 0: it is right
@@ -39,6 +40,7 @@ cdef enum:
 cdef enum:
     RECORD_CONNECTED = 1        # RecordSession.flags
     RECORD_HAS_USER = 2         # the encoder's
+    RECORD_LINK = 4             # of a link to another broker
 
 cdef enum:
     # in RecordEntry.qos; what is on disk does not change with queue.pxd, but today they are the same bits
@@ -98,6 +100,12 @@ ctypedef struct RecordWill:
     uint64_t due_wall_ms        # 0: its client is connected
     RecordMessage message
 
+ctypedef struct RecordFrom:
+    uint32_t security           # whose rules count: its place
+    View topic
+    View id
+    View user                   # empty: none
+
 cdef enum:
     RECORD_ACK_BYTES = 8
     RECORD_RELEASED_BYTES = 10
@@ -150,6 +158,10 @@ cdef int record_inbox_done_read(View body, RecordInbox* out) noexcept nogil
 cdef uint64_t record_will_size(const RecordWill* w) noexcept nogil
 cdef uint8_t* record_will_put(uint8_t* out, const RecordWill* w) noexcept nogil
 cdef int record_will_read(View body, RecordWill* out) noexcept nogil
+
+cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil
+cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil
+cdef int record_from_read(View body, RecordFrom* out) noexcept nogil
 
 cdef int record_topic_read(View body) noexcept nogil                            # RETAINED_GONE: the body is the topic
 # The value of a key of a META, a view into it. 0: it has no such key.

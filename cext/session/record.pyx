@@ -10,7 +10,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.view cimport View
 
 cdef enum:
-    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER
+    SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
@@ -71,7 +71,7 @@ cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
 
 cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept nogil:
     out = put32(out, s.sno)
-    out[0] = <uint8_t>((s.flags & RECORD_CONNECTED) | (RECORD_HAS_USER if s.user.p != NULL else 0))
+    out[0] = <uint8_t>((s.flags & (RECORD_CONNECTED | RECORD_LINK)) | (RECORD_HAS_USER if s.user.p != NULL else 0))
     out = put32(out + 1, s.expiry_s)
     out = put64(out, s.ends_wall_ms)
     out = put32(out, s.next)
@@ -404,6 +404,36 @@ cdef int record_will_read(View body, RecordWill* out) noexcept nogil:
     return message_read(body, &out.message)
 
 
+# -- who published what is retained
+
+cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil:
+    return 8 + <uint64_t>f.topic.n + f.id.n + f.user.n
+
+
+cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil:
+    out = put_view(put16(put32(out, f.security), <uint16_t>f.topic.n), f.topic)
+    return put_view(put_view(put16(out, <uint16_t>f.id.n), f.id), f.user)
+
+
+cdef int record_from_read(View body, RecordFrom* out) noexcept nogil:
+    cdef uint32_t n
+    if body.n < 8:
+        return RECORD_SHORT
+    out.security = get32(body.p)
+    n = get16(body.p + 4)
+    cut(&body, 6)
+    if body.n < n + 2:
+        return RECORD_SHORT
+    out.topic = cut(&body, n)
+    n = get16(body.p)
+    cut(&body, 2)
+    if body.n < n:
+        return RECORD_SHORT
+    out.id = cut(&body, n)
+    out.user = body
+    return record_topic_read(out.topic) if out.user.n <= 65535 else RECORD_LONG
+
+
 # -- the rest
 
 cdef bint record_meta_find(View body, View key, View* value) noexcept nogil:
@@ -427,6 +457,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordMsg msg
     cdef RecordInbox inbox
     cdef RecordWill will
+    cdef RecordFrom source
     cdef uint32_t sno
     if kind == RECORD_SESSION:
         return record_session_read(body, &session)
@@ -450,4 +481,6 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_topic_read(body)
     if kind == RECORD_WILL:
         return record_will_read(body, &will)
+    if kind == RECORD_RETAINED_FROM:
+        return record_from_read(body, &source)
     return 0 if kind == RECORD_META else RECORD_KIND

@@ -7,10 +7,11 @@ from libc.string cimport memset
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
-    RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_GONE,
+    RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
     RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
-    RecordAck, RecordEntry, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
-    record_check, record_end_put, record_end_read, record_entry_next, record_entry_put, record_entry_size, record_inbox_done_put,
+    RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
+    record_check, record_end_put, record_end_read, record_entry_next, record_entry_put, record_entry_size, record_from_put,
+    record_from_read, record_from_size, record_inbox_done_put,
     record_inbox_done_read, record_inbox_put, record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put,
     record_msg_put, record_msg_read, record_msg_size, record_released_next, record_released_put, record_session_put,
     record_session_read, record_session_size, record_sub_put, record_sub_read, record_sub_size, record_unsub_put, record_unsub_read,
@@ -19,7 +20,8 @@ from cext.session.record cimport (
 
 KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RECORD_END: "end", RECORD_MSG: "msg",
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
-         RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta"}
+         RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
+         RECORD_RETAINED_FROM: "retained_from"}
 PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
             RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
             RECORD_VALUE: "has a field with an impossible value", RECORD_KIND: "is of a kind that this version does not know"}
@@ -93,7 +95,7 @@ cdef bytes encode_session(dict f):
     cdef Body body
     memset(&s, 0, sizeof(s))
     s.sno, s.expiry_s, s.next, s.ends_wall_ms = f["sno"], f["expiry_s"], f["next"], f["ends_wall_ms"]
-    s.flags = RECORD_CONNECTED if f["connected"] else 0
+    s.flags = (RECORD_CONNECTED if f["connected"] else 0) | (RECORD_LINK if f.get("link") else 0)
     s.id = view_of(short_name(f["id"], "a client id"))
     if f["user"] is not None:
         s.user = view_of(short_name(f["user"], "a user name"))
@@ -171,6 +173,16 @@ cdef bytes encode_will(dict f):
     return body.whole(record_will_put(body.p, &w))
 
 
+cdef bytes encode_from(dict f):
+    cdef RecordFrom r
+    cdef Body body
+    topic, id, user = short_name(f["topic"], "a topic"), short_name(f["id"], "a client id"), short_name(f["user"], "a user name")
+    r.security = f["security"]
+    r.topic, r.id, r.user = view_of(topic), view_of(id), view_of(user)
+    body = Body(record_from_size(&r))
+    return body.whole(record_from_put(body.p, &r))
+
+
 def record_encode(uint8_t kind, dict fields):
     """The body of a record; ValueError, KeyError or OverflowError where the fields cannot be one."""
     cdef Body body
@@ -194,6 +206,8 @@ def record_encode(uint8_t kind, dict fields):
         return short_name(fields["topic"], "a topic")
     if kind == RECORD_WILL:
         return encode_will(fields)
+    if kind == RECORD_RETAINED_FROM:
+        return encode_from(fields)
     if kind == RECORD_META:
         return b"".join(b"%s=%s\n" % pair for pair in fields.items())
     raise ValueError(f"no kind {kind}")
@@ -205,8 +219,11 @@ cdef dict decode_session(View body):
     cdef RecordSession s
     if record_session_read(body, &s):
         return None
-    return {"sno": s.sno, "connected": bool(s.flags & RECORD_CONNECTED), "expiry_s": s.expiry_s, "ends_wall_ms": s.ends_wall_ms,
-            "next": s.next, "id": bytes_of(s.id), "user": None if s.user.p == NULL else bytes_of(s.user)}
+    fields = {"sno": s.sno, "connected": bool(s.flags & RECORD_CONNECTED), "expiry_s": s.expiry_s, "ends_wall_ms": s.ends_wall_ms,
+              "next": s.next, "id": bytes_of(s.id), "user": None if s.user.p == NULL else bytes_of(s.user)}
+    if s.flags & RECORD_LINK:
+        fields["link"] = True
+    return fields
 
 
 cdef dict decode_sub(uint8_t kind, View body):
@@ -266,6 +283,13 @@ cdef dict decode_will(View body):
     return fields
 
 
+cdef dict decode_from(View body):
+    cdef RecordFrom r
+    if record_from_read(body, &r):
+        return None
+    return {"security": r.security, "topic": bytes_of(r.topic), "id": bytes_of(r.id), "user": bytes_of(r.user)}
+
+
 cdef dict decode(uint8_t kind, View body):
     cdef uint32_t sno = 0
     if kind == RECORD_SESSION:
@@ -284,6 +308,8 @@ cdef dict decode(uint8_t kind, View body):
         return None if record_check(kind, body) else {"topic": bytes_of(body)}
     if kind == RECORD_WILL:
         return decode_will(body)
+    if kind == RECORD_RETAINED_FROM:
+        return decode_from(body)
     return {key: value for key, found, value in (line.partition(b"=") for line in bytes_of(body).split(b"\n")) if found}
 
 

@@ -12,11 +12,11 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-from cext.broker.link cimport LINKS_MAX, Link, Links, LinkSpec, NAME_ROOM_BYTES, VIA_BYTES
+from cext.broker.link cimport LINKS_MAX, Link, Links, LinkSpec, NAME_ROOM_BYTES, VIA_BYTES, spec_free
 from cext.codec.frame cimport V31, V311, V5
 from cext.codec.utf8 cimport utf8_check
 from cext.net.reactor cimport Address, TransportContext
-from cext.peer.life cimport link_free, links_prepare, spec_free
+from cext.peer.life cimport link_free, links_prepare
 from cext.topic.lines cimport LINE_IN, LINE_OUT, LINES_MAX, Line, NOT_GRANTED, line_prepare
 from cext.topic.name cimport Filter, filter_parse, name_check
 

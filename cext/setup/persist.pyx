@@ -1,8 +1,9 @@
 """The store is opened and read: before the loop, in the control plane's thread. Its own thread begins with the loop, when the process has its rights. Knows the names of levels, and errors."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
+from cext.base.hash cimport HashKey, hash_bytes
 from cext.broker.broker cimport Broker
 from cext.broker.commit cimport durable_init
 from cext.broker.durable cimport Durable, durable_of
@@ -32,6 +33,8 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
         rc = store_open(&t.store, dir, &options, NULL, why, sizeof(why))
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace"))
+    b.names_key.k0 = hash_bytes(<HashKey*>t.store.store_id, <const uint8_t*>"client", 6)         # before there is any session
+    b.names_key.k1 = hash_bytes(<HashKey*>t.store.store_id, <const uint8_t*>"id", 2)
     with nogil:
         rc = durable_recover(b, &loss, &found)
         if rc != 0:

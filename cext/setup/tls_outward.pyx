@@ -16,7 +16,8 @@ from cext.net.openssl cimport (
     TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION,
 )
 from cext.net.reactor cimport TransportContext
-from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_callbacks, tls_context_new, tls_context_release
+from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new
+from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
 from cext.setup.tls import reason
 

@@ -46,7 +46,8 @@ cdef bint wanted(Store* s) noexcept nogil:
     if g.base_lsn >= w.cycle_lsn:
         # a round is over: where the owner counts right, less than half of it was copied
         if w.cycle_copied and w.cycle_copied >= w.cycle_dropped - w.cycle_dropped // 8:
-            w.idle_lsn = w.written + s.options.segment_bytes
+            # what this round wrote again for nothing is first to be written by others
+            w.idle_lsn = w.written + max(s.options.segment_bytes, w.cycle_copied)
         w.cycle_lsn = w.written
         w.cycle_copied = w.cycle_dropped = 0
     return w.written >= w.idle_lsn

@@ -10,7 +10,7 @@ from cext.store.store cimport STORE_RANGES_TOLD, STORE_WHY_MAX, Store, StoreLoss
     store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll, store_read, store_read_next, \
     store_recover, store_room, store_scan, store_seal, store_start, store_stats, store_synced, store_turn, store_written
 
-NEWS = {"committed": 1, "full": 2, "full_over": 4, "error": 8, "clean": 16, "read": 32, "error_over": 64}
+NEWS = {"committed": 1, "full": 2, "full_over": 4, "error": 8, "clean": 16, "read": 32, "error_over": 64, "read_error": 128}
 
 
 def crc(bytes data, hardware=None):

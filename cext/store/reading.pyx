@@ -1,9 +1,11 @@
 """Reading records back by lsn, for queues that are longer than memory. Knows lsns; not why somebody wants one.
 
-Invariants: each lsn asked for gets one answer, in order; bodies that were read and not given are at most STORE_READ_BYTES_MAX and one; a record is given
-only with its checks right. Cost: what lies side by side is read with one call per WINDOW_BYTES; what does not, with one of 4 KiB each.
+Invariants: each lsn asked for gets one answer, those of one request in its order; bodies that were read and not given are at most
+STORE_READ_BYTES_MAX and one; a record is given only with its checks right, and said to be missing only where its bytes were read and are not right, or
+its file is not there: without descriptors or memory it is tried again, and a disk that refuses to read is asked READ_TRIES times. Cost: what lies side by side is read with one call per WINDOW_BYTES; what does not, with one of 4 KiB each.
 """
 
+from libc.errno cimport EIO, ENOENT, ENOMEM
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
@@ -27,6 +29,7 @@ cdef enum:
     WINDOW_BYTES = 128 << 10     # read at once, at most, unless a record is larger
     WINDOW_FIRST = 4 << 10       # and at first: it doubles while one follows another
     ANSWERS_STEP = 512          # handed over at once
+    READ_TRIES = 4
 
 
 cdef void reading_dropped(Store* s) noexcept nogil:
@@ -55,8 +58,8 @@ cdef inline bint is_near(const StoreWriter* w, uint64_t lsn) noexcept nogil:
     return w.window_n != 0 and w.window_lsn <= lsn <= w.window_lsn + 2 * w.window_n
 
 
-cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t need, uint64_t* most) noexcept nogil:
-    # At least `need` bytes of g from lsn on; *most: how many there are. NULL: they cannot be read
+cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t need, uint64_t* most, int* error) noexcept nogil:
+    # At least `need` bytes of g from lsn on; *most: how many there are. NULL: they are not there, or (*error) cannot be read now
     cdef StoreWriter* w = &s.writer
     cdef char path[4096]
     cdef uint64_t want
@@ -67,6 +70,7 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
         path_of(path, s.dir, g.slot)
         w.window_fd = s.files.open(s.files.ctx, path, O_RDONLY | O_NOFOLLOW)
         if w.window_fd <= 0:
+            error[0] = -w.window_fd if w.window_fd != -ENOENT else 0
             w.window_fd = 0
             return NULL
         w.window_number = g.number
@@ -76,20 +80,23 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
         if want > w.window_cap:
             more = <uint8_t*>realloc(w.window, want)
             if more == NULL:
+                error[0] = ENOMEM
                 return NULL
             w.window = more
             w.window_cap = want
         got = file_read(&s.files, w.window_fd, w.window, want, HEADER_BYTES + (lsn - g.base_lsn))
         w.window_lsn = lsn
         w.window_n = <uint64_t>got if got > 0 else 0
+        if got < 0:
+            error[0] = <int>-got
         if w.window_n < need:
             return NULL
     most[0] = w.window_lsn + w.window_n - lsn
     return w.window + (lsn - w.window_lsn)
 
 
-cdef const uint8_t* record_of(Store* s, uint64_t lsn) noexcept nogil:
-    # NULL: it is not there, or damaged
+cdef const uint8_t* record_of(Store* s, uint64_t lsn, int* error) noexcept nogil:
+    # NULL: it is not there or damaged, or (*error) cannot be read now
     cdef const Segment* g = segment_of(s, lsn)
     cdef const uint8_t* p
     cdef uint64_t most = 0, left
@@ -97,27 +104,35 @@ cdef const uint8_t* record_of(Store* s, uint64_t lsn) noexcept nogil:
     if g == NULL or g.end_lsn - lsn < RECORD_HEAD:
         return NULL
     left = g.end_lsn - lsn
-    p = window_at(s, g, lsn, RECORD_HEAD, &most)
+    p = window_at(s, g, lsn, RECORD_HEAD, &most, error)
     if p == NULL:
         return NULL
     n = load32(p + 4)
     if n > RECORD_BODY_MAX or record_bytes(n) > left or crc_head(s.hardware, g.seed, lsn, record_head_word(p)) != p[10] + (<uint32_t>p[11] << 8):
         return NULL
-    p = window_at(s, g, lsn, record_bytes(n), &most)
+    p = window_at(s, g, lsn, record_bytes(n), &most, error)
     if p == NULL or record_at(s.hardware, p, most, g.seed, lsn) < 0 or p[8] > STORE_KIND_MAX:
         return NULL
     return p
 
 
-cdef Answer* answer_to(Store* s, void* cookie, uint64_t lsn) noexcept nogil:
-    # NULL: no memory
-    cdef const uint8_t* p = record_of(s, lsn)
+cdef Answer* answer_to(Store* s, Reading* r, uint64_t lsn, int* error) noexcept nogil:
+    # NULL: not now
+    cdef const uint8_t* p = record_of(s, lsn, error)
     cdef uint32_t n = load32(p + 4) if p != NULL else 0
-    cdef Answer* a = <Answer*>malloc(sizeof(Answer) + n)
+    cdef Answer* a
+    if p == NULL and error[0]:
+        r.tries += error[0] == EIO
+        if r.tries < READ_TRIES:
+            return NULL
+        error[0] = 0
+    r.tries = 0
+    a = <Answer*>malloc(sizeof(Answer) + n)
     if a == NULL:
+        error[0] = ENOMEM
         return NULL
     a.next = NULL
-    a.cookie = cookie
+    a.cookie = r.cookie
     a.record.lsn = lsn
     a.record.kind = p[8] if p != NULL else 0
     a.record.flags = p[9] if p != NULL else 0
@@ -145,20 +160,33 @@ cdef void hand_over(Store* s, Answer* first, Answer* last, uint64_t n_bytes) noe
     pthread_mutex_unlock(&shared.lock)
 
 
-cdef bint reading_step(Store* s) noexcept nogil:
+cdef void request_done(StoreWriter* w, Reading* before, Reading* r) noexcept nogil:
+    if before == NULL:
+        w.asked = r.next
+    else:
+        before.next = r.next
+    if w.asked_tail == r:
+        w.asked_tail = before
+    free(r)
+
+
+cdef bint reading_step(Store* s, int* error) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Reading* r
+    cdef Reading* r = w.asked
+    cdef Reading* next
+    cdef Reading* before = NULL
     cdef Answer* a
     cdef Answer* first = NULL
     cdef Answer* last = NULL
     cdef uint64_t lsn, n_bytes = 0
     cdef uint32_t count = 0
-    while w.asked != NULL and count < ANSWERS_STEP and w.answers_bytes + n_bytes < STORE_READ_BYTES_MAX:
-        r = w.asked
+    while r != NULL and count < ANSWERS_STEP and w.answers_bytes + n_bytes < STORE_READ_BYTES_MAX:
         lsn = (<const uint64_t*>(r + 1))[r.done]
         if lsn >= w.written:
-            break
-        a = answer_to(s, r.cookie, lsn)
+            before = r           # it waits for its commit, and nobody waits for it
+            r = r.next
+            continue
+        a = answer_to(s, r, lsn, error)
         if a == NULL:
             break
         if last == NULL:
@@ -170,10 +198,9 @@ cdef bint reading_step(Store* s) noexcept nogil:
         n_bytes += sizeof(Answer) + a.record.body.n
         r.done += 1
         if r.done == r.n:
-            w.asked = r.next
-            if w.asked == NULL:
-                w.asked_tail = NULL
-            free(r)
+            next = r.next
+            request_done(w, before, r)
+            r = next
     hand_over(s, first, last, n_bytes)
     if w.asked == NULL and w.window_cap > WINDOW_BYTES:
         free(w.window)

@@ -36,6 +36,7 @@ cdef enum:
     STORE_CLEAN = 16            # a chunk waits for store_clean_chunk
     STORE_READ = 32             # records wait for store_read_next
     STORE_ERROR_OVER = 64       # writing works again
+    STORE_READ_ERROR = 128      # reading back does not work now (descriptors, memory, the disk): it is tried again. Told once until it does
 
 cdef enum:
     # StoreOptions.sync
@@ -86,6 +87,7 @@ ctypedef struct StoreStats:
     uint64_t waiting_bytes
     uint64_t batches
     uint64_t syncs
+    uint64_t commit_us          # the last write of what was sealed, its sync included where one was asked for
     uint64_t sync_us            # of the last one: what the commit interval adapts to
     uint64_t cleaned            # segments
     uint64_t copied_bytes       # by cleaning
@@ -93,6 +95,8 @@ ctypedef struct StoreStats:
     uint64_t damaged            # places found damaged while cleaning or reading back
     uint32_t segments
     uint32_t errors             # failed calls
+    uint8_t full                # as of now: STORE_FULL was told, and not that it is over
+    uint8_t failing             # the same of STORE_ERROR
 
 # ---- inside
 
@@ -123,6 +127,7 @@ ctypedef struct Reading:        # a request; its lsns follow the struct
     void* cookie
     uint32_t n
     uint32_t done               # by the writer
+    uint32_t tries              # how often the disk has refused to read the one after these
 
 ctypedef struct Answer:         # one record; its body follows the struct
     Answer* next
@@ -220,6 +225,8 @@ ctypedef struct StoreWriter:
     uint8_t* window             # of reading back
     uint64_t window_cap
     uint64_t window_want        # bytes to read next
+    uint64_t read_retry_us      # nothing is read back before; 0: reading works
+    uint8_t read_failing        # told
     uint64_t window_n
     uint64_t window_lsn
     uint64_t window_number      # of the segment
@@ -262,6 +269,8 @@ cdef int store_start(Store* s) noexcept nogil                   # the thread; -1
 
 # Room for a body in the open batch, to be filled at once (the next append may move it). NULL: no memory, or too large.
 cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil
+# Room in the open batch for records of n bytes in all (store_record_bytes): appending them cannot fail. 0: no memory.
+cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil
 # What was appended since the last seal, as one batch, to the thread. The lsn after it; an empty one costs nothing. sync: it is to reach
 # the disk, and everything before it; sealing nothing with sync set asks for that of what was sealed before.
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil
@@ -295,12 +304,15 @@ cdef inline uint64_t store_synced(const Store* s) noexcept nogil:
 # was ever asked to be).
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil
 cdef bint store_clean_done(Store* s) noexcept nogil
-# Reading back. 0; -1: STORE_READS_MAX are on their way, or no memory. An lsn that is not written yet waits until it is (seal it).
+# Instead of store_clean_done: the chunk could not be dealt with, and is given again.
+cdef void store_clean_again(Store* s) noexcept nogil
+# Reading back. 0; EAGAIN: STORE_READS_MAX are on their way; ENOMEM; EINVAL: nothing was ever there. An lsn that is not written yet waits until it
+# is (seal it).
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil
 cdef inline uint32_t store_reads_left(const Store* s) noexcept nogil:
     return STORE_READS_MAX - s.loop.n_reads
 
-# After STORE_READ, until it returns 0: one record each time, in the order asked for. Its body is valid until the next call.
+# After STORE_READ, until it returns 0: one record each time, those of one request in its order. Its body is valid until the next call.
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil
 
 # Seals, writes, syncs, joins; frees. 0; -1: some of it could not be written (it was never said to be), why is in `why` (may be NULL).

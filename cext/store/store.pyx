@@ -5,7 +5,7 @@ loop reads of the writer's progress is a copy made by store_poll. Cost: an appen
 system call when the writer sleeps.
 """
 
-from libc.errno cimport EEXIST, EINVAL
+from libc.errno cimport EAGAIN, EEXIST, EINVAL, ENOMEM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -192,19 +192,25 @@ cdef void batch_give(Store* s, Batch* b) noexcept nogil:
     s.loop.n_idle += 1
 
 
-cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
+cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil:
     cdef Batch* b = s.loop.open
-    cdef uint64_t n = record_bytes(body_n)
-    cdef uint8_t* p
     if b == NULL:
         b = s.loop.open = batch_take(s)
         if b == NULL:
-            return NULL
-    if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX:
-        return NULL
+            return 0
+    if b.n + n + COMMIT_BYTES <= b.cap:
+        return 1
     # a batch lies within one segment: see segment.pyx for those that are larger than the usual one
-    if b.n + n + COMMIT_BYTES > b.cap and (b.n + n > STORE_SEGMENT_BYTES_MAX - 65536 or not batch_grow(b, b.n + n + COMMIT_BYTES)):
+    return b.n + n <= STORE_SEGMENT_BYTES_MAX - 65536 and batch_grow(b, b.n + n + COMMIT_BYTES)
+
+
+cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
+    cdef uint64_t n = record_bytes(body_n)
+    cdef Batch* b
+    cdef uint8_t* p
+    if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX or not store_reserve(s, n):
         return NULL
+    b = s.loop.open
     p = b.p + b.n
     store64(p + n - 8, 0)               # the padding; a record has more than 8 bytes
     record_begin(p, kind, flags, body_n)
@@ -357,22 +363,29 @@ cdef bint store_clean_done(Store* s) noexcept nogil:
     return 0
 
 
+cdef void store_clean_again(Store* s) noexcept nogil:
+    cdef Cleaning* c = s.loop.cleaning
+    if c != NULL and c.chunk:
+        c.copied += s.loop.next_lsn - c.chunk_lsn       # what was appended of it comes again
+        c.chunk = 0
+
+
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil:
     cdef StoreShared* shared = &s.shared
     cdef Reading* r
     cdef uint32_t i
     if n == 0 or n > STORE_READS_MAX - s.loop.n_reads:
-        return 0 if n == 0 else -1
+        return 0 if n == 0 else EAGAIN
     for i in range(n):
         if lsns[i] >= s.loop.next_lsn:
-            return -1
+            return EINVAL
     r = <Reading*>malloc(sizeof(Reading) + n * sizeof(uint64_t))
     if r == NULL:
-        return -1
+        return ENOMEM
     r.next = NULL
     r.cookie = cookie
     r.n = n
-    r.done = 0
+    r.done = r.tries = 0
     memcpy(r + 1, lsns, n * sizeof(uint64_t))
     s.loop.n_reads += n
     pthread_mutex_lock(&shared.lock)

@@ -16,7 +16,7 @@ from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
 from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
 from cext.store.spare cimport spare_prepare
-from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_SYNC_NEVER, \
+from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, \
     STORE_WHY_MAX, Batch, Batches, Segment, Store, StoreShared, StoreWriter, pthread_cond_t, pthread_mutex_t
 
 cdef extern from "<pthread.h>" nogil:
@@ -107,6 +107,8 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
     w.stats.total_bytes = w.row_bytes + w.spare_done
+    w.stats.full = w.full
+    w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
     if shared.written != w.written or shared.synced != w.synced:
         news |= STORE_COMMITTED
@@ -147,6 +149,19 @@ cdef void tell(Store* s, const char* what, int error) noexcept nogil:
     snprintf(s.shared.why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
     pthread_mutex_unlock(&s.shared.lock)
     publish(s, news, NULL)
+
+
+cdef void read_trouble(Store* s, int error) noexcept nogil:
+    cdef char text[128]
+    s.writer.stats.errors += 1
+    if s.writer.read_failing:
+        return
+    s.writer.read_failing = 1
+    error_text(text, sizeof(text), -error)
+    pthread_mutex_lock(&s.shared.lock)
+    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read what waits in %s, it is tried again: %s", s.dir, text)
+    pthread_mutex_unlock(&s.shared.lock)
+    publish(s, STORE_READ_ERROR, NULL)
 
 
 cdef void trouble(Store* s, const char* what, int error) noexcept nogil:
@@ -280,12 +295,15 @@ cdef void commit(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Batch* done = NULL
     cdef uint64_t before = w.written
+    cdef uint64_t start = now_us() if w.todo.head != NULL else 0
     write_todo(s, &done)
     if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
         publish(s, 0, done)
         done = NULL
     if not w.troubled:
         sync_asked(s, &done)
+    if w.written != before:
+        w.stats.commit_us = now_us() - start
     publish(s, 0, done)
 
 
@@ -313,8 +331,9 @@ cdef bint housework(Store* s) noexcept nogil:
 
 cdef int writer_turn(Store* s, bint now) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef bint more = 0, answered
+    cdef bint more = 0, answered = 0
     cdef uint32_t news
+    cdef int error = 0
     take(s)
     if now or w.retry_us == 0 or now_us() >= w.retry_us:
         w.retry_us = 0
@@ -324,9 +343,16 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
         news = 0 if w.troubled or more or w.todo.head != NULL else trouble_over(s)
         if news:
             publish(s, news, NULL)
-    answered = reading_step(s)
-    if answered:
-        publish(s, STORE_READ, NULL)
+    if now or w.read_retry_us == 0 or now_us() >= w.read_retry_us:
+        w.read_retry_us = 0
+        answered = reading_step(s, &error)
+        if error:
+            w.read_retry_us = now_us() + RETRY_US
+            read_trouble(s, error)
+        elif answered:
+            w.read_failing = 0
+        if answered:
+            publish(s, STORE_READ, NULL)
     return more or answered
 
 
@@ -342,12 +368,15 @@ cdef void wait(Store* s) noexcept nogil:
     cdef StoreShared* shared = &s.shared
     cdef timespec until
     cdef bint late = 0
-    until.tv_sec = <int64_t>(s.writer.retry_us // 1000000)
-    until.tv_nsec = <long>(s.writer.retry_us % 1000000) * 1000
+    cdef uint64_t retry_us = s.writer.retry_us
+    if s.writer.read_retry_us and (retry_us == 0 or s.writer.read_retry_us < retry_us):
+        retry_us = s.writer.read_retry_us
+    until.tv_sec = <int64_t>(retry_us // 1000000)
+    until.tv_nsec = <long>(retry_us % 1000000) * 1000
     pthread_mutex_lock(&shared.lock)
     while not late and not news_for_us(s):
         shared.sleeping = 1
-        if s.writer.retry_us:
+        if retry_us:
             late = pthread_cond_timedwait(&shared.more, &shared.lock, &until) != 0
         else:
             pthread_cond_wait(&shared.more, &shared.lock)

@@ -39,5 +39,14 @@ ctypedef struct Renaming:
 cdef void line_prepare(Line* line) noexcept nogil
 # The line that rules a topic of the remote's; NULL: none lets it in. *out: how it is called here.
 cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept nogil
-# How a topic of ours is called there; no line that matches and changes names: as here.
+# Does any line send this topic of ours out?
+cdef bint lines_send(const Lines* lines, View topic) noexcept nogil
+# How it is called there; no line that matches and changes names: as here.
 cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil
+
+# The length of the new name; a topic has 1 to 65535 bytes.
+cdef inline uint32_t renamed_n(const Renaming* name, View topic) noexcept nogil:
+    return name.prefix.n + topic.n - name.cut
+
+cdef inline bint can_be(const Renaming* name, View topic) noexcept nogil:
+    return 0 < renamed_n(name, topic) <= 65535

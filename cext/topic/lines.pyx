@@ -74,6 +74,14 @@ cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept
     return found
 
 
+cdef bint lines_send(const Lines* lines, View topic) noexcept nogil:
+    cdef uint32_t i
+    for i in range(lines.n):
+        if lines.at[i].ways & LINE_OUT and matches(lines.at[i].local, lines.at[i].local_stem, topic):
+            return 1
+    return 0
+
+
 cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil:
     cdef const Line* line
     cdef uint32_t i

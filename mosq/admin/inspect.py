@@ -31,6 +31,7 @@ GROUPS = {
     "queues": ("store_messages", "store_bytes", "unsent_bytes", "unsent_packets", "retained"),
     "subscriptions": ("subscriptions", "shared_subscriptions", "filters"),
 }
+GAUGES = ("drops", "refused", "disk")       # told without that before their names
 
 
 def commands(engine: "Callable[[], Engine]", bridges: "Bridges | None", say: "Callable[[int, str], None]") -> Commands:
@@ -73,9 +74,10 @@ class Inspection:
     def get_stats(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
         stats = self._engine().stats()
         told: dict[str, Any] = {group: {name: stats[name] for name in names} for group, names in GROUPS.items()}
-        for group in ("drops", "refused"):
+        for group in GAUGES:
             told[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
                            if name.startswith(f"{group}_")}
+        told["disk"]["state"] = store_state(told["disk"].pop("trouble"))
         return told
 
     def list_bridges(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
@@ -86,6 +88,11 @@ class Inspection:
         if found is None:
             raise CommandError(NOT_FOUND)
         return found
+
+
+def store_state(trouble: int) -> str:
+    """In the words of $SYS/broker/store/state."""
+    return "full" if trouble & 1 else "error" if trouble & 2 else "memory" if trouble else "ok"
 
 
 def _filter(fields: "Fields") -> "Callable[[dict[str, Any]], bool]":

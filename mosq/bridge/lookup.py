@@ -78,7 +78,19 @@ class Lookups:
             if self.threads == THREADS_MAX:
                 return
             self.threads += 1
-        threading.Thread(target=self._work, name="mosq-names", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="mosq-names", daemon=True).start()
+        except RuntimeError as error:       # the system gives no more threads
+            self._alone(OSError(None, f"cannot be asked for: {error}"))
+
+    def _alone(self, why: OSError) -> None:
+        """A thread did not come about. What nobody is left to ask about is answered with the reason."""
+        with self.lock:
+            self.threads -= 1
+            if self.threads == 0:
+                self.answers.extend((question, why) for question in self.questions)
+                self.questions.clear()
+                self.wake()
 
     def _work(self) -> None:
         while True:

@@ -67,7 +67,7 @@ TLS = (
          reload=NEW),
     flag("use_subject_as_username", False, D, "user names are the subjects of certificates", reload=NEW),
     text("ciphers", D, "OpenSSL's list of ciphers up to TLS 1.2", reload=NEW),
-    text("ciphers_tls1.3", D, "the same for TLS 1.3", reload=NEW),
+    text("ciphers_tls1.3", D, "the same for TLS 1.3; default: AES-128-GCM first", reload=NEW),
     text("tls_version", L, "the lowest TLS version: tlsv1.2 or tlsv1.3; default: tlsv1.2", reload=NEW, once=True),
     text("tls_engine", D, "an OpenSSL engine", ignored=_ENGINE, once=True),
     text("tls_engine_kpass_sha1", D, "its key's password", ignored=_ENGINE, once=True),

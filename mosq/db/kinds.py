@@ -1,6 +1,7 @@
 """Kinds of records, as cext/session/record.pxd numbers them."""
 
-SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META = range(1, 14)
+SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
+RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM = range(10, 15)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -15,5 +16,6 @@ NAMES = {
     WILL: "will",
     WILL_GONE: "will_gone",
     META: "meta",
+    RETAINED_FROM: "retained_from",
 }
 BY_NAME = {name: kind for kind, name in NAMES.items()}

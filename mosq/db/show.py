@@ -160,6 +160,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return _several([f"{sno}:{position} pid {pid}" for sno, position, pid in f["acks"]])
     if kind == kinds.RETAINED_GONE:
         return text(f["topic"])
+    if kind == kinds.RETAINED_FROM:
+        return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
     if kind == kinds.MSG:
         to = _several([_entry(entry) for entry in f["entries"]]) or "nobody"
         return f"{_message(f, with_payload)} -> {to}"
@@ -170,7 +172,8 @@ def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.SESSION:
         user = f" user {text(f['user'])}" if f["user"] is not None else ""
         return (
-            f"{text(f['id'])}{user} {'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
+            f"{text(f['id'])}{user} {'of a bridge, ' if f.get('link') else ''}"
+            f"{'connected' if f['connected'] else 'offline'}, {_expiry(f)}, "
             f"sent up to {f['next']}"
         )
     if kind == kinds.SUB:

@@ -238,6 +238,9 @@ class State:
     def _retained_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
         self._drop_retained(f["topic"])
 
+    def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Of the message before it."""
+
     def _acks(self, _lsn: int, f: dict[Any, Any]) -> None:
         for sno, position in f["acks"]:
             s = self.sessions.get(sno)

@@ -11,6 +11,9 @@ import os
 import stat
 import time
 
+from mosq.admin.inspect import store_state
+from mosq.settings import keeps
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,14 @@ SYSTREE = (
     ("packet/out/bytes", ("unsent_bytes",)),
     ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
     ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
+)
+# the same of a broker with a store; not Mosquitto's
+STORE_TREE = (
+    ("store/live/bytes", "disk_live_bytes"), ("store/disk/bytes", "disk_total_bytes"),
+    ("store/disk/segments", "disk_segments"), ("store/waiting/bytes", "disk_waiting_bytes"),
+    ("store/commits/count", "disk_commits"), ("store/commits/time", "disk_commit_us"),
+    ("store/messages/written", "disk_messages_written"), ("store/messages/elided", "disk_messages_elided"),
+    ("store/errors", "disk_errors"),
 )
 
 
@@ -78,9 +89,12 @@ class Pages:
         except RuntimeError:
             return UNAVAILABLE
         if path == "/api/v1/health":
-            return _json({"status": "ok", "uptime": self._uptime_s()})
+            store = {"store": store_state(stats["disk_trouble"])} if keeps(self.config) else {}
+            return _json({"status": "ok", "uptime": self._uptime_s(), **store})
         tree = {f"$SYS/broker/{topic}": max(0, sum(-stats[name[1:]] if name[0] == "-" else stats[name]
                                                    for name in names)) for topic, names in SYSTREE}
+        if keeps(self.config):
+            tree |= {f"$SYS/broker/{topic}": stats[name] for topic, name in STORE_TREE}
         return _json({**tree, "$SYS/broker/uptime": self._uptime_s()})
 
     def _uptime_s(self) -> int:

@@ -5,7 +5,8 @@ handshake, and memory per idle client.
     python -m perf.tls --mosquitto OTHER --rounds 3
 
 Each round starts every broker afresh; what is shown are medians of the rounds. tlsload.c says what the load is. The
-certificate is RSA 2048, as `openssl req` makes it.
+certificate is RSA 2048, as `openssl req` makes it and most people have; `--certificate p256`: of the kind that costs
+a server least.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import socket
 import statistics
 import subprocess
@@ -26,24 +28,46 @@ from perf.lock import bench_lock
 
 HERE = Path(__file__).parent
 IDLE = 1000
-# title: (load, unit, most of Mosquitto's that is promised)
+PAIRS, FULL, RESUMED = ["pairs", "100"], ["full", "500"], ["resumed", "500"]
+# title: (load, Mosquitto's, unit, most of it that is promised)
 LOADS = {
-    "100 pairs QoS 0, 10 messages of 64 bytes per write": (["pairs", "100", "10", "4", "64", "2"], "us/message", 0.6),
-    "100 pairs QoS 0, 1 message of 64 bytes per write": (["pairs", "100", "1", "4", "64", "2"], "us/message", None),
-    "full handshake, CONNECT, DISCONNECT": (["full", "500"], "us", 1.0),
-    "resumed handshake, CONNECT, DISCONNECT": (["resumed", "500"], "us", 0.5),
-    f"memory of an idle client ({IDLE:,} of them)": (["idle", str(IDLE)], "KiB", 0.6),
+    "100 pairs QoS 0, 10 messages of 64 bytes per write": (
+        [*PAIRS, "10", "4", "64", "2"], [*PAIRS, "10", "4", "64", "2"], "us/message", 0.6),
+    "100 pairs QoS 0, 1 message of 64 bytes per write": (
+        [*PAIRS, "1", "4", "64", "2"], [*PAIRS, "1", "4", "64", "2"], "us/message", None),
+    "full handshake, CONNECT, DISCONNECT": (FULL, FULL, "us", 1.0),
+    "resumed handshake, CONNECT, DISCONNECT, against a full one of Mosquitto": (RESUMED, FULL, "us", 0.5),
+    "resumed handshake against a resumed one": (RESUMED, RESUMED, "us", None),
+    f"memory of an idle client ({IDLE:,} of them)": (["idle", str(IDLE)], ["idle", str(IDLE)], "KiB", 0.6),
 }
+KEYS = {"rsa": ["rsa:2048"], "p256": ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"]}
 CONFIG = """\
 log_dest none
 user root
 allow_anonymous true
 set_tcp_nodelay true
 listener {port} 127.0.0.1
-cafile {dir}/s.crt
+cafile {dir}/ca.crt
 certfile {dir}/s.crt
 keyfile {dir}/s.key
 """
+
+
+def certify(folder: Path, key: list[str], authority: bool) -> None:
+    """s.crt and s.key, and ca.crt, who signed it: itself, or an authority."""
+
+    def run(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
+
+    made = ["-newkey", *key, "-nodes", "-days", "2"]
+    if not authority:
+        run("req", "-x509", *made, "-keyout", "s.key", "-out", "s.crt", "-subj", "/CN=localhost")
+        shutil.copy(folder / "s.crt", folder / "ca.crt")
+        return
+    run("req", "-x509", *made, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+    run("req", *made[:-2], "-keyout", "s.key", "-out", "s.csr", "-subj", "/CN=localhost")
+    run("x509", "-req", "-days", "2", "-in", "s.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+        "-out", "s.crt")
 
 
 class Broker:
@@ -100,6 +124,8 @@ def main() -> int:
     parser.add_argument("--mosquitto", default="/usr/sbin/mosquitto", help="the other broker's command")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="loads whose title holds this")
+    parser.add_argument("--certificate", choices=KEYS, default="rsa", help="the broker's (default: rsa)")
+    parser.add_argument("--authority", action="store_true", help="one of cafile signed it, as is usual")
     args = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory() as name:
@@ -107,12 +133,10 @@ def main() -> int:
         load = folder / "tlsload"
         subprocess.run(["cc", "-O2", "-Wall", "-o", str(load), str(HERE / "tlsload.c"), "-lssl", "-lcrypto"],
                        check=True)
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(folder / "s.key"),
-                        "-out", str(folder / "s.crt"), "-days", "2", "-subj", "/CN=localhost"],
-                       check=True, capture_output=True)
+        certify(folder, KEYS[args.certificate], args.authority)
         print("| load | mosq | Mosquitto | ratio (of medians) | ratios of the rounds | promised |")
         print("|---|---|---|---|---|---|")
-        for title, (what, unit, promised) in LOADS.items():
+        for title, (what, theirs_what, unit, promised) in LOADS.items():
             if args.only not in title:
                 continue
             found: dict[str, list[float]] = {"mosq": [], "mosquitto": []}
@@ -121,7 +145,7 @@ def main() -> int:
                     for key in ("mosq", "mosquitto")[:: 1 if turn % 2 else -1]:
                         broker = Broker(args.mosq if key == "mosq" else args.mosquitto, folder)
                         try:
-                            found[key].append(measure(load, broker, what))
+                            found[key].append(measure(load, broker, what if key == "mosq" else theirs_what))
                         finally:
                             broker.stop()
             ours, theirs = statistics.median(found["mosq"]), statistics.median(found["mosquitto"])

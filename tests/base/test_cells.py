@@ -1,12 +1,13 @@
 """Cells against a dictionary: nothing overlaps, everything is counted, and what is given back is given back."""
 
-import os
 import random
 
 import pytest
 from cext.base.face import CellsFace
 
-PLAIN = "MOSQ_SANITIZED" in os.environ      # then every object is malloc's
+from tests.harness.effort import SANITIZED
+
+PLAIN = SANITIZED            # then every object is malloc's
 CHUNK = 1 << 21
 
 

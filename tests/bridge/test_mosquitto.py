@@ -42,6 +42,31 @@ def pair(request: pytest.FixtureRequest, world: World) -> Callable[..., tuple[Br
     return make
 
 
+@pytest.mark.parametrize("kind", ["mosq", "mosquitto"])
+def test_local_username_gives_no_rules_to_a_bridge(world: World, kind: str) -> None:
+    """Nor does its lack: an acl_file that holds for clients does not for bridges, whoever they are said to be here. In Mosquitto 2.0 and 2.1 neither
+    does dynamic security. Rules that counted here alone would silence bridges that work there."""
+    far = world.mosquitto()
+    bridge = block(far.port, "local_username bridge", "local_password x", topics=("# both 1",))
+    rules = "acl_file {dir}/acl\n"
+    files = {"acl": "topic readwrite joined\ntopic readwrite ok/#\nuser bridge\ntopic read nothing\nuser ann\ntopic readwrite #\n"}
+    near = (world.mosq if kind == "mosq" else world.mosquitto)(rules + bridge, files=files)
+    here, there = world.client(near, "here", username="ann"), world.client(far, "there")
+    for one in (here, there):
+        one.subscribe("#", qos=1)
+    wait_for(near, far, world)
+    here.publish("secret/out", b"1", 1)
+    while (got := there.got()) != ("secret/out", b"1"):
+        assert got[0] == "joined"
+    there.publish("secret/in", b"2", 1)
+    while (got := here.got()) != ("secret/in", b"2"):
+        assert got[0] in ("joined", "secret/out")
+    world.client(near, "nobody").publish("secret/x", b"3", 1)       # whereas clients are checked
+    here.publish("end", b"", 1)
+    while (got := here.got()) != ("end", b""):
+        assert got[0] != "secret/x"
+
+
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv50"])
 def test_both_directions(world: World, pair: Any, version: str) -> None:
     near, far = pair(f"bridge_protocol_version {version}", topics=("up/# out 2", "down/# in 2", "m/# both 1 near/ far/"))

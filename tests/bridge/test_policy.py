@@ -420,6 +420,39 @@ def test_names_that_hang_hold_up_neither_the_asker_nor_others() -> None:
     assert lookups.waiting == {}
 
 
+def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question is answered with that, none waits for ever, and later there are as many threads again."""
+    woken, release = threading.Event(), threading.Event()
+
+    def finder(host: str, port: int, family: int, kind: int) -> list[tuple[Any, ...]]:
+        release.wait(10)
+        return [(socket.AF_INET, kind, 6, "", ("10.0.0.9", port))]
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lookups, answers = Lookups(woken.set, finder), list[Any]()
+    with monkeypatch.context() as m:
+        m.setattr(threading.Thread, "start", no_more)
+        for i in range(THREADS_MAX + 1):
+            lookups.find("b", f"h{i}", 1883, 0, answers.append)
+            assert woken.is_set()
+            lookups.take()
+        assert [str(answer) for answer in answers] == ["[Errno None] cannot be asked for: can't start new thread"] * (THREADS_MAX + 1)
+    answers.clear()
+    lookups.find("b", "first", 1883, 0, answers.append)
+    with monkeypatch.context() as m:
+        m.setattr(threading.Thread, "start", no_more)
+        lookups.find("b", "second", 1883, 0, answers.append)    # which the first one's thread takes
+    release.set()
+    while len(answers) < 2:
+        assert woken.wait(10)
+        woken.clear()
+        lookups.take()
+    assert answers == [[(socket.AF_INET, "10.0.0.9", 1883)]] * 2
+    assert lookups.waiting == {}
+
+
 def test_whether_a_listener_is_there() -> None:
     woken = threading.Event()
     lookups = Lookups(woken.set)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cext.broker.face import Rules
 from tests.broker.acl_model import Model, Rule
+from tests.harness.effort import tries
 
 NAMES = ("ann", "bob", "$a", "a/b", "a+b", "#", "a", "x" * 30)
 LEVELS = ("", "a", "b", "$a", "$SYS", "ann", "bob", "x" * 30, "abcd", "abcdefgh")
@@ -25,7 +26,7 @@ topics = st.lists(st.sampled_from((*LEVELS, "b/x")), min_size=1, max_size=5).map
 users = st.sampled_from((None, *NAMES))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=tries(1500), deadline=None)
 @given(rules, users, st.sampled_from(NAMES), st.lists(topics, min_size=1, max_size=6), st.lists(filters, min_size=1, max_size=4))
 def test_same_verdicts_as_the_rules(given_rules: list[Rule], user: str | None, client_id: str, asked: list[str],
                                     subscribed: list[str]) -> None:

@@ -9,6 +9,8 @@
     session     a session that was there is gone: CONNACK says no session present
     shared id   a packet id was given to a second message while the first was under way
     foreign     came to a session that did not ask for it, or was never sent
+    will        the will of a client that was lost did not come, or twice, or that of one that had left
+    stale       came after it had expired
     retained    the retained message of a topic is older than the last acknowledged one, or newer than the last sent
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 TOLD = 10
-KINDS = ("lost", "doubled", "no dup", "order", "again", "session", "shared id", "foreign", "retained")
+KINDS = ("lost", "doubled", "no dup", "order", "again", "session", "shared id", "foreign", "retained", "will", "stale")
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class Audit:
         self.faults: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.told: list[str] = []
         self.deliveries = self.redeliveries = 0
+        self.groups: set[str] = set()           # sessions that are groups: several get what one of them must get, in no order
 
     # -- what happens
 
@@ -109,7 +112,7 @@ class Audit:
         if not dup:
             got.fresh[seq - 1] = min(got.fresh[seq - 1] + 1, 255)
         if got.copies[seq - 1] == 1:
-            if seq < got.first:
+            if seq < got.first and session not in self.groups:
                 self.fault("order", f"{session} got {sent.name}:{seq} after {got.first}")
             got.first = max(got.first, seq)
             return
@@ -144,6 +147,8 @@ class Audit:
 
     def complete(self, session: str) -> bool:
         """Quick: whether it may have everything. The first copies come in order, so the last one tells."""
+        if session in self.groups:
+            return not self.missing(session)
         return all(not got.wanted_from or got.first >= self._last_acked(number) or got.wanted_from > self._last_acked(number)
                    for number, got in self.sessions.get(session, {}).items())
 

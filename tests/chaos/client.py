@@ -17,6 +17,12 @@ RETRY_S = 0.02
 PING_EVERY = 8                          # acknowledgements at QoS 1
 STATE_EVERY = 16                        # a publisher sets its retained message with each so many of the others
 STATE_PUBLISHER = 0xFFFFFFFF
+GUESTS = 0xFFFFFFF0                     # publishers from here on are no publishers of the audit's
+BRIEF_PUBLISHER = 0xFFFFFFFD
+BRIEF_STAMP = struct.Struct(">d")
+BRIEF_EVERY = 8                         # of a publisher that speaks 5.0: a message that expires
+BRIEF_S = 1                             # so long it lasts
+BRIEF_SLACK_S = 3.0                     # between the broker's sending and our reading
 
 
 def varint(n: int) -> bytes:
@@ -46,12 +52,19 @@ class Chaos:
         self.killed_at: list[float] = []            # when the broker was killed
         self.kills = 0
         self.connects = 0
+        self.take_overs = 0
+        self.wills = 0
+        self.brief = 0                  # messages that expire: came in time
         self.grace_s = 1.0              # what the broker had read so long before it was killed must be on record
 
     def on_record(self, asked_at: float, told_at: float) -> bool:
         """Whether what a broker had read between these times is known to the one that runs now. An answer may be seen after the kill."""
         first = bisect.bisect(self.killed_at, asked_at)
         return first == len(self.killed_at) or self.killed_at[first] - told_at > self.grace_s
+
+
+class Unheard(asyncio.Protocol):
+    """What still comes over a connection that was taken over."""
 
 
 class Session(asyncio.Protocol):
@@ -93,9 +106,19 @@ class Session(asyncio.Protocol):
         self._buffer.clear()
         self._out.clear()
         self.chaos.connects += 1
-        properties = b"\x05\x11\xff\xff\xff\xff" if self.level == 5 else b""
-        self._out.append(frame(0x10, text("MQTT") + bytes([self.level, 0]) + struct.pack(">H", 60) + properties + text(self.client_id)))
+        self._out.append(self.greeting())
         self.flush()
+
+    def greeting(self) -> bytes:
+        properties = b"\x05\x11\xff\xff\xff\xff" if self.level == 5 else b""
+        return frame(0x10, text("MQTT") + bytes([self.level, 0]) + struct.pack(">H", 60) + properties + text(self.client_id))
+
+    def take_over(self) -> None:
+        """Comes on a new connection while it still has one, whose end it does not hear of any more."""
+        if self.transport is not None and self.up.is_set():
+            self.transport.set_protocol(Unheard())
+            self.chaos.take_overs += 1
+            self.connection_lost(None)
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.transport = None
@@ -115,17 +138,19 @@ class Session(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def leave(self) -> None:
-        """Off, after the broker has read all that was sent to it."""
-        self.wanted = False
+    async def leave(self) -> bool:
+        """Off, after the broker has read all that was sent to it. False: the connection ended under it."""
+        self.wanted = answered = False
         if self.transport is not None and self.up.is_set():
             with contextlib.suppress(ConnectionResetError):
                 await self.ping()
+                answered = True
         if self.transport is not None:
             self._out.append(b"\xe0\x00")
             self.flush()
             self.transport.close()
         await self.down.wait()
+        return answered
 
     async def ping(self) -> None:
         """Until the broker has dealt with all that was sent before. ConnectionResetError when the connection ends."""
@@ -214,6 +239,7 @@ class Publisher(Session):
         self.sent: Sent = chaos.audit.publisher(number, self.client_id, qos, group)
         self._topic = text(f"chaos/{group}/{number}")
         self._state_topic = text(f"state/{number}")
+        self._brief_topic = text(f"brief/{group}")
         self._filler = b"." * max(payload_bytes - HEAD.size, 0)
         self._under_way: dict[int, list[int]] = {}      # packet id: [sequence number (0: a state), of a state its number, 1: PUBREC came]
         self._pid = 0
@@ -234,6 +260,8 @@ class Publisher(Session):
             self.owed -= 1
             seq = self.sent.last + 1
             self._send(self._new_pid(), [seq, 0, 0], dup=False)
+            if seq % BRIEF_EVERY == 0 and self.level == 5 and len(self._under_way) < self.window:
+                self._send(self._new_pid(), [0, 0, 0], dup=False)
             if seq % STATE_EVERY == 0 and len(self._under_way) < self.window:
                 self.state_sent += 1
                 self._send(self._new_pid(), [0, self.state_sent, 0], dup=False)
@@ -253,6 +281,10 @@ class Publisher(Session):
             self.sent.sent(what[0])
             payload = HEAD.pack(self.number, what[0]) + self._filler
             self._out.append(frame(0x30 | dup << 3 | self.qos << 1, self._topic + struct.pack(">H", pid) + empty + payload))
+        elif not what[1]:
+            payload = HEAD.pack(BRIEF_PUBLISHER, 0) + BRIEF_STAMP.pack(time.monotonic())
+            expiry = b"\x05\x02" + struct.pack(">I", BRIEF_S)
+            self._out.append(frame(0x30 | dup << 3 | self.qos << 1, self._brief_topic + struct.pack(">H", pid) + expiry + payload))
         else:
             payload = HEAD.pack(STATE_PUBLISHER, what[1])
             self._out.append(frame(0x31 | dup << 3 | self.qos << 1, self._state_topic + struct.pack(">H", pid) + empty + payload))
@@ -307,6 +339,8 @@ class Subscriber(Session):
     def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, lag: int = 0) -> None:
         super().__init__(chaos, f"sub-{number}", level)
         self.group, self.qos, self.lag = group, qos, lag
+        self.audited = self.client_id   # as who the audit knows it
+        self.filters = [f"chaos/{group}/+", f"brief/{group}"]
         self.subscribed = asyncio.Event()
         self.late = False               # subscribes when it is told to
         self.n = 0                      # publications that came
@@ -326,9 +360,9 @@ class Subscriber(Session):
         self.late = False
         if not self.up.is_set():
             return                      # on_up does it
-        self.chaos.audit.asked(self.client_id, self.group)
+        self.chaos.audit.asked(self.audited, self.group)
         empty = b"\x00" if self.level == 5 else b""
-        self._out.append(frame(0x82, b"\x00\x01" + empty + text(f"chaos/{self.group}/+") + bytes([self.qos])))
+        self._out.append(frame(0x82, b"\x00\x01" + empty + b"".join(text(f) + bytes([self.qos]) for f in self.filters)))
         self.flush()
 
     def on_down(self) -> None:
@@ -343,7 +377,7 @@ class Subscriber(Session):
         """The broker has read these acknowledgements."""
         now = time.monotonic()
         for number, seq in told:
-            self.chaos.audit.sessions[self.client_id][number].told_at[seq] = (asked_at, now)
+            self.chaos.audit.sessions[self.audited][number].told_at[seq] = (asked_at, now)
 
     def on_packet(self, first: int, body: bytes) -> None:
         kind = first >> 4
@@ -356,7 +390,8 @@ class Subscriber(Session):
         elif kind == 9:
             assert body[-1] <= 2, f"{self.client_id}: SUBACK {body[-1]:#x}"
             if not self.subscribed.is_set():
-                self.chaos.audit.subscribed(self.client_id, self.qos, self.group)
+                if self.audited not in self.chaos.audit.qos:         # of a group the first member
+                    self.chaos.audit.subscribed(self.audited, self.qos, self.group)
                 self.subscribed.set()
 
     def _publication(self, first: int, body: bytes) -> None:
@@ -372,25 +407,42 @@ class Subscriber(Session):
         message = HEAD.unpack_from(body, at)
         self.n += 1
         self.arrived.set()
-        if qos == 2:
+        if message[0] >= GUESTS:
+            self._guest(qos, pid, message, body, at, dup)
+        elif qos == 2:
             self._qos_2(pid, message, dup)
         else:
             self._qos_1(qos, pid, message, dup)
+
+    def _guest(self, qos: int, pid: int, message: tuple[int, int], body: bytes, at: int, dup: bool) -> None:
+        """What the audit knows nothing of."""
+        if qos != 2 or pid not in self._held:
+            self.came(message, body[2:2 + (body[0] << 8 | body[1])], body[at:], dup)
+        if qos == 2:
+            self._held[pid] = message
+        if qos:
+            self._out.append(struct.pack(">BBH", 0x50 if qos == 2 else 0x40, 2, pid))
+
+    def came(self, message: tuple[int, int], topic: bytes, payload: bytes, dup: bool) -> None:
+        late = time.monotonic() - BRIEF_STAMP.unpack_from(payload, HEAD.size)[0] - BRIEF_S
+        self.chaos.brief += 1
+        if late > BRIEF_SLACK_S and not dup:         # what was, or may have been, sent before may come again
+            self.chaos.audit.fault("stale", f"{self.client_id} got a message {late:.1f} s after it had expired")
 
     def _qos_2(self, pid: int, message: tuple[int, int], dup: bool) -> None:
         audit = self.chaos.audit
         if pid in self._held:
             if self._held[pid] != message:
                 audit.fault("shared id", f"{self.client_id}: {pid} of {self._held[pid]} and of {message}")
-            audit.held_again(self.client_id, *message, dup)
+            audit.held_again(self.audited, *message, dup)
         else:
             self._held[pid] = message
-            audit.delivered(self.client_id, *message, dup)
+            audit.delivered(self.audited, *message, dup)
         self._out.append(struct.pack(">BBH", 0x50, 2, pid))
 
     def _qos_1(self, qos: int, pid: int, message: tuple[int, int], dup: bool) -> None:
         audit = self.chaos.audit
-        got = audit.sessions.get(self.client_id, {}).get(message[0])
+        got = audit.sessions.get(self.audited, {}).get(message[0])
         if dup and got is not None:
             told = got.told_at.get(message[1])
             once = audit.publishers[message[0]].copies_allowed(message[1]) == 1
@@ -398,7 +450,7 @@ class Subscriber(Session):
                 kills = ", ".join(f"{at - told[1]:.2f}" for at in self.chaos.killed_at if at > told[0])
                 audit.fault("again", f"{self.client_id} got {message} again {time.monotonic() - told[1]:.2f} s after the broker had read its "
                             f"acknowledgement; kills after that: {kills or 'none'} s")
-        audit.delivered(self.client_id, *message, dup)
+        audit.delivered(self.audited, *message, dup)
         if qos:
             self._unacked.append((pid, *message))
             while len(self._unacked) > self.lag:

@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 
 from tests.chaos.client import STATE_PUBLISHER, Chaos, Publisher, Subscriber
+from tests.chaos.guests import Member, Watcher, Willing
 from tests.harness.broker import Broker
 
 # queues without an end: what is dropped by a limit would look lost
@@ -30,6 +31,7 @@ persistence true
 persistence_location {dir}/
 durability group
 max_queued_messages 0
+queue_memory 100000
 log_type error
 log_type warning
 log_type notice
@@ -38,6 +40,7 @@ log_dest stdout
 MEMORY = """listener {port} 127.0.0.1
 allow_anonymous true
 max_queued_messages 0
+queue_memory 100000
 log_type error
 """
 TICK_S = 0.01
@@ -65,16 +68,27 @@ class Run:
         self.broker = Broker(plan.config)
         self.chaos = Chaos(self.broker.port)
         n_publishers = max(plan.sessions // 4, 2)
+        n_willing, n_members = max(plan.sessions // 20, 2), max(plan.sessions // 20, 3)
         groups = max(n_publishers // 2, 1)
         r = self.random
         self.publishers = [Publisher(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((1, 5, 10)),
                                      {3: 5000, 7: 40000}.get(i % 16, plan.payload_bytes))
                            for i in range(n_publishers)]
         self.subscribers = [Subscriber(self.chaos, i, i % groups, 1 + i // groups % 2, r.choice((4, 5)), r.choice((0, 0, 0, 3, 8)))
-                            for i in range(plan.sessions - n_publishers)]
+                            for i in range(max(plan.sessions - n_publishers - n_willing - n_members - 1, 2))]
         kinds = ["steady", "steady", "flappy", "flappy", "sleeper", "late"]
         self.kind = {s: kinds[i // groups % len(kinds)] for i, s in enumerate(self.subscribers)}
+        # groups of three: of the first publishers, at each QoS
+        for i in range(n_members):
+            member = Member(self.chaos, i, i // 3 % groups, 1 + i // 3 % 2, r.choice((4, 5)), f"share-{i // 3}")
+            self.kind[member] = ("steady", "flappy", "sleeper")[i % 3]
+            self.subscribers.append(member)
+        self.willing = [Willing(self.chaos, i, 4 + i % 2, i // 2 % 2) for i in range(n_willing)]
+        self.watcher = Watcher(self.chaos, self.willing)
+        self.kind[self.watcher] = "steady"
+        self.subscribers.append(self.watcher)
         self.over = False
+        self.peace = asyncio.Event()        # the same, for those who wait for it
         self.slowest_start_s = 0.0
         self.stops = 0
 
@@ -107,7 +121,11 @@ class Run:
             s.subscribe()
         while not self.over and kind in ("flappy", "sleeper"):
             await asyncio.sleep(r.uniform(0.05, 1.0) if kind == "flappy" else r.uniform(0.02, 0.2))
-            if r.random() < 0.5:
+            chance = r.random()
+            if chance < 0.2:
+                s.take_over()
+                continue
+            if chance < 0.6:
                 await s.leave()
             else:
                 s.wanted = False
@@ -173,26 +191,31 @@ class Run:
 
     async def run(self) -> bool:
         tasks: list[asyncio.Task[None]] = []
+        wills: list[asyncio.Task[None]] = []
         try:
             await self.start()
             await self.everybody_is_there()
             loop = asyncio.get_running_loop()
             tasks += [loop.create_task(self.publish()), *(loop.create_task(self.live(s)) for s in self.subscribers)]
+            wills = [loop.create_task(w.live(random.Random(f"{self.plan.seed}{w.client_id}"), self.peace)) for w in self.willing]
             while self.chaos.kills < self.plan.kills:
                 await asyncio.sleep(self.random.uniform(*self.plan.up_ms) / 1000)
                 await self.kill()
                 if sys.stdout.isatty():
                     self.say(f"\r{self.chaos.kills} of {self.plan.kills} kills, {self.chaos.audit.deliveries:,} deliveries ", end="")
-                for task in tasks:
+                for task in (*tasks, *wills):
                     if task.done() and task.exception():
                         raise task.exception()  # type: ignore[misc]
-            await self.settle(tasks)
+            self.peace.set()
+            await asyncio.gather(self.settle(tasks), *wills)
             await self.nothing_comes_again()
             await self.retained()
         finally:
             for task in tasks:
                 task.cancel()
-            for session in (*self.publishers, *self.subscribers):
+            for task in wills:
+                task.cancel()
+            for session in (*self.publishers, *self.subscribers, *self.willing):
                 session.wanted = False
                 session.drop()
             await asyncio.sleep(0)
@@ -221,7 +244,7 @@ class Run:
             now = (audit.deliveries + audit.redeliveries, sum(p.sent.acked.count(1) for p in self.publishers))
             if now != last:
                 progress, last = time.monotonic(), now
-            if all(p.idle.is_set() for p in self.publishers) and all(audit.complete(s.client_id) for s in self.subscribers):
+            if all(p.idle.is_set() for p in self.publishers) and all(audit.complete(name) for name in {s.audited for s in self.subscribers}):
                 break
             if time.monotonic() - progress > self.plan.settle_s:
                 self.say(f"\nno progress for {self.plan.settle_s:.0f} s; {audit.unacknowledged()} are not acknowledged")
@@ -289,7 +312,8 @@ class Run:
         what = "drops of all connections" if self.plan.drop else "kills"
         verdict = "nothing acknowledged was lost" if self.chaos.audit.ok else "SOMETHING IS WRONG"
         lies = sum(f.stat().st_size for f in self.broker.dir.rglob("segment.*")) >> 20
-        return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
+        return (f"{self.chaos.kills} {what}, {self.stops} stops, {self.chaos.connects:,} connections, {self.chaos.take_overs:,} take-overs, {self.chaos.wills:,} wills, "
+                f"{self.chaos.brief:,} brief messages, slowest start {self.slowest_start_s * 1000:.0f} ms, seed "
                 f"{self.plan.seed}, {lies} MiB of store\n{self.chaos.audit.report()}\n{verdict}")
 
 

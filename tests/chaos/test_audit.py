@@ -1,6 +1,10 @@
 """The audit finds what it is there to find: every fault, put in by hand."""
 
+import time
+
 from tests.chaos.audit import Audit
+from tests.chaos.client import BRIEF_STAMP, HEAD, Chaos, Subscriber
+from tests.chaos.guests import Willing
 
 
 def audit_of(qos_in: int = 1, qos_out: int = 1, n: int = 4, acked: int = 4) -> Audit:
@@ -82,3 +86,51 @@ def test_foreign() -> None:
     audit.delivered("s", 8, 1, dup=False)
     audit.delivered("nobody", 7, 1, dup=False)
     assert audit.faults["foreign"] == 3
+
+
+def test_a_group_gets_each_once_in_no_order() -> None:
+    audit = audit_of(2, 2)
+    audit.groups.add("g")
+    audit.asked("g", 0)
+    audit.subscribed("g", 2, 0)
+    audit.publishers[7].last = 0
+    audit.publishers[7].acked.clear()
+    audit.publishers[7].sends.clear()
+    audit.sessions["g"][7].wanted_from = 1
+    for seq in (1, 2, 3):
+        audit.publishers[7].sent(seq)
+        audit.publishers[7].acked[seq - 1] = 1
+    audit.delivered("g", 7, 3, dup=False)
+    audit.delivered("g", 7, 1, dup=False)
+    assert audit.ok and not audit.complete("g")
+    audit.delivered("g", 7, 3, dup=True)
+    assert audit.faults["doubled"] == 1
+    audit.delivered("g", 7, 2, dup=False)
+    assert audit.complete("g")
+
+
+def test_wills() -> None:
+    chaos = Chaos(0)
+    client = Willing(chaos, 0, 5, 0)
+    client.will_came(1)
+    assert chaos.audit.ok
+    client.will_came(1)
+    assert chaos.audit.faults["will"] == 1
+    client.left[2] = (5.0, 5.1)
+    chaos.killed_at = [5.5]             # too soon after it: nobody knows
+    client.will_came(2)
+    assert chaos.audit.faults["will"] == 1
+    chaos.killed_at = [7.0]
+    client.left[3] = (5.0, 5.1)
+    client.will_came(3)
+    assert chaos.audit.faults["will"] == 2
+
+
+def test_what_comes_after_it_has_expired() -> None:
+    chaos = Chaos(0)
+    s = Subscriber(chaos, 0, 0, 1, 5)
+    for age, faults in ((1.0, 0), (10.0, 1)):
+        s.came((0, 0), b"brief/0", HEAD.pack(0, 0) + BRIEF_STAMP.pack(time.monotonic() - age), dup=False)
+        assert chaos.audit.faults["stale"] == faults
+    s.came((0, 0), b"brief/0", HEAD.pack(0, 0) + BRIEF_STAMP.pack(time.monotonic() - 10.0), dup=True)
+    assert chaos.audit.faults["stale"] == 1

@@ -380,7 +380,7 @@ ELSEWHERE: dict[str, str] = {
 
 _AUTOSAVE = "nothing to see: every change is written at once"
 _OBSOLETE = "nothing to see: a warning, in test_options.py"
-_LOCAL = "nobody checks who a bridge is here, as in Mosquitto: its operator wrote its topics"
+_LOCAL = "nothing to see: nobody checks a bridge here, as in Mosquitto; tests/bridge/test_mosquitto.py, test_local_username_..., shows both"
 NOT_YET: dict[str, str] = {
     **dict.fromkeys(("autosave_interval", "autosave_on_changes"), _AUTOSAVE),
     **dict.fromkeys(("retry_interval", "dhparamfile", "tls_engine", "tls_engine_kpass_sha1", "websockets_log_level"), _OBSOLETE),

@@ -22,6 +22,7 @@ from tests.codec.packets import (
     u16,
     user,
 )
+from tests.harness.effort import tries
 
 CLIENT_TYPES = [1, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15]
 VERSIONS = st.sampled_from([V31, V311, V5])
@@ -106,7 +107,7 @@ pieces = st.one_of(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=tries(1500))
 @given(st.sampled_from(CLIENT_TYPES), st.integers(0, 15), VERSIONS, st.lists(pieces, max_size=6))
 @example(8, 2, V5, [u16(1), b"\x00", text("$share/g"), b"\x04"])
 def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes]) -> None:
@@ -116,7 +117,7 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
         assert face.decode(data, version) == model.decode(data, version)
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(500))
 @given(
     st.sampled_from([b"MQTT\x04", b"MQTT\x05", b"MQIsdp\x03", b"MQTT\x84"]),
     st.integers(0, 255),
@@ -129,7 +130,7 @@ def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> Non
     assert rc != BAD_VERSION
 
 
-@settings(max_examples=500)
+@settings(max_examples=tries(500))
 @given(st.sampled_from(sorted(PLACES)), st.data())
 def test_made_up_properties(place: int, data: st.DataObject) -> None:
     legal = st.sampled_from([PROPERTY[i] for i in sorted(PLACES[place])])

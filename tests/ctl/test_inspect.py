@@ -173,7 +173,8 @@ def test_stats_tell_why_messages_were_dropped() -> None:
         data = scene.data("getStats")
         assert data["drops"]["queue_messages"] == 3
         assert data["clients"]["clients_connected"] == 2
-        assert data.keys() == {"clients", "messages", "queues", "subscriptions", "drops", "refused"}
+        assert data.keys() == {"clients", "messages", "queues", "subscriptions", "drops", "refused", "disk"}
+        assert data["disk"]["state"] == "ok"
         assert data["refused"].keys() >= {"max_connections", "access"}
         assert data["queues"]["store_messages"] >= 2
 

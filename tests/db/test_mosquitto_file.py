@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mosq.db.mosquitto_file import Client, ClientMessage, Config, FormatError, Message, MosquittoFile, Retain, Subscription
 from mosq.db.mosquitto_import import Import
 from tests.db import mosquitto_db as db
+from tests.harness.effort import tries
 
 PROPS = b"\x01\x01\x03\x00\x01t&\x00\x01k\x00\x01v"
 WHOLE = (db.header() + db.config() + db.message(5, b"a/b", b"hi", 2, 1, 77, PROPS, b"src", b"ann")
@@ -96,7 +97,7 @@ def test_every_cut(tmp_path: Path) -> None:
         consume(file_of(tmp_path, WHOLE[:n]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=6), st.binary(max_size=20))
 def test_flipped_bytes(tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]], more: bytes) -> None:
     data = bytearray(WHOLE)

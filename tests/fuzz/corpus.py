@@ -108,6 +108,14 @@ def seeds(target: str) -> list[bytes]:
         return stores()
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
+    if target == "tls_records":      # suite and cuts; then how a record is made, its inner type, its size, its bytes
+        return [bytes([suite, 0x35]) + b"".join(row) for suite in range(3) for row in (
+            [b"\x00\x17\x05hello", b"\x00\x17\x00", b"\x00\x00\x05ab\x17\0\0", b"\x00\x15\x02\x01\x00", b"\x00\x17\x01x"],
+            [b"\x01\x00\x00", b"\x00\x17\x01a", b"\x01\x01\x00", b"\x00\x17\x01b"],
+            [b"\x00\x16\x02\x18\x00", b"\x00\x16\x03\x00\x01\x00", b"\x00\x17\x01a"],
+            [b"\x00\x16\x05\x18\x00\x00\x01\x02"], [b"\x00\x16\x04\x01\x00\x00\x00"], [b"\x00\x15\x02\x02\x28"], [b"\x00\x15\x01\x02"],
+            [b"\x00\x14\x01\x01"], [b"\x00\x00\x03\0\0\0"], [b"\x00\x17\x00"] * 40, [b"\x01\x00\x00"] * 40,
+            [b"\x02\x00\x05\x17\x03\x03\x41\x01"], [b"\x02\x00\x16\x17\x03\x03\x00\x11" + bytes(17)], [b"\x03\x17\x05hello"])]
     # The first byte says how the input is cut (proxy: its lowest bit is the version less one); upgrade: then size_max / 8 and the origins.
     if target == "websocket":
         return [b"\x35" + row.wire[:2000] for row in test_websocket.ROWS]

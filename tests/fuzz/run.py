@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 CODEC = ["frame", "utf8", "properties", "connect", "publish", "ack", "subscribe", "unsubscribe", "disconnect", "auth"]
 TOPIC = ["name", "filters"]
 NET = ["websocket", "upgrade", "proxy"]
+RECORDS = ["tls_records"]
 LINK = ["as_client", "lines"]
 SESSION = ["record"]
 STORE = ["segments", "raw_segments"]
@@ -28,6 +29,7 @@ MODULE = {
     **dict.fromkeys(CODEC, "fuzz_codec"),
     **dict.fromkeys(TOPIC, "fuzz_topic"),
     **dict.fromkeys(NET, "fuzz_net"),
+    **dict.fromkeys(RECORDS, "fuzz_records"),
     **dict.fromkeys(LINK, "fuzz_link"),
     **dict.fromkeys(SESSION, "fuzz_session"),
     **dict.fromkeys(STORE, "fuzz_store"),
@@ -57,6 +59,7 @@ def sources() -> list[str]:
     rooms += ["cext/topic/name.pyx", "tests/fuzz/fuzz_topic.pyx", "cext/codec/as_client.pyx", "cext/topic/lines.pyx", "tests/fuzz/fuzz_link.pyx"]
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
     rooms += [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
+    rooms += ["cext/net/records.pyx", "tests/fuzz/fuzz_records.pyx"]
     return rooms + [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
 
 

@@ -36,13 +36,16 @@ def name_of(common_name: str | None) -> x509.Name:
 
 
 class Authority:
-    def __init__(self, name: str = "authority") -> None:
+    """`by`: who signs it; None: itself."""
+
+    def __init__(self, name: str = "authority", by: Authority | None = None) -> None:
         self.key = key_new()
         self.name = name_of(name)
         self.certificate = (
-            self._builder(self.name, self.key, NOW - DAY, NOW + DAY)
+            (by or self)
+            ._builder(self.name, self.key, NOW - DAY, NOW + DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self.key, hashes.SHA256())
+            .sign((by or self).key, hashes.SHA256())
         )
         self.pem = self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.harness.broker import Broker
+from tests.harness.effort import tries
 from tests.model.driver import FILTERS, TOPICS, Action, Driver
 
 QOS = st.integers(0, 2)
@@ -44,13 +45,13 @@ def merging() -> Iterator[int]:
     yield from running("false")
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(300), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_deliveries(port: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(port, levels).play(START + actions)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_merged_deliveries(merging: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(merging, levels, merged=True).play(START + actions)

@@ -266,6 +266,22 @@ def test_who_is_let_in(tmp_path: Path) -> None:
         refused(one, client_context(tmp_path, (other_pem[0], other_pem[1])))
 
 
+# ---------------------------------------------------------------- the broker's own chain
+
+
+def test_the_chain_of_a_certificate_that_comes_without_it(tmp_path: Path) -> None:
+    """Who issued it is among the authorities: it is sent along, as OpenSSL does by itself, but looked for once."""
+    middle = Authority("middle", by=authority())
+    _, certificate, key = middle.issue("localhost")
+    with running(files={"ca.crt": authority().pem + middle.pem, "server.crt": certificate, "server.key": key}) as one:
+        connect(one, client_context()).close()
+    with running(files={"ca.crt": authority().pem, "server.crt": certificate + middle.pem, "server.key": key}) as one:
+        connect(one, client_context()).close()
+    alone = running(files={"ca.crt": authority().pem, "server.crt": certificate, "server.key": key})
+    with alone as one, pytest.raises(ssl.SSLCertVerificationError):
+        connect(one, client_context())
+
+
 # ---------------------------------------------------------------- reload
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cext.net import face
+from tests.harness.effort import tries
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # of RFC 6455 1.3
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -237,7 +238,7 @@ line = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300), deadline=None)
 @given(
     st.sampled_from(["GET / HTTP/1.1", "GET /x HTTP/1.1", "POST / HTTP/1.1", "GET", "GE", "A" * 20]),
     st.lists(line, max_size=10),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cext.net import face
+from tests.harness.effort import tries
 from tests.net.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, Model, frame, head, masked, read_server
 
 HELLO = bytes.fromhex("10 0c 00 04 4d 51 54 54 04 02 00 3c 00 00")  # an MQTT CONNECT
@@ -136,7 +137,7 @@ frames_of_clients = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400), deadline=None)
 @given(st.lists(frames_of_clients, max_size=8), st.binary(max_size=6), st.randoms(use_true_random=False))
 def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random.Random) -> None:
     wire = b"".join(made) + tail

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META = range(1, 14)
+SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM = range(1, 15)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -44,7 +44,10 @@ ROWS = [
     Row(WILL, {"sno": 1, "due_wall_ms": 2, "delay_s": 3, **MESSAGE, "topic": b"", "payload": b""},
         "01000000 0200000000000000 03000000 0100 0000 00000000"),
     Row(WILL_GONE, {"sno": 1}, "01000000"),
+    Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
     Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
+    Row(SESSION, {"sno": 1, "connected": True, "link": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": None},
+        "01000000 05 ffffffff 0000000000000000 00000000 0200 6162 0000"),
 ]
 
 SHORT, LONG, FLAGS, VALUE, UNKNOWN = ("ends before", "after its last", "has flags", "impossible value", "of a kind")
@@ -55,7 +58,7 @@ WRONG = [
     (SESSION, ROWS[0].body[:-1], SHORT),
     (SESSION, ROWS[1].body[:-1], SHORT),
     (SESSION, ROWS[0].body + b"x", LONG),
-    (SESSION, ROWS[0].body[:4] + b"\x04" + ROWS[0].body[5:], FLAGS),
+    (SESSION, ROWS[0].body[:4] + b"\x08" + ROWS[0].body[5:], FLAGS),
     (SESSION, ROWS[1].body[:4] + b"\x00" + ROWS[1].body[5:], FLAGS),        # a user name, and the flag says none
     (SUB, b"\x01\0\0\0\0\0\0\0\0", SHORT),                                  # no filter
     (SUB, b"\x01\0\0\0\0\0\0\0", SHORT),
@@ -92,7 +95,11 @@ WRONG = [
     (WILL, b"\0" * 15, SHORT),
     (WILL, b"\0" * 16, SHORT),
     (WILL_GONE, b"", SHORT),
+    (RETAINED_FROM, b"\0" * 7, SHORT),
+    (RETAINED_FROM, b"\0" * 8, SHORT),
+    (RETAINED_FROM, b"\0\0\0\0\1\0a\1\0", SHORT),
+    (RETAINED_FROM, b"\0\0\0\0\1\0a\0\0" + b"u" * 65536, LONG),
     (0, b"", UNKNOWN),
-    (14, b"", UNKNOWN),
+    (15, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

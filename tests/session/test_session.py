@@ -5,6 +5,7 @@ import random
 import pytest
 
 from cext.session.face import InboxFace, QueueFace, SessionsFace, SharesFace, big_message
+from tests.harness.effort import tries
 
 WINDOW = 5
 
@@ -22,7 +23,7 @@ class Model:
         self.owed.append([number, qos, self.last_pid, "waiting"])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(tries(12)))
 def test_queue_against_the_model(seed: int) -> None:
     r = random.Random(seed)
     start = r.choice((0, 65530, 40000))

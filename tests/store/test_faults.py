@@ -332,6 +332,24 @@ def test_a_wrong_count_of_what_is_live_does_not_clean_for_ever() -> None:
     assert len(owner.table) == 200
 
 
+def test_with_a_wrong_count_as_much_is_written_again_as_others_write() -> None:
+    """However much there is: a megabyte that stays, beside two that come and go."""
+    owner = Owner(Disk())
+    for n in range(1000):
+        owner.put(n, os.urandom(1000))
+        owner.seal()
+        owner.turn()
+    before = owner.store.stats()["copied_bytes"]
+    for _ in range(2000):
+        owner.put(1000, os.urandom(1000))
+        owner.store.live(0)
+        owner.store.seal()
+        owner.turn()
+        owner.clean()
+    assert owner.store.stats()["copied_bytes"] - before < 5_000_000
+    assert len(owner.table) == 1001
+
+
 def test_a_segment_may_be_looked_at_in_chunks_and_finished_once() -> None:
     owner = Owner(Disk())
     for n in range(40):
@@ -389,6 +407,54 @@ def test_reading_back_what_is_not_written_yet() -> None:
     owner.seal()
     owner.turn()
     assert [a[4][4:] for a in owner.store.read_next()] == [b"one"]
+
+
+def test_who_asks_for_what_is_written_does_not_wait_for_others() -> None:
+    owner = Owner(Disk())
+    owner.put(1, b"one")
+    owner.seal()
+    owner.turn()
+    owner.put(2, b"two")
+    assert owner.store.read([owner.place[2]], 22) and owner.store.read([owner.place[1]], 11)
+    owner.turn()
+    assert [(a[0], a[4][4:]) for a in owner.store.read_next()] == [(11, b"one")]
+    owner.seal()
+    owner.turn()
+    owner.turn()
+    assert [(a[0], a[4][4:]) for a in owner.store.read_next()] == [(22, b"two")]
+
+
+@pytest.mark.parametrize(("call", "why", "times"), [("open", errno.EMFILE, 9), ("open", errno.ENFILE, 9), ("pread", errno.ENOMEM, 9), ("pread", errno.EIO, 3)])
+def test_what_cannot_be_read_now_is_read_later(call: str, why: int, times: int) -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    owner.put(1, b"one")
+    owner.seal()
+    owner.turn()
+    disk.faults[call] = [why] * times
+    assert owner.store.read([owner.place[1]])
+    said = 0
+    for _ in range(times):
+        said += "read_error" in owner.turn()
+        assert owner.store.read_next() == []
+    owner.turn()
+    assert [a[4][4:] for a in owner.store.read_next()] == [b"one"]
+    assert said == 1 and os.strerror(why) in owner.store.error()
+
+
+def test_a_disk_that_refuses_to_read_is_not_asked_for_ever() -> None:
+    disk = Disk()
+    owner = Owner(disk)
+    for key in (1, 2):
+        owner.put(key, b"%d" % key * 9000)
+        owner.seal()
+        owner.turn()
+    disk.faults["pread"] = [errno.EIO] * 4
+    assert owner.store.read([owner.place[1], owner.place[2]])
+    for _ in range(6):
+        owner.turn()
+    got = owner.store.read_next()
+    assert [a[2] for a in got] == [0, 1] and got[1][4][4:] == b"2" * 9000
 
 
 def test_bodies_read_and_not_taken_are_bounded() -> None:

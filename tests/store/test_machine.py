@@ -12,6 +12,7 @@ import os
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.harness.effort import tries
 from tests.store.disk import Disk
 from tests.store.owner import SEGMENT, Owner, Table, record_bytes
 
@@ -140,4 +141,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", "150")), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", tries(150))), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))

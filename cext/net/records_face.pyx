@@ -1,0 +1,120 @@
+# The face of the records room for tests: thin `def` doors over it. Nothing on a message's path goes through here. Input is copied into memory
+# of exactly its size, so that ASan sees a read beyond it.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+cimport cext.net.records as rec
+
+
+cdef class Suites:
+    """What the connections of a loop share."""
+    cdef rec.Suite* p
+
+    def __cinit__(self):
+        self.p = <rec.Suite*>calloc(rec.SUITES, sizeof(rec.Suite))
+        if self.p == NULL or rec.suites_init(self.p) != 0:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self.p != NULL:
+            rec.suites_fini(self.p)
+            free(self.p)
+
+    def keyed(self):
+        """How many contexts hold a key."""
+        cdef int i
+        return sum(self.p[i].owner[rec.OPENING] != NULL for i in range(3)) + sum(self.p[i].owner[rec.SEALING] != NULL for i in range(3))
+
+    def limit(self, uint64_t records_max):
+        """Of records under one key of ours."""
+        cdef int i
+        for i in range(rec.SUITES):
+            self.p[i].records_max = records_max
+
+
+cdef class Side:
+    """A server's records. `lines`: of a key log."""
+    cdef rec.Records* x
+    cdef Suites suites
+
+    def __cinit__(self, Suites suites, int suite, lines, uint64_t sent=0):
+        cdef bytes line
+        cdef rec.Suite* found = rec.suite_find(suites.p, <unsigned short>suite)
+        self.suites = suites
+        self.x = <rec.Records*>calloc(1, sizeof(rec.Records))
+        if self.x == NULL:
+            raise MemoryError
+        for text in lines:
+            line = text.encode()
+            rec.records_learn(self.x, line)
+        if found == NULL or rec.records_begin(self.x, found, sent) != 0:
+            raise ValueError("not to be taken over")
+
+    def __dealloc__(self):
+        if self.x != NULL:
+            rec.records_end(self.x)
+            free(self.x)
+
+    def take(self, bytes read, uint64_t now_s=0):
+        """(the data of whole records, how many bytes they took)"""
+        cdef size_t n = <size_t>len(read), got = 0, used
+        cdef uint8_t* p = <uint8_t*>malloc(n or 1)
+        cdef uint8_t* out = <uint8_t*>malloc(n or 1)
+        try:
+            if p == NULL or out == NULL:
+                raise MemoryError
+            memcpy(p, <const char*>read, n)
+            used = rec.records_open(self.x, p, n, out, &got, now_s)
+            assert got <= used <= n
+            return (<const char*>out)[:got], used
+        finally:
+            free(p)
+            free(out)
+
+    def seal(self, bytes content, bint in_place=True):
+        """The record, and a KeyUpdate before it when one is due."""
+        cdef uint8_t* out = <uint8_t*>malloc(<size_t>len(content) + rec.RECORD_EXTRA)
+        cdef const uint8_t* p = <const uint8_t*><const char*>content
+        cdef int before, n
+        try:
+            if out == NULL:
+                raise MemoryError
+            before = rec.records_renew(self.x, out)
+            if before < 0:
+                raise ValueError("nothing can be sealed any more")
+            if in_place:
+                memcpy(out + before + rec.RECORD_HEADER_BYTES, p, <size_t>len(content))
+                p = out + before + rec.RECORD_HEADER_BYTES
+            n = rec.records_seal(self.x, rec.TYPE_DATA, p, <uint32_t>len(content), out + before)
+            if n < 0:
+                raise ValueError("too long, or nothing can be sealed any more")
+            assert before + n <= len(content) + rec.RECORD_EXTRA
+            return (<const char*>out)[:before + n]
+        finally:
+            free(out)
+
+    def say(self, int alert):
+        cdef uint8_t out[256]
+        cdef int n = rec.records_say(self.x, <uint8_t>alert, out)
+        if n < 0:
+            raise ValueError("nothing can be sealed any more")
+        return (<const char*>out)[:n]
+
+    def ended(self):
+        """None, or who ended it ("closed", "peer", "us"), and by which alert."""
+        name = {rec.ENDED_BY_CLOSE: "closed", rec.ENDED_BY_PEER: "peer", rec.ENDED_BY_US: "us"}.get(self.x.ended)
+        return (name, self.x.alert) if name else None
+
+    def count(self, sent=None, received=None):
+        """Sequence numbers; sets them, too."""
+        if sent is not None:
+            self.x.ours.sequence = sent
+        if received is not None:
+            self.x.peers.sequence = received
+        return self.x.ours.sequence, self.x.peers.sequence
+
+    def end(self):
+        """What is left in its memory."""
+        rec.records_end(self.x)
+        return (<const char*>self.x)[:sizeof(rec.Records)]

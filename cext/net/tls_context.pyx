@@ -1,0 +1,134 @@
+"""What a TLS context holds beside OpenSSL's: pre-shared keys, the key log, references. Knows OpenSSL's callbacks; not sockets, not records.
+
+Invariant: a secret goes to the connection that it belongs to, and into a file only with --tls-keylog.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, strlen
+
+from cext.net.openssl cimport (
+    OPENSSL_cleanse, SSL, SSL_CTX_free, SSL_CTX_get_app_data, SSL_CTX_set_info_callback, SSL_CTX_set_keylog_callback,
+    SSL_CTX_set_psk_server_callback, SSL_CTX_set_verify, SSL_VERIFY_FAIL_IF_NO_PEER_CERT, SSL_VERIFY_NONE, SSL_VERIFY_PEER,
+    SSL_get_SSL_CTX, SSL_get_app_data, SSL_get_state, TLS_ST_SW_ENCRYPTED_EXTENSIONS, verify_fn,
+)
+from cext.net.reactor cimport TransportContext
+from cext.net.records cimport records_learn
+from cext.net.tls cimport Psk, Tls, TlsContext
+from cext.net.tls_outward cimport tls_outward_callbacks
+from cext.net.tls_peer cimport peer_any_date
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+    ssize_t writev(int fd, const iovec* iov, int n)
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from * nogil:
+    long atomic_add "__sync_add_and_fetch"(long* p, long n)
+
+
+cdef void tls_context_release(TransportContext* context) noexcept nogil:
+    cdef TlsContext* x = <TlsContext*>context
+    cdef uint32_t i
+    if x == NULL or atomic_add(&x.refs, -1) != 0:
+        return
+    for i in range(x.n_psks):
+        if x.psks[i].key != NULL:
+            OPENSSL_cleanse(x.psks[i].key, x.psks[i].key_n)
+        free(x.psks[i].key)
+        free(x.psks[i].identity)
+    free(x.psks)
+    if x.keylog_fd >= 0:
+        c_close(x.keylog_fd)
+    SSL_CTX_free(x.ctx)
+    free(x)
+
+
+# ---------------------------------------------------------------- pre-shared keys
+
+cdef const Psk* psk_find(const TlsContext* x, const char* identity) noexcept nogil:
+    cdef size_t n = strlen(identity)
+    cdef uint32_t low = 0, high = x.n_psks, mid
+    cdef const Psk* k
+    cdef int order
+    while low < high:
+        mid = (low + high) // 2
+        k = &x.psks[mid]
+        order = 0 if k.identity_n == n else -1 if k.identity_n < n else 1
+        if order == 0:
+            order = memcmp(k.identity, identity, n)
+        if order == 0:
+            return k
+        if order < 0:
+            low = mid + 1
+        else:
+            high = mid
+    return NULL
+
+
+cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil:
+    """The key of an identity. Whether the peer has it shows later in the handshake: nobody asks for the identity before that is done."""
+    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
+    cdef const Psk* k = psk_find(t.x, identity)
+    if k == NULL or k.key_n > n:
+        return 0
+    free(t.peer.identity)
+    t.peer.identity = <char*>malloc(<size_t>k.identity_n + 1)
+    if t.peer.identity == NULL:
+        return 0
+    memcpy(t.peer.identity, k.identity, <size_t>k.identity_n + 1)
+    memcpy(key, k.key, k.key_n)
+    return k.key_n
+
+
+# ---------------------------------------------------------------- the key log
+
+cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
+    """What `records` will need. Into a file only where --tls-keylog asks for it, for debugging alone: the only write to one on the loop."""
+    cdef TlsContext* x = <TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl))
+    cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
+    cdef iovec iov[2]
+    records_learn(&t.records, line)
+    if x.keylog_fd < 0:
+        return
+    iov[0].iov_base = <void*>line
+    iov[0].iov_len = strlen(line)
+    iov[1].iov_base = <void*><const char*>b"\n"
+    iov[1].iov_len = 1
+    writev(x.keylog_fd, iov, 2)
+
+
+cdef void keylog_begin(TlsContext* x, bint told) noexcept nogil:
+    """OpenSSL writes each secret in letters, by sprintf: 2 % of a handshake for every one of five, of which `records` needs two."""
+    if told:
+        SSL_CTX_set_keylog_callback(x.ctx, keylog)
+
+
+cdef void keylog_end(TlsContext* x) noexcept nogil:
+    if x.keylog_fd < 0:
+        SSL_CTX_set_keylog_callback(x.ctx, NULL)
+
+
+cdef void progress(const SSL* ssl, int where, int value) noexcept nogil:
+    """The secrets of the handshake itself would have been told by now; ours of application data is next."""
+    if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
+        SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(ssl), keylog)
+
+
+cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
+    cdef verify_fn judge = NULL
+    if x.outward:
+        tls_outward_callbacks(x)
+        return
+    if x.any_date:
+        judge = peer_any_date
+    SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
+    if x.n_psks:
+        SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
+    SSL_CTX_set_info_callback(x.ctx, progress)
+    if x.keylog_fd >= 0:
+        SSL_CTX_set_keylog_callback(x.ctx, keylog)

@@ -1,0 +1,111 @@
+"""Further clients of the chaos runs: those with wills, and the members of shared groups."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+
+from tests.chaos.client import HEAD, Chaos, Session, Subscriber, frame, text
+
+WILL_PUBLISHER = 0xFFFFFFFE
+MISSED_S = 10.0
+
+
+class Willing(Session):
+    """Comes with a will, goes in one way or another, and stays away until the will has come that has to. Each life has a will of its own."""
+
+    def __init__(self, chaos: Chaos, number: int, level: int, delay_s: int) -> None:
+        super().__init__(chaos, f"will-{number}", level)
+        self.number, self.delay_s = number, delay_s if level == 5 else 0
+        self.life = 0
+        self.came: dict[int, int] = {}          # life: how often its will came
+        self.arrived = asyncio.Event()          # a will of ours
+        self.left: dict[int, tuple[float, float]] = {}          # life: between when the broker read that it left
+
+    def greeting(self) -> bytes:
+        props = b"\x05\x11\xff\xff\xff\xff" if self.level == 5 else b""
+        will_props = (b"\x05\x18" + struct.pack(">I", self.delay_s) if self.delay_s else b"\x00") if self.level == 5 else b""
+        payload = HEAD.pack(WILL_PUBLISHER, self.life)
+        flags = 0x04 | 2 << 3
+        return frame(0x10, text("MQTT") + bytes([self.level, flags]) + struct.pack(">H", 60) + props + text(self.client_id) + will_props
+                     + text(f"will/{self.number}") + struct.pack(">H", len(payload)) + payload)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.life += 1
+        super().connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.wanted = self.wanted and not self.up.is_set()      # else it stays away until its will has come
+        super().connection_lost(error)
+
+    def will_came(self, life: int) -> None:
+        self.chaos.wills += 1
+        self.came[life] = self.came.get(life, 0) + 1
+        self.arrived.set()
+        if self.came[life] > 1:
+            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} came {self.came[life]} times")
+        if life in self.left and self.chaos.on_record(*self.left[life]):
+            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} came, which had ended in peace")
+
+    async def live(self, r: random.Random, over: asyncio.Event) -> None:
+        while not over.is_set():
+            self.connect()
+            await self.first(self.up, over)
+            await self.first(self.down, over, timeout_s=r.uniform(0.05, 1.5))
+            life, peaceful = self.life, r.random() < 0.3 and self.up.is_set()
+            if peaceful:
+                began = time.monotonic()
+                if await self.leave():
+                    self.left[life] = (began, time.monotonic())
+                continue                        # killed meanwhile: nobody knows whether it goes out
+            lost = self.up.is_set() or self.down.is_set()
+            self.wanted = False
+            self.drop()
+            await self.down.wait()
+            if lost:
+                await self._will(life, over)
+
+    @staticmethod
+    async def first(*events: asyncio.Event, timeout_s: float | None = None) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for one in waits:
+            one.cancel()
+
+    async def _will(self, life: int, over: asyncio.Event) -> None:
+        """While the broker is killed again and again a delay begins again and again: time is measured when that is over."""
+        while life not in self.came and not over.is_set():
+            self.arrived.clear()
+            await self.first(self.arrived, over)
+        try:
+            async with asyncio.timeout(MISSED_S):
+                while life not in self.came:
+                    self.arrived.clear()
+                    await self.arrived.wait()
+        except TimeoutError:
+            self.chaos.audit.fault("will", f"{self.client_id}: that of life {life} did not come")
+
+
+class Watcher(Subscriber):
+    """Gets all wills, at QoS 2."""
+
+    def __init__(self, chaos: Chaos, willing: list[Willing]) -> None:
+        super().__init__(chaos, 0, -1, 2, 5)
+        self.client_id = self.audited = "watcher"
+        self.willing = willing
+        self.filters = ["will/+"]
+
+    def came(self, message: tuple[int, int], topic: bytes, payload: bytes, dup: bool) -> None:
+        self.willing[int(topic[5:])].will_came(message[1])
+
+
+class Member(Subscriber):
+    """One of a shared group: what any of them gets is the group's."""
+
+    def __init__(self, chaos: Chaos, number: int, group: int, qos: int, level: int, name: str) -> None:
+        super().__init__(chaos, number, group, qos, level)
+        self.client_id, self.audited = f"{name}-{number}", name
+        self.filters = [f"$share/{name}/chaos/{group}/+"]
+        chaos.audit.groups.add(name)

@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.durable.test_restart import KEEP, Kept
+from tests.harness.faults import Faults
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    faults = Faults()
+    yield faults
+    faults.close()
+
+
+@pytest.fixture
+def faulty(faults: Faults) -> Iterator[Kept]:
+    """A broker with a store, on a machine that does what `faults` says."""
+    with Kept(KEEP, faults.env) as running:
+        yield running
+        faults.heal()

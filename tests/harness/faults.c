@@ -1,0 +1,126 @@
+/* What a machine may do to a broker, put between it and the C library by LD_PRELOAD. A test turns it on and off over a shared page
+ * (tests/harness/faults.py): there is no time at which the broker looks, and nothing to wait for. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct door {
+    uint64_t realloc_from;          /* realloc of so many bytes, or more, finds no memory, but in the main thread, which is Python's; 0: it does */
+    int64_t wall_ms;                /* the wall clock is so much ahead */
+    uint32_t write_errno;           /* pwrite fails; 0: it does not */
+    uint32_t sync_errno;            /* fdatasync fails */
+    uint32_t full;                  /* a file grows no more: ENOSPC */
+    uint32_t stalled;               /* a write waits until this is 0 */
+    uint32_t waiting;               /* writes that do */
+    uint32_t open_errno;            /* a store's file cannot be opened to be written */
+};
+
+static volatile struct door* door;
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char* path = getenv("MOSQ_TEST_FAULTS");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void* p = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(struct door), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p != MAP_FAILED)
+        door = p;
+    if (fd >= 0)
+        close(fd);
+}
+
+extern void* __libc_realloc(void* p, size_t n);
+
+void* realloc(void* p, size_t n)
+{
+    if (door && door->realloc_from && n >= door->realloc_from && gettid() != getpid()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __libc_realloc(p, n);
+}
+
+ssize_t pwrite(int fd, const void* p, size_t n, off_t at)
+{
+    static ssize_t (*next)(int, const void*, size_t, off_t);
+    struct stat now;
+    if (!next)
+        next = dlsym(RTLD_NEXT, "pwrite");
+    if (door && door->stalled) {
+        __atomic_add_fetch(&door->waiting, 1, __ATOMIC_SEQ_CST);
+        while (door->stalled)
+            usleep(200);
+        __atomic_sub_fetch(&door->waiting, 1, __ATOMIC_SEQ_CST);
+    }
+    if (door && door->write_errno) {
+        errno = (int)door->write_errno;
+        return -1;
+    }
+    if (door && door->full && fstat(fd, &now) == 0 && at + (off_t)n > now.st_size) {
+        if (at >= now.st_size) {
+            errno = ENOSPC;
+            return -1;
+        }
+        n = (size_t)(now.st_size - at);
+    }
+    return next(fd, p, n, at);
+}
+
+ssize_t pwrite64(int fd, const void* p, size_t n, off_t at) __attribute__((alias("pwrite")));
+
+int open(const char* path, int flags, ...)
+{
+    static int (*next)(const char*, int, ...);
+    va_list more;
+    int mode;
+    va_start(more, flags);
+    mode = va_arg(more, int);
+    va_end(more);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "open");
+    if (door && door->open_errno && (flags & O_ACCMODE) != O_RDONLY && strstr(path, ".store/")) {
+        errno = (int)door->open_errno;
+        return -1;
+    }
+    return next(path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+
+int fdatasync(int fd)
+{
+    static int (*next)(int);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "fdatasync");
+    if (door && door->sync_errno) {
+        errno = (int)door->sync_errno;
+        return -1;
+    }
+    return next(fd);
+}
+
+int clock_gettime(clockid_t clock, struct timespec* out)
+{
+    static int (*next)(clockid_t, struct timespec*);
+    int got;
+    if (!next)
+        next = dlsym(RTLD_NEXT, "clock_gettime");
+    got = next(clock, out);
+    if (got == 0 && door && clock == CLOCK_REALTIME) {
+        out->tv_sec += door->wall_ms / 1000;
+        out->tv_nsec += door->wall_ms % 1000 * 1000000;
+        if (out->tv_nsec < 0 || out->tv_nsec >= 1000000000) {
+            out->tv_sec += out->tv_nsec < 0 ? -1 : 1;
+            out->tv_nsec += out->tv_nsec < 0 ? 1000000000 : -1000000000;
+        }
+    }
+    return got;
+}

@@ -1,0 +1,328 @@
+"""A link whose configuration becomes another one: what waits keeps its name, lazy links go on, and client ids go from one to the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.harness.links import Remote, line, linked, spec
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Pubrec, Suback, Subscribe
+from tests.harness.plane import Plane
+from tests.peer.test_link import client, publish, reload, up
+
+RETAIN_HANDLING = 0x30
+LINES_KNOWN = 17                # those of now, and LINK_PAST_MAX
+
+
+def down(plane: Plane, remote: Remote) -> None:
+    remote.close()
+    assert linked(plane)[3] == "down"
+
+
+def sent(remote: Remote, n: int) -> list[tuple[str, bytes]]:
+    found = []
+    for _ in range(n):
+        got = remote.hears("publish")
+        found.append((got["topic"].decode(), got["payload"]))
+        if got["qos"]:
+            remote.send(Puback(got["pid"]))
+    return found
+
+
+def nothing_more(plane: Plane, remote: Remote) -> None:
+    plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+    with pytest.raises(TimeoutError):
+        remote.read_frame(0)
+
+
+# ---------------------------------------------------------------- names
+
+OUT = line("#", "out", 1, "l/", "r/")
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("lines", [[], [line("other", "out", 1)], [line("#", "out", 1, "l/", "new/")], [line("#", "out", 1)],
+                                   [line("a", "out", 1), line("#", "out", 1, "x/", "y/")]])
+def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: list[dict[str, Any]]) -> None:
+    with Plane(links=[spec(OUT, version=level)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"1", 1)
+        publish(wire, "l/b", b"x" * 40_000, 1)
+        reload(plane, spec(*lines, version=level))
+        publish(wire, "l/c", b"3", 1)
+        remote = up(plane, level)
+        assert sent(remote, 2) == [("r/a", b"1"), ("r/b", b"x" * 40_000)]
+        found = lines and (lines[0]["local"] == "#" or lines[0]["remote_prefix"] == "new/")
+        if found:
+            assert sent(remote, 1) == [(lines[0]["remote_prefix"] + "l/c".removeprefix(lines[0]["local_prefix"]), b"3")]
+        nothing_more(plane, remote)
+        assert plane.stats()["drops_no_name"] == 0
+
+
+def test_several_reloads_in_a_row() -> None:
+    """Each message by the lines of its time."""
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        want = []
+        for n, prefix in enumerate(("r/", "s/", "r/", "t/", "")):
+            reload(plane, spec(line("#", "out", 1, "l/", prefix)))
+            publish(wire, f"l/{n}", b"%d" % n, 1)
+            want.append((f"{prefix}{n}", b"%d" % n))
+        reload(plane, spec())
+        remote = up(plane)
+        assert sent(remote, 5) == want
+        nothing_more(plane, remote)
+
+
+def test_more_reloads_than_are_remembered() -> None:
+    """What is older goes by the oldest lines that are known, or is dropped; never under a name of its own."""
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"0", 1)
+        publish(wire, "l/keep", b"1", 1)
+        for n in range(40):
+            reload(plane, spec(line("keep", "out", 1, "l/", f"{n}/"), line(f"t{n}", "out", 1)))
+            publish(wire, f"t{n}", b"", 1)
+        publish(wire, "t39", b"end", 1)
+        remote = up(plane)
+        found = []
+        while not found or found[-1][1] != b"end":
+            found += sent(remote, 1)
+        nothing_more(plane, remote)
+        oldest = 40 - len(found[1:-1])
+        assert found == [(f"{oldest}/keep", b"1"), *((f"t{n}", b"") for n in range(oldest, 40)), ("t39", b"end")]
+        assert oldest == 40 - LINES_KNOWN
+        assert plane.stats()["drops_no_name"] == 1 + oldest
+
+
+def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
+    """Also when the last of that had no name any more."""
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"0", 1)
+        for n in range(20):
+            reload(plane, spec(line("#", "out", 1, f"{n}/", "s/")))
+        reload(plane, spec(line("#", "out", 1, "l/", "now/")))
+        remote = up(plane)
+        nothing_more(plane, remote)
+        assert plane.stats()["drops_no_name"] == 1
+        publish(wire, "l/a", b"1", 0)
+        publish(wire, "l/a", b"2", 1)
+        assert sent(remote, 2) == [("now/a", b"1"), ("now/a", b"2")]
+
+
+def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
+    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane)
+        reload(plane, spec(line("#", "out", 1, "l/", "new/")))
+        publish(wire, "l/a", b"1", 1)
+        assert remote.hears("publish")["topic"] == b"r/a"
+        down(plane, remote)
+        publish(wire, "l/b", b"2", 1)
+        remote = up(plane, present=True)
+        got = remote.hears("publish")
+        assert (got["topic"], got["dup"]) == (b"r/a", 1)
+        remote.send(Puback(got["pid"]))
+        assert sent(remote, 1) == [("new/b", b"2")]
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_qos_2_half_way(present: bool) -> None:
+    with Plane(links=[spec(line("#", "out", 2, "l/", "r/"))], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane)
+        for n in range(2):
+            publish(wire, "l/a", b"%d" % n, 2)
+        first, second = remote.hears("publish"), remote.hears("publish")
+        remote.send(Pubrec(first["pid"]))
+        assert remote.hears("pubrel")["pid"] == first["pid"]
+        down(plane, remote)
+        reload(plane, spec(line("#", "out", 2, "x/", "y/")))
+        remote = up(plane, present=present)
+        if present:
+            assert remote.hears("pubrel")["pid"] == first["pid"]
+            remote.send(Pubcomp(first["pid"]))
+        got = remote.hears("publish")
+        assert (got["topic"], got["payload"], got["pid"], got["dup"]) == (b"r/a", b"1", second["pid"], present)
+        remote.send(Pubrec(got["pid"]))
+        remote.hears("pubrel")
+        remote.send(Pubcomp(got["pid"]))
+        nothing_more(plane, remote)
+
+
+def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> None:
+    with Plane(links=[spec(OUT)], settings={"queue_overflow": "last_value"}, allow_anonymous=True) as plane:
+        wire = client(plane)
+        publish(wire, "l/a", b"1", 1)
+        reload(plane, spec(line("#", "out", 1)))
+        publish(wire, "r/a", b"2", 1)
+        remote = up(plane)
+        assert sent(remote, 2) == [("r/a", b"1"), ("r/a", b"2")]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
+    """`l/` without `l/` is nothing; with a long prefix it is too long. Never under the name that it has here."""
+    with Plane(links=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane, level)
+        publish(wire, "l/", b"1", qos)
+        publish(wire, "m/" + "x" * 1000, b"2", qos)
+        publish(wire, "l/x", b"3", qos)
+        assert sent(remote, 1) == [("x", b"3")]
+        nothing_more(plane, remote)
+        assert plane.stats()["drops_no_name"] == 2
+
+
+def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
+    """Also of one that was followed by others under which the link was never up."""
+    with Plane(links=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
+        down(plane, up(plane, n_in=1))
+        reload(plane, spec(line("b", "in", 1)))
+        reload(plane, spec(line("c", "in", 1)))
+        remote = Remote(plane)
+        remote.let_in(present=True)
+        assert remote.grant() == [("c", 1)]
+        assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
+
+
+# ---------------------------------------------------------------- retained messages of the remote
+
+def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
+    """Retain Handling of the one SUBSCRIBE of a connection."""
+    remote = Remote(plane, level=5)
+    remote.let_in(present)
+    fields = remote.hears("subscribe")
+    options = fields["items"][0][1]
+    remote.send(Suback(fields["pid"], (options & 3 if code is None else code,)))
+    assert linked(plane)[3] == "up"
+    plane.until(lambda: code is None or any("refused the subscription" in text for text in plane.lines))
+    remote.close()
+    assert linked(plane)[3] == "down"
+    return int((options & RETAIN_HANDLING) >> 4)
+
+
+def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
+    """[v5 3.8.3.1] 1: only if the subscription is new there."""
+    with Plane(links=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
+        assert subscribed(plane, present=True) == 0      # the remote knows us from before; we do not know what it said
+        assert subscribed(plane, present=True) == 1
+        assert subscribed(plane, present=False, code=0x87) == 0
+        assert subscribed(plane, present=True) == 0      # it was refused: nothing has come
+        assert subscribed(plane, present=True) == 1
+
+
+# ---------------------------------------------------------------- lazy
+
+def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
+    """By the threshold of now, whether anything more comes or not."""
+    with Plane(links=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        for _ in range(2):
+            publish(wire, "t", b"x", 1)
+        assert linked(plane)[3] == "wanted"
+        reload(plane, spec(line("#", "out", 1), threshold=2, keepalive_s=61))
+        assert linked(plane)[3] == "wanted"
+        reload(plane, spec(line("#", "out", 1), threshold=4))
+        publish(wire, "t", b"x", 1)
+        plane.asks_nothing()
+        publish(wire, "t", b"x", 1)
+        assert linked(plane)[3] == "wanted"
+
+
+def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
+    """After its end was told."""
+    with Plane(links=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
+        wire = client(plane)
+        remote = up(plane)
+        for _ in range(2):
+            publish(wire, "t", b"x", 1)
+        remote.close()
+        assert linked(plane)[3] == "down"
+        assert linked(plane)[3] == "wanted"
+
+
+# ---------------------------------------------------------------- client ids
+
+def held(plane: Plane, client_id: str) -> bool:
+    """Is it refused to clients, as a bridge's?"""
+    got = plane.connect(Connect(client_id, clean=False)).read_packet()
+    assert isinstance(got, Connack)
+    return got.rc == 2
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_the_id_of_a_link_that_is_down_is_nobodys(clean: bool) -> None:
+    with Plane(links=[spec(line("#", "out", 1), local_clean=clean)], allow_anonymous=True) as plane:
+        assert held(plane, "local.b")
+        down(plane, up(plane))
+        assert held(plane, "local.b")
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_what_waits_for_a_client_is_not_carried_away_by_a_bridge_of_its_name(here: bool) -> None:
+    with Plane(allow_anonymous=True) as plane:
+        old = plane.connect(Connect("local.b", clean=False))
+        old.read_packet()
+        old.send(Subscribe(1, (("secret", 1),)))
+        old.read_packet()
+        if not here:
+            old.close()
+            plane.until(lambda: plane.stats()["clients_connected"] == 0)
+        wire = client(plane)
+        publish(wire, "secret", b"x", 1)
+        reload(plane, spec(line("#", "out", 1)))
+        plane.until(lambda: any("Warning: Bridge b takes the client id local.b:" in text for text in plane.lines))
+        publish(wire, "t", b"y", 1)
+        remote = up(plane)
+        assert sent(remote, 1) == [("t", b"y")]
+        nothing_more(plane, remote)
+        assert held(plane, "local.b")
+
+
+def named(name: str, local_id: str, **more: Any) -> dict[str, Any]:
+    return spec(line("#", "out", 1), name=name, local_clientid=local_id, **more)
+
+
+def test_a_link_under_another_name_begins_where_the_other_ends() -> None:
+    with Plane(links=[named("b", "id")], allow_anonymous=True) as plane:
+        reload(plane, named("c", "id"))
+        publish(client(plane), "t", b"x", 1)
+        assert [(each["name"], each["pending"]) for each in plane.engine.links()] == [("c", 1)]
+        assert held(plane, "id")
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("connected", [(), ("b",), ("c",), ("b", "c")])
+def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) -> None:
+    with Plane(links=[named("b", "x"), named("c", "y")], allow_anonymous=True) as plane:
+        remotes = [Remote(plane, name) for name in connected]
+        for name, remote in zip(connected, remotes, strict=True):
+            remote.let_in()
+            assert linked(plane, name)[3] == "up"
+        reload(plane, named("b", "y", reload_lazy=lazy), named("c", "x", reload_lazy=lazy))
+        for remote in remotes:
+            remote.close()
+        for name in connected:
+            assert linked(plane, name)[3] == "down"
+        publish(client(plane), "t", b"x", 1)
+        assert [each["pending"] for each in plane.engine.links()] == [1, 1]
+        for name in ("b", "c"):
+            again = Remote(plane, name)
+            again.let_in()
+            assert again.hears("publish")["topic"] == b"t"
+        assert held(plane, "x")
+        assert held(plane, "y")
+
+
+def test_kicking_who_has_no_name_leaves_links_alone() -> None:
+    with Plane(links=[spec(line("#", "out", 1))], allow_anonymous=True) as plane:
+        up(plane)
+        wire = client(plane)
+        plane.answer(("kick", [None]))
+        assert wire.read_frame() is None         # no name, and not of a bridge
+        plane.asks_nothing()
+        assert plane.engine.links()[0]["state"] == "up"
