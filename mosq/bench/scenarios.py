@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mosq.bench.spec import Spec
 
 EXPIRY_S = 3600                 # of sessions that outlive their connection, should nobody take them away again
-WINDOW_BYTES = 32 << 20         # of payloads on their way: brokers drop what they would have to keep beyond their limits
+WINDOW_BYTES = 32 << 20         # of payloads on their way: brokers drop what is beyond their limits
 QUIET_S = 0.3                   # after what was expected: does more come?
 
 
