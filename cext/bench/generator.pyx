@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-from cext.bench.client cimport client_fini, client_leave, client_off, client_write, clock_ns
+from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
@@ -335,13 +335,6 @@ cdef class Generator:
 
     def hold(self):
         self._goal(GOAL_TIME)
-
-    def off(self):
-        """Every connection ends here and now."""
-        cdef uint32_t i
-        for i in range(self.g.n_clients):
-            client_off(self.g.clients + i)
-        self.g.counts.up = 0
 
     def run(self, double seconds):
         """For so long at most -> cdef enum:

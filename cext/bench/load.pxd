@@ -43,8 +43,7 @@ cdef enum:                      # Failure.kind
     FAIL_MALFORMED = 5          # code: packet type
     FAIL_SUBSCRIBE = 6          # code: of SUBACK
     FAIL_MEMORY = 7
-    FAIL_STALLED = 8
-    FAIL_LIMIT = 9              # code: the packet type that the broker's limits (Maximum QoS, Maximum Packet Size, Retain Available) rule out
+    FAIL_LIMIT = 8              # code: the packet type that the broker's limits (Maximum QoS, Maximum Packet Size, Retain Available) rule out
 
 ctypedef struct Slot:
     uint64_t sent_ns
