@@ -6,6 +6,7 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
+from mosq.commands_bench import bench
 from mosq.commands_config import config
 from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
@@ -38,6 +39,7 @@ Examples:
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
   mosq db stats /var/lib/mosquitto                what does the store hold?
+  mosq bench pairs --start                        how fast is a broker here? a load for it
 
 \b
 Exit status:
@@ -170,6 +172,7 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     return EXIT_OK
 
 
+mosq.add_command(bench)
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 

@@ -1,0 +1,388 @@
+# The door of the room: a load as an object of Python's. Says what is to be done next and reads what was counted; between the two, `run` works
+# without the GIL. Knows bytes and numbers; names of clients, topics and scenarios are made in mosq/bench.
+# Invariant: no method is called while another runs: one thread owns a Generator.
+from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from cext.base.view cimport View
+from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
+from cext.bench.flow cimport flow_begin
+from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
+from cext.bench.load cimport (
+    CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED,
+    FAIL_SUBSCRIBE, INFLIGHT_MAX, READ_BYTES, STAMP_SIZE, Client, Load, Source)
+from cext.bench.loop cimport (
+    GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
+from cext.bench.stream cimport Stream, stream_fini
+from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
+from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+
+cdef extern from "<sys/epoll.h>" nogil:
+    int epoll_create1(int flags)
+    int EPOLL_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct sockaddr:
+        uint16_t sa_family
+    int AF_INET, AF_INET6
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        uint32_t s_addr
+    struct in6_addr:
+        uint8_t s6_addr[16]
+    struct sockaddr_in:
+        uint16_t sin_port
+        in_addr sin_addr
+    struct sockaddr_in6:
+        uint16_t sin6_port
+        in6_addr sin6_addr
+        uint32_t sin6_scope_id
+    uint16_t htons(uint16_t v)
+
+cdef enum:
+    SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
+
+MORE, DONE, FAILED, STALLED = RUN_MORE, RUN_DONE, RUN_FAILED, RUN_STALLED
+STAMP_BYTES = STAMP_SIZE
+INFLIGHT_LIMIT = INFLIGHT_MAX
+FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
+            FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit"}
+
+
+cdef View view_of(bytes text):
+    cdef View v
+    v.p = <const uint8_t*><const char*>text
+    v.n = <uint32_t>len(text)
+    return v
+
+
+cdef void* block(size_t n, size_t size) except NULL:
+    cdef void* p = calloc(n + 1, size)
+    if p == NULL:
+        raise MemoryError
+    return p
+
+
+cdef dict figures(const Histogram* h):
+    cdef uint32_t i
+    cdef uint64_t width, first
+    buckets = []
+    for i in range(HISTOGRAM_BUCKETS):
+        if h.buckets[i]:
+            first = histogram_from(i, &width)
+            buckets.append((first, width, h.buckets[i]))
+    return {"count": h.count, "least_ns": h.least_ns, "most_ns": h.most_ns, "sum_ns": h.sum_ns, "buckets": buckets}
+
+
+cdef class Generator:
+    """`clients` connections to one broker, of which the first `publishers` publish and the others receive."""
+    cdef Load g
+
+    def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
+                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3):
+        cdef uint32_t i
+        cdef Load* g = &self.g
+        memset(g, 0, sizeof(Load))
+        g.ep = -1
+        if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
+            raise ValueError("out of range")
+        self._address(ip, port, scope)
+        g.clients = <Client*>block(clients, sizeof(g.clients[0]))
+        g.n_clients = clients
+        for i in range(clients):
+            g.clients[i].fd = -1
+        g.n_publishers = publishers
+        g.ring = <uint32_t*>block(publishers, sizeof(uint32_t))
+        g.greeting_at = <uint32_t*>block(clients + 1, sizeof(uint32_t))
+        g.version, g.qos, g.payload_n, g.mark = version, qos, payload, mark
+        g.inflight, g.burst, g.window = inflight, burst, window
+        g.stall_ns = <uint64_t>(stall_s * 1e9)
+        g.buffer = <uint8_t*>block(READ_BYTES, 1)
+        g.answers = <uint8_t*>block(READ_BYTES + 64, 1)
+        g.scratch = <uint8_t*>block(SCRATCH_MIN, 1)
+        g.scratch_cap = SCRATCH_MIN
+        g.ep = epoll_create1(EPOLL_CLOEXEC)
+        if g.ep < 0:
+            raise OSError("no epoll descriptor")
+        g.epoch_ns = clock_ns()
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        cdef Load* g = &self.g
+        if g.clients != NULL:
+            for i in range(g.n_clients):
+                client_fini(g.clients + i)
+        self._streams_free()
+        if g.ep >= 0:
+            c_close(g.ep)
+        free(g.clients)
+        free(g.ring)
+        free(g.sources)
+        free(g.heads)
+        free(g.greetings)
+        free(g.greeting_at)
+        free(g.filters)
+        free(g.filter_at)
+        free(g.buffer)
+        free(g.answers)
+        free(g.scratch)
+
+    cdef _address(self, bytes ip, int port, uint32_t scope):
+        cdef sockaddr_in* four = <sockaddr_in*>self.g.address
+        cdef sockaddr_in6* six = <sockaddr_in6*>self.g.address
+        if len(ip) == 4:
+            (<sockaddr*>four).sa_family = AF_INET
+            four.sin_port = htons(port)
+            memcpy(&four.sin_addr, <const char*>ip, 4)
+            self.g.address_n = sizeof(sockaddr_in)
+        elif len(ip) == 16:
+            (<sockaddr*>six).sa_family = AF_INET6
+            six.sin6_port = htons(port)
+            six.sin6_scope_id = scope
+            memcpy(&six.sin6_addr, <const char*>ip, 16)
+            self.g.address_n = sizeof(sockaddr_in6)
+        else:
+            raise ValueError("an address has 4 or 16 bytes")
+
+    cdef _streams_free(self):
+        cdef uint32_t i
+        if self.g.streams != NULL:
+            for i in range(self.g.n_streams):
+                stream_fini(self.g.streams + i)
+        free(self.g.streams)
+        free(self.g.lasts)
+        self.g.streams = NULL
+        self.g.lasts = NULL
+        self.g.n_streams = 0
+
+    # ---------------------------------------------------------------- who and what
+
+    def greetings(self, names, *, uint32_t first=0, bint clean=True, uint32_t session_expiry=0, uint16_t keepalive=0):
+        """names: (client id, user or None, password or None) of the clients from `first` to the last."""
+        cdef ConnectOut c
+        cdef uint32_t i
+        cdef Load* g = &self.g
+        packets = []
+        for client_id, user, password in names:
+            memset(&c, 0, sizeof(c))
+            c.version, c.clean_start, c.keepalive = g.version, clean, keepalive
+            c.session_expiry = session_expiry
+            c.client_id = view_of(client_id)
+            if user is not None:
+                c.has_username = 1
+                c.username = view_of(user)
+            if password is not None:
+                c.has_password = 1
+                c.password = view_of(password)
+            packet = bytearray(connect_size(&c))
+            encode_connect(<uint8_t*>packet, &c)
+            packets.append(packet)
+        if first + len(packets) != g.n_clients:
+            raise ValueError("expected one name for each client")
+        old = bytes(g.greetings[:g.greeting_at[first]]) if g.greetings != NULL else b""
+        whole = old + b"".join(packets)
+        free(g.greetings)
+        g.greetings = <uint8_t*>block(len(whole), 1)
+        memcpy(g.greetings, <const char*>whole, len(whole))
+        for i in range(<uint32_t>len(packets)):
+            g.greeting_at[first + i + 1] = g.greeting_at[first + i] + <uint32_t>len(packets[i])
+
+    def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, payload=None):
+        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..."""
+        cdef PublishHead h
+        cdef uint32_t i, size, remaining = 0, pid_at = 0, at = 0
+        cdef Load* g = &self.g
+        if len(topics) < g.n_publishers or len(topics) != len(fans):
+            raise ValueError("expected a topic for each publisher")
+        if payload is not None:
+            g.payload_n = payload
+        free(g.sources)
+        free(g.heads)
+        g.sources = NULL
+        g.heads = NULL
+        g.n_sources = <uint32_t>len(topics)
+        g.stride, g.retain, g.head_max = stride, retain, 0
+        for i in range(g.n_publishers):
+            g.clients[i].source = i
+        g.sources = <Source*>block(g.n_sources, sizeof(g.sources[0]))
+        g.heads = <uint8_t*>block(sum(map(len, topics)) + 16 * len(topics), 1)
+        memset(&h, 0, sizeof(h))
+        h.version, h.qos, h.retain, h.payload_len = g.version, g.qos, retain, g.payload_n
+        for i in range(g.n_sources):
+            h.topic = view_of(topics[i])
+            size = publish_head_size(&h, &remaining)
+            if size == 0:
+                raise ValueError("a message is longer than MQTT allows")
+            publish_head_put(g.heads + at, &h, remaining, &pid_at)
+            g.sources[i].head_at, g.sources[i].head_n, g.sources[i].pid_at, g.sources[i].fan = at, size, pid_at, fans[i]
+            at += size
+            g.head_max = max(g.head_max, size)
+
+    def streams(self, receives, *, bint shared=False):
+        """receives: (first source, how many) of each client that receives. shared: whoever gets a message, it is one stream."""
+        cdef uint32_t i
+        cdef uint64_t n = 0
+        cdef Load* g = &self.g
+        if len(receives) != g.n_clients - g.n_publishers:
+            raise ValueError("expected what each receiver receives")
+        self._streams_free()
+        for i in range(<uint32_t>len(receives)):
+            first, count = receives[i]
+            if not 0 <= first <= first + count <= g.n_sources:
+                raise ValueError("there is no such source")
+            g.clients[g.n_publishers + i].first_source = first
+            g.clients[g.n_publishers + i].n_sources = count
+            g.clients[g.n_publishers + i].first_stream = n
+            n += count
+        g.shared = shared
+        if shared:
+            g.lasts = <uint32_t*>block(<size_t>len(receives) * g.n_sources, sizeof(uint32_t))
+            n = g.n_sources
+        if n > UINT32_MAX:
+            raise MemoryError
+        g.streams = <Stream*>block(n, sizeof(Stream))
+        g.n_streams = n
+
+    # ---------------------------------------------------------------- what to do next
+
+    cdef _goal(self, uint32_t kind, uint32_t first=0, uint32_t n=0, uint64_t target=0, uint64_t base=0):
+        memset(&self.g.goal, 0, sizeof(self.g.goal))
+        self.g.goal.kind, self.g.goal.first, self.g.goal.n, self.g.goal.next = kind, first, n, first
+        self.g.goal.target, self.g.goal.base = target, base
+        self.g.sending = 0
+        self.g.progress_ns = clock_ns()
+
+    def connect(self, uint32_t first, uint32_t n, uint32_t pending=64):
+        if first + n > self.g.n_clients or not pending:
+            raise ValueError("there is no such client")
+        self._goal(GOAL_UP, first, n, 0, self.g.counts.up + self.g.counts.closed)
+        self.g.goal.pending_max = pending
+
+    def subscribe(self, filters, uint32_t first, uint32_t n):
+        """Filter i is asked for by client first + i % n."""
+        cdef uint32_t i, at = 0
+        cdef Load* g = &self.g
+        if not n or first + n > g.n_clients:
+            raise ValueError("there is no such client")
+        whole = b"".join(filters)
+        free(g.filters)
+        free(g.filter_at)
+        g.filters = NULL
+        g.filter_at = NULL
+        g.n_filters = g.filter_max = 0
+        g.filters = <uint8_t*>block(len(whole), 1)
+        g.filter_at = <uint32_t*>block(len(filters) + 1, sizeof(uint32_t))
+        memcpy(g.filters, <const char*>whole, len(whole))
+        for i, filter in enumerate(filters):
+            if len(filter) > 65535:
+                raise ValueError("a filter is longer than MQTT allows")
+            at += <uint32_t>len(filter)
+            g.filter_max = max(g.filter_max, <uint32_t>len(filter))
+            g.filter_at[i + 1] = at
+        g.n_filters = <uint32_t>len(filters)
+        for i in range(n):
+            g.clients[first + i].sent = 0
+        self._goal(GOAL_SUBSCRIBED, first, n, g.counts.subscribed + g.n_filters)
+        g.goal.next = 0
+
+    def publish(self, *, double rate=0, uint64_t messages=0, double seconds=0):
+        """Until so many are published or so long; rate 0: flat out."""
+        cdef uint64_t now_ns
+        if not messages and not seconds:
+            raise ValueError("expected an end")
+        self._goal(GOAL_FLOW)
+        now_ns = clock_ns()
+        self.g.interval_ns = 1e9 / rate if rate else 0
+        self.g.messages_max = messages
+        self.g.end_ns = now_ns + <uint64_t>(seconds * 1e9) if seconds else 0
+        flow_begin(&self.g, now_ns)
+
+    def expect(self, uint64_t deliveries):
+        """So many more are to come, of what the broker keeps."""
+        self.g.counts.expected += deliveries
+
+    def receive(self):
+        """Waits for all that is expected."""
+        self._goal(GOAL_RECEIVED, 0, 0, self.g.counts.expected)
+
+    def leave(self, uint32_t first, uint32_t n):
+        """DISCONNECT, and wait for the broker's end of each connection: then it has seen it."""
+        cdef uint32_t i
+        cdef uint64_t base = self.g.counts.left + self.g.counts.closed, leaving = 0
+        if first + n > self.g.n_clients:
+            raise ValueError("there is no such client")
+        for i in range(first, first + n):
+            if self.g.clients[i].state == CLIENT_UP:
+                leaving += 1
+                client_leave(&self.g, self.g.clients + i)
+        self._goal(GOAL_LEFT, 0, 0, leaving, base)
+
+    def ping(self):
+        """PINGREQ of each publisher, and wait for the answers: then the broker has read what was sent before."""
+        cdef uint32_t i, n = 0
+        cdef uint8_t[2] packet
+        encode_pingreq(packet)
+        for i in range(self.g.n_publishers):
+            if self.g.clients[i].state == CLIENT_UP:
+                client_write(&self.g, self.g.clients + i, packet, 2)
+                n += 1
+        self._goal(GOAL_PONGS, 0, 0, self.g.counts.pongs + n)
+
+    def hold(self):
+        self._goal(GOAL_TIME)
+
+    def run(self, double seconds):
+        """For so long at most -> cdef enum:
+    SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
+
+MORE, DONE, FAILED, STALLED."""
+        cdef uint64_t until_ns = clock_ns() + <uint64_t>(seconds * 1e9)
+        cdef int how
+        with nogil:
+            how = load_run(&self.g, until_ns)
+        return how
+
+    # ---------------------------------------------------------------- what was counted
+
+    def tolerate(self, bint yes):
+        """A connection that fails is counted, and the others go on."""
+        self.g.tolerant = yes
+
+    def clear(self):
+        """The histograms begin anew."""
+        memset(&self.g.latency, 0, sizeof(Histogram))
+        memset(&self.g.ack, 0, sizeof(Histogram))
+        memset(&self.g.greeting, 0, sizeof(Histogram))
+        memset(&self.g.lateness, 0, sizeof(Histogram))
+
+    def counts(self):
+        return self.g.counts
+
+    def last_received_s(self):
+        """On the clock of time.monotonic(); 0: nothing came since the last flow began"""
+        return self.g.last_received_ns * 1e-9
+
+    def unsent(self):
+        """At a fixed rate: due, and not sent"""
+        return self.g.scheduled - (self.g.counts.published - self.g.flow_published) if self.g.interval_ns else 0
+
+    def unacknowledged(self):
+        return self.g.counts.published - self.g.flow_published - (self.g.counts.acknowledged - self.g.flow_acknowledged) if self.g.qos else 0
+
+    def figures(self, name):
+        if name == "latency":
+            return figures(&self.g.latency)
+        if name == "ack":
+            return figures(&self.g.ack)
+        return figures(&self.g.greeting if name == "greeting" else &self.g.lateness)
+
+    def failure(self):
+        """(what, code, number of the client), None: none"""
+        if self.g.failure.kind == FAIL_NONE:
+            return None
+        return FAILURES[self.g.failure.kind], self.g.failure.code, self.g.failure.client

@@ -1,0 +1,34 @@
+"""What a histogram of the data plane says in microseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cext.bench.generator import Figures
+
+QUANTILES = (("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("p999_us", 0.999), ("p9999_us", 0.9999))
+
+
+def quantile_ns(figures: Figures, q: float) -> float:
+    """The smallest duration that a share of q does not exceed: the middle of its bucket, within what was seen."""
+    wanted, seen = q * figures["count"], 0
+    for first, width, n in figures["buckets"]:
+        seen += n
+        if seen >= wanted:
+            return min(max(first + (width - 1) / 2, figures["least_ns"]), figures["most_ns"])
+    return 0.0
+
+
+def summary(figures: Figures) -> dict[str, object]:
+    """Quantiles, and the buckets themselves as [from, to before, how many], so that histograms of several runs can be
+    added."""
+    count = figures["count"]
+    if not count:
+        return {"count": 0}
+    values: dict[str, object] = {"count": count, "min_us": figures["least_ns"] / 1e3,
+                                 "mean_us": figures["sum_ns"] / count / 1e3}
+    values.update((name, quantile_ns(figures, q) / 1e3) for name, q in QUANTILES)
+    values["max_us"] = figures["most_ns"] / 1e3
+    values["buckets_ns"] = [[first, first + width, n] for first, width, n in figures["buckets"]]
+    return values

@@ -1,0 +1,47 @@
+"""Why a run did not go on, in words."""
+
+from __future__ import annotations
+
+import os
+
+CONNACK_3 = {1: "unacceptable protocol version", 2: "client id not allowed", 3: "server unavailable",
+             4: "bad user name or password", 5: "not authorized"}
+REASONS_5 = {
+    0x00: "normal disconnection", 0x80: "unspecified error", 0x81: "malformed packet", 0x82: "protocol error",
+    0x83: "implementation specific error", 0x84: "unsupported protocol version", 0x85: "client id not valid",
+    0x86: "bad user name or password", 0x87: "not authorized", 0x88: "server unavailable", 0x89: "server busy",
+    0x8A: "banned", 0x8B: "server shutting down", 0x8C: "bad authentication method", 0x8D: "keep alive timeout",
+    0x8E: "session taken over", 0x8F: "topic filter invalid", 0x90: "topic name invalid",
+    0x93: "receive maximum exceeded", 0x95: "packet too large", 0x96: "message rate too high", 0x97: "quota exceeded",
+    0x98: "administrative action", 0x99: "payload format invalid", 0x9A: "retain not supported",
+    0x9B: "QoS not supported", 0x9C: "use another server", 0x9D: "server moved",
+    0x9E: "shared subscriptions not supported", 0x9F: "connection rate exceeded",
+    0xA1: "subscription ids not supported", 0xA2: "wildcard subscriptions not supported"}
+PACKETS = ("0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBSCRIBE", "SUBACK",
+           "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH")
+
+
+def reason(code: int, version: int) -> str:
+    known = REASONS_5 if version == 5 or code >= 0x80 else CONNACK_3
+    return f"{known.get(code, 'unknown reason')} (0x{code:02X})"
+
+
+def explain(failure: tuple[str, int, int], where: str, version: int) -> str:
+    """failure: as Generator.failure(); where: HOST:PORT"""
+    what, code, client = failure
+    if what == "connect":
+        text = f"cannot connect to {where}: {os.strerror(code)}"
+        return text + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
+    if what == "refused":
+        return f"{where} refused client {client}: {reason(code, version)}"
+    if what == "closed":
+        return f"{where} closed the connection of client {client}: {os.strerror(code) if code else 'without a reason'}"
+    if what == "disconnect":
+        return f"{where} disconnected client {client}: {reason(code, version)}"
+    if what == "malformed":
+        return f"client {client} got from {where} what is no MQTT, or out of place (packet type {PACKETS[code]})"
+    if what == "subscribe":
+        return f"{where} refused a subscription of client {client}: {reason(code, version)}"
+    if what == "limit":
+        return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
+    return "out of memory"

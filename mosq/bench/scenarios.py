@@ -1,0 +1,310 @@
+"""The scenarios: who connects, who subscribes to what, what is published, and which of it is measured. Each is a
+sequence of goals for one Generator; a new one stands here and in command.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import TYPE_CHECKING
+
+from cext.bench.generator import Generator
+from mosq.bench.runner import Runner, Stopped, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mosq.bench.result import Phase
+    from mosq.bench.runner import Tell
+    from mosq.bench.spec import Spec
+
+EXPIRY_S = 3600                 # of sessions that outlive their connection, should nobody take them away again
+WINDOW_BYTES = 32 << 20         # of payloads on their way: brokers drop what is beyond their limits
+QUIET_S = 0.3                   # after what was expected: does more come?
+
+
+class Scene:
+    """A spec, a Generator's clients and their names."""
+
+    def __init__(self, spec: Spec, runner: Runner, *, publishers: int, receivers: int) -> None:
+        self.spec, self.runner = spec, runner
+        self.mark = secrets.randbelow(0xFFFF) + 1
+        self.root = f"{spec.prefix}/{self.mark:04x}"
+        self.publishers, self.receivers, self.clients = publishers, receivers, publishers + receivers
+        ip, scope = resolved(spec)
+        self.generator = Generator(
+            ip, spec.port, scope=scope, clients=self.clients, publishers=publishers, version=spec.version, qos=spec.qos,
+            payload=spec.size, mark=self.mark, inflight=spec.inflight,
+            burst=spec.burst, window=window_of(spec), stall_s=spec.stall)
+        runner.begin(self.generator)
+
+    def greet(self, first: int = 0, *, clean: bool = True) -> None:
+        """clean: only what comes from the first receiver on may be otherwise"""
+        expiry = 0 if clean or self.spec.version != 5 else EXPIRY_S
+        self.generator.greetings([self._name(i) for i in range(first, self.clients)], first=first, clean=clean,
+                                 session_expiry=expiry)
+
+    def _name(self, i: int) -> tuple[bytes, bytes | None, bytes | None]:
+        user, password = (None if text is None else text.replace("%i", str(i)).encode()
+                          for text in (self.spec.username, self.spec.password))
+        return f"{self.spec.prefix}-{self.mark:04x}-{i}".encode(), user, password
+
+    def connect(self, first: int, n: int) -> None:
+        self.generator.connect(first, n, self.spec.pending)
+        self.runner.reach("connecting")
+
+    def subscribe(self, filters: Sequence[str], first: int, n: int) -> None:
+        self.generator.subscribe([filter.encode() for filter in filters], first, n)
+        self.runner.reach("subscribing")
+
+    def sources(self, topics: Sequence[str], fans: Sequence[int], *, retain: bool = False, stride: int = 0,
+                payload: int | None = None) -> None:
+        self.generator.sources([topic.encode() for topic in topics], fans, retain=retain, stride=stride,
+                               payload=payload)
+
+    def measured_flow(self, name: str) -> None:
+        spec = self.spec
+        with self.runner.phase(name) as phase:
+            self.runner.flow(phase, messages=spec.messages, seconds=spec.seconds, warmup=spec.warmup, rate=spec.rate)
+
+    def leave(self) -> None:
+        self.generator.leave(0, self.clients)
+        self.runner.reach("disconnecting")
+
+
+def window_of(spec: Spec) -> int:
+    """Deliveries that may be on their way; a rate is kept without regard to them."""
+    if spec.rate or not spec.window:
+        return 0
+    return min(spec.window, max(1, WINDOW_BYTES // spec.size))
+
+
+# ---------------------------------------------------------------- flows
+
+def fan_in(spec: Spec, runner: Runner, name: str = "fan-in") -> None:
+    scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
+    scene.greet()
+    scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [spec.subscribers] * spec.publishers)
+    scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
+    scene.connect(0, scene.clients)
+    scene.subscribe([f"{scene.root}/#"] * spec.subscribers, spec.publishers, spec.subscribers)
+    scene.measured_flow(name)
+    scene.leave()
+
+
+def fan_out(spec: Spec, runner: Runner) -> None:
+    scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
+    scene.greet()
+    scene.sources([f"{scene.root}/all"] * spec.publishers, [spec.subscribers] * spec.publishers)
+    scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
+    scene.connect(0, scene.clients)
+    scene.subscribe([f"{scene.root}/all"] * spec.subscribers, spec.publishers, spec.subscribers)
+    scene.measured_flow("fan-out")
+    scene.leave()
+
+
+def pairs(spec: Spec, runner: Runner) -> None:
+    n = spec.publishers
+    scene = Scene(spec, runner, publishers=n, receivers=n)
+    scene.greet()
+    topics = [f"{scene.root}/pair/{i}" for i in range(n)]
+    scene.sources(topics, [1] * n)
+    scene.generator.streams([(i, 1) for i in range(n)])
+    scene.connect(0, scene.clients)
+    scene.subscribe(topics, n, n)
+    scene.measured_flow("pairs")
+    scene.leave()
+
+
+def shared(spec: Spec, runner: Runner) -> None:
+    """One group takes it all: each message comes to one of them, and each of them gets a publisher's in order."""
+    scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
+    scene.greet()
+    scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [1] * spec.publishers)
+    scene.generator.streams([(0, spec.publishers)] * spec.subscribers, shared=True)
+    scene.connect(0, scene.clients)
+    scene.subscribe([f"$share/bench/{scene.root}/#"] * spec.subscribers, spec.publishers, spec.subscribers)
+    scene.measured_flow("shared")
+    scene.leave()
+
+
+def payloads(spec: Spec, runner: Runner) -> None:
+    """Fan-in with each size in turn."""
+    for size in spec.sizes:
+        fan_in(dataclasses.replace(spec, size=size), runner, f"{size} B")
+
+
+# ---------------------------------------------------------------- clients
+
+def connect(spec: Spec, runner: Runner) -> None:
+    """Idle clients: what one costs to come, and to have."""
+    scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
+    scene.greet()
+    with runner.phase("connect", "client") as phase:
+        _all_up(scene, phase)
+    before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
+    phase.extra["bytes_per_client"] = (after - before) / spec.clients if after and before else None
+    if spec.hold:
+        with runner.phase("hold", "client") as held:
+            runner.hold(spec.hold)
+            held.per = spec.clients
+    scene.leave()
+
+
+def storm(spec: Spec, runner: Runner) -> None:
+    """All come at once, with their log-ins, and go; so many times."""
+    spec = dataclasses.replace(spec, pending=spec.clients)
+    scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
+    scene.greet()
+    for number in range(1, spec.rounds + 1):
+        with runner.phase(f"storm {number}", "client") as phase:
+            _all_up(scene, phase)
+        scene.leave()
+
+
+def _all_up(scene: Scene, phase: Phase) -> None:
+    """Who is refused is counted; the others go on."""
+    generator = scene.generator
+    before = generator.counts()["up"]
+    generator.tolerate(True)
+    try:
+        scene.connect(0, scene.clients)
+    finally:
+        generator.tolerate(False)
+        phase.per = generator.counts()["up"] - before
+    scene.runner.check()
+
+
+# ---------------------------------------------------------------- what a broker keeps
+
+def subscribe(spec: Spec, runner: Runner) -> None:
+    from mosq.bench.topics import filters_of
+
+    scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
+    scene.greet()
+    scene.connect(0, scene.clients)
+    filters = [f"{scene.root}/{filter}" for filter in filters_of(spec.kind, spec.filters)]
+    with runner.phase("subscribe", "filter") as phase:
+        scene.subscribe(filters, 0, spec.clients)
+        phase.per = len(filters)
+    before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
+    phase.extra["bytes_per_filter"] = (after - before) / len(filters) if after and before else None
+    scene.leave()
+
+
+def offline(spec: Spec, runner: Runner) -> None:
+    """Messages for sessions whose clients are away; then these come back."""
+    qos = spec.qos or 1
+    each = spec.messages or 500
+    publishers = min(spec.publishers, spec.clients)
+    while spec.clients % publishers:
+        publishers -= 1
+    spec = dataclasses.replace(spec, qos=qos, publishers=publishers, window=0)
+    scene = Scene(spec, runner, publishers=publishers, receivers=spec.clients)
+    scene.greet()
+    scene.greet(publishers, clean=False)
+    topics = [f"{scene.root}/offline/{i}" for i in range(spec.clients)]
+    scene.sources(topics, [0] * spec.clients, stride=publishers)
+    scene.generator.streams([(i, 1) for i in range(spec.clients)])
+    scene.connect(0, scene.clients)
+    try:
+        scene.subscribe(topics, publishers, spec.clients)
+        scene.generator.leave(publishers, spec.clients)
+        runner.reach("disconnecting")
+        with runner.phase("store") as phase:
+            runner.flow(phase, messages=each * spec.clients, rate=spec.rate)
+            phase.per = each * spec.clients
+        before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
+        phase.extra["bytes_per_queued"] = (after - before) / phase.per if after and before else None
+        with runner.phase("drain") as phase:
+            _fetched(scene, phase, each * spec.clients, publishers, spec.clients)
+    finally:
+        if not spec.keep:
+            _forget_sessions(scene, publishers)
+    scene.leave()
+
+
+def _forget_sessions(scene: Scene, first: int) -> None:
+    """The same clients once more, to start clean: their sessions are gone."""
+    if scene.generator.failure() is not None:
+        return
+    try:
+        scene.generator.leave(first, scene.receivers)
+        scene.runner.reach("disconnecting")
+        scene.greet(first)
+        scene.connect(first, scene.receivers)
+    except Stopped:
+        pass
+
+
+def _fetched(scene: Scene, phase: Phase, expected: int, first: int, n: int, filters: Sequence[str] = ()) -> None:
+    """What the broker has kept comes, for connecting or for subscribing."""
+    generator, runner = scene.generator, scene.runner
+    generator.expect(expected)
+    if filters:
+        scene.subscribe(filters, first, n)
+    else:
+        scene.connect(first, n)
+    generator.receive()
+    try:
+        runner.reach("receiving")
+    except Stopped:
+        if generator.failure() is not None:
+            raise                               # else what is missing is lost, and counted
+    runner.stop_clock()
+    runner.hold(QUIET_S)
+
+
+def retained(spec: Spec, runner: Runner) -> None:
+    """So many topics with a retained message each; then one client asks for all."""
+    publishers = min(spec.publishers, spec.topics)
+    n = spec.topics - spec.topics % publishers
+    spec = dataclasses.replace(spec, window=0)
+    scene = Scene(spec, runner, publishers=publishers, receivers=1)
+    scene.greet()
+    topics = [f"{scene.root}/ret/site/{i % 1000}/dev/{i // 1000}/state" for i in range(n)]
+    scene.sources(topics, [0] * n, retain=True, stride=publishers)
+    scene.generator.streams([(0, n)])
+    scene.connect(0, scene.clients)
+    try:
+        with runner.phase("store") as phase:
+            runner.flow(phase, messages=n, rate=spec.rate)
+            scene.generator.ping()              # at QoS 0 this is how to know that it was all read
+            runner.reach("waiting for the broker to have read it all")
+            phase.per = n
+        before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
+        phase.extra["bytes_per_retained"] = (after - before) / n if after and before else None
+        with runner.phase("fetch") as phase:
+            _fetched(scene, phase, n, publishers, 1, [f"{scene.root}/ret/#"])
+    finally:
+        if not spec.keep and scene.generator.failure() is None:
+            _forget_retained(scene, topics)
+    scene.leave()
+
+
+def _forget_retained(scene: Scene, topics: Sequence[str]) -> None:
+    scene.sources(topics, [0] * len(topics), retain=True, stride=scene.publishers, payload=0)
+    scene.generator.publish(messages=len(topics))
+    try:
+        scene.runner.reach("cleaning up")
+        scene.generator.ping()
+        scene.runner.reach("cleaning up")
+    except Stopped:
+        pass
+
+
+SCENARIOS = {"fan-in": fan_in, "fan-out": fan_out, "pairs": pairs, "shared": shared, "connect": connect, "storm": storm,
+             "offline": offline, "subscribe": subscribe, "retained": retained, "payloads": payloads}
+
+
+def clients_of(spec: Spec) -> int:
+    """How many connections it takes."""
+    if spec.scenario in ("connect", "storm", "subscribe"):
+        return spec.clients
+    if spec.scenario == "pairs":
+        return 2 * spec.publishers
+    return spec.publishers + (spec.clients if spec.scenario == "offline" else spec.subscribers)
+
+
+def run(spec: Spec, phases: list[Phase], tell: Tell) -> None:
+    SCENARIOS[spec.scenario](spec, Runner(spec, phases, tell))

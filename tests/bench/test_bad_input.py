@@ -1,0 +1,107 @@
+"""What goes wrong ends with a clear message, and what was measured until then is kept and marked."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mosq.bench.run import measure
+from mosq.bench.spec import BenchError, Spec
+from tests.bench.fake import Fake
+from tests.harness.broker import Broker, free_port
+
+
+def test_nobody_is_there(bench) -> None:
+    port = free_port()
+    result = bench("pairs", port)
+    assert not result.complete
+    assert result.why == f"cannot connect to 127.0.0.1:{port}: Connection refused"
+
+
+def test_a_name_that_nobody_knows(bench) -> None:
+    result = bench("pairs", 1883, host="no such host.invalid")
+    assert not result.complete and result.why.startswith("cannot look up no such host.invalid")
+
+
+@pytest.mark.parametrize(("version", "code", "words"), [
+    (4, 5, "not authorized (0x05)"), (4, 4, "bad user name or password (0x04)"), (5, 0x86, "bad user name or password (0x86)"),
+    (5, 0xFE, "unknown reason (0xFE)")])
+@pytest.mark.parametrize("scenario", ["pairs", "storm"])
+def test_a_refused_log_in(bench, version: int, code: int, words: str, scenario: str) -> None:
+    with Fake(connack=code) as fake:
+        result = bench(scenario, fake.port, version=version)
+    assert not result.complete and "refused client 0" in result.why and result.why.endswith(words)
+
+
+def test_some_of_a_storm_are_refused(bench) -> None:
+    """The others are measured, and the phase says how many were not."""
+    config = "listener {port} 127.0.0.1\nallow_anonymous true\nmax_connections 5\n"
+    with Broker(config) as broker:
+        result = bench("storm", broker.port, clients=9)
+    phase = result.phases[0]
+    assert not result.complete and not phase.complete and result.why
+    assert phase.per == phase.connect["count"] == 9 - phase.closed and 0 < phase.per <= 5
+
+
+def test_a_subscription_that_is_refused(bench) -> None:
+    with Fake(suback=0x80) as fake:
+        result = bench("fan-in", fake.port)
+    assert not result.complete and "refused a subscription" in result.why
+
+
+def test_a_broker_with_lower_limits(bench) -> None:
+    with Fake(connack_props=b"\x24\x00") as fake:       # Maximum QoS 0
+        result = bench("pairs", fake.port, qos=1, version=5)
+    assert not result.complete and "Maximum QoS" in result.why
+
+
+@pytest.mark.parametrize(("then", "words"), [
+    ("close", "closed the connection"), ("goodbye", "administrative action (0x98)"), ("garbage", "no MQTT")])
+def test_an_end_in_the_middle(bench, then: str, words: str) -> None:
+    with Fake(after=100, then=then) as fake:
+        result = bench("fan-in", fake.port, version=5, messages=100_000, subscribers=1)
+    phase, = result.phases
+    assert not result.complete and not phase.complete and words in result.why
+    assert phase.published >= 100 and phase.closed == 1 and phase.latency["count"] == phase.delivered
+
+
+def test_a_broker_that_says_nothing_any_more(bench) -> None:
+    with Fake(after=100, then="silence") as fake:
+        result = bench("pairs", fake.port, qos=1, stall=0.3)
+    phase, = result.phases
+    assert not result.complete and "nothing happened for 0.3 s" in result.why
+    assert phase.unacknowledged == phase.published - 100
+
+
+def test_a_broker_that_is_killed() -> None:
+    with Broker("") as broker:
+        spec = Spec("pairs", port=broker.port, publishers=5, seconds=60.0, warmup=0.0, stall=5.0, broker_pid=broker.process.pid)  # type: ignore[union-attr]
+        killed = threading.Event()
+
+        def kill(what: str, counts: dict[str, int]) -> None:
+            if counts["received"] > 1000 and not killed.is_set():
+                broker.process.kill()  # type: ignore[union-attr]
+                broker.process.wait()  # type: ignore[union-attr]
+                killed.set()
+
+        result = measure(spec, kill)
+    phase, = result.phases
+    assert not result.complete and not phase.complete and "closed the connection of client" in result.why
+    assert phase.delivered > 1000 and result.told()["complete"] is False
+
+
+def test_it_was_interrupted(bench) -> None:
+    def interrupt(what: str, counts: dict[str, int]) -> None:
+        if counts["received"] > 100:
+            raise KeyboardInterrupt
+
+    with Fake() as fake:
+        result = measure(Spec("pairs", port=fake.port, seconds=60.0, warmup=0.0), interrupt)
+    assert (result.complete, result.why) == (False, "interrupted")
+    assert result.phases[0].delivered > 100
+
+
+def test_more_clients_than_open_files() -> None:
+    with pytest.raises(BenchError, match=r"need 50,000,064 open files, and [\d,]+ are allowed"):
+        measure(Spec("connect", clients=50_000_000), lambda what, counts: None)

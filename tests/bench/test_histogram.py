@@ -1,0 +1,62 @@
+"""The histogram and the accounting against what is obviously right."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cext.bench.face import histogram_of, taken
+from mosq.bench.histogram import quantile_ns, summary
+
+NEXT, AHEAD, LATE, TWICE = range(4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**44 - 1)), min_size=1, max_size=300))
+def test_quantiles_are_those_of_a_sorted_list(durations: list[int]) -> None:
+    figures, ordered = histogram_of(durations), sorted(durations)
+    assert figures["count"] == len(durations) == sum(n for _, _, n in figures["buckets"])
+    assert (figures["least_ns"], figures["most_ns"]) == (ordered[0], ordered[-1])
+    assert figures["sum_ns"] == pytest.approx(sum(durations))
+    for q in (0.01, 0.5, 0.9, 0.99, 0.999, 1.0):
+        exact = next(value for i, value in enumerate(ordered, 1) if i >= q * len(ordered))
+        assert quantile_ns(figures, q) == pytest.approx(exact, rel=0.004, abs=0.5)
+
+
+def test_buckets_join_without_a_gap() -> None:
+    edges = sorted({v + d for bit in range(45) for v in (1 << bit, 3 << bit) for d in (-1, 0, 1) if 0 <= v + d < 1 << 44})
+    for value in edges:
+        (first, width, n), = histogram_of([value])["buckets"]
+        assert first <= value < first + width and n == 1
+
+
+def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
+    figures = histogram_of([2**50])
+    assert figures["most_ns"] == 2**50
+    assert figures["buckets"][0][0] < 2**44
+
+
+def test_a_summary_of_nothing() -> None:
+    assert summary(histogram_of([])) == {"count": 0}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=120))
+def test_streams_account_as_a_set_does(numbers: list[int]) -> None:
+    said, gaps = taken(numbers)
+    seen: set[int] = set()
+    expected = []
+    for number in numbers:
+        top = max(seen, default=-1)
+        expected.append(TWICE if number in seen else LATE if number < top else NEXT if number == top + 1 else AHEAD)
+        seen.add(number)
+    assert said == expected
+    missing = [i for i in range(max(seen, default=-1)) if i not in seen]
+    assert [i for first, end in gaps for i in range(first, end)] == missing
+
+
+def test_a_stream_that_comes_backwards_and_every_other_first() -> None:
+    for numbers in (range(999, -1, -1), [*range(1, 2000, 2), *range(0, 2000, 2)], [*range(1, 2000, 2), *range(1998, -1, -2)]):
+        said, gaps = taken(numbers)
+        assert gaps == [] and TWICE not in said and len(said) == len(numbers)

@@ -1,0 +1,47 @@
+"""Fixed rates: a stall of the broker must show in the latencies of all that was due meanwhile."""
+
+from __future__ import annotations
+
+from tests.bench.fake import Fake
+
+MS = 1_000_000
+
+
+def longer_than(values: dict[str, object], ns: int) -> int:
+    return sum(n for first, _, n in values["buckets_ns"] if first > ns)  # type: ignore[attr-defined]
+
+
+def test_a_stall_is_in_the_latency_of_everything_that_was_due(bench) -> None:
+    with Fake(after=100, then="stall", stall_s=0.4) as fake:
+        result = bench("pairs", fake.port, publishers=2, rate=1000.0, messages=600, size=1000)
+    phase, = result.phases
+    assert result.exact and phase.published == 600
+    # 300 messages were due in the first 0.3 s of it: each waited for 0.1 s and more. A generator that waits with the
+    # broker would have seen two, one of each publisher.
+    assert longer_than(phase.latency, 100 * MS) >= 290
+    assert phase.latency["max_us"] >= 390_000
+
+
+def test_what_the_broker_does_not_take_is_sent_later_with_its_own_time(bench) -> None:
+    """At QoS 1 a publisher may not send while too much is unacknowledged: that wait counts as well."""
+    with Fake(after=50, then="stall", stall_s=0.4) as fake:
+        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=5, rate=500.0, messages=300)
+    phase, = result.phases
+    assert result.exact
+    assert longer_than(phase.lateness, 100 * MS) >= 140 <= longer_than(phase.latency, 100 * MS)
+    assert phase.limit in ("rate", "generator", "broker")
+
+
+def test_the_rate_is_kept(bench) -> None:
+    with Fake() as fake:
+        phase, = bench("fan-in", fake.port, publishers=3, messages=0, seconds=0.3, warmup=0.1, rate=500.0).phases
+    assert fake.published == 200 and phase.exact
+
+
+def test_what_was_due_and_never_sent_is_told(bench) -> None:
+    with Fake(after=20, then="silence") as fake:
+        result = bench("pairs", fake.port, publishers=1, qos=1, inflight=10, rate=1000.0, messages=100, stall=0.3)
+    phase, = result.phases
+    assert not result.complete and not phase.complete and "not taken" in result.why
+    assert (phase.unsent, phase.unacknowledged) == (100 - phase.published, phase.published - 20)
+    assert phase.unsent > 0

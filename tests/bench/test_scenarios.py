@@ -1,0 +1,125 @@
+"""Each scenario against mosq, with small numbers: everything comes, once and in order, and nothing stays behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import paho.mqtt.client as paho
+import pytest
+
+from mosq.bench.scenarios import SCENARIOS, window_of
+from mosq.bench.spec import Spec
+from mosq.bench.topics import filters_of
+from tests.bench.fake import Fake
+from tests.harness.broker import Broker
+
+SMALL = {"publishers": 4, "subscribers": 3, "clients": 12, "topics": 200, "filters": 300, "messages": 200, "rounds": 2,
+         "hold": 0.0, "sizes": (16, 5000, 300_000), "window": 500, "stall": 5.0}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker("max_queued_messages 0\nsys_interval 0\n") as running:
+        yield running
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_everything_comes(bench, broker: Broker, scenario: str, version: int) -> None:
+    assert broker.process is not None
+    qos = 2 if version == 5 else 1
+    result = bench(scenario, broker.port, version=version, qos=qos, broker_pid=broker.process.pid, **SMALL)
+    assert (result.complete, result.why, result.exact) == (True, "", True)
+    for phase in result.phases:
+        assert phase.complete and phase.per > 0 and phase.seconds > 0 and phase.foreign == 0
+        assert phase.broker["rss_after_bytes"] and phase.generator["cpu_s"] > 0
+
+
+@pytest.mark.parametrize("scenario", ["fan-in", "fan-out", "pairs", "shared", "offline", "retained"])
+def test_counts(bench, broker: Broker, scenario: str) -> None:
+    """QoS 0 but for offline, which makes 1 of it."""
+    result = bench(scenario, broker.port, **SMALL)
+    counts = {phase.name: (phase.published, phase.delivered) for phase in result.phases}
+    assert counts == {
+        "fan-in": {"fan-in": (200, 600)}, "fan-out": {"fan-out": (200, 600)}, "pairs": {"pairs": (200, 200)},
+        "shared": {"shared": (200, 200)}, "offline": {"store": (2400, 0), "drain": (0, 2400)},
+        "retained": {"store": (200, 0), "fetch": (0, 200)}}[scenario]
+    assert result.exact
+
+
+def test_each_publisher_has_the_same_share(bench) -> None:
+    """Else retained topics would be written twice, others never."""
+    topics: dict[str, int] = {}
+    with Fake() as fake:
+        forward = fake.forward
+
+        def counted(topic: str, frame: bytes) -> None:
+            topics[topic] = topics.get(topic, 0) + 1
+            forward(topic, frame)
+
+        fake.forward = counted  # type: ignore[method-assign]
+        assert bench("fan-in", fake.port, publishers=7, subscribers=1, messages=1000, burst=30, window=50).exact
+    assert sorted(topics.values()) == [142, 143, 143, 143, 143, 143, 143]
+
+
+def test_a_sweep_has_a_phase_for_each_size(bench, broker: Broker) -> None:
+    result = bench("payloads", broker.port, **SMALL)
+    assert [phase.name for phase in result.phases] == ["16 B", "5000 B", "300000 B"]
+    assert all(phase.delivered == 600 for phase in result.phases)
+
+
+def test_connects_are_timed(bench, broker: Broker) -> None:
+    result = bench("storm", broker.port, **SMALL)
+    assert [phase.connect["count"] for phase in result.phases] == [12, 12]
+
+
+def test_by_time_with_a_warm_up(bench, broker: Broker) -> None:
+    phase, = bench("pairs", broker.port, **{**SMALL, "messages": 0, "seconds": 0.2, "warmup": 0.1}).phases
+    assert phase.exact and phase.latency["count"] == phase.delivered < phase.expected
+    assert 0.1 < phase.seconds < 5
+
+
+def test_nothing_stays_behind(bench) -> None:
+    """Neither retained messages nor sessions, unless they are to be kept."""
+    with Broker("max_queued_messages 0\nsys_interval 1\n") as broker:
+        for keep, left in ((False, (0, 0)), (True, (200, 12))):
+            bench("retained", broker.port, keep=keep, **SMALL)
+            bench("offline", broker.port, keep=keep, **SMALL)
+            assert stored(broker.port, left) == left
+
+
+def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
+    """(retained messages of runs, sessions whose clients are away), as $SYS comes to tell it."""
+    retained, away = 0, -1
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+
+    def on_message(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
+        nonlocal retained, away
+        if message.topic.startswith("bench/"):
+            retained += 1
+        else:
+            away = int(message.payload)
+
+    client.on_message = on_message
+    client.connect("127.0.0.1", port)
+    client.subscribe([("bench/#", 0), ("$SYS/broker/clients/disconnected", 0)])
+    deadline = time.monotonic() + 10        # intervals of $SYS
+    while (retained, away) != awaited and time.monotonic() < deadline:
+        client.loop(0.05)
+    client.disconnect()
+    return retained, away
+
+
+@pytest.mark.parametrize("kind", ["mix", "exact", "plus", "hash"])
+def test_filters_differ(kind: str) -> None:
+    filters = filters_of(kind, 5000)
+    assert len(set(filters)) == 5000
+    if kind == "mix":
+        assert sum("+" in one for one in filters) == 1500 and sum(one.endswith("#") for one in filters) == 500
+
+
+def test_large_payloads_have_a_smaller_window() -> None:
+    """Else brokers drop what waits for one subscriber beyond their limit, and the loss is ours."""
+    assert [window_of(Spec("pairs", size=size)) for size in (64, 100_000, 10_000_000, 200_000_000)] == [10_000, 335, 3, 1]
+    assert window_of(Spec("pairs", rate=1.0)) == window_of(Spec("pairs", window=0)) == 0
