@@ -53,6 +53,7 @@ class Willing(Session):
         while not over.is_set():
             self.connect()
             await self.first(self.up, over)
+            accepted = self.up.is_set() or not self.wanted          # or was, and is down already
             await self.first(self.down, over, timeout_s=r.uniform(0.05, 1.5))
             life, peaceful = self.life, r.random() < 0.3 and self.up.is_set()
             if peaceful:
@@ -60,11 +61,10 @@ class Willing(Session):
                 if await self.leave():
                     self.left[life] = (began, time.monotonic())
                 continue                        # killed meanwhile: nobody knows whether it goes out
-            lost = self.up.is_set() or self.down.is_set()
             self.wanted = False
             self.drop()
             await self.down.wait()
-            if lost:
+            if accepted:                        # else nobody promised anything
                 await self._will(life, over)
 
     @staticmethod
