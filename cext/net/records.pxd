@@ -6,7 +6,7 @@ cdef enum:
     RECORD_BYTES = 16384        # of content, at most [RFC 8446 5.1]
     RECORD_EXTRA = 256          # around it in a record, at most [5.2]; also what stands beside data: a KeyUpdate, an alert
     RECORD_HEADER_BYTES = 5
-    EMPTIES_MAX = 32            # records in a row without application data
+    EMPTIES_MAX = 32            # records in a row without application data or a KeyUpdate, in a second
     KEY_UPDATES_MAX = 32        # of the peer's, per second
     SUITES = 3
 
@@ -39,7 +39,7 @@ cdef enum:
     SEALING = 1
 
 ctypedef struct Half:           # one direction
-    uint64_t sequence           # of the next record; also of the key's age
+    uint64_t sequence           # of the next record
     uint8_t iv[12]
     uint8_t key[32]
     uint8_t secret[48]          # of the next key
@@ -49,7 +49,7 @@ ctypedef struct Suite:          # one per loop: what the connections of a loop s
     EVP_MD* md
     EVP_CIPHER_CTX* ctx[2]      # OPENING, SEALING
     const Half* owner[2]        # whose key each of them holds; NULL: it holds none, nor anything else
-    uint64_t records_max        # under one of our keys
+    uint64_t blocks_max         # under one of our keys
     uint16_t id
     uint8_t key_n
     uint8_t secret_n
@@ -58,8 +58,9 @@ ctypedef struct Records:        # zeros: nothing is known yet
     Suite* suite                # NULL until records_begin
     Half peers                  # what comes
     Half ours
-    uint64_t renewed_s          # when the peer's last KeyUpdate came
-    uint8_t renewals            # in that second
+    uint64_t blocks             # of 16 bytes, sealed under our key; a record's tag is one
+    uint64_t counted_s          # the second in which the next two were counted
+    uint8_t renewals            # KeyUpdates of the peer's
     uint8_t empties             # in a row
     uint8_t message[5]          # a KeyUpdate that has not come whole
     uint8_t message_n
@@ -77,6 +78,10 @@ cdef Suite* suite_find(Suite* suites, uint16_t id) noexcept nogil        # NULL:
 cdef void records_learn(Records* x, const char* line) noexcept nogil
 # The handshake is done, and `sent` records went out under our key already. -1: a secret is missing, or does not fit the suite; then nothing is changed.
 cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil
+# Whether these are of one key schedule [RFC 8446 7.1]: the handshake's secret, the master secret, the hash of what was said up to the server's
+# Finished, our first secret of application data, and the exporter's.
+cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* said, const uint8_t* ours,
+                          const uint8_t* exporter) noexcept nogil
 cdef void records_end(Records* x) noexcept nogil                 # nothing of it stays in memory
 # How many of the n bytes at p are done with: all whole records, as far as `ended` allows. Their data is put at out, which has room for n.
 cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, size_t* out_n, uint64_t now_s) noexcept nogil

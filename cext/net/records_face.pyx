@@ -26,11 +26,11 @@ cdef class Suites:
         cdef int i
         return sum(self.p[i].owner[rec.OPENING] != NULL for i in range(3)) + sum(self.p[i].owner[rec.SEALING] != NULL for i in range(3))
 
-    def limit(self, uint64_t records_max):
-        """Of records under one key of ours."""
+    def limit(self, uint64_t blocks_max):
+        """Of blocks under one key of ours."""
         cdef int i
         for i in range(rec.SUITES):
-            self.p[i].records_max = records_max
+            self.p[i].blocks_max = blocks_max
 
 
 cdef class Side:
@@ -113,6 +113,10 @@ cdef class Side:
         if received is not None:
             self.x.peers.sequence = received
         return self.x.ours.sequence, self.x.peers.sequence
+
+    def blocks(self, uint64_t n):
+        """That many were sealed under our key."""
+        self.x.blocks = n
 
     def end(self):
         """What is left in its memory."""

@@ -42,8 +42,8 @@ from cext.net.reactor cimport (
 from cext.net.records cimport (
     ALERT_BAD_RECORD_MAC, ALERT_CLOSE_NOTIFY, ALERT_DECODE_ERROR, ALERT_ILLEGAL_PARAMETER, ALERT_INTERNAL_ERROR,
     ALERT_RECORD_OVERFLOW, ALERT_UNEXPECTED_MESSAGE, ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, ENDED_NOT, RECORD_BYTES,
-    RECORD_EXTRA, RECORD_HEADER_BYTES, Records, Suite, TYPE_DATA, records_begin, records_end, records_open, records_renew,
-    records_say, records_seal, suite_find, suites_fini, suites_init,
+    RECORD_EXTRA, RECORD_HEADER_BYTES, Records, Suite, TYPE_DATA, records_begin, records_end, records_open, records_related,
+    records_renew, records_say, records_seal, suite_find, suites_fini, suites_init,
 )
 from cext.net.tls_context cimport keylog_begin, keylog_end, tls_context_release
 from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
@@ -82,6 +82,14 @@ cdef enum:
     HANDSHAKES_PER_TURN = 8
     BIO_INDEX = 127              # any: nobody asks for its type
     ERRORS_MAX = 8               # lines per connection
+
+cdef enum:
+    # OpenSSL's SSL has the secrets of TLS 1.3 in a row, each in 64 bytes: how far these begin before ours of application data, or behind it
+    HANDSHAKE_BEFORE = 512
+    MASTER_BEFORE = 448
+    SAID_BEFORE = 192
+    EXPORTER_BEHIND = 64
+    END_BEHIND = 128
 
 
 ctypedef struct Layer:          # what the connections of one loop share
@@ -307,12 +315,25 @@ cdef int take_over(Layer* y, Tls* t) noexcept nogil:
     suite = suite_find(y.suites, SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(t.ssl)))
     if suite == NULL or records_begin(&t.records, suite, <uint64_t>sent) != 0:
         return -1
+    wipe_roots(t.ssl, suite, t.records.ours.secret)
     wipe(t.ssl, t.records.peers.secret, suite.secret_n)
     wipe(t.ssl, t.records.ours.secret, suite.secret_n)
     SSL_set_shutdown(t.ssl, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN)       # nobody failed: its session is good
     SSL_free(t.ssl)
     t.ssl = NULL
     return 0
+
+
+cdef void wipe_roots(SSL* ssl, const Suite* s, const uint8_t* ours) noexcept nogil:
+    """What the secrets of application data can be derived from again, and the exporter's, lie beside ours. Only if they do: in an SSL of another
+    order nothing is touched."""
+    cdef size_t size = malloc_usable_size(ssl)
+    cdef uint8_t* at = <uint8_t*>memmem(ssl, size, ours, s.secret_n)
+    cdef size_t before = <size_t>(at - <uint8_t*>ssl)
+    if at == NULL or before < HANDSHAKE_BEFORE or size - before < END_BEHIND:
+        return
+    if records_related(s, at - HANDSHAKE_BEFORE, at - MASTER_BEFORE, at - SAID_BEFORE, at, at + EXPORTER_BEHIND):
+        OPENSSL_cleanse(at - HANDSHAKE_BEFORE, HANDSHAKE_BEFORE + END_BEHIND)
 
 
 cdef void wipe(SSL* ssl, const uint8_t* secret, size_t n) noexcept nogil:
@@ -533,15 +554,18 @@ cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
         conn_mark_dirty(r, c)
 
 
-cdef void say(Layer* y, Tls* t, uint8_t alert) noexcept nogil:
-    """Into layer.out, if it can still be said."""
+cdef bint say(Layer* y, Tls* t, uint8_t alert) noexcept nogil:
+    """Into layer.out, if it can still be said. 0: there is no room now."""
     cdef int n
+    if OUT_BYTES - y.out_n < RECORD_EXTRA:
+        return 0
     if t.ssl != NULL:
         ERR_clear_error()
         SSL_shutdown(t.ssl)
-    elif OUT_BYTES - y.out_n >= RECORD_EXTRA:
+    else:
         n = records_say(&t.records, alert, y.out + y.out_n)
         y.out_n += <size_t>n if n > 0 else 0
+    return 1
 
 
 cdef uint32_t gather(Seg** at, uint32_t* off, uint8_t* out) noexcept nogil:
@@ -616,8 +640,7 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
             t.base.open = 0
             return -1
     if c.flags & CONN_CLOSING and t.base.open and <size_t>taken == c.out_bytes:
-        say(y, t, ALERT_CLOSE_NOTIFY)
-        t.base.open = 0
+        t.base.open = not say(y, t, ALERT_CLOSE_NOTIFY)      # without room it is asked for again, when some of this has gone
     if y.out_n == 0:
         return taken
     sent = send(c.fd, y.out, y.out_n, MSG_NOSIGNAL)
@@ -627,6 +650,7 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
             return -1
         sent = 0
     if <size_t>sent < y.out_n and out_keep(r, t, y.out + sent, y.out_n - <size_t>sent) != 0:
+        t.base.open = 0          # a record is lost
         errno_set(EPROTO)
         return -1
     if t.base.unsent and taken == 0 and sent == 0:

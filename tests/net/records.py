@@ -34,9 +34,9 @@ AES_128, AES_256, CHACHA = (
 ALL = {"aes-128": AES_128, "aes-256": AES_256, "chacha": CHACHA}
 
 
-def expanded(suite: Suite, secret: bytes, label: bytes, n: int) -> bytes:
-    """HKDF-Expand-Label with an empty context; one block is enough."""
-    info = struct.pack(">HB", n, 6 + len(label)) + b"tls13 " + label + b"\0\x01"
+def expanded(suite: Suite, secret: bytes, label: bytes, n: int, context: bytes = b"") -> bytes:
+    """HKDF-Expand-Label; one block is enough."""
+    info = struct.pack(">HB", n, 6 + len(label)) + b"tls13 " + label + bytes([len(context)]) + context + b"\x01"
     return hmac.digest(secret, info, suite.digest)[:n]
 
 

@@ -194,12 +194,12 @@ def test_openssl_reads_what_ours_wrote_and_writes_what_ours_reads(tmp_path: Path
 
 def test_openssl_follows_our_key_updates(tmp_path: Path) -> None:
     suites = Suites()
-    suites.limit(10)
+    suites.limit(20)
     ours, client, incoming, _ = handed_over(tmp_path, suites)
     for i in range(30):
         incoming.write(ours.seal(b"%d" % i))
         assert client.read(100) == b"%d" % i
-    assert ours.count()[0] == 2, "tickets and 8, 10, 10 and 2 records under four keys"
+    assert ours.count()[0] == 10, "10 records of two blocks under each of three keys"
 
 
 # ---------------------------------------------------------------- keys change
@@ -227,26 +227,39 @@ def test_the_message_may_come_in_pieces(pair: Pair) -> None:
 
 def test_our_key_changes_before_its_limit(pair: Pair) -> None:
     """[5.5]"""
-    pair.suites.limit(10)
+    pair.suites.limit(20)
     found = pair.reads.open(b"".join(pair.ours.seal(bytes([i])) for i in range(30)))
     assert [content for kind, content in found if kind == DATA] == [bytes([i]) for i in range(30)]
-    assert [i for i, (kind, _) in enumerate(found) if kind == HANDSHAKE] == [9, 20, 31]
+    assert [i for i, (kind, _) in enumerate(found) if kind == HANDSHAKE] == [10, 21]
+
+
+@pytest.mark.parametrize(("n", "blocks"), [(0, 2), (15, 2), (16, 3), (LARGEST, 1026)])
+def test_what_a_record_counts(pair: Pair, n: int, blocks: int) -> None:
+    """Its content and type in blocks of 16 bytes, and its tag."""
+    pair.suites.limit(3 * blocks)
+    found = pair.reads.open(b"".join(pair.ours.seal(bytes(n)) for _ in range(4)))
+    assert [kind for kind, _ in found] == [DATA, DATA, DATA, HANDSHAKE, DATA]
 
 
 def test_the_limits_of_the_suites() -> None:
-    """Of AES-GCM at most 2^24.5 records [5.5]."""
+    """Of AES-GCM at most 2^24.5 records of 2^10 blocks [5.5]."""
     for suite in (ALL["aes-128"], ALL["aes-256"]):
         pair = Pair(suite)
-        pair.ours.count(sent=(1 << 24) - 1)
-        pair.reads.sequence = (1 << 24) - 1
+        pair.ours.blocks((1 << 34) - 1)
         found = pair.reads.open(pair.ours.seal(b"last") + pair.ours.seal(b"first"))
         assert found == [(DATA, b"last"), (HANDSHAKE, KEY_UPDATE), (DATA, b"first")]
+
+
+def test_small_records_do_not_use_up_a_key(pair: Pair) -> None:
+    """At a thousand a second they would have, in hours, and some clients know no KeyUpdate."""
+    pair.ours.count(sent=1 << 30)
+    pair.reads.sequence = 1 << 30
+    assert pair.reads.open(pair.ours.seal(b"x")) == [(DATA, b"x")]
 
 
 def test_sequence_numbers_never_wrap(pair: Pair) -> None:
     """[5.3]"""
     last = (1 << 64) - 1
-    pair.suites.limit(last)
     pair.ours.count(sent=last, received=last)
     pair.sends.sequence = last
     with pytest.raises(ValueError, match="nothing can be sealed"):
@@ -326,6 +339,30 @@ def test_every_changed_bit_is_seen(pair: Pair) -> None:
 
 def test_empty_records_among_others_are_good(pair: Pair) -> None:
     assert pair.hears(*(pair.sends.seal(b"" if i % EMPTIES_MAX else b"x") for i in range(10 * EMPTIES_MAX))) == b"x" * 10
+
+
+QUIET: dict[str, Callable[[Direction], bytes]] = {
+    "a new key": lambda c: c.update(),
+    "a new key in pieces": lambda c: c.seal(KEY_UPDATE[:1], HANDSHAKE) + c.update(KEY_UPDATE[1:]),
+    "padding": lambda c: c.seal(b"", padding=64),
+    "user_canceled": lambda c: c.seal(bytes([1, USER_CANCELED]), ALERT),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_a_client_without_data_may_go_on_for_ever(pair: Pair, name: str) -> None:
+    """One that renews its key every hour, or hides when it has something to say."""
+    for hour in range(3 * EMPTIES_MAX):
+        pair.hears(QUIET[name](pair.sends), now_s=3600 * hour)
+        assert pair.ours.ended() is None
+    assert pair.hears(pair.sends.seal(b"x"), now_s=3600 * hour) == b"x"
+
+
+def test_new_keys_are_no_empty_records(pair: Pair) -> None:
+    """Each is bounded by itself."""
+    for _ in range(EMPTIES_MAX):
+        pair.hears(pair.sends.seal(b""), pair.sends.update())
+    assert pair.hears(pair.sends.seal(b"x")) == b"x"
 
 
 def test_key_updates_per_second_are_bounded(pair: Pair) -> None:

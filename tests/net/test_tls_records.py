@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
+import hmac
+import os
 import re
 import select
 import socket
@@ -46,7 +49,7 @@ class Client:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+        self.tls = tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
         while True:
             try:
                 tls.do_handshake()
@@ -61,6 +64,7 @@ class Client:
         self.suite: Suite = SUITES[negotiated[0]]
         self.sends = Direction(self.suite, bytes.fromhex(secrets["CLIENT_TRAFFIC_SECRET_0"]))
         self.reads = Direction(self.suite, bytes.fromhex(secrets["SERVER_TRAFFIC_SECRET_0"]))
+        self.exporter = bytes.fromhex(secrets["EXPORTER_SECRET"])
         self.stream = b""
 
     def send(self, *records: bytes) -> None:
@@ -93,6 +97,7 @@ class Client:
         return got
 
     def connected(self) -> Client:
+        del self.tls         # 15 KiB
         self.send(self.sends.seal(Connect(client_id="raw").encode(4)))
         assert self.read() == (DATA, CONNACK)
         return self
@@ -207,9 +212,8 @@ def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
         loop.join()
 
 
-def in_memory(pid: int, secrets: list[bytes]) -> int:
-    """How often they lie in what that process can write to."""
-    found = 0
+def memory_of(pid: int) -> Iterator[bytes]:
+    """What that process can write to."""
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in maps:
             begin, end = (int(text, 16) for text in line.split()[0].split("-"))
@@ -217,9 +221,40 @@ def in_memory(pid: int, secrets: list[bytes]) -> int:
                 continue
             memory.seek(begin)
             with contextlib.suppress(OSError):
-                content = memory.read(end - begin)
-                found += sum(content.count(secret) for secret in secrets)
+                yield memory.read(end - begin)
+
+
+def in_memory(pid: int, secrets: list[bytes]) -> int:
+    """How often they lie there."""
+    return sum(content.count(secret) for content in memory_of(pid) for secret in secrets)
+
+
+def roots(client: Client) -> set[bytes]:
+    """The handshake's secret and the master secret, from which those of application data are derived [RFC 8446 7.1]: OpenSSL does not tell them,
+    but they lie near the client's secrets, 64 bytes apart, and one makes the other."""
+    suite, n = client.suite, client.suite.secret_bytes
+    found: set[bytes] = set()
+    silence = hashlib.new(suite.digest).digest()
+    for content in memory_of(os.getpid()):
+        at = content.find(client.sends.secret)
+        while at >= 0:
+            around = content[max(0, at - 1024) : at + 1024]
+            for i in range(len(around) - 64 - n):
+                secret, following = around[i : i + n], around[i + 64 : i + 64 + n]
+                salt = expanded(suite, secret, b"derived", n, silence)
+                if hmac.digest(salt, bytes(n), suite.digest) == following:
+                    found |= {secret, following}
+            at = content.find(client.sends.secret, at + 1)
     return found
+
+
+def test_what_the_secrets_are_derived_from_leaves_memory(broker: Broker, client: Client) -> None:
+    """At the handover, with the exporter's."""
+    assert broker.process is not None
+    handshake_and_master = roots(client)
+    assert len(handshake_and_master) == 2
+    client.connected()
+    assert in_memory(broker.process.pid, [*handshake_and_master, client.exporter]) == 0
 
 
 def test_secrets_leave_memory_with_the_connection(broker: Broker, client: Client) -> None:
