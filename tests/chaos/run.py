@@ -25,6 +25,7 @@ from tests.chaos.guests import Member, Watcher, Willing
 from tests.harness.broker import Broker
 
 # queues without an end: what is dropped by a limit would look lost
+PATIENCE_S = 30.0               # for what a slow machine takes its time for, and nothing can prevent
 DURABLE = """listener {port} 127.0.0.1
 allow_anonymous true
 persistence true
@@ -184,7 +185,7 @@ class Run:
                 session.late = True
             else:
                 session.connect()
-        async with asyncio.timeout(self.plan.settle_s):
+        async with asyncio.timeout(max(self.plan.settle_s, PATIENCE_S)):
             for session in (*self.publishers, *self.subscribers):
                 if self.kind.get(session) != "late":  # type: ignore[call-overload]
                     await (session.subscribed if isinstance(session, Subscriber) else session.up).wait()
@@ -254,7 +255,7 @@ class Run:
 
     async def quiet(self, s: Subscriber) -> None:
         """Until the broker has dealt with all acknowledgements, those of what came meanwhile included."""
-        async with asyncio.timeout(self.plan.settle_s):
+        async with asyncio.timeout(max(self.plan.settle_s, PATIENCE_S)):
             before = -1
             while before != s.n:
                 before = s.n
@@ -276,7 +277,7 @@ class Run:
         before = {s: s.n for s in self.subscribers}
         for s in self.subscribers:
             s.connect()
-        async with asyncio.timeout(self.plan.settle_s):
+        async with asyncio.timeout(max(self.plan.settle_s, PATIENCE_S)):
             for s in self.subscribers:
                 await self.answered(s)
         for s in self.subscribers:
@@ -296,7 +297,7 @@ class Run:
         reader = Reader(self.chaos, 0, 0, 0, 4)
         reader.client_id, reader.late = "reader", True
         reader.connect()
-        async with asyncio.timeout(self.plan.settle_s):
+        async with asyncio.timeout(max(self.plan.settle_s, PATIENCE_S)):
             await reader.up.wait()
             reader._out.append(b"\x82\x0c\x00\x01\x00\x07state/#\x00")
             reader.flush()
