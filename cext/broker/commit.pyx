@@ -6,8 +6,8 @@ order of batches; not how they lie on a disk.
 One batch is on its way at a time, unless much waits: so a slow disk makes batches larger, not more.
 
 Its time adapts. What is acknowledged by all who are owed it before its batch is sealed need not be written, and its publisher is told at once; where
-that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, waiting only
-makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
+that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, or something in
+the batch is for a session that is away, waiting only makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
 any case, to find out.
 Cost: one look at two counters per turn; of a batch, what is in it.
 """
@@ -205,7 +205,7 @@ cdef void memory_told(Broker* b, Durable* t, bint short) noexcept nogil:
 
 
 cdef inline bint is_patient(const Durable* t) noexcept nogil:
-    return t.patient or t.serial % PROBES == 0
+    return (t.patient and not t.urgent) or t.serial % PROBES == 0
 
 
 cdef void paced(Durable* t) noexcept nogil:
@@ -232,7 +232,7 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     batch = &t.batches[t.batches_tail % BATCHES]
     batch.serial = t.serial
     batch.sync = t.strict or t.level == DURABILITY_STRICT
-    t.strict = 0
+    t.strict = t.urgent = 0
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
     t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM

@@ -68,6 +68,7 @@ ctypedef struct Durable:
     uint8_t closed              # the store is
     uint8_t cleaning            # the oldest segment is looked at
     uint8_t patient             # waiting pays: see commit
+    uint8_t urgent              # the open batch has what somebody is owed who is away
     uint32_t interval_ms
     uint32_t serial             # of the open batch
     uint32_t committed          # the last serial that is committed

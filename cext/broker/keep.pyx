@@ -300,6 +300,8 @@ cdef int owed_kept(Broker* b, Session* s, Message* m, const Delivery* d, uint32_
     p.last = t.n_owed
     p.n += 1
     p.live += 1
+    if s.client == NULL:
+        t.urgent = 1             # it will be written, however long its batch waits
     s.records += 1
     batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
     return 0
