@@ -30,6 +30,11 @@ def may_mount() -> bool:
         return os.geteuid() == 0 and subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode == 0
 
 
+def spare_written(folder: Path) -> None:
+    """The segment in advance is there, which a start takes a while for: without it what is under way waits for room."""
+    until(lambda: any(f.stat().st_size == 16 * MIB for f in folder.glob("*.store/segment.*")))
+
+
 class Door:
     """A disk on which files grow no more."""
 
@@ -37,6 +42,7 @@ class Door:
         self.faults, self.dir, self.env = faults, "{dir}", faults.env
 
     def fill(self, broker: Kept) -> None:
+        spare_written(broker.dir)
         self.faults.set(full=1)
 
     def empty(self) -> None:
@@ -51,8 +57,7 @@ class Tmpfs:
         self.env: dict[str, str] = {}
 
     def fill(self, broker: Kept) -> None:
-        # the spare segment is there, then the rest is taken
-        until(lambda: any(f.stat().st_size == 16 * MIB for f in self.folder.glob("*.store/segment.*")))
+        spare_written(self.folder)      # then the rest is taken
         with (self.folder / "large").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
