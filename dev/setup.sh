@@ -65,6 +65,14 @@ need_for_tests() {
     need "${missing[@]}"
 }
 
+# What the performance lab needs besides: the broker that mosq is compared with, and what draws.
+build_for_lab() {
+    PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || need mosquitto
+    build
+    mapfile -t requirements < <(from_pyproject project optional-dependencies perf)
+    install_once perf "${requirements[@]}"
+}
+
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.
 from_pyproject() {
     "$PYTHON" - "$@" <<'PY'
