@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     add("--username", help="for all brokers; %%i stands for the number of the client")
     add("--tests", help="only these")
     add("--quick", action="store_true", help="fewer cases, smaller numbers, one repetition")
-    add("--scale", type=float, help="factor for numbers of messages and clients")
+    add("--scale", type=float, default=1.0, help="factor for numbers of messages and clients")
     add("--reps", type=int, help="repetitions")
     add("--seconds", type=float, help="of what is not counted in messages (default: 2; --quick: 0.7)")
     add("--cpu", type=int, help="the core of the load (default: the last)")
@@ -109,7 +109,7 @@ class UsageError(Exception):
 def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
     if unknown := [name for name in args.suites if name not in SUITES]:
         raise UsageError(f"no such suite: {', '.join(unknown)}; expected {', '.join(SUITES)}")
-    if args.scale is not None and not 0 < args.scale <= 100:
+    if not 0 < args.scale <= 100:
         raise UsageError("--scale: expected a number above 0 and up to 100")
     if any(value is not None and value <= 0 for value in (args.seconds, args.reps, args.timeout)):
         raise UsageError("--seconds, --reps, --timeout: expected a number above 0")

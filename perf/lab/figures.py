@@ -36,7 +36,7 @@ def who(run: Run) -> str:
 
 def cost(phase: Phase) -> float | None:
     value = (phase.get("broker") or {}).get("cpu_us_per")
-    return float(value) if value else None
+    return None if value is None else float(value)
 
 
 def _values(phases: list[Phase], of: Callable[[Phase], float | None]) -> list[float]:
@@ -122,8 +122,8 @@ def _table(case: list[Run], name: str, order: list[str]) -> Iterator[str]:
     phases = {label: [phase for one in of for phase in one["phases"] if phase["name"] == name]
               for label, of in groups.items()}
     unit = next((phase["unit"] for of in phases.values() for phase in of), "message")
-    base, first = next(((label, middle) for label, of in phases.items() if (middle := median(_values(of, cost)))),
-                       ("", None))
+    base = next(iter(groups))
+    first = median(_values(phases[base], cost))
     heads = ("broker", "took s", f"{unit}s/s", f"CPU us per {unit}", f"x {base}", "delay ms: mean", "deviation", "p99",
              "max", "remarks")
     yield from columns([heads, *(_line(label, of, phases[label], first) for label, of in groups.items())])

@@ -41,6 +41,7 @@ class Peer:
     environment: dict[str, str] = field(default_factory=dict)
     shadow: bool = False            # configured in its own folder only: gets one of links to itself
     start_s: float = 15.0
+    mqtt_5: bool = True
     tried: bool = True
 
 
@@ -157,8 +158,8 @@ PEERS = (
          "config.xml", start_s=90.0, tried=False, survives="kill -9: its file persistence", environment={
              "HIVEMQ_CONFIG_FOLDER": "$dir", "HIVEMQ_DATA_FOLDER": "$dir", "HIVEMQ_LOG_FOLDER": "$dir",
              "HIVEMQ_HEAPDUMP_FOLDER": "$dir", "HIVEMQ_JMX_PORT": "0"}),
-    Peer("aedes", ("node", "$conf"), ("node_modules/aedes",), (), AEDES, file="broker.mjs"),
-    Peer("amqtt", ("$program", "-c", "$conf"), ("amqtt",), text=AMQTT, file="broker.yaml"),
+    Peer("aedes", ("node", "$conf"), ("node_modules/aedes",), (), AEDES, file="broker.mjs", mqtt_5=False),
+    Peer("amqtt", ("$program", "-c", "$conf"), ("amqtt",), text=AMQTT, file="broker.yaml", mqtt_5=False),
 )
 
 

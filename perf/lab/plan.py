@@ -7,7 +7,8 @@ of --quick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 
 from perf.ablation.variants import AGAIN, VARIANTS, Variant
 
@@ -19,9 +20,11 @@ STALL_S = "10"
 class N:
     value: int
     least: int = 1
+    quick: int = 0              # instead, with --quick
 
-    def at(self, scale: float) -> int:
-        return max(min(self.least, self.value), round(self.value * scale))
+    def at(self, scale: float, quick: bool = False) -> int:
+        value = self.quick if quick and self.quick else self.value
+        return max(min(self.least, value), round(value * scale))
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,6 @@ class Suite:
     tests: tuple[Test, ...]
     brokers: str                # who takes part unless asked otherwise, as of --brokers
     reps: int = 3
-    quick_scale: float = 0.1
     about: str = ""
 
 
@@ -79,7 +81,7 @@ def size_text(n: int) -> str:
 # Publishing pauses while a window is on its way to the subscribers: else QoS 0 would tell whose buffers are larger
 PAPER = Suite("paper", "The paper's four tests", (
     Test("paper-1", "10 publishers x 1,000 messages, 1,000 subscribers", "fan-out",
-         _qos({"publishers": 10, "subscribers": N(1000, 20), "messages": N(10_000, 20)})),
+         _qos({"publishers": 10, "subscribers": N(1000, 20), "messages": N(10_000, 20, 500)})),
     Test("paper-2", "20 publishers x 10 k to 70 k messages, QoS 0", "fan-in", tuple(
         Case("{} messages each", {"publishers": 20, "messages": N(20 * n, 200)}, N(n, 10), quick=n % 30_000 == 10_000)
         for n in range(10_000, 70_001, 10_000)), "messages"),
@@ -91,8 +93,7 @@ PAPER = Suite("paper", "The paper's four tests", (
         Case(size_text(n), {"publishers": 20, "messages": N(200, 40), "size": n}, n, quick=n not in (1000, 100_000))
         for n in (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000)), "bytes",
         note="200 messages in all: below 10 kB a run is over in milliseconds, and its figures vary accordingly"),
-), f"{EACH},mosquitto", reps=3, quick_scale=0.05,
-    about="beside mosq as shipped: the plain tree, each optimisation switched off alone, Debian's Mosquitto")
+), f"{EACH},mosquitto", about="beside mosq: the plain tree, each optimisation switched off alone, Debian's Mosquitto")
 
 
 # ---------------------------------------------------------------- the open suite of the vendors, and TBMQ's
@@ -115,7 +116,7 @@ VENDORS = Suite("vendors", "The vendors' open benchmark suite, scaled to one mac
 # ---------------------------------------------------------------- everything that `mosq bench` can do
 
 def _clients(*counts: int) -> tuple[Case, ...]:
-    return tuple(Case("{} clients", {"clients": N(n, 50), "hold": 0.3}, N(n, 50)) for n in counts)
+    return tuple(Case("{} clients", {"clients": N(n, 50), "hold": 0}, N(n, 50)) for n in counts)
 
 
 BENCH = Suite("bench", "mosq bench, scenario by scenario", (
@@ -157,7 +158,11 @@ class Load:
     x: float | None
     arguments: tuple[str, ...]
     note: str = ""
-    hint_s: float = field(default=2.0, compare=False)       # how long it may take
+    hint_s: float = 2.0         # how long it may take
+
+    @property
+    def mqtt_5(self) -> bool:
+        return ("--mqtt", "5") in pairwise(self.arguments)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -165,21 +170,23 @@ class Load:
 
 
 def loads(suite: Suite, seconds: float, descriptors: int, *, quick: bool = False,
-          scale: float | None = None) -> list[Load]:
+          scale: float = 1.0) -> list[Load]:
     """In their order; cases that the limit of descriptors makes equal stand there once."""
-    scale = scale if scale is not None else suite.quick_scale if quick else 1.0
     found: dict[tuple[str, str, str], Load] = {}
     for test in suite.tests:
         for case in test.cases:
             if case.quick or not quick:
-                one = _load(suite, test, case, scale, seconds, descriptors)
+                one = _load(suite, test, case, scale, quick, seconds, descriptors)
                 found.setdefault(one.key, one)
     return list(found.values())
 
 
-def _load(suite: Suite, test: Test, case: Case, scale: float, seconds: float, descriptors: int) -> Load:
-    options = {name: value.at(scale) if isinstance(value, N) else value for name, value in case.options.items()}
-    x = case.x.at(scale) if isinstance(case.x, N) else case.x
+def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, seconds: float, descriptors: int) -> Load:
+    def sized(value: object) -> object:
+        return value.at(scale, quick) if isinstance(value, N) else value
+
+    options = {name: sized(value) for name, value in case.options.items()}
+    x = case.x.at(scale, quick) if isinstance(case.x, N) else case.x
     note = test.note
     most = descriptors - SPARE
     role = next((role for role in ("clients", "publishers", "subscribers") if _connections(test, options) > most
@@ -198,7 +205,7 @@ def _load(suite: Suite, test: Test, case: Case, scale: float, seconds: float, de
     options["stall"] = STALL_S
     arguments = tuple(part for name, value in options.items()
                       for part in ((f"--{name}",) if value is True else (f"--{name}", f"{value}")))
-    text = case.text.format(f"{x:,.0f}") if isinstance(case.x, N) else case.text
+    text = case.text.format(f"{x:,}") if isinstance(case.x, N) else case.text
     return Load(suite.name, test, text, x, (test.scenario, *arguments), note, seconds + 1.5 if test.timed else 2.0)
 
 

@@ -55,6 +55,8 @@ class Entry:
         """What this load needs and this broker has not; "" when nothing."""
         if self.found is None:
             return "a listener of its own" if load.test.transport != "tcp" else ""
+        if load.mqtt_5 and not self.found.peer.mqtt_5:
+            return "MQTT 5"
         return load.test.transport if load.test.transport not in self.found.peer.listener else ""
 
 
@@ -101,7 +103,9 @@ class Lab:
         finally:
             self.progress.close()
         bad = [run for run in self.runs if not run["complete"]]
-        return f"{len(bad)} of {len(self.runs)} runs are not complete" if bad else ""
+        if bad or not self.runs:
+            return f"{len(bad)} of {len(self.runs)} runs are not complete" if bad else "nothing was measured"
+        return ""
 
     def _case(self, load: Load, entries: list[Entry], rep: int) -> None:
         """The lock is held until all had their turn: the same neighbours for everybody."""

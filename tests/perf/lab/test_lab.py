@@ -128,6 +128,17 @@ def test_what_takes_long_is_not_repeated(lab, capfd: pytest.CaptureFixture[str])
     assert "took more than 0.01 s, and was not repeated" in capfd.readouterr().out
 
 
+def test_who_cannot_do_it_is_left_out(lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    aedes = tmp_path / "peers" / "node_modules" / "aedes"
+    aedes.mkdir(parents=True)
+    (aedes / "aedes.js").touch()
+    (aedes / "package.json").write_text('{"version": "1.2.0"}')
+    found = lab("vendors", "--tests", "shared-fan-in", "--reps", "1", "--scale", "0.001", "--seconds", "0.1",
+                "--peers", str(tmp_path / "peers"), "--brokers", "aedes")
+    assert (found.status, found.runs, found.about["why"]) == (1, [], "nothing was measured")
+    assert "aedes-1.2.0 was left out of shared-fan-in: it has no MQTT 5 here" in capfd.readouterr().out
+
+
 # ---------------------------------------------------------------- the folder
 
 def line(rep: int) -> dict:

@@ -8,8 +8,8 @@ from perf.lab.plan import SUITES, N, loads
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
-@pytest.mark.parametrize("scale", [None, 0.001])
-def test_mosq_bench_takes_every_case(suite: str, scale: float | None) -> None:
+@pytest.mark.parametrize("scale", [1.0, 0.001])
+def test_mosq_bench_takes_every_case(suite: str, scale: float) -> None:
     for load in loads(SUITES[suite], 2.0, 20_000, scale=scale):
         command, *arguments = load.arguments
         bench.commands[command].make_context(command, [*arguments, "--port", "1883"])
@@ -49,9 +49,13 @@ def test_more_clients_than_descriptors_are_made_fewer_and_that_is_said() -> None
 
 
 @pytest.mark.parametrize(("value", "scale", "result"), [(N(1000, 20), 1, 1000), (N(1000, 20), 0.1, 100), (N(1000, 20), 0.001, 20),
-                                                        (N(10, 20), 0.1, 10), (N(1000), 2, 2000)])
+                                                        (N(10, 20), 0.1, 10), (N(1000), 2, 2000), (N(10, quick=4), 0.5, 5)])
 def test_scale(value: N, scale: float, result: int) -> None:
     assert value.at(scale) == result
+
+
+def test_quick_numbers() -> None:
+    assert [N(10, quick=4).at(1, True), N(10).at(1, True), N(100, quick=40).at(0.5, True)] == [4, 10, 20]
 
 
 def test_quick_is_a_part_of_all() -> None:
