@@ -13,7 +13,7 @@ from itertools import pairwise
 from perf.ablation.variants import AGAIN, VARIANTS, Variant
 
 SPARE = 100                     # descriptors that a broker needs for itself, generously
-STALL_S = "10"
+STALL_S = "30"                  # a broker that is busy with what is behind it may be silent for long
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ PAPER = Suite("paper", "The paper's four tests", (
         for n in (1000, 2000, 5000, 10_000, 15_000, 20_000)), "publishers",
         note="from the first message to the last; what it takes to connect before is in test connect of suite bench"),
     Test("paper-4", "20 publishers x 10 messages of 100 B to 10 MB, QoS 0", "fan-in", tuple(
-        Case(size_text(n), {"publishers": 20, "messages": N(200, 40), "size": n}, n, quick=n not in (1000, 100_000))
+        Case(size_text(n), {"publishers": 20, "messages": N(200, 20, 40 if n > 10**6 else 0), "size": n}, n,
+             quick=n not in (1000, 100_000))
         for n in (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000)), "bytes",
         note="200 messages in all: below 10 kB a run is over in milliseconds, and its figures vary accordingly"),
 ), f"{EACH},mosquitto", about="beside mosq: the plain tree, each optimisation switched off alone, Debian's Mosquitto")
