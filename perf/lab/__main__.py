@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="fewer cases, smaller numbers, one repetition")
     add("--scale", type=float, default=1.0, help="factor for numbers of messages and clients")
     add("--reps", type=int, help="repetitions")
-    add("--seconds", type=float, help="of what is not counted in messages (default: 2; --quick: 0.7)")
+    add("--seconds", type=float, help="of what is not counted in messages (default: 1.5; --quick: 0.7)")
     add("--cpu", type=int, help="the core of the load (default: the last)")
     add("--broker-cpu", type=int, help="the core of the brokers (default: the first)")
     add("--timeout", type=float, default=600.0, help="seconds that a run may take (default: %(default)g)")
@@ -113,7 +113,7 @@ def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
         raise UsageError("--scale: expected a number above 0 and up to 100")
     if any(value is not None and value <= 0 for value in (args.seconds, args.reps, args.timeout)):
         raise UsageError("--seconds, --reps, --timeout: expected a number above 0")
-    seconds = args.seconds or (0.7 if args.quick else 2.0)
+    seconds = args.seconds or (0.7 if args.quick else 1.5)
     found = [load for name in dict.fromkeys(args.suites)
              for load in loads(SUITES[name], seconds, descriptors, quick=args.quick, scale=args.scale)]
     if args.tests:

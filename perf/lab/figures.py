@@ -80,7 +80,8 @@ def remarks(runs: list[Run], phases: list[Phase]) -> str:
         said.append(f"others used {share * 100:.0f} % of a core")
     for name in phases[0]["extra"] if phases else ():
         values = [value for phase in phases if isinstance(value := phase["extra"].get(name), int | float)]
-        said += [f"{name.replace('_', ' ')} {number(median(values))}"] if values else []
+        if name.startswith("bytes_") and values:
+            said.append(f"{name.replace('_', ' ')} {number(median(values))}")
     return "; ".join(said)
 
 

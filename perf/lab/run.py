@@ -68,8 +68,6 @@ class How:
     timeout_s: float = 600.0
     patience_s: float = 60.0    # what took longer is not repeated
     username: str | None = None
-    cert: str = ""
-    key: str = ""
 
 
 @dataclass
@@ -81,6 +79,8 @@ class Lab:
     runs: list[dict[str, Any]] = field(default_factory=list)
     out: dict[Entry, str] = field(default_factory=dict)     # did not start, and why
     left_out: dict[str, None] = field(default_factory=dict)     # sentences, each once
+    cert: str = ""
+    key: str = ""
 
     def perform(self) -> str:
         """Returns why it is not complete; "" when it is."""
@@ -94,10 +94,11 @@ class Lab:
         steps = [(rep, load, entry) for rep in range(self.how.reps) for load in self.loads for entry in self.entries]
         self.progress = Progress([((load.key, entry), load.hint_s) for _, load, entry in steps])
         try:
-            for rep in range(self.how.reps):
-                for at, load in enumerate(self.loads):
-                    turn = (at + rep) % len(self.entries)
-                    self._case(load, self.entries[turn:] + self.entries[:turn], rep)
+            with certificate(any(load.test.transport == "tls" for load in self.loads)) as (self.cert, self.key):
+                for rep in range(self.how.reps):
+                    for at, load in enumerate(self.loads):
+                        turn = (at + rep) % len(self.entries)
+                        self._case(load, self.entries[turn:] + self.entries[:turn], rep)
         except KeyboardInterrupt:
             return "interrupted"
         finally:
@@ -172,7 +173,7 @@ class Lab:
         if entry.found is None:
             return Elsewhere(entry.name, *entry.where)
         return Broker(entry.found, entry.flags, core=self.how.broker_core, transport=load.test.transport,
-                      durable=load.test.durable, cert=self.how.cert, key=self.how.key)
+                      durable=load.test.durable, cert=self.cert, key=self.key)
 
     def _command(self, load: Load, where: tuple[str, int], pid: int, *, shown: bool = False) -> str:
         """shown: for somebody who starts the broker by hand."""
@@ -235,6 +236,19 @@ class Lab:
 class Interrupted(Exception):  # noqa: N818 - it is no mistake of the program
     def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
+
+
+@contextlib.contextmanager
+def certificate(wanted: bool) -> Iterator[tuple[str, str]]:
+    """Of the brokers' listeners with TLS, signed by itself, and its key: their files."""
+    with tempfile.TemporaryDirectory(prefix="mosq-lab-") as folder:
+        paths = (f"{folder}/broker.crt", f"{folder}/broker.key")
+        if wanted:
+            from cext.bench.certificate import self_signed
+
+            for path, text in zip(paths, self_signed("DNS:localhost,IP:127.0.0.1"), strict=True):
+                Path(path).write_bytes(text)
+        yield paths
 
 
 @contextlib.contextmanager
