@@ -25,7 +25,7 @@ from mosq.bench.run import machine
 from mosq.bench.spec import Spec
 from perf.lab.broker import Broker, Elsewhere, NotThereError
 from perf.lab.folder import Folder, now
-from perf.lab.peers import ROOT, Found, made, settings
+from perf.lab.peers import MOSQ, ROOT, Found, made, settings
 from perf.lab.progress import EVERY_S, Progress
 from perf.lock import bench_lock
 
@@ -77,7 +77,7 @@ class Lab:
     entries: list[Entry]
     how: How
     runs: list[dict[str, Any]] = field(default_factory=list)
-    out: dict[Entry, str] = field(default_factory=dict)     # did not start, and why
+    out: set[tuple[Entry, str, bool]] = field(default_factory=set)      # did not start, for such a test
     left_out: dict[str, None] = field(default_factory=dict)     # sentences, each once
     cert: str = ""
     key: str = ""
@@ -123,18 +123,25 @@ class Lab:
                 except Interrupted as stopped:
                     self._keep(stopped.result, load, entry, rep)
                     raise KeyboardInterrupt from None
+                except NotThereError as error:
+                    self.left_out.setdefault(f"{entry.name} was left out of {load.test.transport}: {error}")
+                    self.progress.end(step, "", measured=False)
+                    continue
                 self._keep(result, load, entry, rep)
                 self.progress.end(step, told(result))
 
     def _why_not(self, load: Load, entry: Entry) -> str:
-        if entry in self.out:
-            return f"{entry.label} was left out after it did not start"
+        if self._way(load, entry) in self.out:
+            return f"{entry.label} was left out of {load.test.id}: it did not start"
         if lacking := entry.lacks(load):
             return f"{entry.name} was left out of {load.test.id}: it has no {lacking} here"
         if self.progress.took.get((load.key, entry), 0.0) > self.how.patience_s:
             return (f"{load.test.id}, {load.text}: {entry.label} took more than {self.how.patience_s:g} s, and was not "
                     "repeated")
         return ""
+
+    def _way(self, load: Load, entry: Entry) -> tuple[Entry, str, bool]:
+        return entry, load.test.transport, load.test.durable
 
     def _keep(self, result: dict[str, Any], load: Load, entry: Entry, rep: int) -> None:
         test = load.test
@@ -149,6 +156,7 @@ class Lab:
     # ---------------------------------------------------------------- one run
 
     def _run(self, load: Load, entry: Entry, rep: int) -> dict[str, Any]:
+        """A broker of others that does not start with TLS or WebSockets is one that was built without."""
         for attempt in (0, 1):      # somebody may have taken the port that was free
             broker = self._broker(load, entry)
             try:
@@ -161,7 +169,9 @@ class Lab:
                 result = failed(load, str(error))
                 result["run"]["command"] = self._command(load, ("127.0.0.1", 1883), 0, shown=True)
                 if attempt:
-                    self.out[entry] = str(error)
+                    self.out.add(self._way(load, entry))
+                    if load.test.transport != "tcp" and entry.found and entry.found.peer is not MOSQ:
+                        raise
             except KeyboardInterrupt:
                 result = failed(load, "interrupted")
                 result["run"]["command"] = self._command(load, ("127.0.0.1", 1883), 0, shown=True)

@@ -59,7 +59,7 @@ def test_one_that_does_not_start_and_the_others_go_on(lab, program, capfd: pytes
         ("mosquitto-9.1.2", False), ("mosq", True), ("mosq", True)]
     assert found.runs[0]["why"] == "mosquitto-9.1.2 did not start: ended with status 3; its last words: this is no option"
     assert found.runs[0]["phases"] == []
-    assert "left out after it did not start" in capfd.readouterr().out
+    assert "mosquitto-9.1.2 was left out of pairs-single: it did not start" in capfd.readouterr().out
 
 
 def at_work(monkeypatch: pytest.MonkeyPatch, do) -> None:
