@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from perf.lab.plan import Load
 
+LOOPBACK = "127.0.0.1"
 GRACE_S = 20.0                  # for a generator that was told to stop
 
 
@@ -45,7 +46,7 @@ class Entry:
     variant: str = ""
     flags: tuple[str, ...] = ()
     found: Found | None = None
-    where: tuple[str, int] = ("127.0.0.1", 0)
+    where: tuple[str, int] = (LOOPBACK, 0)
 
     @property
     def label(self) -> str:
@@ -145,9 +146,10 @@ class Lab:
 
     def _keep(self, result: dict[str, Any], load: Load, entry: Entry, rep: int) -> None:
         test = load.test
-        result["run"] |= {"suite": load.suite, "test": test.id, "title": test.title, "case": load.text, "x": load.x,
-                          "x_name": test.x_name if load.x is not None else "", "broker": entry.name,
-                          "variant": entry.variant, "rep": rep, "note": load.note}
+        result["run"] = {"suite": load.suite, "test": test.id, "title": test.title, "case": load.text, "x": load.x,
+                         "x_name": test.x_name if load.x is not None else "", "broker": entry.name,
+                         "variant": entry.variant, "rep": rep, "note": load.note, "start": self._start(load, entry),
+                         "command": self._shown(load, entry)}
         self.folder.add(result)
         self.runs.append(result)
         if not result["complete"]:
@@ -167,16 +169,12 @@ class Lab:
                 break
             except NotThereError as error:
                 result = failed(load, str(error))
-                result["run"]["command"] = self._command(load, ("127.0.0.1", 1883), 0, shown=True)
                 if attempt:
                     self.out.add(self._way(load, entry))
                     if load.test.transport != "tcp" and entry.found and entry.found.peer is not MOSQ:
                         raise
             except KeyboardInterrupt:
-                result = failed(load, "interrupted")
-                result["run"]["command"] = self._command(load, ("127.0.0.1", 1883), 0, shown=True)
-                raise Interrupted(result) from None
-        result["run"]["start"] = self._start(load, entry)
+                raise Interrupted(failed(load, "interrupted")) from None
         return result
 
     def _broker(self, load: Load, entry: Entry) -> Broker | Elsewhere:
@@ -185,17 +183,21 @@ class Lab:
         return Broker(entry.found, entry.flags, core=self.how.broker_core, transport=load.test.transport,
                       durable=load.test.durable, cert=self.cert, key=self.key)
 
-    def _command(self, load: Load, where: tuple[str, int], pid: int, *, shown: bool = False) -> str:
-        """shown: for somebody who starts the broker by hand."""
+    def _command(self, load: Load, host: str, port: int) -> list[str]:
         parts = ["mosq", "bench", *load.arguments]
         if self.how.core is not None:
             parts += ["--cpu", str(self.how.core)]
         if self.how.username is not None:
             parts += ["--username", self.how.username]
-        if where[0] != "127.0.0.1":
-            parts += ["--host", where[0]]
-        text = shlex.join([*parts, "--port", str(where[1])])
-        return text + (" --broker-pid $!" if shown else f" --broker-pid {pid}" if pid else "")
+        if host != LOOPBACK:
+            parts += ["--host", host]
+        return [*parts, "--port", str(port)]
+
+    def _shown(self, load: Load, entry: Entry) -> str:
+        """The command line of the load, for somebody who has just started the broker by hand."""
+        if entry.found is None:
+            return shlex.join(self._command(load, *entry.where))
+        return shlex.join(self._command(load, LOOPBACK, 1883)) + " --broker-pid $!"
 
     def _start(self, load: Load, entry: Entry) -> str:
         """The command line of the broker, as somebody would type it before that of the load."""
@@ -210,7 +212,9 @@ class Lab:
     def _load(self, load: Load, broker: Broker | Elsewhere) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="mosq-lab-") as name:
             out = Path(name, "result.json")
-            command = shlex.split(self._command(load, (broker.host, broker.port), broker.pid))
+            command = self._command(load, broker.host, broker.port)
+            if broker.pid:
+                command += ["--broker-pid", str(broker.pid)]
             with generator([sys.executable, "-m", *command, "--json", str(out), "--quiet"], name) as process:
                 try:
                     why = self._wait(process)
@@ -225,8 +229,6 @@ class Lab:
                 result = failed(load, why or (said[-1].removeprefix("Error: ") if said else "mosq bench said nothing"))
         if why:
             result["complete"], result["why"] = False, why
-        shown = (broker.host, broker.port) if isinstance(broker, Elsewhere) else ("127.0.0.1", 1883)
-        result["run"] = {"command": self._command(load, shown, 0, shown=isinstance(broker, Broker))}
         if stopped:
             raise Interrupted(result)
         return result  # type: ignore[no-any-return]
@@ -285,7 +287,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def failed(load: Load, why: str) -> dict[str, Any]:
     """The result of a run that has none."""
-    return {**Result(Spec(load.test.scenario).told(), machine(), now(), [], False, why).told(), "run": {}}
+    return Result(Spec(load.test.scenario).told(), machine(), now(), [], False, why).told()
 
 
 def told(result: dict[str, Any]) -> str:
