@@ -69,8 +69,8 @@ need_for_tests() {
 build_for_lab() {
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || need mosquitto
     build
-    mapfile -t requirements < <(from_pyproject project optional-dependencies perf)
-    install_once perf "${requirements[@]}"
+    mapfile -t requirements < <(from_pyproject project optional-dependencies bench)
+    install_once bench "${requirements[@]}"
 }
 
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.
