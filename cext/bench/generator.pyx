@@ -5,8 +5,9 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from cext.base.clock cimport clock_monotonic_ns
 from cext.base.view cimport View
-from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
+from cext.bench.client cimport client_fini, client_leave, client_write
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
@@ -109,7 +110,7 @@ cdef class Generator:
         g.ep = epoll_create1(EPOLL_CLOEXEC)
         if g.ep < 0:
             raise OSError("no epoll descriptor")
-        g.epoch_ns = clock_ns()
+        g.epoch_ns = clock_monotonic_ns()
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -255,7 +256,7 @@ cdef class Generator:
         self.g.goal.kind, self.g.goal.first, self.g.goal.n, self.g.goal.next = kind, first, n, first
         self.g.goal.target, self.g.goal.base = target, base
         self.g.sending = 0
-        self.g.progress_ns = clock_ns()
+        self.g.progress_ns = clock_monotonic_ns()
 
     def connect(self, uint32_t first, uint32_t n, uint32_t pending=64):
         if first + n > self.g.n_clients or not pending:
@@ -296,7 +297,7 @@ cdef class Generator:
         if not messages and not seconds:
             raise ValueError("expected an end")
         self._goal(GOAL_FLOW)
-        now_ns = clock_ns()
+        now_ns = clock_monotonic_ns()
         self.g.interval_ns = 1e9 / rate if rate else 0
         self.g.messages_max = messages
         self.g.end_ns = now_ns + <uint64_t>(seconds * 1e9) if seconds else 0
@@ -341,7 +342,7 @@ cdef class Generator:
     SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
 
 MORE, DONE, FAILED, STALLED."""
-        cdef uint64_t until_ns = clock_ns() + <uint64_t>(seconds * 1e9)
+        cdef uint64_t until_ns = clock_monotonic_ns() + <uint64_t>(seconds * 1e9)
         cdef int how
         with nogil:
             how = load_run(&self.g, until_ns)
