@@ -128,7 +128,7 @@ cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogi
 
 cdef void client_open(Load* g, Client* c) noexcept nogil:
     cdef int one = 1
-    cdef const sockaddr* a = <const sockaddr*>g.address
+    cdef const sockaddr* a = <const sockaddr*>&g.address
     c.begun_ns = clock_monotonic_ns()
     c.fd = socket(a.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
     if c.fd < 0:

@@ -18,6 +18,8 @@ from cext.bench.loop cimport (
 from cext.bench.stream cimport Stream, stream_fini
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+from cext.net.outward cimport address_put
+from cext.net.reactor cimport Address
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
@@ -27,23 +29,7 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        uint16_t sa_family
     int AF_INET, AF_INET6
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in:
-        uint16_t sin_port
-        in_addr sin_addr
-    struct sockaddr_in6:
-        uint16_t sin6_port
-        in6_addr sin6_addr
-        uint32_t sin6_scope_id
-    uint16_t htons(uint16_t v)
 
 cdef enum:
     SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
@@ -134,21 +120,15 @@ cdef class Generator:
         free(g.scratch)
 
     cdef _address(self, bytes ip, int port, uint32_t scope):
-        cdef sockaddr_in* four = <sockaddr_in*>self.g.address
-        cdef sockaddr_in6* six = <sockaddr_in6*>self.g.address
-        if len(ip) == 4:
-            (<sockaddr*>four).sa_family = AF_INET
-            four.sin_port = htons(port)
-            memcpy(&four.sin_addr, <const char*>ip, 4)
-            self.g.address_n = sizeof(sockaddr_in)
-        elif len(ip) == 16:
-            (<sockaddr*>six).sa_family = AF_INET6
-            six.sin6_port = htons(port)
-            six.sin6_scope_id = scope
-            memcpy(&six.sin6_addr, <const char*>ip, 16)
-            self.g.address_n = sizeof(sockaddr_in6)
-        else:
+        cdef Address a
+        cdef size_t n = len(ip)
+        if n != 4 and n != 16:
             raise ValueError("an address has 4 or 16 bytes")
+        memset(&a, 0, sizeof(a))
+        a.family = <uint8_t>(AF_INET if n == 4 else AF_INET6)
+        a.port = <uint16_t>port
+        memcpy(a.ip, <const char*>ip, n)
+        self.g.address_n = address_put(&self.g.address, &a, scope)
 
     cdef _streams_free(self):
         cdef uint32_t i
