@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.base.clock cimport clock_monotonic_ns
-from cext.base.view cimport View
+from cext.base.pybytes cimport view_of
 from cext.bench.client cimport client_fini, client_leave, client_write
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
@@ -39,13 +39,6 @@ STAMP_BYTES = STAMP_SIZE
 INFLIGHT_LIMIT = INFLIGHT_MAX
 FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
             FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit"}
-
-
-cdef View view_of(bytes text):
-    cdef View v
-    v.p = <const uint8_t*><const char*>text
-    v.n = <uint32_t>len(text)
-    return v
 
 
 cdef void* block(size_t n, size_t size) except NULL:

@@ -2,20 +2,11 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from cext.base.clock cimport clock_monotonic_ns
+from cext.base.pybytes cimport view_of, view_or_none
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_allows, acl_free, acl_new, acl_root
 
 ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
-
-
-cdef View view_of(bytes b):
-    cdef View v
-    v.p = NULL
-    v.n = 0
-    if b is not None:
-        v.p = <const uint8_t*><const char*>b
-        v.n = <uint32_t>len(b)
-    return v
 
 
 cdef class AclBench:
@@ -32,7 +23,7 @@ cdef class AclBench:
         if views == NULL or codes == NULL:
             raise MemoryError
         for i, (user, kind, access, topic) in enumerate(rules):
-            views[i] = view_of(user)
+            views[i] = view_or_none(user)
             views[n + i] = view_of(topic)
             codes[i] = kind == "pattern"
             codes[n + i] = <uint8_t><int>ACCESS[access]
@@ -45,7 +36,7 @@ cdef class AclBench:
             raise MemoryError
         self.keep = list(asks)
         for i, (user, client_id, topic) in enumerate(asks):
-            self.asks[3 * i] = view_of(user)
+            self.asks[3 * i] = view_or_none(user)
             self.asks[3 * i + 1] = view_of(client_id)
             self.asks[3 * i + 2] = view_of(topic)
 
