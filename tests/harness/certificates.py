@@ -99,6 +99,13 @@ def server_files() -> dict[str, str]:
     return {"ca.crt": authority().pem, "server.crt": certificate, "server.key": key}
 
 
+def server_paths(folder: Path) -> dict[str, str]:
+    """The same files, written there -> the options of a listener that has them."""
+    for name, content in server_files().items():
+        (folder / name).write_text(content)
+    return {"cafile": f"{folder}/ca.crt", "certfile": f"{folder}/server.crt", "keyfile": f"{folder}/server.key"}
+
+
 TLS_LINES = "cafile {dir}/ca.crt\ncertfile {dir}/server.crt\nkeyfile {dir}/server.key\n"
 
 
