@@ -5,38 +5,15 @@
 # Servers are believed less strictly than clients where that does no harm: any failure code is one, since a link must not break over a code
 # that its clause does not list (Mosquitto sends 0x95 in PUBACK).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy
 from cext.base.view cimport View
 from cext.codec.decode cimport Ack
+from cext.codec.field cimport be16, prop_u16_put, prop_u32_put, u16_put, view_put
 from cext.codec.frame cimport (
     Frame, T_CONNACK, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBREL, T_SUBACK, T_SUBSCRIBE, T_UNSUBSCRIBE, V31, V311, V5, varint_put,
     varint_size)
 from cext.codec.properties cimport (
     P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, Props, props_decode)
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
-
-
-cdef inline uint8_t* u16_put(uint8_t* out, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>(v >> 8)
-    out[1] = <uint8_t>v
-    return out + 2
-
-
-cdef inline uint8_t* view_put(uint8_t* out, View v) noexcept nogil:
-    out = u16_put(out, v.n)
-    if v.n:
-        memcpy(out, v.p, v.n)
-    return out + v.n
-
-
-cdef inline uint8_t* prop_u16_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(out + 1, v)
-
-
-cdef inline uint8_t* prop_u32_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(u16_put(out + 1, v >> 16), v)
 
 
 # CONNECT
@@ -150,10 +127,6 @@ cdef uint8_t* encode_pingreq(uint8_t* out) noexcept nogil:
 
 
 # What a server answers
-
-cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
-    return <uint16_t>(p[0] << 8 | p[1])
-
 
 cdef inline void props_none(Props* props) noexcept nogil:
     props.present = 0

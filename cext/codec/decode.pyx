@@ -16,6 +16,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
+from cext.codec.field cimport be16, binary_take
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5)
 from cext.codec.properties cimport IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has
@@ -60,23 +61,6 @@ cdef inline bint flags_wrong(const Frame* f, int version) noexcept nogil:
     if wrong == 0:
         return 0
     return version != V31 or wrong & ~mosq_flags_ignored_31[t] != 0
-
-
-cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
-    return <uint16_t>(p[0] << 8 | p[1])
-
-
-cdef inline bint binary_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
-    # Two bytes of length and that many bytes; 0 when the packet ends before.
-    cdef const uint8_t* at = p[0]
-    if end - at < 2:
-        return 0
-    out.n = be16(at)
-    out.p = at + 2
-    if <uint32_t>(end - out.p) < out.n:
-        return 0
-    p[0] = out.p + out.n
-    return 1
 
 
 cdef inline bint string_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
