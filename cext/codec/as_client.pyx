@@ -12,7 +12,7 @@ from cext.codec.frame cimport (
     Frame, T_CONNACK, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBREL, T_SUBACK, T_SUBSCRIBE, T_UNSUBSCRIBE, V31, V311, V5, varint_put,
     varint_size)
 from cext.codec.properties cimport (
-    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, Props, props_decode)
+    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, props_decode, props_last, props_none)
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
 
 
@@ -128,15 +128,9 @@ cdef uint8_t* encode_pingreq(uint8_t* out) noexcept nogil:
 
 # What a server answers
 
-cdef inline void props_none(Props* props) noexcept nogil:
-    props.present = 0
-    props.raw.n = 0
-
-
 cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
     props_none(&out.props)
     if f.first & 15 or f.body_len < 2:
         return RC_MALFORMED
@@ -157,9 +151,7 @@ cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept no
         return 0
     if 0 < out.rc < 0x80:
         return RC_PROTOCOL_ERROR
-    p += 2
-    rc = props_decode(&p, end, T_CONNACK, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 2, end, T_CONNACK, &out.props)
 
 
 cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil:
@@ -188,7 +180,6 @@ cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil:
 cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
     out.rc = 0
     props_none(&out.props)
     if version != V5:                       # [v3.1.1 3.14] only clients send it
@@ -202,16 +193,13 @@ cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogi
         return RC_PROTOCOL_ERROR
     if f.body_len == 1:
         return 0
-    p += 1
-    rc = props_decode(&p, end, T_DISCONNECT, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 1, end, T_DISCONNECT, &out.props)
 
 
 cdef int decode_server_ack(const Frame* f, int version, Ack* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int t = f.first >> 4
-    cdef int rc
     cdef uint8_t flags = 2 if t == T_PUBREL else 0
     out.rc = 0
     props_none(&out.props)
@@ -229,6 +217,4 @@ cdef int decode_server_ack(const Frame* f, int version, Ack* out) noexcept nogil
         return RC_PROTOCOL_ERROR
     if f.body_len == 3:
         return 0
-    p += 3
-    rc = props_decode(&p, end, t, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 3, end, t, &out.props)

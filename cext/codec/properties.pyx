@@ -211,6 +211,11 @@ cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* o
     return props_walk(at, at + length, place, out)
 
 
+cdef int props_last(const uint8_t* p, const uint8_t* end, int place, Props* out) noexcept nogil:
+    cdef int rc = props_decode(&p, end, place, out)
+    return rc if rc != 0 or p == end else RC_MALFORMED
+
+
 # Forwarding. The blocks walked here were accepted before: no bounds are looked at again.
 
 cdef inline uint32_t property_len(const uint8_t* p) noexcept nogil:
