@@ -19,7 +19,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.harness.broker import Broker
-from tests.harness.certificates import TLS_LINES, Authority, authority, client_context, key_new, key_pem, server_files, server_paths
+from tests.harness.certificates import TLS_LINES, Authority, authority, client_by_hand, client_context, key_new, key_pem, server_files, server_paths
 from tests.harness.packets import Connack, Connect, Publish, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.wire import Wire
@@ -128,12 +128,11 @@ def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> N
 
 def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
     """Fifty messages that came in one record are forwarded in one."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     publisher = connect(broker, client_context(), "publisher")
     with tcp(broker) as sock:
+        tls, incoming, outgoing = client_by_hand(context, sock)
 
         def read(want: int) -> bytes:
             got = b""
@@ -145,13 +144,6 @@ def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
                     incoming.write(sock.recv(65536))
             return got
 
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
         tls.write(Connect(client_id="counts").encode(4) + Subscribe(mid=1, filters=(("count", 0),)).encode(4))
         sock.sendall(outgoing.read())
         read(4 + 5)
@@ -455,16 +447,8 @@ def test_silence_after_the_handshake_is_cut_off(broker: Broker) -> None:
 
 
 def test_a_record_that_was_changed_on_its_way(broker: Broker) -> None:
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with tcp(broker) as sock:
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
+        tls, _, outgoing = client_by_hand(client_context(), sock)
         tls.write(Connect(client_id="broken").encode(4))
         raw = bytearray(outgoing.read())
         raw[-1] ^= 1

@@ -10,7 +10,6 @@ import os
 import re
 import select
 import socket
-import ssl
 import subprocess
 from tests.harness.effort import TIMEOUT_S
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker
-from tests.harness.certificates import TLS_LINES, client_context, server_files, server_paths
+from tests.harness.certificates import TLS_LINES, client_by_hand, client_context, server_files, server_paths
 from tests.harness.packets import Connack, Connect, Pingreq, Publish, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.wire import Wire
@@ -48,18 +47,10 @@ class Client:
         context.keylog_filename = str(keys)
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.sock.sendall(outgoing.read())
-                incoming.write(self.sock.recv(65536))
+        self.tls, _, outgoing = client_by_hand(context, self.sock)
         self.flight = outgoing.read()
         secrets = dict(line.split()[::2] for line in keys.read_text().splitlines() if line[0] != "#")
-        negotiated = tls.cipher()
+        negotiated = self.tls.cipher()
         assert negotiated is not None
         self.suite: Suite = SUITES[negotiated[0]]
         self.sends = Direction(self.suite, bytes.fromhex(secrets["CLIENT_TRAFFIC_SECRET_0"]))
