@@ -55,18 +55,17 @@ class Refused(Exception):       # noqa: N818
 
 def run(plan: Plan) -> int:
     """-> the exit status: 1 for anything that people must look at"""
-    name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = plan.out / name
-    path = folder / "locust.json"
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = datetime.datetime.now(datetime.UTC)
+    folder = plan.out / now.strftime("%Y%m%d-%H%M%S")
     url = plan.broker or "mosq"
     try:
         with broker(plan) as url, Witness(Target.of(url), plan.settings) as witness:
             folder.mkdir(parents=True, exist_ok=True)
             status = Locust(plan, url, folder, witness).run()
     except (Refused, BenchError, ValueError) as e:
-        results.write(path, {"broker": url, "started": now, "users": plan.users, "seconds": 0.0, "entries": [],
-                             "complete": False, "why": str(e)})
+        results.write(folder / "locust.json", {
+            "broker": url, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
+            "entries": [], "complete": False, "why": str(e)})
         say(str(e))
         return 1
     return status
@@ -251,7 +250,7 @@ def summary(result: dict[str, Any]) -> Iterator[str]:
         yield ("messages: {sent:,} sent, {delivered:,} delivered, {lost:,} lost, {duplicates:,} twice, "
                "{out_of_order:,} out of order".format(**messages))
     if generator and generator["requests"]:
-        processes = generator["processes"]
+        processes = len(generator["processes"])
         yield (f"locust: {generator['cpu_us_per_request']:.0f} us CPU per request, "
                f"{'the busiest of ' + str(processes) + ' processes' if processes > 1 else 'its process'} busy for "
                f"{min(generator['busy'], 1):.0%} of the time")

@@ -189,7 +189,9 @@ class Hooks:
             "seconds": seconds, "scenarios": sorted(set().union(*map(tags_of, self.environment.user_classes))),
             "options": {key: getattr(self.options, f"mqtt_{key}") for key in SHOWN},
             "entries": results.entries(stats, seconds), "errors": results.errors(stats), "messages": total,
-            "generator": {"processes": len(self.reports), "requests": int(requests), "cpu_s": cpu_s, "busy": busy,
+            "generator": {"processes": [{"sent": int(report["sent"]), "delivered": int(report["delivered"]),
+                                         "busy": report["busy"]} for report in reports],
+                          "requests": int(requests), "cpu_s": cpu_s, "busy": busy,
                           "cpu_us_per_request": cpu_s / requests * 1e6 if requests else 0.0,
                           "limit": busy >= BUSY or warned},
             "complete": not why, "why": why})

@@ -90,7 +90,7 @@ class Telemetry(LoadUser):
 
     def set_up(self) -> None:
         run = self.test
-        self.collector: Client = run.shared("telemetry", lambda: Client(run, self.title, [f"{run.root}/telemetry/+"]))
+        self.collector: Client = run.shared("telemetry", lambda: Client(run, self.title, [f"{run.root}/telemetry/#"]))
         self.client = Client(run, self.title)
         self.topic = f"{run.root}/telemetry/{self.client.link.number}"
         self.stream = run.ledger.stream()
