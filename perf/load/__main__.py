@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--ui", action="store_true", help="with locust's page")
     parser.add_argument("--port", type=int, default=0, help="of locust's page (default: a free one)")
     args, rest = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run(Plan(args.users, args.seconds, args.scenario.replace(",", " ").split(), args.broker, args.workers,
                     args.port if args.ui else None, args.out.absolute(), rest, _witness(rest)))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 5.0                # of the first connection
-ALONE_S = 1.0                   # a broker that does not come back within is gone
+GONE_S = 2.0                    # a broker that does not let us in again within is gone; paho tries every second
 POLL_S = 0.05
 SHOWN_ERRORS = 10
 
@@ -83,11 +83,11 @@ def broker(plan: Plan) -> Iterator[str]:
 
 
 class Witness:
-    """Refuses to begin where there is no broker or no log-in; `gone` is set when the broker has gone."""
+    """Refuses to begin where there is no broker or no log-in; knows when the broker has gone."""
 
     def __init__(self, target: Target, settings: Settings) -> None:
-        self.target, self.gone = target, threading.Event()
-        self._leaving = False
+        self.target = target
+        self._lost_at: float | None = None
         self._answer: list[str] = []
         self._heard = threading.Event()
         v5 = settings.mqtt == "5"
@@ -120,30 +120,27 @@ class Witness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leaving = True
         self._client.disconnect()
         self._client.loop_stop()
 
     def _on_connect(self, client: object, userdata: object, flags: Any, reason: Any, properties: object) -> None:
         self._answer.append(f"refused the log-in: {reason}" if reason.is_failure else "")
+        if not reason.is_failure:
+            self._lost_at = None
         self._heard.set()
 
     def _on_disconnect(self, *_: object) -> None:
         if not self._heard.is_set():
             self._answer.append("closed the connection")
             self._heard.set()
-        elif not self._leaving and not self._there():
-            self.gone.set()
+        elif self._lost_at is None:
+            self._lost_at = time.monotonic()
 
-    def _there(self) -> bool:
-        """A broker that only threw us out, or began anew, still listens."""
-        end = time.monotonic() + ALONE_S
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                socket.create_connection((self.target.host, self.target.port), ALONE_S).close()
-                return True
-            time.sleep(POLL_S)
-        return False
+    @property
+    def gone(self) -> bool:
+        """It may throw us out, or begin anew, and lets us in again."""
+        lost_at = self._lost_at
+        return lost_at is not None and time.monotonic() - lost_at > GONE_S
 
 
 class Locust:
@@ -153,6 +150,7 @@ class Locust:
         self.plan, self.url, self.folder, self.witness = plan, url, folder, witness
         self.path = folder / "locust.json"
         self.why = ""
+        self.interrupted = False
 
     def run(self) -> int:
         plan = self.plan
@@ -160,16 +158,19 @@ class Locust:
         port = None if plan.web_port is None else plan.web_port or free_port()
         if port is None:
             say(f"{plan.users} users, {what}, {plan.seconds} s, against {self.url}")
-        process = subprocess.Popen(self._command(port), stdin=subprocess.DEVNULL, cwd=ROOT)
+        # in a session of its own: Ctrl-C is for us, who tell locust in a way that lets it come to its end
+        process = subprocess.Popen(self._command(port), stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True)
         try:
             if port is not None:
                 self._open_page(port, process)
             self._watch(process)
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        return 0 if port is not None and not self.why else self._tell(process.returncode)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if port is not None and self.interrupted and not self.path.exists():
+            return 0                            # nobody wanted to measure anything
+        return self._tell(process.returncode)
 
     def _command(self, port: int | None) -> list[str]:
         plan, folder = self.plan, self.folder
@@ -204,17 +205,22 @@ class Locust:
         shown, moved = sys.stderr.isatty() and self.plan.web_port is None, 0.0
         while process.poll() is None:
             try:
-                if self.witness.gone.wait(POLL_S) and not self.why:
+                time.sleep(POLL_S)
+                if self.witness.gone and not self.why and not self.interrupted:
                     self.why = f"the broker at {self.url} went away in the middle"
                     say(self.why)
-                    process.send_signal(signal.SIGTERM)
+                    if self.plan.web_port is None:
+                        process.terminate()
                 if shown and time.monotonic() - moved > 1:
                     moved = time.monotonic()
                     self._progress()
-            except KeyboardInterrupt:           # locust has got it as well, and comes to its end
-                if self.why:
+            except KeyboardInterrupt:
+                if self.interrupted:
                     raise
-                self.why = "interrupted"
+                self.interrupted = True
+                if self.plan.web_port is None:
+                    self.why = self.why or "interrupted"
+                process.terminate()
 
     def _progress(self) -> None:
         if (result := results.read(self.path)) is not None:
@@ -240,7 +246,7 @@ class Locust:
             say(line)
         say(f"results: {self.path}, and locust's own beside it")
         failures = sum(entry["failures"] for entry in result["entries"])
-        return 0 if result["complete"] and not failures and not status else 1
+        return 0 if result["complete"] and not failures and (not status or self.interrupted) else 1
 
 
 def summary(result: dict[str, Any]) -> Iterator[str]:

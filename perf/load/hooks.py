@@ -27,7 +27,7 @@ from perf.load.run import Run
 
 DRAIN, DRAINED = "mqtt drain", "mqtt drained"
 MARGIN_S = 5.0                  # for workers to answer, besides the time that a message has
-WRITE_S = 1.0
+WRITE_S = 0.5                   # between two states of the result
 CPU_S = 2.0                     # locust looks every ten seconds, which a short test does not live to see
 MISSING = "missing"             # what locust calls a worker of which it hears nothing
 SHOWN = ("version", "qos", "size", "rate", "backlog")           # options that stand in the result
