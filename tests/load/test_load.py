@@ -47,13 +47,16 @@ def test_two_workers_and_all_scenarios_add_up(load) -> None:
     assert (folder / "locust.html").stat().st_size and "telemetry fan-in" in (folder / "locust_stats.csv").read_text()
 
 
-def test_what_is_lost_or_comes_twice_is_told_after_ctrl_c_too(load) -> None:
-    with Fake(drop=7, double=5, swap=11) as fake:
+def test_brokers_that_lose_messages_and_sessions(load) -> None:
+    """One of them until Ctrl-C, when it reads nothing for a while: what is on its way then is waited for."""
+    with Fake(drop=7, double=5, swap=11, after=60, then="stall", stall_s=1.2) as fake, Fake() as forgetful:
         run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "60", "--scenario", "telemetry",
-                   "--rate", "50", "--timeout", "0.3")
-        until(lambda: fake.dropped and run.failures().keys() >= {"duplicate", "out of order"})
+                   "--rate", "50", "--timeout", "1.5")
+        other = load("--broker", f"mqtt://127.0.0.1:{forgetful.port}", "--users", "1", "--seconds", "1", "--scenario",
+                     "offline", "--rate", "50", "--backlog", "3")
+        until(lambda: run.result.get("messages", {}).get("sent", 0) > 60)
         os.kill(run.process.pid, signal.SIGINT)
-        assert run.wait() == 1
+        assert (run.wait(), other.wait()) == (1, 1)
     failures, result = run.failures(), run.result
     assert failures["duplicate"] == fake.doubled and f"{fake.doubled:,} x deliver QoS 0, telemetry fan-in: duplicate" in run.said
     # one may be held back when the end comes
@@ -61,6 +64,9 @@ def test_what_is_lost_or_comes_twice_is_told_after_ctrl_c_too(load) -> None:
     assert failures.keys() == {"lost", "duplicate", "out of order"}
     assert result["messages"]["sent"] == result["messages"]["delivered"] + failures["lost"]
     assert not result["complete"] and result["why"] == "interrupted" and "not complete: interrupted" in run.said
+    failures = other.failures()
+    assert failures["lost"] == 3 * failures["the broker has not kept the session"] == other.result["messages"]["sent"]
+    assert failures["lost"] == other.sums(OFFLINE)["publish QoS 1"] > 0
 
 
 def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> None:
