@@ -30,7 +30,9 @@ class Client:
         self.run, self.name, self.topics = run, name, topics
         self.qos = run.settings.qos if qos is None else qos
         self.link = Link(run, name, clean=clean, on_message=self._arrived)
-        self.inboxes: dict[int, Inbox] = {}
+        self.inboxes: dict[int, Inbox] = {}     # by stream
+        self._streams: dict[int, Stream] = {}   # what it will be owed once it has subscribed
+        self._former: set[int] = set()          # of which a straggler may come
         self.since_ns = 0                       # a delivery's time does not begin before
         self._subscribed = False
         self._lock, self._not_before = BoundedSemaphore(), 0.0
@@ -58,18 +60,32 @@ class Client:
                 return True
             self.run.tell("connect", self.name, error="the broker has not kept the session")
             self.write_off()
-        self._subscribed = not self.topics or self.link.subscribe(self.topics, self.qos)
-        for inbox in self.inboxes.values():
-            self.run.ledger.reopen(inbox)
+        self._subscribed = not self.topics or self.link.subscribe(self.topics, self.qos, self._begin)
         return self._subscribed
 
-    def expect(self, stream: Stream) -> Inbox:
-        inbox = self.inboxes[stream.number] = self.run.ledger.open(stream)
-        return inbox
+    def _begin(self) -> None:
+        """SUBACK has come, and nothing after it."""
+        for inbox in self.inboxes.values():
+            self.run.ledger.reopen(inbox)
+        for number, stream in self._streams.items():
+            self.inboxes[number] = self.run.ledger.open(stream)
+        self._streams.clear()
+
+    def expect(self, stream: Stream) -> None:
+        if self._subscribed:
+            self.inboxes[stream.number] = self.run.ledger.open(stream)
+        else:
+            self._streams[stream.number] = stream
 
     def forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.number, None)
         if (inbox := self.inboxes.pop(stream.number, None)) is not None:
             self.run.ledger.close(inbox)
+            self._former.add(stream.number)
+
+    @property
+    def owed(self) -> int:
+        return sum(inbox.owed for inbox in self.inboxes.values())
 
     def send(self, topic: str, stream: Stream, due_ns: int) -> None:
         ledger = self.run.ledger
@@ -96,6 +112,8 @@ class Client:
         if (found := ledger.read(payload)) is not None:
             stream, number, due_ns = found
             inbox = self.inboxes.get(stream)
+            if stream in self._former:
+                return
         error = ledger.arrived(inbox, number)
         since_ns = None if error else max(due_ns, self.since_ns)
         self.run.tell(f"deliver QoS {qos}", self.name, since_ns, len(payload), error)

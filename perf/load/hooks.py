@@ -7,6 +7,7 @@ that end and to report before it says goodbye: locust itself waits half a second
 from __future__ import annotations
 
 import datetime
+import functools
 import logging
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import locust.argument_parser
 import locust.runners
 import locust.stats
 from gevent.event import Event
@@ -40,6 +42,8 @@ def install() -> None:
     locust.stats.STATS_TYPE_WIDTH = 14
     locust.stats.bucket_response_time = results.bucket
     locust.runners.CPU_MONITOR_INTERVAL = CPU_S
+    # a worker asks for it a hundred times whenever the number of users changes, and stands still for half a second
+    locust.argument_parser.default_args_dict = functools.cache(locust.argument_parser.default_args_dict)
     events.init_command_line_parser.add_listener(lambda parser: add_arguments(parser))
     events.init.add_listener(lambda environment, runner, **_: Hooks(environment, runner))
 

@@ -67,7 +67,7 @@ class Link:
         self._v5 = run.settings.mqtt == "5"
         self._unacked: dict[int, tuple[int, int, int]] = {}     # by packet id: QoS, due, bytes
         self._connack: AsyncResult = AsyncResult()
-        self._subacks: dict[int, AsyncResult] = {}
+        self._subacks: dict[int, tuple[AsyncResult, Callable[[], None]]] = {}
         self._reader: gevent.Greenlet | None = None
         self._watchers: list[Any] = []
         self._client = self._made(number)
@@ -129,14 +129,15 @@ class Link:
         except (OSError, ValueError, mqtt.WebsocketConnectionError) as e:
             return f"no connection: {words(e)}"
 
-    def subscribe(self, topics: Iterable[str], qos: int) -> bool:
-        """From SUBSCRIBE to SUBACK."""
+    def subscribe(self, topics: Iterable[str], qos: int, begin: Callable[[], None]) -> bool:
+        """From SUBSCRIBE to SUBACK. begin() is called with that, before what may follow in the same segment."""
         if not self.up:
             return False
         began = time.monotonic_ns()
         _, mid = self._client.subscribe([(topic, qos) for topic in topics])
+        answer = AsyncResult()
+        self._subacks[mid or 0] = answer, begin
         self._flush()
-        answer = self._subacks[mid or 0] = AsyncResult()
         try:
             error = str(answer.get(timeout=self.run.settings.timeout_s))
         except gevent.Timeout:
@@ -162,6 +163,10 @@ class Link:
     @property
     def unacked(self) -> int:
         return len(self._unacked)
+
+    def settled(self) -> bool:
+        """No acknowledgement can come any more."""
+        return not (self.up and self._unacked)
 
     def give_up(self, older_than_ns: int) -> None:
         """Waits no longer for the acknowledgements of what was due before."""
@@ -247,7 +252,7 @@ class Link:
         self.up = False
         if not self._connack.ready():   # a refusal comes first, and says more
             self._connack.set(why)
-        for answer in self._subacks.values():
+        for answer, _ in self._subacks.values():
             answer.set(why)
 
     def _on_ack(self, client: object, userdata: object, mid: int, reason: Any, properties: object) -> None:
@@ -258,8 +263,11 @@ class Link:
 
     def _on_suback(self, client: object, userdata: object, mid: int, reasons: list[Any], properties: object) -> None:
         refused = [str(reason) for reason in reasons if reason.is_failure]
-        if mid in self._subacks:
-            self._subacks[mid].set(f"refused: {refused[0]}" if refused else "")
+        answer, begin = self._subacks.get(mid, (None, None))
+        if answer is not None and begin is not None:
+            if not refused:
+                begin()
+            answer.set(f"refused: {refused[0]}" if refused else "")
 
 
 def words(error: BaseException) -> str:

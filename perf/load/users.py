@@ -15,6 +15,8 @@ from perf.load.client import Client
 from perf.load.ledger import WINDOW
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perf.load.ledger import Stream
     from perf.load.run import Run
 
@@ -77,9 +79,20 @@ class LoadUser(User):
             return False
         return True
 
+    def until(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + self.test.settings.timeout_s
+        while not done() and time.monotonic() < end:
+            gevent.sleep(POLL_S)
+
     def on_stop(self) -> None:
-        if self.client is not None:
-            self.client.end()
+        """Who leaves in the middle waits for the acknowledgement of what was sent."""
+        for client in self.own():
+            if not self.test.drained.is_set():
+                self.until(client.link.settled)
+            client.end()
+
+    def own(self) -> list[Client]:
+        return [self.client] if self.client is not None else []
 
 
 class Telemetry(LoadUser):
@@ -137,7 +150,7 @@ class Commands(LoadUser):
         run = self.test
         self.controller: Controller = run.shared("commands", lambda: Controller(run, self.title))
         self.client = Client(run, self.title, [self.controller.topic])
-        self.listens = False
+        self.client.expect(self.controller.stream)
 
     def wait_time(self) -> float:
         return IDLE_S
@@ -145,9 +158,8 @@ class Commands(LoadUser):
     @tag("commands")
     @task
     def listen(self) -> None:
-        if self.client is not None and not self.test.stopping.is_set() and self.client.up() and not self.listens:
-            self.client.expect(self.controller.stream)
-            self.listens = True
+        if self.client is not None and not self.test.stopping.is_set():
+            self.client.up()
 
 
 class Chat(LoadUser):
@@ -216,7 +228,7 @@ class Offline(LoadUser):
         self.client = self.device = Client(run, self.title, [self.topic], qos=qos, clean=False)
         self.sender = Client(run, self.title, qos=qos)
         self.stream = run.ledger.stream()
-        self.inbox = self.device.expect(self.stream)
+        self.device.expect(self.stream)
         self.known = False
 
     @property
@@ -231,11 +243,11 @@ class Offline(LoadUser):
         due_ns = self.due_ns()
         for _ in range(self.test.settings.backlog):
             self.sender.send(self.topic, self.stream, due_ns)
-        self._until(lambda: not self.sender.link.unacked)
+        self.until(lambda: not self.sender.link.unacked)
         self.device.since_ns = time.monotonic_ns()
         while not self.device.up() and not self.test.drained.is_set():
             pass                        # with a pause: the broker may come back as well
-        self._until(lambda: not self.inbox.owed)
+        self.until(lambda: not self.device.owed)
         self.device.write_off()
         self.device.leave()
 
@@ -246,14 +258,8 @@ class Offline(LoadUser):
             self.device.leave()
         return self.known
 
-    def _until(self, done: Any) -> None:
-        end = time.monotonic() + self.test.settings.timeout_s
-        while not done() and time.monotonic() < end:
-            gevent.sleep(POLL_S)
-
-    def on_stop(self) -> None:
-        self.sender.end()
-        super().on_stop()
+    def own(self) -> list[Client]:
+        return [self.sender, self.device] if self.client is not None else []
 
 
 class Storm(LoadUser):
