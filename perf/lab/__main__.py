@@ -32,8 +32,8 @@ EPILOG = """examples:
   python -m perf.lab vendors --brokers mosq --at cloud=broker.example:1883
   python -m perf.lab --list                                  suites, tests, brokers that are here
 
-brokers: a family (mosquitto), a name (mosquitto-2.0.11), mosq:VARIANT, or all. Others than mosq and what is on PATH are
-looked for below --peers, or MOSQ_PEERS. The password of --username: MOSQ_BENCH_PASSWORD.
+brokers: a family (mosquitto: the one found first), a name (mosquitto-2.0.11), mosq:VARIANT, or all. Those that are not
+on PATH are looked for below --peers, or MOSQ_PEERS. The password of --username: MOSQ_BENCH_PASSWORD.
 
 exit status: 0 all done; 1 something was not complete (kept, and marked); 2 mosq lost, doubled or reordered messages;
 3 a mistake in the command line"""

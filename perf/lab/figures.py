@@ -78,6 +78,8 @@ def remarks(runs: list[Run], phases: list[Phase]) -> str:
     if mostly(phases, disturbed):
         share = median(phase["foreign_cpu_share"] for phase in phases) or 0.0
         said.append(f"others used {share * 100:.0f} % of a core")
+    if dropped := sum(run["run"]["dropped_packets"] for run in runs):
+        said.append(f"the kernel dropped {dropped:,} packets")
     for name in phases[0]["extra"] if phases else ():
         values = [value for phase in phases if isinstance(value := phase["extra"].get(name), int | float)]
         if name.startswith("bytes_") and values:
@@ -152,6 +154,10 @@ def warnings(runs: list[Run]) -> Iterator[str]:
     if limited:
         yield (f"WARNING: in {limited} of {len(phases)} phases the generator was the bottleneck (busy for "
                f"{BUSY * 100:.0f} % and more): the broker can do more than its rate says there; compare the CPU.")
+    dropped = sum(run["run"]["dropped_packets"] > 0 for run in runs)
+    if dropped:
+        yield (f"WARNING: in {dropped} of {len(runs)} runs the kernel dropped packets between sockets of this machine, "
+               "and TCP sent them again 200 ms later: raise net.core.netdev_max_backlog (sysctl).")
     foreign = sum(map(disturbed, phases))
     if foreign:
         yield (f"WARNING: in {foreign} of {len(phases)} phases others used more than a quarter of a core: rates and "

@@ -82,6 +82,7 @@ class Lab:
     left_out: dict[str, None] = field(default_factory=dict)     # sentences, each once
     cert: str = ""
     key: str = ""
+    dropped: int = 0            # packets, before the run
 
     def perform(self) -> str:
         """Returns why it is not complete; "" when it is."""
@@ -118,6 +119,7 @@ class Lab:
                     self.left_out.setdefault(why)
                     self.progress.end(step, "", measured=False)
                     continue
+                self.dropped = dropped_packets()
                 self.progress.begin(f"{load.test.id}, {load.text}: {entry.label} #{rep}")
                 try:
                     result = self._run(load, entry, rep)
@@ -149,7 +151,7 @@ class Lab:
         result["run"] = {"suite": load.suite, "test": test.id, "title": test.title, "case": load.text, "x": load.x,
                          "x_name": test.x_name if load.x is not None else "", "broker": entry.name,
                          "variant": entry.variant, "rep": rep, "note": load.note, "start": self._start(load, entry),
-                         "command": self._shown(load, entry)}
+                         "command": self._shown(load, entry), "dropped_packets": dropped_packets() - self.dropped}
         self.folder.add(result)
         self.runs.append(result)
         if not result["complete"]:
@@ -283,6 +285,15 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)
+
+
+def dropped_packets() -> int:
+    """By the kernel, between sockets of this machine: more than net.core.netdev_max_backlog waited at one core. TCP
+    sends them again after a fifth of a second.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
+    return 0
 
 
 def failed(load: Load, why: str) -> dict[str, Any]:

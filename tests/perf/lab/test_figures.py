@@ -29,9 +29,10 @@ def phase(cpu: float, rate: float = 1000.0, **changes: Any) -> dict[str, Any]:
             **dict.fromkeys(("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged"), 0), **changes}
 
 
-def run(broker: str, *phases: dict[str, Any], variant: str = "", why: str = "") -> dict[str, Any]:
+def run(broker: str, *phases: dict[str, Any], variant: str = "", why: str = "", dropped: int = 0) -> dict[str, Any]:
     return {"complete": not why, "why": why, "phases": list(phases),
-            "run": {"suite": "s", "test": "t", "title": "T", "case": "c", "broker": broker, "variant": variant, "note": ""}}
+            "run": {"suite": "s", "test": "t", "title": "T", "case": "c", "broker": broker, "variant": variant, "note": "",
+                    "dropped_packets": dropped}}
 
 
 def test_brokers_stand_in_their_order_and_are_compared_with_the_first() -> None:
@@ -69,3 +70,6 @@ def test_warnings_count_what_limits_figures() -> None:
     assert len(said) == 2
     assert all("in 1 of 2 phases" in line for line in said)
     assert not list(figures.warnings([run("mosq", phase(1.0))]))
+    (said,) = figures.warnings([run("mosq", phase(1.0), dropped=3), run("mosq", phase(1.0))])
+    assert "in 1 of 2 runs the kernel dropped packets" in said
+    assert figures.remarks([run("mosq", dropped=3)], []) == "the kernel dropped 3 packets"
