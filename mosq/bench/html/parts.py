@@ -1,0 +1,141 @@
+"""What a section is made of, without saying how it is drawn or printed: tables of cells, and charts as plain figures.
+The page, the CSV files and perf/RESULTS.md are made of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mosq.bench.html import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mosq.bench.html.figures import Spread
+
+NEUTRAL = -1                    # the slot of what is no broker
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str = ""
+    spread: str = ""            # the range of the repetitions
+    marks: str = ""             # letters of figures.MARKS
+    tone: str = ""              # good, bad, or empty
+    slot: int | None = None     # the broker's colour, beside its name
+    number: bool = True
+    again: bool = False         # the same as above it
+
+
+def words(text: str, slot: int | None = None, tone: str = "") -> Cell:
+    return Cell(text, slot=slot, tone=tone, number=False)
+
+
+def cell(kind: str, value: Spread | None, marks: str = "") -> Cell:
+    if value is None:
+        return Cell(marks=marks)
+    return Cell(numbers.shown(kind, value.median), numbers.spread_of(kind, value), marks)
+
+
+@dataclass(frozen=True)
+class Head:
+    text: str
+    slot: int | None = None
+    number: bool = True
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def calm(self) -> Iterator[tuple[Cell, ...]]:
+        """Its rows; what the first column repeats is marked, so that it can be quiet."""
+        last = None
+        for row in self.rows:
+            again = row[0].text == last
+            last = row[0].text
+            yield (replace(row[0], again=again), *row[1:])
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    slot: int
+    variant: bool
+    value: Spread
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars that lie, below the heading of what they belong to."""
+
+    title: str
+    kind: str
+    groups: tuple[tuple[str, tuple[Bar, ...]], ...]
+    limit: float | None = None          # a line for what was promised
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    slot: int
+    variant: bool
+    points: tuple[tuple[float, Spread], ...]
+
+
+@dataclass(frozen=True)
+class Lines:
+    title: str
+    kind: str
+    x_name: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    label: str
+    slot: int
+    points: tuple[tuple[float, float], ...]     # share that took longer, microseconds
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Quantiles up to the slowest, both axes logarithmic."""
+
+    title: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A row of dots below each label, on a logarithmic axis; ratios have a line at 1."""
+
+    title: str
+    kind: str
+    rows: tuple[tuple[str, tuple[Bar, ...]], ...]
+    axis: str
+
+
+Chart = Bars | Lines | Curves | Dots
+
+
+@dataclass
+class Section:
+    id: str
+    heading: str
+    sentence: str
+    charts: list[Chart] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    folded: list[tuple[str, Table]] = field(default_factory=list)  # long ones: what they are, the table
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    folds: list[tuple[str, str]] = field(default_factory=list)     # title, text as it is
+    empty: str = ""             # why it would be left out
+
+    @property
+    def filled(self) -> bool:
+        return bool(self.charts or self.tables or self.facts or self.warnings or self.notes)
