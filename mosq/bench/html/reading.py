@@ -149,7 +149,8 @@ def table(value: Any, name: str) -> Told:
 
 
 def inner(told: Told, name: str) -> Told:
-    return table(told.get(name) or {}, name)
+    value = told.get(name)
+    return {} if value is None else table(value, name)
 
 
 def listed(told: Told, name: str) -> list[Any]:
@@ -278,7 +279,7 @@ def _times(phase: Told, name: str) -> Times:
     if not count:
         return Times()
     buckets = array("Q")
-    for bucket in told.get("buckets_ns") or ():
+    for bucket in listed(told, "buckets_ns") if "buckets_ns" in told else ():
         if not (isinstance(bucket, list) and len(bucket) == 3 and all(type(n) is int and 0 <= n < 2**63 for n in bucket)
                 and bucket[0] < bucket[1]):
             raise WrongError(f"{name}.buckets_ns: expected lists of [from, to before, how many]")
