@@ -111,8 +111,14 @@ def test_runs_by_hand(tmp_path: Path) -> None:
         del told["run"]
         (tmp_path / f"{i}.json").write_text(json.dumps(told))
     found = groups(read(str(tmp_path)))
+    assert [(group.key.broker, group.key.test, group.key.case, group.key.x, len(group.rows)) for group in found] == [
+        ("mosq", "pairs", "QoS 1", 64, 2), ("mosq", "pairs", "QoS 1", 1024, 1), ("other", "pairs", "QoS 0", 64, 1)]
+    told["options"]["burst"] = 20
+    (tmp_path / "4.json").write_text(json.dumps(told))
+    found = groups(read(str(tmp_path)))
     assert [(group.key.broker, group.key.test, group.key.case, len(group.rows)) for group in found] == [
-        ("mosq", "pairs", "QoS 1, size 64", 2), ("mosq", "pairs", "QoS 1, size 1024", 1), ("other", "pairs", "QoS 0, size 64", 1)]
+        ("mosq", "pairs", "QoS 1, size 64, burst None", 2), ("mosq", "pairs", "QoS 1, size 1,024, burst None", 1),
+        ("other", "pairs", "QoS 0, size 64, burst None", 1), ("other", "pairs", "QoS 0, size 64, burst 20", 1)]
 
 
 # ---------------------------------------------------------------- what becomes of it

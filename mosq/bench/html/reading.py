@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ COUNTS = ("published", "delivered", "lost", "duplicates", "out_of_order", "refus
 # of a run by hand: what does not make it another measurement
 VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall"})
 WITH_QOS = frozenset({"fan-in", "fan-out", "pairs", "shared", "offline", "retained", "payloads", "match"})
+# what makes a series of points where nothing else differs
+X_OPTIONS = {"clients": "clients", "publishers": "publishers", "subscribers": "subscribers", "messages": "messages",
+             "size": "bytes"}
 IDLE = frozenset({"hold"})          # phases in which nothing is done: no rate, no cost
 
 
@@ -78,7 +82,8 @@ def read(path: str) -> Folder:
                 told = table(_parsed(line), "the line")
                 _format(told)
                 _run(folder, told, table(told.get("run"), "run"))
-    for told, run in zip(by_hand, _runs_of(by_hand), strict=True):
+    by_hand.sort(key=lambda told: text(told, "started"))
+    for told, run in zip(by_hand, runs_of(by_hand), strict=True):
         _run(folder, told, run)
     if not folder.runs and folder.locust is None:
         found = "; ".join(folder.problems[:3])
@@ -208,25 +213,33 @@ def _check(told: Told) -> None:
     _run(probe, told, {})
 
 
-def _runs_of(told: list[Told]) -> list[Told]:
+def runs_of(told: list[Told]) -> list[Told]:
     """What `run` says elsewhere, for results that were put there by hand: the same options are repetitions, and what
-    differs within a scenario is the case."""
+    differs within a scenario is the case; a single number is a place on an axis."""
     scenarios: dict[str, list[Told]] = {}
     for one in told:
         scenarios.setdefault(text(one, "scenario"), []).append(inner(one, "options"))
     differ = {scenario: [name for name in dict.fromkeys(name for one in options for name in one)
                          if name not in VOLATILE and name != "qos" and len({str(one.get(name)) for one in options}) > 1]
               for scenario, options in scenarios.items()}
-    seen: dict[tuple[str, str, str], int] = {}
+    seen: dict[tuple[str, str, float | None, str], int] = {}
     runs = []
     for one in told:
         options, scenario = inner(one, "options"), text(one, "scenario")
         parts = [f"QoS {str(options.get('qos', 0))[:1]}"] if scenario in WITH_QOS else []
-        parts += [f"{name} {str(options.get(name))[:40]}" for name in differ[scenario]]
+        x = X_OPTIONS.get(differ[scenario][0]) if len(differ[scenario]) == 1 else None
+        if x is None:
+            parts += [f"{name} {_plain(options.get(name))}" for name in differ[scenario]]
         case, broker = ", ".join(parts), text(options, "name")
-        rep = seen[scenario, case, broker] = seen.get((scenario, case, broker), -1) + 1
-        runs.append({"suite": "bench", "test": scenario, "title": scenario, "case": case, "broker": broker, "rep": rep})
+        value = number(options, differ[scenario][0]) if x else None
+        rep = seen[scenario, case, value, broker] = seen.get((scenario, case, value, broker), -1) + 1
+        runs.append({"suite": "bench", "test": scenario, "title": scenario, "case": case, "broker": broker, "rep": rep,
+                     "x": value, "x_name": x or ""})
     return runs
+
+
+def _plain(value: Any) -> str:
+    return f"{value:,g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)[:40]
 
 
 def _run(folder: Folder, told: Told, run: Told) -> None:
@@ -244,6 +257,9 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
         if row.key.phase not in IDLE:
             rows.append(row)
     why = text(told, "why", 1000)
+    if not folder.about.machine:
+        folder.about = replace(folder.about, machine=_machine(told), started=folder.about.started or text(told,
+                                                                                                          "started"))
     folder.runs += 1
     folder.rows += rows
     if not complete:
@@ -304,11 +320,15 @@ def _about(told: Told) -> About:
                            text(one, "program"))
                     for name, value in inner(told, "brokers").items() for one in (table(value,
                                                                                         f"brokers.{name[:40]}"),))
-    machine = {name[:40]: str(value)[:NAME_CHARS_MAX] for name, value in inner(told, "machine").items()
-               if isinstance(value, (str, int, float)) and str(value)}
-    return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), machine, brokers,
+    return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told), brokers,
                  text(told, "command", 2000), text(told, "started"), text(told, "ended"), flag(told, "complete", True),
                  text(told, "why", 1000))
+
+
+def _machine(told: Told) -> dict[str, str]:
+    machine = inner(told, "machine")
+    return {name[:40]: text({name: str(value)}, name) for name, value in machine.items()
+            if isinstance(value, (str, int, float)) and str(value)}
 
 
 def _locust(told: Told) -> Locust:

@@ -83,15 +83,18 @@ def _warnings(lab: Lab) -> list[str]:
     for mark, text in MARKS.items():
         marked = [_name(lab, group) for group in lab.groups if mark in group.marks]
         if marked:
-            found.append(f"{text[0].upper()}{text[1:]}, in {len(marked)} of {len(lab.groups)} measurements "
-                         f"(marked {mark}): {some(marked)}.")
+            where = (f"all {len(marked)} measurements (marked {mark})" if len(marked) == len(lab.groups) > LISTED else
+                     f"{len(marked)} of {len(lab.groups)} measurements (marked {mark}): {some(marked)}")
+            found.append(f"{text[0].upper()}{text[1:]}, in {where}.")
     if lab.groups and all(len(group.rows) == 1 for group in lab.groups):
         found.append("Each was measured only once: nothing here says how far the next run would be from it.")
     return found
 
 
 def _name(lab: Lab, group: Group) -> str:
-    return ", ".join(part for part in (group.row.title, group.key.case, lab.label(group.key)) if part)
+    key = group.key
+    place = "" if key.x is None else numbers.place(key.x, group.row.x_name)
+    return ", ".join(part for part in (group.row.title, key.case, place, lab.label(key)) if part)
 
 
 def summary(lab: Lab) -> list[str]:
