@@ -133,8 +133,8 @@ def cpu(lab: Lab) -> Section:
 def _fill(section: Section, lab: Lab, figure: Figure) -> None:
     tests = lab.with_figure(figure)
     for test in tests:
-        section.charts += lab.charts(test, figure, test.title if test.unit == "message"
-                                     else f"{test.title}, per {test.unit}")
+        what = f": {test.unit}s a second" if figure is RATE else f", per {test.unit}"
+        section.charts += lab.charts(test, figure, test.title + (what if test.unit != "message" else ""))
     section.tables = lab.matrix(tests, figure)
 
 
@@ -238,7 +238,7 @@ def vendors(lab: Lab) -> Section:
     shown = (RATE, figures.OF_CORE, figures.CPU, figures.P50, figures.P99)
     for test in (kept for test in lab.tests if test.suite == "vendors"
                  if (kept := test.only(lambda group: not group.key.variant))):
-        section.charts += lab.charts(test, figures.OF_CORE)
+        section.charts += lab.charts(test, figures.OF_CORE, f"{test.title}: messages a second of one core")
         rows += [(*lab.names(test, group), *(cell(figure.kind, group.of(figure), group.marks if figure is RATE else "")
                                             for figure in shown)) for group in lab.by_place(test)]
     if rows:
