@@ -36,7 +36,7 @@ OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscr
 DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before_bytes", "pss_after_bytes"})
 NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
 SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
-PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+([\w.+@-]*)")                   # absolute; its last part is kept
+PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      # absolute; its last part is kept
 HEAD = """# What it costs, measured
 
 Made by `python -m perf.results` of the runs in [perf/results](results): nothing here is written by hand.

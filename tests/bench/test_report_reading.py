@@ -169,6 +169,24 @@ def test_a_series_is_a_line_and_cases_are_bars() -> None:
     assert [x for x, _ in line.lines[0].points] == [100, 10_000, 1_000_000] and line.lines[0].label == "mosq"
 
 
+def test_a_series_whose_numbers_have_names_is_one_line() -> None:
+    """As the lab writes it: each number with a case that says it."""
+    told = []
+    for x in (10, 20):
+        each = one()
+        each["run"].update(x=x, x_name="messages", case=f"{x} messages each")
+        told.append(each)
+    section = section_of(lab(*told), "throughput")
+    chart, = section.charts
+    assert isinstance(chart, Lines) and [x for x, _ in chart.lines[0].points] == [10, 20]
+    assert [row[1].text for row in section.tables[0].rows] == ["10 messages each", "20 messages each"]
+
+
+def test_the_first_column_says_a_test_once() -> None:
+    section = section_of(Lab(_all()), "throughput")
+    assert section.tables[0].spans() == [3, 0, 0, 3, 0, 0] and [row[0].text[:3] for row in section.tables[0].rows[2:4]] == ["50 ", "Idl"]
+
+
 def test_ratios_are_taken_within_a_repetition() -> None:
     """The machine was twice as slow in the second."""
     told = []
@@ -188,8 +206,9 @@ def test_ablation_says_what_is_saved() -> None:
         each["run"].update(variant=variant, suite="ablation")
         told.append(each)
     found = lab(*told)
-    row, = section_of(found, "ablation").tables[0].rows
-    assert [cell.text.replace("\N{NARROW NO-BREAK SPACE}", " ") for cell in row[2:]] == ["no letters", "1.00 µs", "4.00 µs", "4.00 ×", "75 %"]
+    saved, cost = (table.rows[0] for table in section_of(found, "ablation").tables[:2])
+    assert [cell.text.replace("\N{NARROW NO-BREAK SPACE}", " ") for cell in saved[:3]] == ["no letters", "+75 %", "+75 %"]
+    assert [cell.text.replace("\N{NARROW NO-BREAK SPACE}", " ") for cell in cost[2:]] == ["1.00 µs", "4.00 ×"]
     assert "cpu" not in [section.id for section in contents(found)[1]]
 
 

@@ -112,8 +112,9 @@ def _new(height: float, left: float, right: float = 14, top: float = 8, bottom: 
 def _scale(axis: Any, kind: str, least: float, most: float, log: bool, ticks: int = 4) -> None:
     """Ticks in the unit that fits all of them; on a logarithmic axis each in its own."""
     if log:
-        decades = most / least
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 30 else (1,), numticks=7))
+        room = 3.3 if axis.axis_name == "y" else 1.0
+        subs = (1, 2, 5) if most / least < 30 * room else (1, 3) if most / least < 300 * room else (1,)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=8))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(kind, value, value)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mosq.bench.html import numbers
 from mosq.bench.html.figures import CPU, RATE, spread
+from mosq.bench.html.lab import AGAIN, VARIANTS
 from mosq.bench.html.model import MOSQ, label
 from mosq.bench.html.parts import Bar, Cell, Dots, Head, Section, Table, cell, words
 
@@ -42,12 +43,12 @@ def peers(lab: Lab) -> Section:
         others = [broker for broker in lab.brokers if broker != MOSQ]
         for test in lab.with_figure(figure):
             drawn: dict[str, tuple[str, tuple[Bar, ...]]] = {}
-            for case, x in test.places:
+            for case, x in _upwards(test):
                 found = _at(lab, test, case, x, figure)
                 if found:
                     place = test.place(case, x)
                     rows.append((words(test.title), words(place), *(cell("ratio", found.get(name)) for name in others)))
-                    drawn[case] = (", ".join(part for part in (test.title, place) if part), tuple(
+                    drawn["" if test.named else case] = (", ".join(part for part in (test.title, place) if part), tuple(
                         Bar(label(name), lab.slots[name], False, value) for name, value in found.items()))
             dots += drawn.values()      # of a series, its last
         if rows:
@@ -56,6 +57,11 @@ def peers(lab: Lab) -> Section:
                 Head("Test", number=False), Head("Case", number=False),
                 *(Head(label(name), lab.slots[name]) for name in others)), tuple(rows)))
     return section
+
+
+def _upwards(test: Test) -> list[tuple[str, float | None]]:
+    """Of a series the largest comes last, and is the one that is drawn."""
+    return sorted(test.places, key=lambda place: place[1] or 0)
 
 
 def _at(lab: Lab, test: Test, case: str, x: float | None, figure: Figure) -> dict[str, Spread]:
@@ -87,38 +93,59 @@ def ablation(lab: Lab) -> Section:
                       "the "
                       "optimisation saves CPU, at 1 it makes no difference here.",
                       empty="no run of mosq with something switched off")
+    variants = sorted({group.key.variant for group in lab.groups} - {""}, key=lambda name: (VARIANTS.get(name, 9),
+                                                                                            name))
+    found: dict[str, list[tuple[float, str]]] = {name: [] for name in variants}
     for figure in (CPU, RATE):
         rows: list[tuple[Cell, ...]] = []
         for test in lab.tests:
-            dots: list[tuple[str, tuple[Bar, ...]]] = []
-            for case, x in test.places:
+            dots: dict[tuple[str, str], tuple[str, tuple[Bar, ...]]] = {}
+            for case, x in _upwards(test):
                 place = test.place(case, x)
-                for base, group, value in _without(test, case, x, figure):
-                    dots.append((": ".join(part for part in (place, group.key.variant) if part),
-                                 (Bar(lab.label(group.key), lab.slot(group.key), True, value),)))
-                    rows.append((words(test.title), words(place), words(group.key.variant), cell(figure.kind,
-                                                                                                 base.of(figure)),
-                                 cell(figure.kind, group.of(figure), group.marks), cell("ratio", value),
-                                 *([_saved(value)] if figure is CPU else [])))
-            if dots and figure is CPU:
-                section.charts.append(Dots(test.title, "ratio", tuple(dots), "times the CPU per message as shipped"))
+                for base, ratios in _without(test, case, x, figure):
+                    rows.append((words(test.title), words(place), cell(figure.kind, base.of(figure), base.marks),
+                                 *(cell("ratio", ratios.get(name)) for name in variants)))
+                    if figure is not CPU:
+                        continue
+                    for name, value in ratios.items():
+                        found[name].append((1 - 1 / value.median, ", ".join(filter(None, (test.title, place)))))
+                        dots["" if test.named else case, name] = (": ".join(filter(None, (place, name))), (
+                            Bar(label(base.key.broker, name), lab.slot(base.key), True, value),))
+            if dots:
+                section.charts.append(Dots(test.title, "ratio", tuple(dots.values()), "times the CPU per message as "
+                                                                                      "shipped"))
         if rows:
-            section.tables.append(Table(figure.name, (
-                *(Head(text, number=False) for text in ("Test", "Case", "Without")),
-                *map(Head, ("as shipped", "without it", "ratio", *(["it saves"] if figure is CPU else [])))),
+            section.tables.append(Table(f"{figure.name}, times as shipped", (
+                Head("Test", number=False), Head("Case", number=False), Head("as shipped"), *map(Head, variants)),
                 tuple(rows)))
+    if section.tables:
+        section.tables.insert(0, _saved(found))
+        if AGAIN in variants:
+            section.notes = [f"“{AGAIN}” is mosq as shipped once more: how far it is from 1 is noise, and so is what "
+                             f"others "
+                             "differ by as little."]
     return section
 
 
-def _without(test: Test, case: str, x: float | None, figure: Figure) -> Iterator[tuple[Group, Group, Spread]]:
-    """(as shipped, with something switched off, its ratio)"""
-    shipped = {group.key.broker: group for group in test.at(case, x) if not group.key.variant}
-    for group in test.at(case, x):
-        base = shipped.get(group.key.broker)
-        if group.key.variant and base and (found := ratio(group, base, figure)):
-            yield base, group, found
+def _saved(found: dict[str, list[tuple[float, str]]]) -> Table:
+    """What of the CPU without it each takes away: in the middle, where most, where least."""
+    rows = []
+    for name, shares in found.items():
+        if shares:
+            least, most = min(shares), max(shares)
+            rows.append((words(name), Cell(numbers.percent(statistics.median(share for share, _ in shares))),
+                         Cell(numbers.percent(most[0])), words(most[1]), Cell(numbers.percent(least[0])),
+                         words(least[1])))
+    return Table("The share of CPU that each saves", (
+        Head("Without", number=False), Head("median of tests"), Head("most"), Head("in", number=False), Head("least"),
+        Head("in", number=False)), tuple(rows))
 
 
-def _saved(value: Spread) -> Cell:
-    """What of the cost without it the optimisation takes away."""
-    return Cell(numbers.percent(1 - 1 / value.median).lstrip("+"))
+def _without(test: Test, case: str, x: float | None, figure: Figure) -> Iterator[tuple[Group, dict[str, Spread]]]:
+    """A broker as shipped, and by variant the ratio with something switched off."""
+    for base in (group for group in test.at(case, x) if not group.key.variant):
+        ratios = {group.key.variant: found for group in test.at(case, x)
+                  if group.key.variant and group.key.broker == base.key.broker and (found := ratio(group, base,
+                                                                                                   figure))}
+        if ratios:
+            yield base, ratios

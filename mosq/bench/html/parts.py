@@ -4,14 +4,12 @@ The page, the CSV files and perf/RESULTS.md are made of these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mosq.bench.html import numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mosq.bench.html.figures import Spread
 
 NEUTRAL = -1                    # the slot of what is no broker
@@ -25,7 +23,6 @@ class Cell:
     tone: str = ""              # good, bad, or empty
     slot: int | None = None     # the broker's colour, beside its name
     number: bool = True
-    again: bool = False         # the same as above it
 
 
 def words(text: str, slot: int | None = None, tone: str = "") -> Cell:
@@ -51,13 +48,18 @@ class Table:
     heads: tuple[Head, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
-    def calm(self) -> Iterator[tuple[Cell, ...]]:
-        """Its rows; what the first column repeats is marked, so that it can be quiet."""
-        last = None
-        for row in self.rows:
-            again = row[0].text == last
-            last = row[0].text
-            yield (replace(row[0], again=again), *row[1:])
+    def spans(self) -> list[int]:
+        """Of each row, how many rows its first cell stands for: 0 where the one above says it."""
+        spans: list[int] = []
+        first = 0
+        for at, row in enumerate(self.rows):
+            if at and row[0] == self.rows[first][0]:
+                spans[first] += 1
+                spans.append(0)
+            else:
+                first = at
+                spans.append(1)
+        return spans
 
 
 @dataclass(frozen=True)

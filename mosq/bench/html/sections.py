@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mosq.bench.html import figures, numbers
 from mosq.bench.html.figures import GENERATOR, MARKS, RATE, RSS, spread
-from mosq.bench.html.lab import SUITES
+from mosq.bench.html.lab import BASELINE, SUITES
 from mosq.bench.html.model import label
 from mosq.bench.html.parts import NEUTRAL, Bar, Cell, Curve, Curves, Dots, Head, Section, Table, cell, words
 
@@ -73,28 +73,23 @@ def measured(lab: Lab) -> Section:
 
 def _warnings(lab: Lab) -> list[str]:
     folder, about, found = lab.folder, lab.folder.about, []
-    if not about.complete:
+    if not about.complete and not (about.ended and folder.failed):
         found.append(f"These results are not complete: {about.why or 'the lab did not come to its end'}.")
     if folder.failed:
-        found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; they are in none of the figures (see "
-                     f"the end).")
+        found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; they are in none of the figures (see the "
+                     "end).")
     if folder.problems:
         found.append(f"{len(folder.problems)} parts of the files could not be read (see the end).")
     for mark, text in MARKS.items():
-        marked = [_name(lab, group) for group in lab.groups if mark in group.marks]
+        marked = [group for group in lab.groups if mark in group.marks]
         if marked:
-            where = (f"all {len(marked)} measurements (marked {mark})" if len(marked) == len(lab.groups) > LISTED else
-                     f"{len(marked)} of {len(lab.groups)} measurements (marked {mark}): {some(marked)}")
-            found.append(f"{text[0].upper()}{text[1:]}, in {where}.")
+            tests = list(dict.fromkeys(group.row.title for group in marked))
+            where = "" if len(marked) == len(lab.groups) else f": {some(tests)}"
+            found.append(f"{text[0].upper()}{text[1:]}, in {len(marked)} of {len(lab.groups)} measurements (marked "
+                         f"{mark}){where}.")
     if lab.groups and all(len(group.rows) == 1 for group in lab.groups):
         found.append("Each was measured only once: nothing here says how far the next run would be from it.")
     return found
-
-
-def _name(lab: Lab, group: Group) -> str:
-    key = group.key
-    place = "" if key.x is None else numbers.place(key.x, group.row.x_name)
-    return ", ".join(part for part in (group.row.title, key.case, place, lab.label(key)) if part)
 
 
 def summary(lab: Lab) -> list[str]:
@@ -150,13 +145,12 @@ def latency(lab: Lab) -> Section:
     rows: list[tuple[Cell, ...]] = []
     # a fixed rate first: these compare brokers
     for test in sorted(lab.with_figure(figures.P50), key=lambda test: not test.groups[0].row.fixed_rate):
-        for case in test.cases:
-            of_case = test.of_case(case)
-            x = max((group.key.x for group in of_case if group.key.x is not None), default=None)
+        for _, of_case in test.series():
+            last = max(of_case, key=lambda group: group.key.x or 0).key
             curves = tuple(Curve(lab.label(group.key), lab.slot(group.key), tuple(points))
-                           for group in test.at(case, x) if len(points := figures.tail(group.rows)) > 1)
+                           for group in test.at(last.case, last.x) if len(points := figures.tail(group.rows)) > 1)
             if curves:
-                section.charts.append(Curves(_with_pace(test, test.place(case, x), of_case[0]), curves))
+                section.charts.append(Curves(_with_pace(test, test.place(last.case, last.x), of_case[0]), curves))
         rows += [(*lab.names(test, group), words(_pace(group)),
                   *(cell("time", group.of(figure), group.marks if figure is figures.MEAN else "")
                     for figure in QUANTILES))
@@ -217,7 +211,8 @@ def paper(lab: Lab) -> Section:
                       "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, "
                       "the plain "
                       "tree without index, hash and pool, and the other brokers.", empty="no run of the paper's tests")
-    for test in (test for test in lab.tests if test.suite == "paper"):
+    for test in (kept for test in lab.tests if test.suite == "paper"
+                 if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
         for figure in (figures.RUN_TIME, figures.MEAN, figures.MOST):
             section.charts += lab.charts(test, figure, f"{test.title}: {PAPER_TITLES[figure.name]}")
         rows = [(words(test.place(group.key.case, group.key.x)), words(lab.label(group.key), lab.slot(group.key)),
