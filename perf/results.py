@@ -53,7 +53,8 @@ def compact(told: Any, name: str = "") -> Any:
     if isinstance(told, dict):
         kept = {key: compact(value, key) for key, value in told.items()
                 if key not in DROPPED and (name != "options" or key in OPTIONS)}
-        return {key: value for key, value in kept.items() if key in SAYS_SOMETHING or value not in NOTHING}
+        return {key: value for key, value in kept.items()
+                if key in SAYS_SOMETHING or name == "messages" or value not in NOTHING}
     if isinstance(told, list):
         return [compact(value) for value in told]
     if isinstance(told, float):

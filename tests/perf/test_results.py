@@ -10,7 +10,7 @@ from perf import results
 
 from mosq.bench.html.lab import Lab
 from mosq.bench.html.reading import read
-from tests.bench import folder
+from tests.report import folder
 
 
 def test_the_file_in_the_repository_is_made_of_its_runs() -> None:

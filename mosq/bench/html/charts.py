@@ -21,12 +21,13 @@ from mosq.bench.html.parts import Bars, Curves, Dots, Lines
 
 if TYPE_CHECKING:
     from mosq.bench.html.figures import Spread
-    from mosq.bench.html.parts import Chart
+    from mosq.bench.html.parts import Bar, Chart
 
 WIDTH = 340                     # units of the picture, pixels on a phone
 SLOTS = 8                       # colours; more brokers share them and differ in their marks
 INK, QUIET, GRID = "#010203", "#010204", "#010205"
 MARKERS = "osD^vPXp"
+BARS_MOST = 60                  # times the least
 LABEL_CHARS = 26
 WIDE_CHARS = 50
 STYLE = {"svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, "text.parse_math": False,
@@ -135,33 +136,54 @@ def _bars(chart: Bars) -> Figure:
     figure, axes = _new(19 * lines + 36, left, right=8, bottom=26)
     values = [bar.value for _, bars in chart.groups for bar in bars]
     most = max(max(value.most for value in values), chart.limit or 0) or 1.0
+    least = min(value.least for value in values)
+    # where bars of one length would leave nothing of the others
+    log = least > 0 and most / least > BARS_MOST
+    left_end = least / 1.6
     y = 0.0
     ticks = []
     for heading, bars in chart.groups:
         if heading:
-            axes.text(0, y + 0.4, _short(heading, WIDE_CHARS), ha="left", va="center", fontsize=10.5, fontweight="bold")
+            axes.text(left_end if log else 0, y + 0.4, _short(heading, WIDE_CHARS), ha="left", va="center",
+                      fontsize=10.5, fontweight="bold")
             y += 0.9
         for bar in bars:
             ticks.append(y + 0.5)
-            axes.barh(y + 0.5, bar.value.median, 0.66, color=colour(bar.slot), alpha=0.55 if bar.variant else 1)
-            _whisker(axes, bar.value, y + 0.5)
-            end = max(bar.value.median, bar.value.most if bar.value.n > 1 else 0)
-            axes.text(end + most * 0.02, y + 0.5, numbers.shown(chart.kind, bar.value.median), ha="left", va="center",
-                      fontsize=10)
+            _bar(axes, bar, y + 0.5, left_end if log else None)
+            end = max(bar.value.median, bar.value.most)
+            axes.annotate(numbers.shown(chart.kind, bar.value.median), (end, y + 0.5), (6, 0),
+                          textcoords="offset points", ha="left", va="center", fontsize=10)
             y += 1
         y += 0.35
     axes.set_ylim(y - 0.3, -0.1)
-    axes.set_xlim(0, most * 1.42)
     axes.set_yticks(ticks, labels)
     for text in axes.get_yticklabels():
         text.set_color(INK)
     axes.spines["bottom"].set_visible(False)
-    _scale(axes.xaxis, chart.kind, 0, most, log=False, ticks=3)
+    if log:
+        axes.set_xscale("log")
+        axes.set_xlim(left_end, most * (most / left_end) ** 0.42)
+        _scale(axes.xaxis, chart.kind, left_end, most, log=True)
+    else:
+        axes.set_xlim(0, most * 1.42)
+        _scale(axes.xaxis, chart.kind, 0, most, log=False, ticks=3)
     axes.grid(axis="x")
     axes.set_axisbelow(True)
     if chart.limit is not None:
         axes.axvline(chart.limit, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     return figure
+
+
+def _bar(axes: Any, bar: Bar, y: float, left_end: float | None) -> None:
+    """left_end: of a logarithmic axis, on which the length of a bar says nothing, so it is a dot on a thin line."""
+    alpha = 0.55 if bar.variant else 1
+    if left_end is None:
+        axes.barh(y, bar.value.median, 0.66, color=colour(bar.slot), alpha=alpha)
+    else:
+        axes.plot((left_end, bar.value.median), (y, y), color=colour(bar.slot), linewidth=1.2, alpha=0.5 * alpha)
+        axes.plot([bar.value.median], [y], color=colour(bar.slot), marker=marker(bar.slot), markersize=7, alpha=alpha,
+                  linestyle="none")
+    _whisker(axes, bar.value, y)
 
 
 def _whisker(axes: Any, value: Spread, y: float) -> None:
@@ -216,7 +238,7 @@ def _curves(chart: Curves) -> Figure:
     axes.set_yscale("log")
     axes.set_ylim(max(least, 0.001) * 0.8, most * 1.3)
     _scale(axes.yaxis, "time", max(least, 0.001), most, log=True)
-    quantiles = [("0", 0.0), ("50 %", log10(2)), ("90 %", 1.0), ("99 %", 2.0), ("99.9 %", 3.0), ("99.99 %", 4.0)]
+    quantiles = [("50 %", log10(2)), ("90 %", 1.0), ("99 %", 2.0), ("99.9 %", 3.0), ("99.99 %", 4.0)]
     shown = [(text, x) for text, x in quantiles if x <= last + 0.01]
     axes.xaxis.set_major_locator(FixedLocator([x for _, x in shown]))
     axes.set_xticklabels([text for text, _ in shown])

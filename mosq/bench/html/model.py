@@ -118,6 +118,10 @@ class Locust:
     users: int
     seconds: float
     entries: tuple[Requests, ...]
+    errors: tuple[tuple[str, str, str, int], ...]   # type, name, what, how often
+    messages: dict[str, int]        # sent, delivered, lost, ...
+    cpu_us: float | None            # of locust itself, per request
+    limited: bool                   # by locust itself
     complete: bool
     why: str
 

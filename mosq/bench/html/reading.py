@@ -339,5 +339,11 @@ def _locust(told: Told) -> Locust:
               if (ms := amount(one, f"{name}_ms")) is not None}
         entries.append(Requests(text(one, "type"), text(one, "name"), int(amount(one, "requests") or 0),
                                 int(amount(one, "failures") or 0), amount(one, "rate") or 0.0, us))
+    errors = tuple((text(one, "type"), text(one, "name"), text(one, "error", 400), int(amount(one, "count") or 0))
+                   for value in (listed(told, "errors") if "errors" in told else ()) for one in (table(value,
+                                                                                                       "an error"),))
+    messages = {name[:40]: int(n) for name, n in _numbers(inner(told, "messages")).items() if n >= 0}
+    own = inner(told, "generator")
     return Locust(text(told, "broker"), text(told, "started"), int(amount(told, "users") or 0),
-                  amount(told, "seconds") or 0.0, tuple(entries), flag(told, "complete", True), text(told, "why", 1000))
+                  amount(told, "seconds") or 0.0, tuple(entries), errors, messages, amount(own, "cpu_us_per_request"),
+                  flag(own, "limit", False), flag(told, "complete", True), text(told, "why", 1000))

@@ -283,7 +283,12 @@ def locust(lab: Lab) -> Section:
         return section
     section.facts = [(name, value) for name, value in (
         ("Broker", told.broker), ("Users", f"{told.users:,}"), ("Seconds", numbers.digits(told.seconds)),
-        ("Began", when(told.started))) if value]
+        ("Began", when(told.started)),
+        ("Messages", ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in told.messages.items())),
+        ("CPU of locust per request", "" if told.cpu_us is None else numbers.shown("cpu", told.cpu_us))) if value]
+    if told.limited:
+        section.warnings.append("Locust itself was the bottleneck: the broker can do more than this, and times are "
+                                "locust's as much as the broker's.")
     if not told.complete:
         section.warnings.append(f"The load test is not complete: {told.why or 'without a reason'}.")
     rows = []
@@ -302,6 +307,9 @@ def locust(lab: Lab) -> Section:
         section.charts = [Dots("Time of requests", "time", tuple(dots), "time, logarithmic")]
     section.tables = [Table("", (*_names("Request", "Name"), *map(Head, (
         "Requests", "Failures", "Rate", "mean", "p50", "p95", "p99", "maximum"))), tuple(rows))]
+    if told.errors:
+        section.tables.append(Table("Errors", (*_names("Request", "Name", "What"), Head("Times")), tuple(
+            (words(kind), words(name), words(what), Cell(f"{n:,}")) for kind, name, what, n in told.errors)))
     return section
 
 

@@ -20,7 +20,7 @@ from mosq.bench.html.parts import Bars, Curves, Lines, Section
 from mosq.bench.html.reading import read
 from mosq.bench.spec import BenchError
 from mosq.commands import main
-from tests.bench import folder
+from tests.report import folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -221,6 +221,16 @@ def test_the_promise_is_of_small_messages_in_fan_in() -> None:
     told = one(generator={"cpu_us_per": 100.0})
     told["options"]["size"] = 1_000_000
     assert [table.title for table in section_of(lab(told), "generator").tables] == ["Scenarios of mosq bench"]
+
+
+def test_a_load_test_with_locust(tmp_path: Path) -> None:
+    folder.write(tmp_path, [])
+    section = section_of(Lab(read(str(tmp_path))), "locust")
+    assert ("Messages", "30,000 sent, 30,000 delivered, 0 lost") in section.facts and "Locust itself was the bottleneck" in section.warnings[0]
+    assert [cell.text for cell in section.tables[0].rows[2][:4]] == ["connect", "connect storm", "30,000", "3"]
+    assert [cell.text for cell in section.tables[1].rows[0]] == ["connect", "connect storm", "no connection: Connection refused", "3"]
+    folder.write(tmp_path, [], locust={**folder.LOCUST, "complete": False, "why": "no broker"})
+    assert "The load test is not complete: no broker." in section_of(Lab(read(str(tmp_path))), "locust").warnings
 
 
 def test_histograms_of_repetitions_are_added() -> None:

@@ -20,7 +20,9 @@ LOCUST: dict[str, Any] = {
     "entries": [{"type": kind, "name": name, "requests": 30_000, "failures": failures, "rate": 1000.5, "mean_ms": 1.2, "p50_ms": 0.9,
                  "p95_ms": 3.1, "p99_ms": 8.0, "max_ms": 40.5}
                 for kind, name, failures in (("publish QoS 1", "telemetry fan-in", 0), ("deliver QoS 1", "telemetry fan-in", 0),
-                                             ("connect", "connect storm", 3))]}
+                                             ("connect", "connect storm", 3))],
+    "errors": [{"type": "connect", "name": "connect storm", "error": "no connection: Connection refused", "count": 3}],
+    "messages": {"sent": 30_000, "delivered": 30_000, "lost": 0}, "generator": {"cpu_us_per_request": 80.5, "limit": True}}
 
 
 def times(chance: random.Random, middle_us: float, count: int, buckets: bool = True) -> dict[str, Any]:
