@@ -31,6 +31,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = folder.runs(reps=2)
     lines[3].update(complete=False, why="the broker went away")
     lines[0]["run"]["title"] = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"
+    lines[1]["run"]["case"] = "$\\frac{ 名前 _x & y"
     new, old = folder.write(root / "new", lines), folder.write(root / "old", folder.runs(reps=2, slower=0.8, seed=2))
     assert main(["bench", "report", new, "--against", old, "--quiet"]) == 4
     return root / "new" / "report.html"

@@ -90,6 +90,45 @@ def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(str(tmp_path))
 
 
+def test_brokers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant is one
+    found = lines_of(tmp_path, *(json.dumps({**one(), "run": {**one()["run"], "broker": f"b{i}"}}) for i in range(4)))
+    assert found.brokers() == ["b0", "b1"] and "runs.jsonl:3: more than 3 brokers and variants" in found.problems[0]
+
+
+def test_whatever_is_put_anywhere_is_read_or_named(tmp_path: Path) -> None:
+    """Junk in place of each value of a run in turn, and of about.json and locust.json: nothing but a problem may come of it."""
+    junk = (None, True, -1, 0, 1e17, 10**400, "", "<b>", "x" * 500, [], [[]], [None], {}, {"": 0}, {"count": 1}, {"format": 1})
+
+    def places(told: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        items = told.items() if isinstance(told, dict) else enumerate(told[:2]) if isinstance(told, list) else ()
+        return [path, *(found for key, value in items for found in places(value, (*path, key)))] if path or items else [path]
+
+    def put(told: Any, path: tuple[Any, ...], value: Any) -> Any:
+        copy = json.loads(json.dumps(told))
+        at = copy
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+        return copy
+
+    told = one()
+    told["phases"][0]["latency"]["buckets_ns"] = [[1000, 1001, 5], [2000, 2001, 5]]
+    lines = [json.dumps(put(told, path, value)) for path in places(told)[1:] for value in junk]
+    found = lines_of(tmp_path, GOOD, *lines)
+    assert len(lines) > 1000 and 300 < found.runs < len(lines)
+    contents(Lab(found))
+    for name, whole in (("about.json", folder.ABOUT), ("locust.json", folder.LOCUST)):
+        for path in places(whole)[1:]:
+            for value in junk:
+                (tmp_path / name).write_text(json.dumps(put(whole, path, value)))
+                probe = Folder("")
+                with reading._Naming(probe, name):
+                    told = reading.table(reading._parsed((tmp_path / name).read_bytes()), name)
+                    reading._format(told)
+                    contents(Lab(Folder("", about=reading._about(told)) if name == "about.json" else Folder("", locust=reading._locust(told))))
+
+
 def test_the_other_files_are_checked_too(tmp_path: Path) -> None:
     folder.write(tmp_path, [one()], about={**folder.ABOUT, "brokers": {"mosq": 5}}, locust={**folder.LOCUST, "entries": [{"p50_ms": "x"}]})
     (tmp_path / "other.json").write_text('{"format": 1}')

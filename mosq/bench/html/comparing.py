@@ -11,7 +11,7 @@ from mosq.bench.html import numbers
 from mosq.bench.html.figures import CPU, RATE, spread
 from mosq.bench.html.lab import AGAIN, VARIANTS
 from mosq.bench.html.model import MOSQ, label
-from mosq.bench.html.parts import Bar, Cell, Dots, Head, Section, Table, cell, words
+from mosq.bench.html.parts import ROWS_DRAWN, Bar, Cell, Dots, Head, Section, Table, cell, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def peers(lab: Lab) -> Section:
                         Bar(label(name), lab.slots[name], False, value) for name, value in found.items()))
             dots += drawn.values()      # of a series, its last
         if rows:
-            section.charts.append(Dots(figure.name, "ratio", tuple(dots), AXES[figure.name]))
+            section.charts.append(Dots(figure.name, "ratio", tuple(dots[:ROWS_DRAWN]), AXES[figure.name]))
             section.tables.append(Table(f"{figure.name}, times mosq's", (
                 Head("Test", number=False), Head("Case", number=False),
                 *(Head(label(name), lab.slots[name]) for name in others)), tuple(rows)))
@@ -112,7 +112,8 @@ def ablation(lab: Lab) -> Section:
                         dots["" if test.named else case, name] = (": ".join(filter(None, (place, name))), (
                             Bar(label(base.key.broker, name), lab.slot(base.key), True, value),))
             if dots:
-                section.charts.append(Dots(test.title, "ratio", tuple(dots.values()), "times the CPU per message as "
+                section.charts.append(Dots(test.title, "ratio", tuple(dots.values())[:ROWS_DRAWN],
+                                           "times the CPU per message as "
                                                                                       "shipped"))
         if rows:
             section.tables.append(Table(f"{figure.name}, times as shipped", (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mosq.bench.html import numbers
 from mosq.bench.html.figures import groups
 from mosq.bench.html.model import label
-from mosq.bench.html.parts import Bar, Bars, Cell, Head, Line, Lines, Table, cell, words
+from mosq.bench.html.parts import ROWS_DRAWN, Bar, Bars, Cell, Head, Line, Lines, Table, cell, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -127,7 +127,7 @@ class Lab:
                 if bars:
                     single.append((test.place(of_case[0].key.case, of_case[0].key.x), bars))
         if single:
-            found.append(Bars(title, figure.kind, tuple(single), limit))
+            found.append(Bars(title, figure.kind, tuple(single[:ROWS_DRAWN // max(len(self.brokers), 1) + 1]), limit))
         return found
 
     def _lines(self, of_case: list[Group], figure: Figure) -> Iterable[Line]:

@@ -135,6 +135,7 @@ class Folder:
     locust: Locust | None = None
     problems: list[str] = field(default_factory=list)       # what could not be read: FILE:LINE: why
     runs: int = 0
+    columns: set[str] = field(default_factory=set)          # brokers and variants: what tables have columns of
 
     def brokers(self) -> list[str]:
         """mosq first, then as the lab names them: the order of all colours and columns."""

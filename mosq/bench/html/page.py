@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mosq.bench.html.parts import Section
 
+ROWS_MAX = 1000                 # of a table
 CHARTS_MAX = 60                 # of a section; what is beyond stands in the tables
 HERE = Path(__file__).parent
 
@@ -32,6 +33,7 @@ def page(title: str, lead: list[str], sections: list[Section], tell: Callable[[s
                              for i, chart in enumerate(section.charts[:CHARTS_MAX])]
     html: str = environment.get_template("page.html").render(
         title=title, lead=lead, sections=sections, drawn=drawn, marks=MARKS, slots=charts.SLOTS,
+        rows_max=ROWS_MAX,
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         beyond={section.id: max(0, len(section.charts) - CHARTS_MAX) for section in sections})
     return html

@@ -12,6 +12,7 @@ from mosq.bench.html import numbers
 if TYPE_CHECKING:
     from mosq.bench.html.figures import Spread
 
+ROWS_DRAWN = 60                 # of a chart, at most; tables have the others
 NEUTRAL = -1                    # the slot of what is no broker
 
 

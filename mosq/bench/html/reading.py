@@ -27,6 +27,7 @@ LINE_BYTES_MAX = 32_000_000
 RUNS_MAX = 20_000
 FILES_MAX = 2_000
 PROBLEMS_MAX = 50
+COLUMNS_MAX = 50
 NAME_CHARS_MAX = 120
 TEXT_CHARS_MAX = 20_000
 NUMBER_MAX = 1e18
@@ -251,6 +252,9 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
     names: dict[str, Any] = {"suite": suite, "test": test, "case": text(run, "case"), "x": number(run, "x"),
                              "broker": text(run, "broker"),
              "variant": text(run, "variant")}
+    columns = {names["broker"], names["variant"]} - folder.columns
+    if len(folder.columns) + len(columns) > COLUMNS_MAX:
+        raise WrongError(f"more than {COLUMNS_MAX} brokers and variants")
     rows, phases = [], listed(told, "phases")
     for phase in phases:
         row = _row(table(phase, "a phase"), names, options, run, told, title, rep)
@@ -261,6 +265,7 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
         folder.about = replace(folder.about, machine=_machine(told), started=folder.about.started or text(told,
                                                                                                           "started"))
     folder.runs += 1
+    folder.columns |= columns
     folder.rows += rows
     if not complete:
         last = rows[-1].key.phase if rows else ""
