@@ -34,6 +34,7 @@ Examples:
   mosq bench pairs --rate 20000 --broker-pid $(pidof mosquitto)     latency at a fixed rate
   mosq bench fan-out --subscribers 1000 --json out.json --parquet out.parquet
   mosq bench storm --clients 5000 -u 'user%i' -P secret
+  mosq bench report results                         a page of the results in a folder
 
 \b
 Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be

@@ -27,7 +27,7 @@ def runs(*cost_us: float, **phase: Any) -> list[dict[str, Any]]:
     """One measurement, a repetition for each cost."""
     found = []
     for rep, cost in enumerate(cost_us):
-        told = folder.runs(1, brokers=("mosq",))[0]
+        told = folder.first()
         told["run"]["rep"] = rep
         told["phases"][0].update({"broker": {"cpu_us_per": cost}, "rate": 0.0, "per": 0, **phase})
         found.append(told)

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 def one(**phase: Any) -> dict[str, Any]:
     """The first run of the made-up lab, with something in its phase replaced."""
-    told = folder.runs(1)[0]
+    told = folder.first()
     told["phases"][0].update(phase)
     return told
 
