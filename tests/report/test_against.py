@@ -78,6 +78,10 @@ def test_lost_messages_and_runs_that_break_off_now_are_worse() -> None:
     for one in broken:
         one.update(complete=False, why="no broker there")
     assert verdicts(broken, runs(1, 1)) == {"breaks off now: no broker there": WORSE}
+    for one in broken:
+        one["phases"] = []
+    assert verdicts(broken, runs(1, 1)) == {"breaks off now: no broker there": WORSE}
+    assert verdicts(broken[:1] + runs(1, 1), runs(1, 1)) == {"CPU per message": SAME}
 
 
 def test_the_same_commit_measured_twice_has_no_regression() -> None:

@@ -138,9 +138,9 @@ def test_the_other_files_are_checked_too(tmp_path: Path) -> None:
 
 
 def test_names_are_bounded_and_printable(tmp_path: Path) -> None:
-    run = {**one()["run"], "broker": "b" * 500, "test": "t\x1b[31m\udc80", "title": ""}
+    run = {**one()["run"], "broker": "b" * 500, "test": "t\x1b[31m\udc80\t", "title": ""}
     row, = lines_of(tmp_path, json.dumps({**one(), "run": run})).rows
-    assert len(row.key.broker) == reading.NAME_CHARS_MAX and row.title == "t\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}"
+    assert len(row.key.broker) == reading.NAME_CHARS_MAX and row.title == "t\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}\t"
 
 
 def test_runs_by_hand(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Two folders of results side by side: what changed beyond noise.
 
-A measurement's figure changed by the ratio of its medians. Its noise is three standard errors of the difference of
+A measurement's figure changed by the ratio of its medians. Its noise is ERRORS standard errors of the difference of
 two means on the logarithmic scale; the scatter is that of the repetitions of this measurement in both folders, mixed
 with the scatter of the same figure in all measurements, since three repetitions alone say little about it. A change
 counts when it is more than the noise, more than LEAST, and each repetition after lies beyond each one before. With a
@@ -10,7 +10,7 @@ single repetition on one side nothing can be told.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mosq.bench.html import figures, numbers
@@ -108,8 +108,7 @@ def _change(lab: Lab, test: Test, group: Group, base: Group, figure: Figure, sca
         beyond = abs(math.log1p(share)) > max(math.log1p(noise), math.log1p(LEAST))
         verdict = SAME if not (apart and beyond) else BETTER if (share > 0) == (figure.better > 0) else WORSE
     return Change(test.suite, test.title, test.place(group.key.case, group.key.x), lab.label(group.key),
-                  lab.slot(group.key),
-                  figure, before, after, share, noise, verdict)
+                  lab.slot(group.key), figure, before, after, share, noise, verdict)
 
 
 def _faults(lab: Lab, test: Test, group: Group, base: Group) -> list[Change]:
@@ -122,13 +121,14 @@ def _faults(lab: Lab, test: Test, group: Group, base: Group) -> list[Change]:
 
 
 def _broken(lab: Lab, before: Lab) -> list[Change]:
-    """Measured before, and now it does not come to its end even once."""
+    """Measured before, and now it does not come to its end even once, in whatever phase."""
+    now, then = ({replace(key, phase="") for key in one.by_key} for one in (lab, before))
     found = {}
     for run in lab.folder.failed:
-        if run.key not in lab.by_key and run.key in before.by_key:
-            found[run.key] = Change(run.key.suite, run.title, run.key.case, lab.label(run.key), lab.slot(run.key),
-                                    None, None,
-                                    None, 0.0, None, WORSE, f"breaks off now: {run.why}")
+        key = replace(run.key, phase="")
+        if key in then and key not in now:
+            found[key] = Change(key.suite, run.title, key.case, lab.label(key), lab.slot(key), None, None, None, 0.0,
+                                None, WORSE, f"breaks off now: {run.why}")
     return list(found.values())
 
 
@@ -157,8 +157,7 @@ def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
     old, new = (_name(one) for one in (before, lab))
     told = Section("against", "Against the results before",
                    f"What changed from {old} to {new}: a change counts when it is more than the scatter of the "
-                   f"repetitions "
-                   "explains.", empty="no second folder (--against)")
+                   "repetitions explains.", empty="no second folder (--against)")
     told.warnings = _warnings(lab, before, changes)
     beyond = [change for change in changes if change.verdict in (WORSE, BETTER)]
     within = [change for change in changes if change.verdict not in (WORSE, BETTER)]

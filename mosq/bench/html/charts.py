@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from io import StringIO
+from math import log10
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -89,8 +90,7 @@ def _inline(text: str, name: str) -> str:
     text = text[text.index("<svg"):]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true" focusable="false">',
-                  text,
-                  count=1)
+                  text, count=1)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--face)", text)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", text).replace("xlink:href", "href")
@@ -220,21 +220,17 @@ def _lines(chart: Lines) -> Figure:
 
 
 def _curves(chart: Curves) -> Figure:
-    from math import log10
-
     figure, axes = _new(240, 62)
     least = min(us for curve in chart.curves for _, us in curve.points)
     most = max(us for curve in chart.curves for _, us in curve.points)
     last = max(-log10(share) for curve in chart.curves for share, _ in curve.points)
     for curve in chart.curves:
         axes.plot([-log10(share) for share, _ in curve.points], [us for _, us in curve.points],
-                  color=colour(curve.slot),
-                  linewidth=1.7)
+                  color=colour(curve.slot), linewidth=1.7)
         # marks where the axis is labelled
         at = [(-log10(share), us) for share, us in curve.points if share in (0.5, 0.1, 0.01, 0.001, 0.0001)]
         axes.plot([x for x, _ in at], [y for _, y in at], color=colour(curve.slot), marker=marker(curve.slot),
-                  markersize=5,
-                  linestyle="none")
+                  markersize=5, linestyle="none")
     axes.set_yscale("log")
     axes.set_ylim(max(least, 0.001) * 0.8, most * 1.3)
     _scale(axes.yaxis, "time", max(least, 0.001), most, log=True)
@@ -258,13 +254,11 @@ def _dots(chart: Dots) -> Figure:
     for y, (label, bars) in enumerate(chart.rows):
         axes.axhline(y + 0.72, color=GRID, linewidth=0.7, zorder=0)
         axes.text(0.0, y + 0.26, _short(label, WIDE_CHARS), transform=axes.get_yaxis_transform(), ha="left",
-                  va="center",
-                  fontsize=10.5)
+                  va="center", fontsize=10.5)
         for bar in bars:
             if bar.value.most > bar.value.least:
                 axes.plot((bar.value.least, bar.value.most), (y + 0.72, y + 0.72), color=colour(bar.slot),
-                          linewidth=1.6,
-                          alpha=0.7)
+                          linewidth=1.6, alpha=0.7)
             axes.plot([bar.value.median], [y + 0.72], color=colour(bar.slot), marker=marker(bar.slot), markersize=7,
                       linestyle="none")
     axes.set_ylim(len(chart.rows), 0)
@@ -285,16 +279,17 @@ def _dots(chart: Dots) -> Figure:
     return figure
 
 
+# of a legend, in a box of 24 x 12
+SHAPES = {"o": '<circle cx="12" cy="6" r="3.2"/>', "s": '<path d="M9 3h6v6H9z"/>',
+          "D": '<path d="M12 2l4 4-4 4-4-4z"/>', "^": '<path d="M12 2l4 7H8z"/>', "v": '<path d="M12 10l4-7H8z"/>',
+          "P": '<path d="M11 2h2v3h3v2h-3v3h-2V7H8V5h3z"/>',
+          "X": '<path d="M8 3l1-1 3 3 3-3 1 1-3 3 3 3-1 1-3-3-3 3-1-1 3-3z"/>',
+          "p": '<path d="M12 2l4 3-1.5 5h-5L8 5z"/>'}
+
+
 def key(slot: int, variant: bool) -> str:
     """The mark of a legend, as the chart draws it."""
-    shape = {"o": '<circle cx="12" cy="6" r="3.2"/>', "s": '<path d="M9 3h6v6H9z"/>',
-             "D": '<path d="M12 2l4 4-4 4-4-4z"/>', "^": '<path d="M12 2l4 7H8z"/>', "v": '<path d="M12 10l4-7H8z"/>',
-             "P": '<path d="M11 2h2v3h3v2h-3v3h-2V7H8V5h3z"/>', "X": '<path d="M8 3l1-1 3 3 3-3 1 1-3 3 3 3-1 '
-                                                                     '1-3-3-3 3-1-1 3-3z"/>',
-             "p": '<path d="M12 2l4 3-1.500 5h-5L8 5z"/>'}[marker(slot)]
-    style = VARIABLES[colour(slot)]
-    dashes = ' stroke-dasharray="4 3"' if variant else ""
-    return (f'<svg class="key" viewBox="0 0 24 12" aria-hidden="true"><path d="M0 6h24" style="stroke:{style}" '
-            f'stroke-width="1.6"'
-            f'{dashes}/><g style="fill:{style}">{shape}</g></svg>')
-
+    tint, dashes = VARIABLES[colour(slot)], ' stroke-dasharray="4 3"' if variant else ""
+    return ('<svg class="key" viewBox="0 0 24 12" aria-hidden="true">'
+            f'<path d="M0 6h24" style="stroke:{tint}" stroke-width="1.6"{dashes}/>'
+            f'<g style="fill:{tint}">{SHAPES[marker(slot)]}</g></svg>')

@@ -25,7 +25,8 @@ Examples:
 
 \b
 DIR is what `make paper`, `make bench` and `make load` write, or a folder with files of
-`mosq bench --json`. Every file of the page and every column: docs/report.md.
+`mosq bench --json`. What is shown, and how folders are
+compared: docs/report.md.
 
 \b
 Exit status:

@@ -90,11 +90,10 @@ def told(lab: Lab) -> list[str]:
 def ablation(lab: Lab) -> Section:
     section = Section("ablation", "What each optimisation is worth",
                       "mosq with one of its optimisations switched off, as a multiple of mosq as shipped: right of 1 "
-                      "the "
-                      "optimisation saves CPU, at 1 it makes no difference here.",
+                      "the optimisation saves CPU, at 1 it makes no difference here.",
                       empty="no run of mosq with something switched off")
-    variants = sorted({group.key.variant for group in lab.groups} - {""}, key=lambda name: (VARIANTS.get(name, 9),
-                                                                                            name))
+    variants = sorted({group.key.variant for group in lab.groups} - {""},
+                      key=lambda name: (VARIANTS.get(name, len(VARIANTS)), name))
     found: dict[str, list[tuple[float, str]]] = {name: [] for name in variants}
     for figure in (CPU, RATE):
         rows: list[tuple[Cell, ...]] = []
@@ -113,8 +112,7 @@ def ablation(lab: Lab) -> Section:
                             Bar(label(base.key.broker, name), lab.slot(base.key), True, value),))
             if dots:
                 section.charts.append(Dots(test.title, "ratio", tuple(dots.values())[:ROWS_DRAWN],
-                                           "times the CPU per message as "
-                                                                                      "shipped"))
+                                           "times the CPU per message as shipped"))
         if rows:
             section.tables.append(Table(f"{figure.name}, times as shipped", (
                 Head("Test", number=False), Head("Case", number=False), Head("as shipped"), *map(Head, variants)),
@@ -123,8 +121,7 @@ def ablation(lab: Lab) -> Section:
         section.tables.insert(0, _saved(found))
         if AGAIN in variants:
             section.notes = [f"“{AGAIN}” is mosq as shipped once more: how far it is from 1 is noise, and so is what "
-                             f"others "
-                             "differ by as little."]
+                             "others differ by as little."]
     return section
 
 
@@ -146,7 +143,7 @@ def _without(test: Test, case: str, x: float | None, figure: Figure) -> Iterator
     """A broker as shipped, and by variant the ratio with something switched off."""
     for base in (group for group in test.at(case, x) if not group.key.variant):
         ratios = {group.key.variant: found for group in test.at(case, x)
-                  if group.key.variant and group.key.broker == base.key.broker and (found := ratio(group, base,
-                                                                                                   figure))}
+                  if group.key.variant and group.key.broker == base.key.broker
+                  and (found := ratio(group, base, figure))}
         if ratios:
             yield base, ratios

@@ -23,9 +23,8 @@ KEY = ("suite", "test", "case", "x", "broker", "variant", "phase")
 TIMES = ("mean_us", "stdev_us", "p50_us", "p90_us", "p99_us", "p999_us", "p9999_us", "max_us")
 FIGURES = {"rate": figures.RATE, "cpu_us_per": figures.CPU, "generator_cpu_us_per": figures.GENERATOR,
            "run_time_us": figures.RUN_TIME, "rss_after_bytes": figures.RSS, "mean_us": figures.MEAN,
-           "stdev_us": figures.DEVIATION,
-           "p50_us": figures.P50, "p90_us": figures.P90, "p99_us": figures.P99, "p999_us": figures.P999,
-           "max_us": figures.MOST}
+           "stdev_us": figures.DEVIATION, "p50_us": figures.P50, "p90_us": figures.P90, "p99_us": figures.P99,
+           "p999_us": figures.P999, "max_us": figures.MOST}
 Value = str | float | None
 
 
@@ -70,16 +69,15 @@ def _key(key: Key) -> tuple[Value, ...]:
 
 def _run_heads() -> tuple[str, ...]:
     return (*KEY, "title", "rep", "complete", "unit", "seconds", "per", "rate", "at_fixed_rate", "limit",
-            "foreign_cpu_share",
-            "cpu_us_per", "rss_after_bytes", "generator_cpu_us_per", *figures.FAULTS,
+            "foreign_cpu_share", "cpu_us_per", "rss_after_bytes", "generator_cpu_us_per", *figures.FAULTS,
             *(f"{times}_{name}" for times in ("latency", "ack", "connect") for name in ("count", *TIMES)))
 
 
 def _run(row: Row) -> tuple[Value, ...]:
     return (*_key(row.key), row.title, row.rep, int(row.complete), row.unit, row.seconds, row.per, row.rate,
             int(row.fixed_rate), row.limit, row.foreign_share, row.broker.get("cpu_us_per"),
-            row.broker.get("rss_after_bytes"),
-            row.generator.get("cpu_us_per"), *(row.counts[name] for name in figures.FAULTS),
+            row.broker.get("rss_after_bytes"), row.generator.get("cpu_us_per"),
+            *(row.counts[name] for name in figures.FAULTS),
             *(value for times in (row.latency, row.ack, row.connect)
               for value in (times.count, *(times.us.get(name) for name in TIMES))))
 

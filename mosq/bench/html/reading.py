@@ -32,8 +32,7 @@ NAME_CHARS_MAX = 120
 TEXT_CHARS_MAX = 20_000
 NUMBER_MAX = 1e18
 COUNTS = ("published", "delivered", "lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged",
-          "closed",
-          "foreign")
+          "closed", "foreign")
 # of a run by hand: what does not make it another measurement
 VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall"})
 WITH_QOS = frozenset({"fan-in", "fan-out", "pairs", "shared", "offline", "retained", "payloads", "match"})
@@ -49,35 +48,13 @@ class WrongError(ValueError):
 
 def read(path: str) -> Folder:
     """Raises BenchError when there is nothing to read at all."""
-    folder, root = Folder(path), Path(path)
-    try:
-        if not root.is_dir():
-            raise BenchError(f"{path}: expected a folder of results")
-        files = sorted(file for file in root.iterdir() if file.suffix == ".json" and file.is_file())
-        runs = root / "runs.jsonl"
-        total = sum(file.stat().st_size for file in (*files, *([runs] if runs.is_file() else [])))
-    except OSError as error:
-        raise BenchError(f"cannot read {path}: {error.strerror}") from None
-    if total > TOTAL_BYTES_MAX:
-        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at "
-                         f"most")
-    if len(files) > FILES_MAX:
-        raise BenchError(f"{path}: {len(files):,} files; this reads {FILES_MAX:,} at most")
+    folder = Folder(path)
+    files, runs = _files(path)
     by_hand: list[Told] = []
     for file in files:
         with _Naming(folder, str(file)):
-            told = table(_parsed(file.read_bytes()), "the file")
-            _format(told)
-            if file.name == "about.json":
-                folder.about = _about(told)
-            elif file.name == "locust.json":
-                folder.locust = _locust(told)
-            elif "phases" in told:
-                _check(told)
-                by_hand.append(told)
-            else:
-                raise WrongError("expected a result of `mosq bench --json`")
-    if runs.is_file():
+            _file(folder, file, by_hand)
+    if runs is not None:
         for number, line in _lines(runs, folder):
             with _Naming(folder, f"{runs}:{number}"):
                 told = table(_parsed(line), "the line")
@@ -85,13 +62,44 @@ def read(path: str) -> Folder:
                 _run(folder, told, table(told.get("run"), "run"))
     by_hand.sort(key=lambda told: text(told, "started"))
     for told, run in zip(by_hand, runs_of(by_hand), strict=True):
-        _run(folder, told, run)
+        with _Naming(folder, path):
+            _run(folder, told, run)
     if not folder.runs and folder.locust is None:
-        found = "; ".join(folder.problems[:3])
-        raise BenchError(f"{path}: no results in it{f' ({found})' if found else ''}; expected runs.jsonl, "
-                         f"locust.json or "
-                         "files of `mosq bench --json`")
+        found = f" ({'; '.join(folder.problems[:3])})" if folder.problems else ""
+        raise BenchError(f"{path}: no results in it{found}; expected runs.jsonl, locust.json or files of "
+                         "`mosq bench --json`")
     return folder
+
+
+def _files(path: str) -> tuple[list[Path], Path | None]:
+    root, runs = Path(path), Path(path, "runs.jsonl")
+    try:
+        if not root.is_dir():
+            raise BenchError(f"{path}: expected a folder of results")
+        files = sorted(file for file in root.iterdir() if file.suffix == ".json" and file.is_file())
+        found = runs if runs.is_file() else None
+        total = sum(file.stat().st_size for file in (*files, *([runs] if found else [])))
+    except OSError as error:
+        raise BenchError(f"cannot read {path}: {error.strerror}") from None
+    if total > TOTAL_BYTES_MAX:
+        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at most")
+    if len(files) > FILES_MAX:
+        raise BenchError(f"{path}: {len(files):,} files; this reads {FILES_MAX:,} at most")
+    return files, found
+
+
+def _file(folder: Folder, file: Path, by_hand: list[Told]) -> None:
+    told = table(_parsed(file.read_bytes()), "the file")
+    _format(told)
+    if file.name == "about.json":
+        folder.about = _about(told)
+    elif file.name == "locust.json":
+        folder.locust = _locust(told)
+    elif "phases" in told:
+        _run(Folder(""), told, {})          # whether it can be read; what it was for is known when all are
+        by_hand.append(told)
+    else:
+        raise WrongError("expected a result of `mosq bench --json`")
 
 
 class _Naming:
@@ -170,8 +178,12 @@ def text(told: Told, name: str, most: int = NAME_CHARS_MAX) -> str:
     value = told.get(name, "")
     if not isinstance(value, str):
         raise WrongError(f"{name}: expected text")
-    # half of a surrogate pair cannot be written
-    value = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in value)
+    return clean(value, most)
+
+
+def clean(value: str, most: int = NAME_CHARS_MAX) -> str:
+    """Nothing that steers a terminal or cannot be written, such as half of a surrogate pair."""
+    value = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value[:most + 1])
     return value if len(value) <= most else value[:most - 1] + "…"
 
 
@@ -206,13 +218,6 @@ def _format(told: Told) -> None:
 
 
 # ---------------------------------------------------------------- runs
-
-def _check(told: Told) -> None:
-    """A run by hand is read twice: first whether it can be."""
-    probe = Folder("")
-    inner(told, "options")
-    _run(probe, told, {})
-
 
 def runs_of(told: list[Told]) -> list[Told]:
     """What `run` says elsewhere, for results that were put there by hand: the same options are repetitions, and what
@@ -250,8 +255,7 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
     title = text(run, "title") or test
     rep = int(amount(run, "rep") or 0)
     names: dict[str, Any] = {"suite": suite, "test": test, "case": text(run, "case"), "x": number(run, "x"),
-                             "broker": text(run, "broker"),
-             "variant": text(run, "variant")}
+                             "broker": text(run, "broker"), "variant": text(run, "variant")}
     columns = {names["broker"], names["variant"]} - folder.columns
     if len(folder.columns) + len(columns) > COLUMNS_MAX:
         raise WrongError(f"more than {COLUMNS_MAX} brokers and variants")
@@ -262,8 +266,8 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
             rows.append(row)
     why = text(told, "why", 1000)
     if not folder.about.machine:
-        folder.about = replace(folder.about, machine=_machine(told), started=folder.about.started or text(told,
-                                                                                                          "started"))
+        started = folder.about.started or text(told, "started")
+        folder.about = replace(folder.about, machine=_machine(told), started=started)
     folder.runs += 1
     folder.columns |= columns
     folder.rows += rows
@@ -321,18 +325,22 @@ def _deviation_us(buckets: array[int]) -> float:
 # ---------------------------------------------------------------- the other files
 
 def _about(told: Told) -> About:
-    brokers = tuple(Broker(name[:NAME_CHARS_MAX], text(one, "version"), text(one, "settings", TEXT_CHARS_MAX),
-                           text(one, "program"))
-                    for name, value in inner(told, "brokers").items() for one in (table(value,
-                                                                                        f"brokers.{name[:40]}"),))
-    return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told), brokers,
+    brokers = []
+    for name, value in inner(told, "brokers").items():
+        one = table(value, f"brokers.{name[:40]}")
+        brokers.append(Broker(clean(name), text(one, "version"), text(one, "settings", TEXT_CHARS_MAX),
+                              text(one, "program")))
+    if len(brokers) > COLUMNS_MAX:
+        raise WrongError(f"more than {COLUMNS_MAX} brokers")
+    return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told),
+                 tuple(brokers),
                  text(told, "command", 2000), text(told, "started"), text(told, "ended"), flag(told, "complete", True),
                  text(told, "why", 1000))
 
 
 def _machine(told: Told) -> dict[str, str]:
     machine = inner(told, "machine")
-    return {name[:40]: text({name: str(value)}, name) for name, value in machine.items()
+    return {clean(name, 40): clean(str(value)) for name, value in machine.items()
             if isinstance(value, (str, int, float)) and str(value)}
 
 

@@ -55,8 +55,8 @@ def measured(lab: Lab) -> Section:
     if reps:
         facts.append(("Repetitions", str(reps[0]) if len(set(reps)) == 1 else f"{min(reps)} to {max(reps)}"))
     facts += [("Runs", f"{folder.runs:,}" + (f", of which {len(folder.failed):,} broke off" if folder.failed else "")),
-              ("Began", when(about.started)), ("Ended", when(about.ended)), ("mosq's commit", commit), ("Command",
-                                                                                                        about.command)]
+              ("Began", when(about.started)), ("Ended", when(about.ended)), ("mosq's commit", commit),
+              ("Command", about.command)]
     section.facts = [(name, value) for name, value in facts if value]
     if about.brokers:
         section.tables.append(Table("Brokers", _names("Broker", "Version", "Program"), tuple(
@@ -100,8 +100,7 @@ def summary(lab: Lab) -> list[str]:
         lost = sum(figures.faults(row) for row in lab.folder.rows if row.complete)
         found.append(f"{done:,} of {lab.folder.runs:,} runs came to their end"
                      + (f"; {lost:,} messages in them were lost, doubled, out of order, refused or never sent."
-                        if lost else
-                        ", and every message in them came once and in order."))
+                        if lost else ", and every message in them came once and in order."))
     return found
 
 
@@ -118,8 +117,7 @@ def throughput(lab: Lab) -> Section:
 def cpu(lab: Lab) -> Section:
     section = Section("cpu", "CPU per message",
                       "How much time of a processor a broker took for each message it delivered (or client, or "
-                      "filter); "
-                      "less is better, and others on the machine disturb it least.",
+                      "filter); less is better, and others on the machine disturb it least.",
                       empty="no run that saw the broker's process (--broker-pid or --start)")
     _fill(section, lab, figures.CPU)
     return section
@@ -138,9 +136,9 @@ QUANTILES = (figures.MEAN, figures.P50, figures.P90, figures.P99, figures.P999, 
 
 def latency(lab: Lab) -> Section:
     section = Section("latency", "Latency",
-                      "How long messages took from the one who sent to the one who received: at each point of a "
-                      "curve that "
-                      "share of messages was at least as fast; lower is better, and the right end shows the slowest.",
+                      "How long messages took from the one who sent to the one who received: at each point of a curve "
+                      "that share of messages was at least as fast; lower is better, and the right end shows the "
+                      "slowest.",
                       empty="no run with latencies")
     rows: list[tuple[Cell, ...]] = []
     # a fixed rate first: these compare brokers
@@ -159,9 +157,8 @@ def latency(lab: Lab) -> Section:
         section.tables = [Table("", (*_names("Test", "Case", "Broker", "Load"),
                                      *(Head(figure.name) for figure in QUANTILES)), tuple(rows))]
         section.notes = ["Flat out, a latency is mostly the time that a message waited behind others: it says little "
-                         "of the "
-                         "broker, and only runs at a fixed rate compare brokers. Of a series, the curve is of its "
-                         "largest."]
+                         "of the broker, and only runs at a fixed rate compare brokers. Of a series, the curve is of "
+                         "its largest."]
     return section
 
 
@@ -177,9 +174,8 @@ def _with_pace(test: Test, place: str, group: Group) -> str:
 
 def memory(lab: Lab) -> Section:
     section = Section("memory", "Memory",
-                      "How much memory a broker had at the end, by the number of clients, and what one client, "
-                      "filter or "
-                      "message took; less is better.", empty="no run that saw the memory of the broker's process")
+                      "How much memory a broker had at the end, by the number of clients, and what one client, filter "
+                      "or message took; less is better.", empty="no run that saw the memory of the broker's process")
     tests = lab.with_figure(RSS, lambda group: group.row.x_name in CLIENTS or group.row.unit == "client")
     for test in tests:
         section.charts += lab.charts(test, RSS, f"{test.title}: memory of the broker")
@@ -208,9 +204,9 @@ PAPER_TITLES = {"Run time": "mean run time", "mean": "mean delay", "deviation": 
 
 def paper(lab: Lab) -> Section:
     section = Section("paper", "The paper's four tests",
-                      "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, "
-                      "the plain "
-                      "tree without index, hash and pool, and the other brokers.", empty="no run of the paper's tests")
+                      "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, the "
+                      "plain tree without index, hash and pool, and the "
+                      "other brokers.", empty="no run of the paper's tests")
     for test in (kept for test in lab.tests if test.suite == "paper"
                  if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
         for figure in (figures.RUN_TIME, figures.MEAN, figures.MOST):
@@ -218,17 +214,15 @@ def paper(lab: Lab) -> Section:
         rows = [(words(test.place(group.key.case, group.key.x)), words(lab.label(group.key), lab.slot(group.key)),
                  *(cell("time", group.of(figure)) for figure in PAPER), cell("rate", group.of(RATE), group.marks))
                 for group in lab.by_place(test)]
-        section.tables.append(Table(test.title, (*_names("Case", "Broker"), *(Head(PAPER_TITLES[figure.name])
-                                                                            for figure in PAPER), Head("throughput")),
-                                    tuple(rows)))
+        heads = (*_names("Case", "Broker"), *(Head(PAPER_TITLES[figure.name]) for figure in PAPER), Head("throughput"))
+        section.tables.append(Table(test.title, heads, tuple(rows)))
     return section
 
 
 def vendors(lab: Lab) -> Section:
     section = Section("vendors", "The vendors' suite",
-                      "The tests that vendors of brokers publish, scaled to this machine: what one core of the "
-                      "broker would "
-                      "carry in a second; more is better.", empty="no run of the vendors' suite")
+                      "The tests that vendors of brokers publish, scaled to this machine: what one core of the broker "
+                      "would carry in a second; more is better.", empty="no run of the vendors' suite")
     rows = []
     shown = (RATE, figures.OF_CORE, figures.CPU, figures.P50, figures.P99)
     for test in (kept for test in lab.tests if test.suite == "vendors"
@@ -246,9 +240,8 @@ def vendors(lab: Lab) -> Section:
 
 def generator(lab: Lab) -> Section:
     section = Section("generator", "What the load generator costs itself",
-                      "CPU that the generator took for each message: it must be well below the broker's, or it is "
-                      "what is "
-                      "measured.", empty="no run that tells it")
+                      "CPU that the generator took for each message: it must be well below the broker's, or it is what "
+                      "is measured.", empty="no run that tells it")
     tests = lab.with_figure(GENERATOR)
     bound = [test for test in tests if any(map(_bound, test.groups))]
     for test in tests:
@@ -276,8 +269,7 @@ SHAPES = ("p50", "p95", "p99", "max")
 def locust(lab: Lab) -> Section:
     section = Section("locust", "Load test with locust",
                       "What clients in Python saw under locust: how long requests took, from publishing to delivery "
-                      "where "
-                      "the name says so; less is better.", empty="no locust.json (make load)")
+                      "where the name says so; less is better.", empty="no locust.json (make load)")
     told = lab.folder.locust
     if told is None:
         return section
@@ -296,8 +288,8 @@ def locust(lab: Lab) -> Section:
     for entry in told.entries:
         values = {name: spread([entry.us.get(f"{name}_us")]) for name in ("mean", *SHAPES)}
         rows.append((words(entry.type), words(entry.name), Cell(f"{entry.requests:,}"),
-                     Cell(f"{entry.failures:,}", tone="bad" if entry.failures else ""), Cell(numbers.shown("rate",
-                                                                                                           entry.rate)),
+                     Cell(f"{entry.failures:,}", tone="bad" if entry.failures else ""),
+                     Cell(numbers.shown("rate", entry.rate)),
                      *(cell("time", values[name]) for name in ("mean", *SHAPES))))
         marks = tuple(Bar(name, NEUTRAL - i, False, value) for i, name in enumerate(SHAPES)
                       if (value := values[name]) is not None and value.median > 0)
@@ -319,11 +311,11 @@ def missing(lab: Lab, left_out: list[Section]) -> Section:
     section = Section("missing", "What was not complete",
                       "Runs that broke off, what could not be read, and sections that had nothing to show.")
     if lab.folder.failed:
-        section.tables.append(Table("Runs that broke off", _names("Suite", "Test", "Case", "Broker", "Repetition",
-                                                                  "Why"),
-                                    tuple((words(SUITES.get(run.key.suite, run.key.suite)), words(run.title),
-                                           words(run.key.case), words(lab.label(run.key), lab.slot(run.key)),
-                                           words(str(run.rep + 1)), words(run.why)) for run in lab.folder.failed)))
+        heads = _names("Suite", "Test", "Case", "Broker", "Repetition", "Why")
+        section.tables.append(Table("Runs that broke off", heads, tuple(
+            (words(SUITES.get(run.key.suite, run.key.suite)), words(run.title), words(run.key.case),
+             words(lab.label(run.key), lab.slot(run.key)), words(str(run.rep + 1)), words(run.why))
+            for run in lab.folder.failed)))
     if lab.folder.problems:
         section.tables.append(Table("What could not be read", _names("Where and why"),
                                     tuple((words(problem),) for problem in lab.folder.problems)))
