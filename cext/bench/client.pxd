@@ -2,7 +2,6 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.load cimport Client, Load, SLOT_FREE
 
-cdef uint64_t clock_ns() noexcept nogil
 # Connects and, once the socket is open, sends `greeting` (a CONNECT).
 cdef void client_open(Load* g, Client* c) noexcept nogil
 # 1: the socket is connected; 0: not yet, or it failed
