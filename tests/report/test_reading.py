@@ -129,6 +129,22 @@ def test_whatever_is_put_anywhere_is_read_or_named(tmp_path: Path) -> None:
                     contents(Lab(Folder("", about=reading._about(told)) if name == "about.json" else Folder("", locust=reading._locust(told))))
 
 
+def test_junk_in_results_by_hand(tmp_path: Path) -> None:
+    """Beside a good one: what differs must not be taken for a place on an axis when it is none."""
+    good = folder.first()
+    del good["run"]
+    (tmp_path / "good.json").write_text(json.dumps(good))
+    for name, value in (("name", 5), ("clients", "x"), ("publishers", "many"), ("messages", [1]), ("qos", "<b>"), ("size", 10**400), ("messages", 10**400), ("x" * 999, {})):
+        (tmp_path / "bad.json").write_text(json.dumps({**good, "options": {**good["options"], name: value}}))
+        found = read(str(tmp_path))
+        assert found.runs + len(found.problems) == 2
+        contents(Lab(found))
+    for name, value in (("started", 5), ("scenario", []), ("options", 7)):
+        (tmp_path / "bad.json").write_text(json.dumps({**good, name: value}))
+        found = read(str(tmp_path))
+        assert found.runs == len(found.problems) == 1
+
+
 def test_the_other_files_are_checked_too(tmp_path: Path) -> None:
     folder.write(tmp_path, [one()], about={**folder.ABOUT, "brokers": {"mosq": 5}}, locust={**folder.LOCUST, "entries": [{"p50_ms": "x"}]})
     (tmp_path / "other.json").write_text('{"format": 1}')

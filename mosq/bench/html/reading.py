@@ -82,7 +82,8 @@ def _files(path: str) -> tuple[list[Path], Path | None]:
     except OSError as error:
         raise BenchError(f"cannot read {path}: {error.strerror}") from None
     if total > TOTAL_BYTES_MAX:
-        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at most")
+        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at "
+                         "most")
     if len(files) > FILES_MAX:
         raise BenchError(f"{path}: {len(files):,} files; this reads {FILES_MAX:,} at most")
     return files, found
@@ -96,7 +97,8 @@ def _file(folder: Folder, file: Path, by_hand: list[Told]) -> None:
     elif file.name == "locust.json":
         folder.locust = _locust(told)
     elif "phases" in told:
-        _run(Folder(""), told, {})          # whether it can be read; what it was for is known when all are
+        text(told, "started")
+        _run(Folder(""), told, runs_of([told])[0])      # whether it can be read; its case is known when all are
         by_hand.append(told)
     else:
         raise WrongError("expected a result of `mosq bench --json`")
@@ -233,19 +235,24 @@ def runs_of(told: list[Told]) -> list[Told]:
     for one in told:
         options, scenario = inner(one, "options"), text(one, "scenario")
         parts = [f"QoS {str(options.get('qos', 0))[:1]}"] if scenario in WITH_QOS else []
-        x = X_OPTIONS.get(differ[scenario][0]) if len(differ[scenario]) == 1 else None
+        alone = differ[scenario][0] if len(differ[scenario]) == 1 else ""
+        x = X_OPTIONS.get(alone) if all(_is_number(one.get(alone)) for one in scenarios[scenario]) else None
         if x is None:
             parts += [f"{name} {_plain(options.get(name))}" for name in differ[scenario]]
         case, broker = ", ".join(parts), text(options, "name")
-        value = number(options, differ[scenario][0]) if x else None
+        value = options[alone] if x else None
         rep = seen[scenario, case, value, broker] = seen.get((scenario, case, value, broker), -1) + 1
         runs.append({"suite": "bench", "test": scenario, "title": scenario, "case": case, "broker": broker, "rep": rep,
                      "x": value, "x_name": x or ""})
     return runs
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= NUMBER_MAX
+
+
 def _plain(value: Any) -> str:
-    return f"{value:,g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)[:40]
+    return f"{value:,g}" if _is_number(value) else str(value)[:40]
 
 
 def _run(folder: Folder, told: Told, run: Told) -> None:
