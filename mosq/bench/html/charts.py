@@ -167,6 +167,8 @@ def _bars(chart: Bars) -> Figure:
     else:
         axes.set_xlim(0, most * 1.42)
         _scale(axes.xaxis, chart.kind, 0, most, log=False, ticks=3)
+    # none where the last value stands
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in axes.get_xticks() if tick <= 1.15 * most]))
     axes.grid(axis="x")
     axes.set_axisbelow(True)
     if chart.limit is not None:
@@ -246,7 +248,7 @@ def _curves(chart: Curves) -> Figure:
 
 
 def _dots(chart: Dots) -> Figure:
-    figure, axes = _new(33 * len(chart.rows) + 48, 12, right=16, top=4, bottom=44)
+    figure, axes = _new(33 * len(chart.rows) + 48, 12, right=20, top=4, bottom=44)
     values = [bar.value for _, bars in chart.rows for bar in bars]
     ends = [1.0] if chart.kind == "ratio" else []
     least = min([value.least for value in values] + ends)
