@@ -1,5 +1,5 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz chaos bench bench-index ablation results clean
+.PHONY: help run build test quick lint switches asan fuzz chaos bench bench-index ablation load load-ui results clean
 
 help:   ## this list
 	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
@@ -42,6 +42,14 @@ ablation: ## the same load with each optimisation switched off in turn (QUICK=1:
 
 results: ## write perf/RESULTS.md again, of perf/results; DIRS="build/paper ...": keep these results there first
 	@dev/results $(DIRS)
+
+load:   ## load tests with locust against a fresh broker (USERS= SECONDS= SCENARIO= WORKERS= BROKER=mqtt://...)
+	@dev/load $(if $(USERS),--users $(USERS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') \
+		$(if $(WORKERS),--workers $(WORKERS)) $(if $(BROKER),--broker '$(BROKER)')
+
+load-ui: ## the same with locust's web page (PORT=)
+	@dev/load-ui $(if $(USERS),--users $(USERS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(WORKERS),--workers $(WORKERS)) \
+		$(if $(BROKER),--broker '$(BROKER)') $(if $(PORT),--port $(PORT))
 
 clean:  ## remove everything that was built
 	@dev/clean
