@@ -1,5 +1,5 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz chaos bench paper floor bench-index ablation load load-ui clean
+.PHONY: help run build test quick lint switches asan fuzz chaos bench paper floor bench-index ablation load load-ui results clean
 
 help:   ## this list
 	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
@@ -45,6 +45,9 @@ bench-index: ## measure the subscription index, the retained tree and the pool b
 
 ablation: ## the same load with each optimisation switched off in turn (QUICK=1: in minutes)
 	@dev/ablation $(if $(QUICK),--quick)
+
+results: ## write perf/RESULTS.md again, of perf/results; DIRS="build/paper ...": keep these results there first
+	@dev/results $(DIRS)
 
 load:   ## load tests with locust against a fresh broker (USERS= SECONDS= SCENARIO= WORKERS= BROKER=mqtt://...)
 	@dev/load $(if $(USERS),--users $(USERS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') \

@@ -62,6 +62,8 @@ need_for_tests() {
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
+    # the report is looked at in a browser (tests/report/test_page.py)
+    command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
     need "${missing[@]}"
 }
 

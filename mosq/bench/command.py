@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mosq.bench import parquet
+from mosq.bench.html.command import report
 from mosq.bench.report import Progress, lines
 from mosq.bench.run import measure
 from mosq.bench.spec import STAMP_BYTES, BenchError, Spec
@@ -33,6 +34,7 @@ Examples:
   mosq bench pairs --rate 20000 --broker-pid $(pidof mosquitto)     latency at a fixed rate
   mosq bench fan-out --subscribers 1000 --json out.json --parquet out.parquet
   mosq bench storm --clients 5000 -u 'user%i' -P secret
+  mosq bench report results                         a page of the results in a folder
 
 \b
 Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be
@@ -207,6 +209,8 @@ scenario("payloads", "Fan-in with one size of payload after the other.", publish
          option("--sizes", default="64,1k,16k,256k,1M", show_default=True, metavar="LIST", type=Sizes(),
                 help="Of payloads."),
          FLOW, TIMED, window(10_000))
+
+bench.add_command(report)
 
 
 # ---------------------------------------------------------------- one run
