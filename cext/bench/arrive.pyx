@@ -4,7 +4,7 @@
 # or not for this client, is foreign and counts as nothing else.
 # Cost: one recv for up to READ_BYTES, one clock for each; of a large payload only the beginning is looked at.
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -36,8 +36,20 @@ cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
 
 # ---------------------------------------------------------------- messages
 
-cdef void account(Load* g, Client* c, uint32_t source, uint32_t number) noexcept nogil:
-    cdef uint32_t stream = source if g.shared else c.first_stream + source - c.first_source
+cdef inline int64_t stream_of(const Load* g, const Client* c, uint32_t source) noexcept nogil:
+    """-1: this client is to get nothing of it, or there is no such source."""
+    cdef uint32_t i
+    if source - c.first_source >= c.n_sources:
+        return -1
+    if g.takers == NULL:
+        return source if g.shared else c.first_stream + source - c.first_source
+    for i in range(g.taker_at[source], g.taker_at[source + 1]):
+        if g.takers[i] == <uint32_t>(c - g.clients):
+            return i
+    return -1
+
+
+cdef void account(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t number) noexcept nogil:
     cdef uint32_t* last
     cdef int how = stream_take(g.streams + stream, number)
     if how == STREAM_NO_MEMORY:
@@ -58,15 +70,18 @@ cdef void delivered(Load* g, Client* c, const Arrival* a) noexcept nogil:
     cdef uint32_t source = <uint32_t>a.place
     cdef uint32_t number = <uint32_t>(a.place >> 32)
     cdef uint64_t sent_ns = g.epoch_ns + (a.stamp & 0xFFFFFFFFFFFFULL)
+    cdef int64_t stream = -1
     if a.qos:
         answer(g, T_PUBACK if a.qos == 1 else T_PUBREC, a.pid)
-    if not a.known or a.stamp >> 48 != g.mark or source - c.first_source >= c.n_sources or number >= g.sources[source].sent:
+    if a.known and a.stamp >> 48 == g.mark:
+        stream = stream_of(g, c, source)
+    if stream < 0 or number >= g.sources[source].sent:
         g.counts.foreign += 1
         return
     g.counts.received += 1
     g.last_received_ns = g.now_ns
     histogram_add(&g.latency, g.now_ns - sent_ns if g.now_ns > sent_ns else 0)
-    account(g, c, source, number)
+    account(g, c, source, stream, number)
 
 
 cdef void on_publish(Load* g, Client* c, const Frame* f, bint whole) noexcept nogil:

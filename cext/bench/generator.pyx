@@ -110,6 +110,7 @@ cdef class Generator:
         if g.ep < 0:
             raise OSError("no epoll descriptor")
         g.epoch_ns = clock_ns()
+        g.dice = 0x9E3779B97F4A7C15ULL + mark
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -156,8 +157,10 @@ cdef class Generator:
                 stream_fini(self.g.streams + i)
         free(self.g.streams)
         free(self.g.lasts)
+        free(self.g.takers)
+        free(self.g.taker_at)
         self.g.streams = NULL
-        self.g.lasts = NULL
+        self.g.lasts = self.g.takers = self.g.taker_at = NULL
         self.g.n_streams = 0
 
     # ---------------------------------------------------------------- who and what
@@ -192,8 +195,9 @@ cdef class Generator:
         for i in range(<uint32_t>len(packets)):
             g.greeting_at[first + i + 1] = g.greeting_at[first + i] + <uint32_t>len(packets[i])
 
-    def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, payload=None):
-        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..."""
+    def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, bint drawn=False, payload=None):
+        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..., in
+        turn or as they are drawn."""
         cdef PublishHead h
         cdef uint32_t i, size, remaining = 0, pid_at = 0, at = 0
         cdef Load* g = &self.g
@@ -206,7 +210,7 @@ cdef class Generator:
         g.sources = NULL
         g.heads = NULL
         g.n_sources = <uint32_t>len(topics)
-        g.stride, g.retain, g.head_max = stride, retain, 0
+        g.stride, g.drawn, g.retain, g.head_max = stride, drawn, retain, 0
         for i in range(g.n_publishers):
             g.clients[i].source = i
         g.sources = <Source*>block(g.n_sources, sizeof(g.sources[0]))
@@ -247,6 +251,25 @@ cdef class Generator:
             raise MemoryError
         g.streams = <Stream*>block(n, sizeof(Stream))
         g.n_streams = n
+
+    def takers(self, takers):
+        """The clients that receive of each source, instead of ranges of sources."""
+        cdef uint32_t i, at = 0, client
+        cdef Load* g = &self.g
+        if len(takers) != g.n_sources:
+            raise ValueError("expected who takes each source")
+        self._streams_free()
+        g.n_streams = <uint32_t>sum(map(len, takers))
+        g.streams = <Stream*>block(g.n_streams, sizeof(Stream))
+        g.takers = <uint32_t*>block(g.n_streams, sizeof(uint32_t))
+        g.taker_at = <uint32_t*>block(g.n_sources + 1, sizeof(uint32_t))
+        for i, clients in enumerate(takers):
+            for client in clients:
+                g.takers[at] = client
+                at += 1
+            g.taker_at[i + 1] = at
+        for i in range(g.n_publishers, g.n_clients):
+            g.clients[i].first_source, g.clients[i].n_sources = 0, g.n_sources
 
     # ---------------------------------------------------------------- what to do next
 

@@ -2,7 +2,8 @@
 # them: client (sockets), arrive (what comes), flow (what is sent), loop (turns and goals).
 #
 # A *source* is one topic with its numbered messages. A publisher sends those of its own sources in turn: first_source, first_source + stride, ...
-# A *stream* is what one receiver (shared: all of them together) gets of one source.
+# A *stream* is what one receiver (shared: all of them together) gets of one source. Receivers get all of the sources in a range, or, where
+# `takers` says so, each source has its own few.
 # The first 16 bytes of a payload: u48 nanoseconds since the load began, when the message was to be sent; u16 mark of the run; u32 source;
 # u32 number.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -135,6 +136,7 @@ ctypedef struct Load:
     uint32_t payload_n
     uint32_t n_publishers       # clients [0, n_publishers)
     uint32_t stride             # of a publisher's sources
+    uint8_t drawn               # which of them is next is drawn, else they take turns
     uint32_t inflight
     uint32_t burst
     uint64_t window             # deliveries; 0: none
@@ -153,6 +155,8 @@ ctypedef struct Load:
     uint32_t head_max           # bytes of the longest
     uint32_t n_streams
     Stream* streams
+    uint32_t* takers            # NULL: ranges. Stream i is that of client takers[i]; those of source s: from taker_at[s] to taker_at[s + 1]
+    uint32_t* taker_at
     uint32_t* lasts             # shared: after the highest number that receiver r got of source s, at r * n_sources + s
     uint8_t* greetings          # CONNECT of client i: from greeting_at[i] to greeting_at[i + 1]
     uint32_t* greeting_at
@@ -169,6 +173,7 @@ ctypedef struct Load:
     uint64_t now_ns             # of the last read or write
     uint64_t flow_ns            # since when there is publishing
     uint64_t scheduled          # messages whose time has come
+    uint64_t dice               # never 0
     uint64_t flow_published     # at the beginning of the flow
     uint64_t flow_acknowledged
     uint64_t last_received_ns

@@ -130,13 +130,15 @@ FLOW = options(
            help="QoS 1 and 2: unacknowledged messages of one publisher."),
     option("--rate", default=0.0, metavar="N", type=click.FloatRange(0, 1e8),
            help="Messages a second, of all publishers; 0: flat out."))
+SESSION = option("--session", is_flag=True,
+                 help="With sessions that outlive connections (clean 0) on both sides; removed at the end.")
 TIMED = options(
     option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, 1e6),
            help="How long to publish."),
     option("--warmup", default=0.5, show_default=True, metavar="S", type=click.FloatRange(0, 1e4),
            help="What is not measured before it."),
     option("--messages", default=0, metavar="N", type=click.IntRange(0, 2**31),
-           help="Publish so many instead, without a warm-up."),
+           help="Publish so many instead, all publishers together, without a warm-up."),
     option("--burst", default=10, show_default=True, metavar="N", type=count(1, 10_000),
            help="Messages of one send, flat out."))
 
@@ -159,6 +161,11 @@ def clients(default: int) -> Command:
     return option("--clients", default=default, show_default=True, metavar="N", type=count(), help="Connections.")
 
 
+FILTERS = options(
+    option("--filters", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
+           help="Of all clients."),
+    option("--kind", default="mix", show_default=True, metavar="|".join(KINDS), type=click.Choice(KINDS),
+           help="Without wildcards, with +, with #, or 6:3:1 of them."))
 KEEP = option("--keep", is_flag=True, help="Leave what the broker stores; otherwise it is removed at the end.")
 
 
@@ -178,12 +185,13 @@ def scenario(name: str, help: str, *these: Command) -> None:
 
 
 scenario("fan-in", "Many publishers, few subscribers to all of it.", publishers(50), subscribers(1), FLOW, TIMED,
-         window(10_000))
+         window(10_000), SESSION)
 scenario("fan-out", "Few publishers, many subscribers to one topic.", publishers(1), subscribers(1000), FLOW, TIMED,
-         window(20_000))
+         window(20_000), SESSION)
 scenario("pairs", "Each publisher has a topic and a subscriber of its own.", publishers(100, "Pairs."), FLOW, TIMED,
-         window(10_000))
-scenario("shared", "Many publishers, one shared group.", publishers(50), subscribers(10), FLOW, TIMED, window(10_000))
+         window(10_000), SESSION)
+scenario("shared", "Many publishers, one shared group.", publishers(50), subscribers(10), FLOW, TIMED, window(10_000),
+         SESSION)
 scenario("connect", "Idle clients: what one costs to come, and to have.", clients(1000),
          option("--hold", default=1.0, show_default=True, metavar="S", type=click.FloatRange(0, 1e6),
                 help="How long they stay."))
@@ -192,13 +200,13 @@ scenario("storm", "Everybody connects at once, with log-ins, and goes; again and
 scenario("offline", "Messages for clients that are away; then these come back.", clients(100), publishers(10),
          option("--messages", default=500, show_default=True, metavar="N", type=count(),
                 help="For each client."), FLOW, KEEP)
-scenario("subscribe", "Filters: what one costs to add, and to have.", clients(100),
-         option("--filters", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
-                help="Of all clients."),
-         option("--kind", default="mix", show_default=True, metavar="|".join(KINDS), type=click.Choice(KINDS),
-                help="Without wildcards, with +, with #, or 6:3:1 of them."),
+scenario("subscribe", "Filters: what one costs to add, and to have.", clients(100), FILTERS,
          option("--inflight", default=20, show_default=True, metavar="N", type=count(1, INFLIGHT_MAX),
                 help="Unacknowledged SUBSCRIBEs of one client."))
+scenario("match", "Many filters, then messages that match some of them.", clients(100), publishers(10), FILTERS,
+         option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
+                help="Published to, at most: drawn from those that match."),
+         FLOW, TIMED, window(10_000))
 scenario("retained", "Retained messages: stored, then fetched by a new subscriber.", publishers(10),
          option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
                 help="With a message each."),

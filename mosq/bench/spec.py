@@ -45,6 +45,7 @@ class Spec:
     stall: float = 3.0
     prefix: str = "bench"
     keep: bool = False
+    session: bool = False               # clients of flows have sessions that outlive their connections
     name: str = ""
     broker_pid: int | None = None
 
