@@ -6,15 +6,15 @@
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from cext.bench.client cimport client_fail, client_write, clock_ns, slot_end, slot_state
 from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     CLIENT_GREETING, CLIENT_LEAVING, CLIENT_UP, FAIL_CLOSED, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY,
-    FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, HELD_BYTES, HELD_OTHER_MAX, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK,
-    STAMP_SIZE, Arrival, Client, Load)
+    FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TONGUE, HELD_BYTES, HELD_OTHER_MAX, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK,
+    STAMP_SIZE, TONGUE_HTTP, TONGUE_TLS, Arrival, Client, Load)
 from cext.bench.stream cimport STREAM_LATE, STREAM_NO_MEMORY, STREAM_TWICE, stream_take
 from cext.codec.as_client cimport (
     ConnackIn, Goodbye, Suback, decode_connack, decode_goodbye, decode_server_ack, decode_suback)
@@ -27,6 +27,9 @@ from cext.codec.properties cimport P_MAXIMUM_PACKET_SIZE, P_MAXIMUM_QOS, P_RECEI
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     int MSG_TRUNC
+
+cdef enum:
+    TLS_ALERT = 21              # content type [RFC 8446 5.1]
 
 
 cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
@@ -222,9 +225,19 @@ cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept
     on_publish(g, c, f, False)
 
 
+cdef int tongue(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """The first bytes of somebody who is no MQTT broker, or not on this port."""
+    if end - p >= 3 and p[0] == TLS_ALERT and p[1] == 3 and p[2] <= 4:
+        return TONGUE_TLS
+    return TONGUE_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0
+
+
 cdef void cut(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef Frame f
     cdef int found
+    if c.state == CLIENT_GREETING and tongue(p, end):
+        client_fail(g, c, FAIL_TONGUE, tongue(p, end))
+        return
     while p < end and c.fd >= 0:
         found = frame_next(p, <size_t>(end - p), 0, &f)
         if found == 1:
@@ -260,7 +273,11 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
     cdef ssize_t got
     if held_n:
         memcpy(g.buffer, c.held, held_n)
-    if c.skip > READ_BYTES:             # nobody wants to see these: TCP throws them away uncopied [tcp(7)]
+    if g.door != NULL:
+        got = <ssize_t>g.door.receive(g, c, g.buffer + held_n, READ_BYTES - held_n)
+        if got == 0:
+            return
+    elif c.skip > READ_BYTES:             # nobody wants to see these: TCP throws them away uncopied [tcp(7)]
         got = recv(c.fd, g.buffer, c.skip - READ_BYTES, MSG_TRUNC)
         if got > 0:
             c.skip -= <uint64_t>got

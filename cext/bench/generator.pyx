@@ -7,16 +7,20 @@ from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
 from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
+from cext.bench.door cimport Doors, doors_free, doors_new
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
-    CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED,
-    FAIL_SUBSCRIBE, INFLIGHT_MAX, READ_BYTES, STAMP_SIZE, Client, Load, Source)
+    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT,
+    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES, STAMP_SIZE, Client, Failure,
+    Load, Source)
 from cext.bench.loop cimport (
     GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
 from cext.bench.stream cimport Stream, stream_fini
+from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+from cext.net.tls cimport TlsContext
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
@@ -51,7 +55,9 @@ MORE, DONE, FAILED, STALLED = RUN_MORE, RUN_DONE, RUN_FAILED, RUN_STALLED
 STAMP_BYTES = STAMP_SIZE
 INFLIGHT_LIMIT = INFLIGHT_MAX
 FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
-            FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit"}
+            FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit", FAIL_TLS: "tls",
+            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue"}
+STAGES = {CLIENT_SECURING: "TLS", CLIENT_UPGRADING: "WebSocket", CLIENT_GREETING: "MQTT"}
 
 
 cdef View view_of(bytes text):
@@ -84,11 +90,16 @@ cdef class Generator:
     cdef Load g
 
     def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
-                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3):
+                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3, size_t secure=0,
+                  bytes host=b"", bytes request=None, bytes accept=None):
+        """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
+        a WebSocket, and `accept` what must be the answer."""
         cdef uint32_t i
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
         g.ep = -1
+        if secure or request is not None:
+            self._door(secure, host, request, accept)
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
         self._address(ip, port, scope)
@@ -117,7 +128,8 @@ cdef class Generator:
         cdef Load* g = &self.g
         if g.clients != NULL:
             for i in range(g.n_clients):
-                client_fini(g.clients + i)
+                client_fini(g, g.clients + i)
+        doors_free(<Doors*>g.door)
         self._streams_free()
         if g.ep >= 0:
             c_close(g.ep)
@@ -132,6 +144,19 @@ cdef class Generator:
         free(g.buffer)
         free(g.answers)
         free(g.scratch)
+
+    cdef _door(self, size_t secure, bytes host, bytes request, bytes accept):
+        cdef Doors* y
+        cdef const uint8_t* asked = NULL
+        cdef const uint8_t* answer = NULL
+        if request is not None:
+            if len(accept) != WEB_ACCEPT_SIZE:
+                raise ValueError("an answer to a WebSocket's key has 28 bytes")
+            asked, answer = <const uint8_t*><const char*>request, <const uint8_t*><const char*>accept
+        y = doors_new(<TlsContext*>secure, host, asked, <uint32_t>len(request or b""), answer)
+        if y == NULL:
+            raise MemoryError
+        self.g.door = &y.ops
 
     cdef _address(self, bytes ip, int port, uint32_t scope):
         cdef sockaddr_in* four = <sockaddr_in*>self.g.address
@@ -360,10 +385,7 @@ cdef class Generator:
         self._goal(GOAL_TIME)
 
     def run(self, double seconds):
-        """For so long at most -> cdef enum:
-    SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
-
-MORE, DONE, FAILED, STALLED."""
+        """For so long at most -> MORE, DONE, FAILED, STALLED."""
         cdef uint64_t until_ns = clock_ns() + <uint64_t>(seconds * 1e9)
         cdef int how
         with nogil:
@@ -380,6 +402,7 @@ MORE, DONE, FAILED, STALLED."""
         """The histograms begin anew."""
         memset(&self.g.latency, 0, sizeof(Histogram))
         memset(&self.g.ack, 0, sizeof(Histogram))
+        memset(&self.g.handshake, 0, sizeof(Histogram))
         memset(&self.g.greeting, 0, sizeof(Histogram))
         memset(&self.g.lateness, 0, sizeof(Histogram))
 
@@ -402,10 +425,21 @@ MORE, DONE, FAILED, STALLED."""
             return figures(&self.g.latency)
         if name == "ack":
             return figures(&self.g.ack)
+        if name == "handshake":
+            return figures(&self.g.handshake)
         return figures(&self.g.greeting if name == "greeting" else &self.g.lateness)
 
-    def failure(self):
-        """(what, code, number of the client), None: none"""
-        if self.g.failure.kind == FAIL_NONE:
+    def secured(self):
+        """Protocol and cipher of the last handshake of TLS; None: there was none"""
+        cdef Doors* y = <Doors*>self.g.door
+        if y == NULL or y.secure.protocol == NULL or y.secure.cipher == NULL:
             return None
-        return FAILURES[self.g.failure.kind], self.g.failure.code, self.g.failure.client
+        return y.secure.protocol.decode(), y.secure.cipher.decode()
+
+    def failure(self):
+        """(what, code, number of the client, in which handshake, text), None: none"""
+        cdef const Failure* f = &self.g.failure
+        if f.kind == FAIL_NONE:
+            return None
+        stage = STAGES.get(f.state, "")
+        return FAILURES[f.kind], f.code, f.client, stage, f.text.decode("utf-8", "replace") if f.text != NULL else ""

@@ -100,8 +100,8 @@ def options(*these: Command) -> Callable[[Command], Command]:
 option = click.option
 WHERE = options(
     option("-h", "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Where the broker is."),
-    option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
-           help="The port it listens on."),
+    option("-p", "--port", metavar="PORT", type=click.IntRange(1, 65535),
+           help="The port it listens on.  [default: 1883, with TLS 8883]"),
     option("-u", "--username", metavar="USER", help="%i in it stands for the number of the client."),
     option("-P", "--password", metavar="PASSWORD", envvar="MOSQ_BENCH_PASSWORD",
            help="The same.  [env: MOSQ_BENCH_PASSWORD]"),
@@ -110,6 +110,18 @@ WHERE = options(
     option("--start", is_flag=True, help="Start a fresh mosq for this run; needs no --host and --port."),
     option("--broker-pid", metavar="PID", type=click.IntRange(1),
            help="The broker's process: its CPU and memory are told."))
+DOORS = options(
+    option("--tls", is_flag=True, help="Over TLS; with --start the broker gets a certificate of its own."),
+    option("--cafile", metavar="FILE", help="Whom to trust (PEM), else whom the system trusts. It says --tls, too."),
+    option("--cert", metavar="FILE", help="The clients' certificate (PEM), and"),
+    option("--key", metavar="FILE", help="its key."),
+    option("--insecure", is_flag=True, help="Take any certificate of the broker's."),
+    option("--servername", metavar="NAME", help="Whose certificate is expected, if not HOST's."),
+    option("--psk", metavar="HEX", envvar="MOSQ_BENCH_PSK",
+           help="A key that the broker has, too, instead of certificates.  [env: MOSQ_BENCH_PSK]"),
+    option("--psk-identity", metavar="NAME", help="Whose key it is."),
+    option("--ws", is_flag=True, help="Over WebSockets, with or without TLS."),
+    option("--ws-path", default="/mqtt", show_default=True, metavar="PATH", help="What to ask for there."))
 HOW = options(
     option("--stall", default=3.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.05, 3600),
            help="How long to wait for what does not come."),
@@ -180,7 +192,7 @@ def scenario(name: str, help: str, *these: Command) -> None:
     def run(**given: Any) -> int:
         return perform(name, given)
 
-    command = options(WHERE, *these, HOW, OUT)(run)
+    command = options(WHERE, DOORS, *these, HOW, OUT)(run)
     bench.command(name, help=help)(command)
 
 
@@ -223,6 +235,7 @@ def perform(name: str, given: dict[str, Any]) -> int:
     start, cpu, broker_cpu = given.pop("start"), given.pop("cpu"), given.pop("broker_cpu")
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
+    _ways(given)
     try:
         if parquet_file is not None:
             parquet.check()
@@ -250,12 +263,28 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
     if not start:
         yield {}
         return
-    if given["broker_pid"] is not None:
-        raise click.UsageError("--start and --broker-pid: expected one of them.")
+    for option in ("broker_pid", "cafile", "cert", "psk", "servername"):
+        if given[option] is not None:
+            raise click.UsageError(f"--start and --{option.replace('_', '-')}: expected one of them.")
     from mosq.bench.started import broker
 
-    with broker(broker_cpu) as (port, pid):
-        yield {"host": "127.0.0.1", "port": port, "broker_pid": pid}
+    with broker(broker_cpu, tls=given["tls"], ws=given["ws"]) as place:
+        yield place
+
+
+def _ways(given: dict[str, Any]) -> None:
+    """What follows from what was typed."""
+    for one, other in (("cert", "key"), ("psk", "psk_identity")):
+        if (given[one] is None) != (given[other] is None):
+            raise click.UsageError(f"--{one} and --{other.replace('_', '-')} go together.")
+    if given["psk"] is not None and (given["cafile"] is not None or given["cert"] is not None):
+        raise click.UsageError("--psk and certificates: expected one of them.")
+    if not given["ws_path"].startswith("/") or not given["ws_path"].isascii() or not given["ws_path"].isprintable() \
+            or " " in given["ws_path"]:
+        raise click.UsageError("--ws-path: expected a path, such as /mqtt.")
+    given["tls"] = given["tls"] or any(given[name] for name in ("cafile", "cert", "insecure", "servername", "psk"))
+    if given["port"] is None:
+        given["port"] = 8883 if given["tls"] else 1883
 
 
 def _pin(cpu: int) -> None:

@@ -37,8 +37,8 @@ def phase_lines(phase: Phase) -> Iterator[str]:
            "stray acknowledgements": phase.stray_acks}
     if any(odd.values()):
         yield "             " + ", ".join(f"{name} {n:,}" for name, n in odd.items() if n)
-    for name, values in (("latency", phase.latency), ("ack", phase.ack), ("connect", phase.connect),
-                         ("send late", phase.lateness)):
+    for name, values in (("latency", phase.latency), ("ack", phase.ack), ("handshake", phase.handshake),
+                         ("connect", phase.connect), ("send late", phase.lateness)):
         if values["count"]:
             yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + " us"
     if phase.broker:

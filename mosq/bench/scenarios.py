@@ -9,6 +9,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from cext.bench.generator import Generator
+from mosq.bench.doors import doors
 from mosq.bench.runner import Runner, Stopped, resolved
 from mosq.bench.spec import BenchError
 from mosq.bench.topics import MIX, Corpus
@@ -37,7 +38,7 @@ class Scene:
         self.generator = Generator(
             ip, spec.port, scope=scope, clients=self.clients, publishers=publishers, version=spec.version, qos=spec.qos,
             payload=spec.size, mark=self.mark, inflight=spec.inflight,
-            burst=spec.burst, window=window_of(spec), stall_s=spec.stall)
+            burst=spec.burst, window=window_of(spec), stall_s=spec.stall, **doors(spec))
         runner.begin(self.generator)
 
     def greet(self, first: int = 0, *, clean: bool = True) -> None:
@@ -194,8 +195,8 @@ def _filters_in(scene: Scene, corpus: Corpus) -> None:
 
 
 def match(spec: Spec, runner: Runner) -> None:
-    """Messages on topics that match some of many filters. No client has two filters that match one topic: brokers may
-    send it one copy or two [v5 3.3.4]: of a mix, client i has filters of kind MIX[i % 10] alone."""
+    """Messages on topics that match some of many filters. No client has two filters that match one topic (brokers may
+    send it one copy or two [v5 3.3.4]): of a mix, client i has filters of kind MIX[i % 10] alone."""
     if spec.kind == "mix" and spec.clients % len(MIX):
         raise BenchError(f"{spec.clients} clients for a mix of filters: expected a multiple of {len(MIX)}")
     corpus = Corpus(spec.kind, spec.filters)
