@@ -197,6 +197,10 @@ ctypedef struct AliasOut:
     uint16_t n
     uint16_t max
 
+ctypedef struct Aliases:                # of a client that uses some
+    AliasIn* taken                      # the client's: alias_max_in entries, once one was used
+    AliasOut given                      # to the client; slots NULL: none are
+
 cdef enum:
     C_NEW = 0                           # no CONNECT yet
     C_CONNECTED = 1
@@ -282,8 +286,7 @@ ctypedef struct Client:
     Door* door                          # NULL: adopted
     Timer timer                         # first CONNECT, keepalive, linger
     Will* will
-    AliasIn* aliases_in                 # alias_max_in entries, once one was used
-    AliasOut* aliases_out
+    Aliases* aliases                    # NULL: none, either way
     Client* doomed_next
     Parked* parked                      # its packet that waits for the control plane; NULL: none
     Promises* promises                  # acknowledgements that wait for the store; NULL: none ever did

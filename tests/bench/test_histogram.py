@@ -14,7 +14,7 @@ from mosq.bench.histogram import quantile_ns, summary
 NEXT, AHEAD, LATE, TWICE = range(4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**44 - 1)), min_size=1, max_size=300))
 def test_quantiles_are_those_of_a_sorted_list(durations: list[int]) -> None:
     figures, ordered = histogram_of(durations), sorted(durations)
@@ -51,7 +51,7 @@ def test_a_summary_of_nothing() -> None:
     assert summary(histogram_of([])) == {"count": 0}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 60), max_size=120))
 def test_streams_account_as_a_set_does(numbers: list[int]) -> None:
     said, gaps = taken(numbers)

@@ -12,6 +12,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from tests.harness.effort import TIMEOUT_S
 from tests.harness import packets
 from tests.harness.packets import (
     V5,
@@ -34,7 +35,6 @@ from tests.harness.packets import (
 )
 from tests.harness.properties import Cursor, Props, read_varint
 
-TIMEOUT_S = 10.0
 BRIDGE = 0x80                   # in the level byte of CONNECT
 Got = Connect | Publish | packets.Ack | Subscribe | Unsubscribe | Pingreq | Disconnect
 

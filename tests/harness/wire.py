@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import time
 
 from tests.harness import packets
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Packet, Pingreq, Pingresp, Received
 from tests.harness.websocket import WebSocket
-
-TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
 
 
 class Wire:

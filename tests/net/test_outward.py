@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,6 @@ from cext.setup.tls_outward import outward_new, outward_release
 
 from tests.harness.certificates import Authority, authority, server_files
 
-TIMEOUT_S = 10.0
 LOCAL = "127.0.0.1"
 TELL_PROTOCOL, TELL_CIPHER = 0, 1
 

@@ -108,7 +108,7 @@ def test_many_connections_share_the_contexts() -> None:
     assert pairs[0].hears(pairs[0].sends.seal(b"goes on")) == b"goes on"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.one_of(st.integers(0, 300), st.sampled_from([LARGEST - 1, LARGEST])), max_size=8),
     st.lists(st.integers(1, 400), min_size=1, max_size=8),
@@ -168,7 +168,7 @@ def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ss
 def test_openssl_reads_what_ours_wrote_and_writes_what_ours_reads(tmp_path: Path) -> None:
     ours, client, incoming, outgoing = handed_over(tmp_path, Suites())
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.integers(1, 70_000), st.booleans())
     def exchange(contents: list[bytes], large: int, in_place: bool) -> None:
         sent = [*contents, bytes(range(256)) * (large // 256)]

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from tests.harness.effort import TIMEOUT_S
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -25,7 +26,6 @@ from tests.harness.wire import Wire
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 PSK = LISTENER + "psk_hint hint\npsk_file {dir}/psk\n"
 ANN_KEY = "0123456789abcdef"
-TIMEOUT_S = 10.0
 
 
 def running(extra: str = "", files: dict[str, str] | None = None) -> Broker:

@@ -12,6 +12,7 @@ import select
 import socket
 import ssl
 import subprocess
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +28,6 @@ from tests.net.records import AES_128, AES_256, ALERT, ASKING_KEY_UPDATE, CHACHA
 
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 SUITES = {"TLS_AES_128_GCM_SHA256": AES_128, "TLS_AES_256_GCM_SHA384": AES_256, "TLS_CHACHA20_POLY1305_SHA256": CHACHA}
-TIMEOUT_S = 10.0
 CONNACK, PINGRESP = b"\x20\x02\0\0", b"\xd0\0"
 NEW_SESSION_TICKET = 4
 
