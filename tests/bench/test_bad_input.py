@@ -103,5 +103,5 @@ def test_it_was_interrupted(bench) -> None:
 
 
 def test_more_clients_than_open_files() -> None:
-    with pytest.raises(BenchError, match=r"need 50,000,064 open files, and [\d,]+ are allowed"):
+    with pytest.raises(BenchError, match=r"need 50,000,064 open files, and [\d,]+ are allowed here \(ulimit -n\): at most [\d,]+ clients"):
         measure(Spec("connect", clients=50_000_000), lambda what, counts: None)
