@@ -8,7 +8,8 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from cext.bench.client cimport client_fail, client_write, clock_ns, slot_end, slot_state
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_write, slot_end, slot_state
 from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
@@ -294,7 +295,7 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
         free(c.held)
         c.held = NULL
         c.held_n = 0
-    g.now_ns = clock_ns()
+    g.now_ns = clock_monotonic_ns()
     g.answers_n = 0
     g.counts.bytes_received += <uint64_t>got
     if c.skip:

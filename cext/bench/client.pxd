@@ -2,7 +2,6 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.load cimport Client, Load, SLOT_FREE
 
-cdef uint64_t clock_ns() noexcept nogil
 cdef void client_open(Load* g, Client* c) noexcept nogil
 # The socket is connected, or it failed: begins what is next.
 cdef void client_opened(Load* g, Client* c) noexcept nogil

@@ -7,6 +7,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from cext.base.clock cimport clock_monotonic_ns
 from cext.bench.load cimport (
     CLIENT_DEAD, CLIENT_GREETING, CLIENT_LEAVING, CLIENT_OFF, CLIENT_OPENING, CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_MEMORY, FAIL_NONE, OUT_MAX,
     SLOT_FREE, Client, Load, Slot)
@@ -41,19 +42,6 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-
-
-cdef uint64_t clock_ns() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
 # ---------------------------------------------------------------- packet ids
@@ -148,8 +136,8 @@ cdef void client_fail_told(Load* g, Client* c, uint32_t kind, int code, const ch
 
 cdef void client_open(Load* g, Client* c) noexcept nogil:
     cdef int one = 1
-    cdef const sockaddr* a = <const sockaddr*>g.address
-    c.begun_ns = clock_ns()
+    cdef const sockaddr* a = <const sockaddr*>&g.address
+    c.begun_ns = clock_monotonic_ns()
     c.fd = socket(a.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
     if c.fd < 0:
         client_fail(g, c, FAIL_CONNECT, errno)

@@ -13,7 +13,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, strdup
 
-from cext.bench.client cimport client_fail, client_fail_told, client_greet, client_put, clock_ns
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_fail_told, client_greet, client_put
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     CLIENT_SECURING, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_MEMORY, FAIL_TLS, FAIL_WEB, HELD_OTHER_MAX, READ_BYTES, Client, Load)
@@ -49,7 +50,7 @@ cdef Doors* doors_new(TlsContext* x, const char* host, const uint8_t* request, u
     y.ops.receive = door_receive
     y.ops.leave = door_leave
     y.ops.off = door_off
-    y.dice = clock_ns() | 1
+    y.dice = clock_monotonic_ns() | 1
     y.host = strdup(host)
     if x != NULL and secure_init(&y.secure, x, y.host) == 0:
         y.came = <uint8_t*>malloc(RAW_BYTES)
@@ -86,7 +87,7 @@ cdef void door_begin(Load* g, Client* c) noexcept nogil:
     if d == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
         return
-    d.begun_ns = clock_ns()
+    d.begun_ns = clock_monotonic_ns()
     d.ws.from_server = 1
     if y.secure.x == NULL:
         upgrade(g, c)
@@ -184,7 +185,7 @@ cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef void opened(Load* g, Client* c) noexcept nogil:
-    histogram_add(&g.handshake, clock_ns() - (<Door*>c.door).begun_ns)
+    histogram_add(&g.handshake, clock_monotonic_ns() - (<Door*>c.door).begun_ns)
     client_greet(g, c)
 
 

@@ -8,7 +8,8 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint6
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
-from cext.bench.client cimport client_fail, client_write, clock_ns, slot_take
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_write, slot_take
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     BURST_BYTES, CLIENT_UP, FAIL_MEMORY, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Client, Load, Source)
@@ -157,7 +158,7 @@ cdef uint8_t* message_put(Load* g, Client* c, uint8_t* p, uint64_t now_ns) noexc
 
 
 cdef void send_burst(Load* g, Client* c, uint64_t n) noexcept nogil:
-    cdef uint64_t now_ns = clock_ns()
+    cdef uint64_t now_ns = clock_monotonic_ns()
     cdef size_t size = <size_t>n * (g.head_max + g.payload_n)
     cdef uint8_t* begin
     cdef uint8_t* grown

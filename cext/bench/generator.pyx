@@ -5,21 +5,24 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from cext.base.view cimport View
-from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
+from cext.base.clock cimport clock_monotonic_ns
+from cext.base.pybytes cimport view_of
+from cext.bench.client cimport client_fini, client_leave, client_write
 from cext.bench.door cimport Doors, doors_free, doors_new
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
     CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT,
-    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES, STAMP_SIZE, Client, Failure,
-    Load, Source)
+    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES,
+    STAMP_SIZE, Client, Failure, Load, Source)
 from cext.bench.loop cimport (
     GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
 from cext.bench.stream cimport Stream, stream_fini
 from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+from cext.net.outward cimport address_put
+from cext.net.reactor cimport Address
 from cext.net.tls cimport TlsContext
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -30,23 +33,7 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        uint16_t sa_family
     int AF_INET, AF_INET6
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in:
-        uint16_t sin_port
-        in_addr sin_addr
-    struct sockaddr_in6:
-        uint16_t sin6_port
-        in6_addr sin6_addr
-        uint32_t sin6_scope_id
-    uint16_t htons(uint16_t v)
 
 cdef enum:
     SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
@@ -58,13 +45,6 @@ FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "clos
             FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit", FAIL_TLS: "tls",
             FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue"}
 STAGES = {CLIENT_SECURING: "TLS", CLIENT_UPGRADING: "WebSocket", CLIENT_GREETING: "MQTT"}
-
-
-cdef View view_of(bytes text):
-    cdef View v
-    v.p = <const uint8_t*><const char*>text
-    v.n = <uint32_t>len(text)
-    return v
 
 
 cdef void* block(size_t n, size_t size) except NULL:
@@ -120,7 +100,7 @@ cdef class Generator:
         g.ep = epoll_create1(EPOLL_CLOEXEC)
         if g.ep < 0:
             raise OSError("no epoll descriptor")
-        g.epoch_ns = clock_ns()
+        g.epoch_ns = clock_monotonic_ns()
         g.dice = 0x9E3779B97F4A7C15ULL + mark
 
     def __dealloc__(self):
@@ -159,21 +139,15 @@ cdef class Generator:
         self.g.door = &y.ops
 
     cdef _address(self, bytes ip, int port, uint32_t scope):
-        cdef sockaddr_in* four = <sockaddr_in*>self.g.address
-        cdef sockaddr_in6* six = <sockaddr_in6*>self.g.address
-        if len(ip) == 4:
-            (<sockaddr*>four).sa_family = AF_INET
-            four.sin_port = htons(port)
-            memcpy(&four.sin_addr, <const char*>ip, 4)
-            self.g.address_n = sizeof(sockaddr_in)
-        elif len(ip) == 16:
-            (<sockaddr*>six).sa_family = AF_INET6
-            six.sin6_port = htons(port)
-            six.sin6_scope_id = scope
-            memcpy(&six.sin6_addr, <const char*>ip, 16)
-            self.g.address_n = sizeof(sockaddr_in6)
-        else:
+        cdef Address a
+        cdef size_t n = len(ip)
+        if n != 4 and n != 16:
             raise ValueError("an address has 4 or 16 bytes")
+        memset(&a, 0, sizeof(a))
+        a.family = <uint8_t>(AF_INET if n == 4 else AF_INET6)
+        a.port = <uint16_t>port
+        memcpy(a.ip, <const char*>ip, n)
+        self.g.address_n = address_put(&self.g.address, &a, scope)
 
     cdef _streams_free(self):
         cdef uint32_t i
@@ -303,7 +277,7 @@ cdef class Generator:
         self.g.goal.kind, self.g.goal.first, self.g.goal.n, self.g.goal.next = kind, first, n, first
         self.g.goal.target, self.g.goal.base = target, base
         self.g.sending = 0
-        self.g.progress_ns = clock_ns()
+        self.g.progress_ns = clock_monotonic_ns()
 
     def connect(self, uint32_t first, uint32_t n, uint32_t pending=64):
         if first + n > self.g.n_clients or not pending:
@@ -344,7 +318,7 @@ cdef class Generator:
         if not messages and not seconds:
             raise ValueError("expected an end")
         self._goal(GOAL_FLOW)
-        now_ns = clock_ns()
+        now_ns = clock_monotonic_ns()
         self.g.interval_ns = 1e9 / rate if rate else 0
         self.g.messages_max = messages
         self.g.end_ns = now_ns + <uint64_t>(seconds * 1e9) if seconds else 0
@@ -386,7 +360,7 @@ cdef class Generator:
 
     def run(self, double seconds):
         """For so long at most -> MORE, DONE, FAILED, STALLED."""
-        cdef uint64_t until_ns = clock_ns() + <uint64_t>(seconds * 1e9)
+        cdef uint64_t until_ns = clock_monotonic_ns() + <uint64_t>(seconds * 1e9)
         cdef int how
         with nogil:
             how = load_run(&self.g, until_ns)

@@ -6,9 +6,10 @@
 # `takers` says so, each source has its own few.
 # The first 16 bytes of a payload: u48 nanoseconds since the load began, when the message was to be sent; u16 mark of the run; u32 source;
 # u32 number.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.histogram cimport Histogram
 from cext.bench.stream cimport Stream
+from cext.net.outward cimport sockaddr_storage
 
 cdef enum:
     STAMP_SIZE = 16
@@ -168,7 +169,7 @@ ctypedef struct Load:
     uint64_t messages_max       # 0: none
     uint64_t end_ns             # no more are due; 0: none
     uint64_t stall_ns
-    uint8_t address[128]        # a sockaddr
+    sockaddr_storage address
     uint32_t address_n
     const DoorOps* door         # NULL: bytes of MQTT are those of the socket
     # what it consists of

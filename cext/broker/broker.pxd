@@ -1,5 +1,5 @@
 # The structs of the broker room: everything hangs off one Broker, so that several can live in one process.
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View

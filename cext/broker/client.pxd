@@ -1,5 +1,5 @@
 # A client: a connection that speaks MQTT. Small packets to it, its ending asked for, its log lines.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.net.reactor cimport Address
 from cext.broker.broker cimport Aliases, Broker, Client

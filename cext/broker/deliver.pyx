@@ -27,7 +27,7 @@ from cext.broker.link cimport link_keeps_qos0, link_named, link_names, link_prop
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
-from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
+from cext.broker.publication cimport drop, publication_fini, publication_message, publication_of, publication_store
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -441,12 +441,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
     if not last_value and not room_made(b, s, p):
         return
-    if n_sub_ids > 1:
-        m = with_sub_ids(b, p, sub_ids, n_sub_ids)
-    else:
-        m = publication_store(b, p)
-        if m != NULL:
-            message_ref(m)
+    m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
         no_memory(b, s)
         return

@@ -1,5 +1,5 @@
 # A session: what outlives a connection [v5 4.1]. And the table of sessions by client id.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.cells cimport Cells
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View

@@ -27,10 +27,18 @@ OURS = {"bridge_cafile": "--cafile", "bridge_certfile": "--cert", "bridge_keyfil
 def doors(spec: Spec) -> Doors:
     found: Doors = {}
     if spec.tls:
-        found = {"secure": _context(spec), "host": (spec.servername or spec.host).encode("idna")}
+        host = _name(spec.servername or spec.host.partition("%")[0])
+        found = {"secure": _context(spec), "host": host}
     if spec.ws:
         found["request"], found["accept"] = handshake(spec)
     return found
+
+
+def _name(host: str) -> bytes:
+    try:
+        return host.encode("idna")
+    except UnicodeError:
+        raise BenchError(f"{host} is no name of a host") from None
 
 
 def _context(spec: Spec) -> int:

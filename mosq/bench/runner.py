@@ -180,6 +180,8 @@ def resolved(spec: Spec) -> tuple[bytes, int]:
         found = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise BenchError(f"cannot look up {spec.host}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise BenchError(f"{spec.host} is no name of a host") from None
     for family, kind, protocol, _, address in found:
         if len(found) > 1:
             try:

@@ -15,6 +15,26 @@ from tests.harness.packets import Packet, Pingreq, Pingresp, Received
 from tests.harness.websocket import WebSocket
 
 
+def frame_from(sock: socket.socket | WebSocket, buffer: bytearray, timeout_s: float) -> bytes | None:
+    """The next whole frame; None when the peer closed; TimeoutError when nothing came. `buffer`: what came behind the frame before."""
+    deadline = time.monotonic() + timeout_s
+    while not (size := packets.split(buffer)):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no whole frame in time, have {bytes(buffer)!r}")
+        sock.settimeout(left)
+        try:
+            more = sock.recv(65536)
+        except ConnectionResetError:
+            more = b""
+        if not more:
+            return None
+        buffer += more
+    raw = bytes(buffer[:size])
+    del buffer[:size]
+    return raw
+
+
 class Wire:
     def __init__(
         self, port: int, level: int = 4, timeout_s: float = TIMEOUT_S, websocket: bool = False, tls: ssl.SSLContext | None = None
@@ -35,22 +55,8 @@ class Wire:
 
     def read_frame(self, timeout_s: float | None = None) -> bytes | None:
         """The next whole frame; None when the peer closed; TimeoutError when nothing came."""
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        while not (size := packets.split(self._buffer)):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"no whole frame in time, have {bytes(self._buffer)!r}")
-            self.sock.settimeout(left)
-            try:
-                more = self.sock.recv(65536)
-            except ConnectionResetError:
-                more = b""
-            if not more:
-                assert not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
-                return None
-            self._buffer += more
-        raw = bytes(self._buffer[:size])
-        del self._buffer[:size]
+        raw = frame_from(self.sock, self._buffer, self.timeout_s if timeout_s is None else timeout_s)
+        assert raw is not None or not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
         return raw
 
     def read_packet(self, timeout_s: float | None = None) -> Received:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cext.net.records_face import Side, Suites
-from tests.harness.certificates import client_context, server_files
+from tests.harness.certificates import client_context, server_paths
 from tests.net.records import ALERT, ALL, ASKING_KEY_UPDATE, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite, log_lines
 
 CLOSE_NOTIFY, UNEXPECTED_MESSAGE, BAD_RECORD_MAC, RECORD_OVERFLOW = 0, 10, 20, 22
@@ -134,11 +134,10 @@ def test_cut_anywhere(sizes: list[int], cuts: list[int], suite: Suite) -> None:
 
 def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
     """Two of Python's ssl shake hands; then ours takes the server's place. -> it, the client, its input, its output."""
-    for name, text in server_files().items():
-        (tmp_path / name).write_text(text)
+    paths = server_paths(tmp_path)
     keys = tmp_path / "keys"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    context.load_cert_chain(paths["certfile"], paths["keyfile"])
     context.keylog_filename = str(keys)
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_reads, server_says = ssl.MemoryBIO(), ssl.MemoryBIO()
