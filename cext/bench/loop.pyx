@@ -10,7 +10,7 @@ from cext.bench.arrive cimport client_read
 from cext.bench.client cimport client_flush, client_open, client_opened, client_write, slot_take
 from cext.bench.flow cimport flow_all_sent, flow_can, flow_due_ns, flow_outstanding, flow_pump, flow_ready
 from cext.bench.load cimport (
-    CLIENT_GREETING, CLIENT_OPENING, CLIENT_UP, EVENTS_MAX, FAIL_NONE, SLOT_SUBACK, Client, Load)
+    CLIENT_OPENING, CLIENT_UP, EVENTS_MAX, FAIL_NONE, SLOT_SUBACK, Client, Load)
 from cext.codec.as_client cimport encode_subscribe
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -168,15 +168,11 @@ cdef uint64_t sleep_ns(const Load* g, uint64_t now_ns, uint64_t until_ns) noexce
 # ---------------------------------------------------------------- turns
 
 cdef void on_event(Load* g, Client* c, uint32_t events) noexcept nogil:
-    cdef uint32_t i
     if c.fd < 0:
         return
     if c.state == CLIENT_OPENING:
-        if not events & (EPOLLOUT | EPOLLERR | EPOLLHUP) or not client_opened(g, c):
-            return
-        c.state = CLIENT_GREETING
-        i = <uint32_t>(c - g.clients)
-        client_write(g, c, g.greetings + g.greeting_at[i], g.greeting_at[i + 1] - g.greeting_at[i])
+        if events & (EPOLLOUT | EPOLLERR | EPOLLHUP):
+            client_opened(g, c)
         return
     if events & EPOLLOUT:
         client_flush(g, c)

@@ -78,8 +78,8 @@ def broker(plan: Plan) -> Iterator[str]:
         yield plan.broker
         return
     say("starting a fresh mosq")
-    with started.broker() as (port, _):
-        yield f"mqtt://127.0.0.1:{port}"
+    with started.broker() as place:
+        yield f"mqtt://{place['host']}:{place['port']}"
 
 
 class Witness:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +37,14 @@ def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
     figures = histogram_of([2**50])
     assert figures["most_ns"] == 2**50
     assert figures["buckets"][0][0] < 2**44
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=100))
+def test_the_deviation_is_that_of_the_durations(durations: list[int]) -> None:
+    """Within half a bucket of the largest of them."""
+    told = summary(histogram_of(durations))
+    assert told["stdev_us"] == pytest.approx(statistics.pstdev(durations) / 1e3, abs=max(durations) * 0.004 / 1e3 + 1e-3)
 
 
 def test_a_summary_of_nothing() -> None:
