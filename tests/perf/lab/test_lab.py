@@ -128,6 +128,25 @@ def test_what_takes_long_is_not_repeated(lab, capfd: pytest.CaptureFixture[str])
     assert "took more than 0.01 s, and was not repeated" in capfd.readouterr().out
 
 
+def test_over_tls_and_with_sessions_on_the_disk(lab) -> None:
+    found = lab("bench", "vendors", "--tests", "tls-connect,tbmq-p2p", "--reps", "1", "--scale", "0.05", "--seconds", "0.1",
+                "--brokers", "mosq")
+    assert found.status == 0
+    assert [one["run"]["test"] for one in found.runs] == ["tls-connect", "tbmq-p2p", "tbmq-p2p"]
+    assert found.runs[0]["phases"][0]["handshake"]["count"] == 50
+    assert "kill -9" in found.about["brokers"]["mosq"]["settings"]
+
+
+@pytest.mark.interop
+def test_who_was_built_without_tls_is_left_out_of_it_alone(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = program("mosquitto", 'grep -q certfile "$2" && exit 1\nexec /usr/sbin/mosquitto "$@"')
+    found = lab("bench", "--tests", "tls-connect,storm", "--reps", "1", "--scale", "0.05", "--peers", str(folder),
+                "--brokers", "mosquitto-9.9.9")
+    assert found.status == 0
+    assert [one["run"]["test"] for one in found.runs] == ["storm"]
+    assert "mosquitto-9.9.9 was left out of tls: mosquitto-9.9.9 did not start" in capfd.readouterr().out
+
+
 def test_who_cannot_do_it_is_left_out(lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     aedes = tmp_path / "peers" / "node_modules" / "aedes"
     aedes.mkdir(parents=True)
