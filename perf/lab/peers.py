@@ -48,7 +48,7 @@ class Peer:
 MOSQUITTO = """$listener
 ${user}allow_anonymous true
 log_dest none
-max_inflight_messages 0
+max_inflight_messages 1000
 max_queued_messages 0
 max_packet_size 268435455
 """
