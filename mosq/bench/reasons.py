@@ -24,19 +24,19 @@ PACKETS = ("0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "
            "UNSUBSCRIBE", "UNSUBACK", "PINGREQ", "PINGRESP", "DISCONNECT", "AUTH")
 
 
-def reason(code: int, version: int) -> str:
-    known = REASONS_5 if version == 5 or code >= 0x80 else CONNACK_3
+def reason(code: int) -> str:
+    known = CONNACK_3 if code in CONNACK_3 else REASONS_5     # 3.x says 1 also to who speaks 5.0
     return f"{known.get(code, 'unknown reason')} (0x{code:02X})"
 
 
-def explain(failure: Failure, where: str, version: int, *, tls: bool = False, ws: bool = False) -> str:
+def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False) -> str:
     """failure: as Generator.failure(); where: HOST:PORT; tls, ws: what was asked for"""
     what, code, client, stage, text = failure
     if what == "connect":
         said = f"cannot connect to {where}: {os.strerror(code)}"
         return said + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
     if what == "refused":
-        return f"{where} refused client {client}: {reason(code, version)}"
+        return f"{where} refused client {client}: {reason(code)}"
     if what == "closed":
         reset = os.strerror(code) if code else "without a reason"
         if not stage:
@@ -44,11 +44,11 @@ def explain(failure: Failure, where: str, version: int, *, tls: bool = False, ws
         return (f"{where} closed the connection of client {client} in the {stage} handshake: {reset}; "
                 "is the port one for it?")
     if what == "disconnect":
-        return f"{where} disconnected client {client}: {reason(code, version)}"
+        return f"{where} disconnected client {client}: {reason(code)}"
     if what == "malformed":
         return f"client {client} got from {where} what is no MQTT, or out of place (packet type {PACKETS[code]})"
     if what == "subscribe":
-        return f"{where} refused a subscription of client {client}: {reason(code, version)}"
+        return f"{where} refused a subscription of client {client}: {reason(code)}"
     if what == "limit":
         return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
     if what == "certificate":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mosq.bench.result import Phase, Result
 
 FOREIGN_SHARE = 0.25            # of a core, used by neither broker nor generator: figures of time suffer
+FOREIGN_FROM_S = 0.2            # the kernel counts what all use in hundredths of a second
 LATE_US = 1000.0
 
 
@@ -72,7 +73,7 @@ def warnings(phase: Phase) -> Iterator[str]:
     if phase.limit == "generator":
         yield (f"WARNING: {phase.name}: the generator was the bottleneck (busy {busy * 100:.0f} %, and from "
                f"{BUSY * 100:.0f} % on it counts as one): the broker can do more than this.")
-    if phase.foreign_cpu_share > FOREIGN_SHARE:
+    if phase.foreign_cpu_share > FOREIGN_SHARE and phase.seconds >= FOREIGN_FROM_S:
         yield (f"WARNING: {phase.name}: others used {phase.foreign_cpu_share * 100:.0f} % of a core meanwhile: rates "
                "and latencies suffer, CPU per message does less.")
     late = phase.lateness.get("p99_us", 0.0)

@@ -31,6 +31,10 @@ class Stopped(Exception):  # noqa: N818 - it is no mistake of the program
     """The run ends here; what was measured so far is kept."""
 
 
+class Stalled(Stopped):
+    """Nothing failed, and nothing happens any more."""
+
+
 class Runner:
     def __init__(self, spec: Spec, phases: list[Phase], tell: Tell) -> None:
         self.spec, self.phases, self.tell = spec, phases, tell
@@ -48,7 +52,7 @@ class Runner:
             if self.how == DONE:
                 return
             if self.how == STALLED:
-                raise Stopped(f"nothing happened for {self.spec.stall:g} s: {what}, {self._so_far()}")
+                raise Stalled(f"nothing happened for {self.spec.stall:g} s: {what}, {self._so_far()}")
 
     def hold(self, seconds: float) -> None:
         self.generator.hold()
@@ -66,7 +70,7 @@ class Runner:
     def check(self) -> None:
         """A failure that was tolerated is one now."""
         if (failure := self.generator.failure()) is not None:
-            raise Stopped(explain(failure, self.spec.where, self.spec.version, tls=self.spec.tls, ws=self.spec.ws))
+            raise Stopped(explain(failure, self.spec.where, tls=self.spec.tls, ws=self.spec.ws))
 
     def _so_far(self) -> str:
         counts = self.generator.counts()

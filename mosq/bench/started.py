@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -26,14 +27,26 @@ max_packet_size 268435455
 log_type error
 """
 START_S = 15.0
+PORTS_FROM = 10_000
+
+
+def free_port() -> int:
+    """Below those that clients get: who asks again and again for a port of theirs that nobody has yet is connected with
+    himself one day.
+    """
+    clients = 32768
+    with contextlib.suppress(OSError, ValueError):
+        clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, random.randrange(PORTS_FROM, clients) if clients > PORTS_FROM else 0))
+            return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
 def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> Iterator[dict[str, object]]:
     """-> what a Spec says of it. With tls it has a certificate that it signed itself."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="mosq-bench-") as folder:
         where: dict[str, object] = {"host": HOST, "port": port}
         config = CONFIG.format(port=port)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from mosq.bench.started import free_port
 from perf.lab.peers import made
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 CONNECT = b"\x10\x11\0\x04MQTT\x04\x02\0\x0a\0\x05mlab0"
 STOP_S = 10.0
-PORTS_FROM = 10_000
 OWN_FOLDERS = ("etc", "data", "log")        # of a shadow; all others are links
 
 
@@ -127,19 +126,6 @@ def answers(host: str, port: int, transport: str, limit_s: float = 1.0) -> bool:
             return True
     except OSError:
         return False
-
-
-def free_port() -> int:
-    """Below those that clients get: who asks again and again for a port of theirs that nobody has yet is connected with
-    himself one day.
-    """
-    clients = 32768
-    with contextlib.suppress(OSError, ValueError):
-        clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", random.randrange(PORTS_FROM, clients) if clients > PORTS_FROM else 0))
-            return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ class Fake:
     """drop, double, swap: every n-th PUBLISH that is forwarded gets lost, comes twice, comes after the next one (0: none).
     connack: the code of CONNACK; suback: of SUBACK; deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97;
     after: so many, then `then` is done once: "stall" (nothing is read for stall_s), "close", "goodbye", "garbage", "silence".
+    "deaf" from the beginning: nobody's goodbye is answered.
     """
 
     def __init__(self, *, drop: int = 0, double: int = 0, swap: int = 0, deny: int = 0, connack: int = 0, suback: int = 0,
@@ -34,6 +35,7 @@ class Fake:
         self.published = self.dropped = self.doubled = self.swapped = self.denied = self.largest_burst = 0
         self.held: list[tuple[socket.socket, bytes]] = []
         self.buffers: dict[socket.socket, bytes] = {}
+        self.unanswered: list[socket.socket] = []
         self.versions: dict[socket.socket, int] = {}
         self.filters: list[tuple[str, str, socket.socket]] = []     # group, filter, who
         self.turn = 0
@@ -50,7 +52,7 @@ class Fake:
     def __exit__(self, *_: object) -> None:
         self.wake.send(b"x")
         self.thread.join()
-        for one in (*self.buffers, self.listener, self.wake, self.woken):
+        for one in (*self.buffers, *self.unanswered, self.listener, self.wake, self.woken):
             one.close()
 
     def serve(self) -> None:
@@ -97,7 +99,10 @@ class Fake:
     def end(self, door: socket.socket) -> None:
         del self.buffers[door]
         self.filters = [one for one in self.filters if one[2] is not door]
-        door.close()
+        if self.then == "deaf":
+            self.unanswered.append(door)
+        else:
+            door.close()
 
     def send(self, door: socket.socket, data: bytes) -> None:
         if door in self.buffers:

@@ -80,6 +80,16 @@ def test_a_broker_that_says_nothing_any_more(bench) -> None:
     assert phase.unacknowledged == phase.published - 100
 
 
+def test_a_broker_that_is_busy_at_the_end_has_delivered_all_the_same(bench) -> None:
+    with Fake(then="deaf") as fake:
+        result = bench("pairs", fake.port, stall=0.3)
+        again = bench("storm", fake.port, clients=2, rounds=2, stall=0.3)
+    phase, = result.phases
+    assert result.complete and result.exact
+    assert phase.extra["at_the_end"] == "0.3 s after DISCONNECT the broker had not closed all connections"
+    assert not again.complete and "disconnecting" in again.why      # the next round cannot begin
+
+
 def test_a_broker_that_is_killed() -> None:
     with Broker("") as broker:
         spec = Spec("pairs", port=broker.port, publishers=5, seconds=60.0, warmup=0.0, stall=5.0, broker_pid=broker.process.pid)  # type: ignore[union-attr]

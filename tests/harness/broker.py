@@ -17,10 +17,11 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-
-from tests.harness.effort import TIMEOUT_S
 from types import TracebackType
 from typing import Self
+
+from mosq.bench.started import free_port as free_port       # whoever starts brokers here takes it from here
+from tests.harness.effort import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,12 +33,6 @@ def command() -> list[str]:
 def is_reference() -> bool:
     """True while the tables are run against Mosquitto itself, which differs in a few known places."""
     return "mosquitto" in Path(command()[0]).name
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Broker:

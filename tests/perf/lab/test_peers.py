@@ -67,11 +67,6 @@ def test_the_process_behind_a_start_script_is_what_is_measured(program) -> None:
         assert door.recv(1) == b""
 
 
-def test_a_port_is_none_that_a_client_gets() -> None:
-    least = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert max(lab_broker.free_port() for _ in range(50)) < max(least, lab_broker.PORTS_FROM + 1)
-
-
 @pytest.mark.parametrize(("does", "said"), [("echo no such option >&2; exit 3", "ended with status 3; its last words: no such option"),
                                             ("kill -9 $$", "was killed by SIGKILL")])
 def test_one_that_does_not_start_says_why(program, does: str, said: str) -> None:
