@@ -61,7 +61,7 @@ CONTROL = [
     Case("qos-1", "[v5 4.3.2]", ALL, "plain", [A.connects(), A.subscribes("~/#"), asks("~/t", 1), answered("~/#"), A.gets(Puback(7)), A.quiet()]),
     Case("no-match", "[docs/index.md]", ALL, "plain", [A.connects(), asks("~nobody", 1), answered(), A.gets(Puback(7)), A.quiet()]),
     Case("not-routed", "[docs/index.md]", ALL, "plain",
-         [B.connects(), B.subscribes("$CONTROL/#", "$CONTROL/mosq/index/v1", ANSWER, "#"), A.connects(), A.subscribes(ANSWER), asks("~t", 1, retain=True),
+         [B.connects(), B.subscribes("$CONTROL/#", "$CONTROL/mosq/index/v1", ANSWER, "$share/~/#"), A.connects(), A.subscribes(ANSWER), asks("~t", 1, retain=True),
           answered("#"), A.gets(Puback(7)), A.quiet(), B.quiet(), C.connects(), C.subscribes("$CONTROL/#"), C.quiet()]),
     Case("shared-and-dollar", "[docs/index.md]", ALL, "plain",
          [A.connects(), A.subscribes("$share/g/$~/+", "$~/x"), asks("$~/x"), answered("$~/x", "$~/+"), A.quiet()]),
