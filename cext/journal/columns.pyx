@@ -13,8 +13,8 @@ from cext.journal.reader cimport reader_load, reader_take
 from cext.journal.record cimport JOURNAL_DUP, JOURNAL_MESSAGE, JOURNAL_QOS, JOURNAL_RETAIN, JOURNAL_USERNAME, JournalRecord
 
 cdef enum:
-    ROWS_FIRST = 4096
-    TEXT_BYTES_FIRST = 64 << 10
+    ROWS_FIRST = 512
+    TEXT_BYTES_FIRST = 4 << 10
 
 
 cdef int grow(void** p, uint64_t had, uint64_t want) noexcept nogil:

@@ -230,8 +230,14 @@ cdef class ReaderFace:
             columns_free(&c)
 
     def lost(self):
-        """-> [(shard, why, from, to)] since the last seek"""
+        """-> [(shard, why, from, to)] since the last seek or take_lost"""
         return ranges(&self.r.loss)
+
+    def take_lost(self):
+        """-> the same, and forgets it"""
+        out = ranges(&self.r.loss)
+        memset(&self.r.loss, 0, sizeof(self.r.loss))
+        return out
 
     def marks(self):
         return marks_dict(&self.r.marks)
