@@ -44,8 +44,8 @@ def batches(
     n_bytes: int = 64 << 20,
     lost: "Callable[[Range], object] | None" = None,
 ) -> "Iterator[Any]":
-    """RecordBatches of SCHEMA, of at most `rows` rows and about `n_bytes` of texts: the records from from_seq up to, not
-    including, to_seq. What is not there is given to `lost` before the batch it would be in; without one, it raises `Lost`."""
+    """RecordBatches of SCHEMA, of at most `rows` rows and about `n_bytes` of texts: records from from_seq up to, not
+    including, to_seq. What is not there is given to `lost` before the batch it would be in, or raises `Lost`."""
     reader = face.ReaderFace(path, shard)
     reader.seek(from_seq)
     until = reader.end if to_seq is None else to_seq

@@ -1,4 +1,4 @@
-"""A stream's folder, read while a broker writes or when none does. Takes no lock, changes nothing but consumers' marks."""
+"""A stream's folder, read while a broker writes or none does. No lock, and nothing is changed but consumers' marks."""
 
 import os
 import re
