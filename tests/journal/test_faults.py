@@ -144,6 +144,20 @@ def test_a_disk_that_lied_loses_a_range_that_is_told_and_not_given_again(stream:
     stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
 
 
+def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: Stream) -> None:
+    stream.append()
+    stream.write()
+    stream.kill()
+    stream.open()
+    assert stream.face.found["beyond"] == 1
+    stream.check()
+    stream.face.close()
+    stream.disk.power_cut(lambda: False)
+    stream.open()
+    assert stream.face.found["lost"] == [] and stream.face.next_seq() == 6
+    stream.check()
+
+
 @pytest.mark.parametrize("call", ["datasync", "pread"])
 def test_a_start_on_a_failing_disk_is_refused(stream: Stream, call: str) -> None:
     stream.append()
