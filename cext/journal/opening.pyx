@@ -16,7 +16,7 @@ from cext.journal.journal cimport JOURNAL_BLOCK_BYTES, JOURNAL_BLOCK_BYTES_MAX, 
     Segment, Shard, loss_add
 from cext.journal.listing cimport HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, Found, Listing, listing_free, listing_read, \
     mark_path, marks_read, segment_look
-from cext.journal.segment cimport segment_add, segment_close, segment_forget
+from cext.journal.segment cimport segment_add, segment_close, segment_forget, segment_unlink
 from cext.journal.walk cimport Walk, walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
 from cext.journal.writer cimport journal_mark, journal_take
 from cext.store.crc cimport crc_hardware
@@ -118,6 +118,10 @@ cdef int segment_take(Journal* j, const Found* f, JournalFound* found, bint id_k
         snprintf(why, JOURNAL_WHY_MAX, "%s holds segments of more than one stream (%03u-%020llu.seg is of another); move them away",
                  j.dir, f.shard, <unsigned long long>f.base_seq)
         return -1
+    if state == HEAD_DAMAGED and f.shard < j.writer.marks.n and f.base_seq >= j.writer.marks.shards[f.shard].seq:
+        # begun, and never got its head: it would hide from readers what the segment before it holds
+        fd = segment_unlink(j, f.shard, f.base_seq)
+        return 0 if fd == 0 else refuse(why, b"Cannot remove an unfinished segment from", j.dir, fd)
     if state == HEAD_DAMAGED:
         found.unreadable += 1
         if found.mark_lost:             # it may hold so many records, and nobody knows how many

@@ -13,7 +13,7 @@ from cext.journal.format cimport INDEX_ENTRY, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES
 from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, loss_add
 from cext.journal.listing cimport HEAD_DAMAGED, HEAD_RIGHT, listing_free, listing_read, marks_read, segment_look, segment_path
 from cext.journal.record cimport record_get
-from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_forget, walk_free, walk_head, walk_init, walk_search
+from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport file_read, file_system
 
@@ -46,23 +46,14 @@ cdef void reader_close(Reader* r) noexcept nogil:
 
 cdef int reader_refresh(Reader* r) noexcept nogil:
     cdef int slot, got = marks_read(&r.files, r.hardware, r.dir, &r.marks, &slot)
-    cdef int64_t size
     if got < 0:
         return got
     if r.marks.format > JOURNAL_FORMAT or r.shard >= r.marks.n:
         return -EINVAL
     r.end = r.marks.shards[r.shard].seq
-    got = listing_read(&r.list, &r.files, r.dir, r.shard)
-    r.block_end = r.block_seq           # what was in memory is read again
-    if got == 0 and r.walk.fd >= 0:
-        size = r.files.size(r.files.ctx, r.walk.fd)
-        walk_forget(&r.walk, <uint64_t>size if size > 0 else 0)
-        # others may have come and gone before it
-        r.at = 0
-        while r.at + 1 < r.list.n and r.list.files[r.at + 1].base_seq <= r.seq:
-            r.at += 1
-        walk_end(&r.walk)
-    return got
+    r.block_end = r.block_seq           # what was in memory may not have been there yet: it is looked for again
+    walk_end(&r.walk)
+    return listing_read(&r.list, &r.files, r.dir, r.shard)
 
 
 cdef int reader_seek(Reader* r, uint64_t seq) noexcept nogil:

@@ -22,7 +22,6 @@ cdef void walk_init(Walk* w, const FileOps* f, bint hardware) noexcept nogil
 cdef void walk_begin(Walk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil       # fd is the walk's from now on
 cdef void walk_end(Walk* w) noexcept nogil             # closes the file
 cdef void walk_free(Walk* w) noexcept nogil
-cdef void walk_forget(Walk* w, uint64_t size) noexcept nogil       # what was read before: the file has grown
 # 1: a block's head is at w.at, which goes on behind the block; 0: none is there; -errno
 cdef int walk_head(Walk* w) noexcept nogil
 # The same from w.at on, wherever the next one is; what cannot be read is passed over

@@ -45,11 +45,6 @@ cdef void walk_free(Walk* w) noexcept nogil:
     w.window_cap = 0
 
 
-cdef void walk_forget(Walk* w, uint64_t size) noexcept nogil:
-    w.size = size
-    w.window_n = 0
-
-
 cdef const uint8_t* bytes_at(Walk* w, uint64_t at, uint64_t n, int* error) noexcept nogil:
     # n bytes of the file, NULL: they are not there (*error 0), or cannot be read.
     cdef uint64_t want

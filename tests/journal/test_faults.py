@@ -60,6 +60,20 @@ def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
     stream.check()
 
 
+def test_a_segment_that_never_got_its_head_hides_nothing(stream: Stream) -> None:
+    stream.append()
+    assert stream.write()
+    stream.append()
+    stream.disk.faults.update(pwrite=[errno.EIO] * 2, unlink=[errno.EIO] * 2)
+    assert not stream.write() and not stream.write()
+    assert len(stream.disk.segments()) == 2
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 6 and stream.face.found["lost"] == []
+    assert len(stream.disk.segments()) == 1
+    stream.check()
+
+
 def test_a_file_whose_sync_failed_is_never_trusted(stream: Stream) -> None:
     first = stream.append()
     stream.write()
