@@ -274,18 +274,13 @@ cdef class Engine:
     def clients(self):
         """Who is connected: a dict each with id, username, address, port, version, keepalive, subscriptions, pending, unsent_bytes. Asked for in slices."""
         cdef Ask a
-        cdef int result
         found = []
         memset(&a, 0, sizeof(a))
         a.kind = ASK_CLIENTS
         while True:
-            result = self._ask(&a)
-            data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
-            free(a.out)
-            a.out = NULL
-            a.out_n = a.out_cap = 0
-            if result != 0:
-                raise RuntimeError("the broker is not running") if result < 0 else MemoryError()
+            result, data = self._ask_bytes(&a)
+            if result:
+                raise MemoryError
             found.extend(_clients_read(data))
             if a.next_index == 0:
                 return found
@@ -295,18 +290,13 @@ cdef class Engine:
         """([(client id, filter as the client wrote it, QoS)], how many more there are). Asked for in slices: a client that comes or goes
         meanwhile may be among them or not."""
         cdef Ask a
-        cdef int result
         found = []
         memset(&a, 0, sizeof(a))
         a.kind = ASK_SUBSCRIPTIONS
         while True:
-            result = self._ask(&a)
-            data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
-            free(a.out)
-            a.out = NULL
-            a.out_n = a.out_cap = 0
-            if result != 0:
-                raise RuntimeError("the broker is not running") if result < 0 else MemoryError()
+            result, data = self._ask_bytes(&a)
+            if result:
+                raise MemoryError
             room = max(0, most - len(found))
             rows = list(_subscriptions_read(data))
             found.extend(rows[:room])

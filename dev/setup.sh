@@ -62,7 +62,17 @@ need_for_tests() {
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || missing+=(mosquitto)
     command -v node >/dev/null || missing+=(nodejs)
     command -v npm >/dev/null || missing+=(npm)
+    # the report is looked at in a browser (tests/report/test_page.py)
+    command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
     need "${missing[@]}"
+}
+
+# What the performance lab needs besides: the broker that mosq is compared with, and what draws.
+build_for_lab() {
+    PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || need mosquitto
+    build
+    mapfile -t requirements < <(from_pyproject project optional-dependencies bench)
+    install_once bench "${requirements[@]}"
 }
 
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.

@@ -1,4 +1,4 @@
-"""The figures of a run of the instrument (`make bench` writes build/bench.jsonl) as one table of ratios.
+"""The figures of a run of the instrument (`make floor` writes build/bench.jsonl) as one table of ratios.
 
     python perf/summary.py build/bench.jsonl
 

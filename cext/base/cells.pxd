@@ -1,5 +1,5 @@
 # Cells: memory for many small objects, by size class in pages that are given back. See cells.pyx.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 cdef enum:
     CELL_STEP = 16              # sizes are rounded up to a multiple of it

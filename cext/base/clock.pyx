@@ -11,16 +11,18 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_REALTIME
 
 
-cdef uint64_t clock_monotonic_ms() noexcept nogil:
+cdef uint64_t clock_monotonic_ns() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000 + <uint64_t>(t.tv_nsec // 1000000)
+    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
 cdef uint64_t clock_monotonic_us() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000 + <uint64_t>(t.tv_nsec // 1000)
+    return clock_monotonic_ns() // 1000
+
+
+cdef uint64_t clock_monotonic_ms() noexcept nogil:
+    return clock_monotonic_ns() // 1000000
 
 
 cdef int64_t clock_wall_s() noexcept nogil:

@@ -1,6 +1,6 @@
 # A slab: objects of one size at stable addresses, in blocks of N; take and give are O(1). Each object has an index while it is
 # taken and a generation that changes when it is given back: (index, generation) is the handle that may be kept over turns.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 ctypedef struct SlabItem:       # heads every object of a slab
     uint32_t index

@@ -4,17 +4,18 @@
 # or not for this client, is foreign and counts as nothing else.
 # Cost: one recv for up to READ_BYTES, one clock for each; of a large payload only the beginning is looked at.
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
-from cext.bench.client cimport client_fail, client_write, clock_ns, slot_end, slot_state
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_write, slot_end, slot_state
 from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     CLIENT_GREETING, CLIENT_LEAVING, CLIENT_UP, FAIL_CLOSED, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY,
-    FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, HELD_BYTES, HELD_OTHER_MAX, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK,
-    STAMP_SIZE, Arrival, Client, Load)
+    FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TONGUE, HELD_BYTES, HELD_OTHER_MAX, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK,
+    STAMP_SIZE, TONGUE_HTTP, TONGUE_TLS, Arrival, Client, Load)
 from cext.bench.stream cimport STREAM_LATE, STREAM_NO_MEMORY, STREAM_TWICE, stream_take
 from cext.codec.as_client cimport (
     ConnackIn, Goodbye, Suback, decode_connack, decode_goodbye, decode_server_ack, decode_suback)
@@ -28,6 +29,9 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
     int MSG_TRUNC
 
+cdef enum:
+    TLS_ALERT = 21              # content type [RFC 8446 5.1]
+
 
 cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
     # without a reason code these are four bytes, no more than what they answer: READ_BYTES hold those of one read
@@ -36,8 +40,20 @@ cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
 
 # ---------------------------------------------------------------- messages
 
-cdef void account(Load* g, Client* c, uint32_t source, uint32_t number) noexcept nogil:
-    cdef uint32_t stream = source if g.shared else c.first_stream + source - c.first_source
+cdef inline int64_t stream_of(const Load* g, const Client* c, uint32_t source) noexcept nogil:
+    """-1: this client is to get nothing of it, or there is no such source."""
+    cdef uint32_t i
+    if source - c.first_source >= c.n_sources:
+        return -1
+    if g.takers == NULL:
+        return source if g.shared else c.first_stream + source - c.first_source
+    for i in range(g.taker_at[source], g.taker_at[source + 1]):
+        if g.takers[i] == <uint32_t>(c - g.clients):
+            return i
+    return -1
+
+
+cdef void account(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t number) noexcept nogil:
     cdef uint32_t* last
     cdef int how = stream_take(g.streams + stream, number)
     if how == STREAM_NO_MEMORY:
@@ -58,15 +74,18 @@ cdef void delivered(Load* g, Client* c, const Arrival* a) noexcept nogil:
     cdef uint32_t source = <uint32_t>a.place
     cdef uint32_t number = <uint32_t>(a.place >> 32)
     cdef uint64_t sent_ns = g.epoch_ns + (a.stamp & 0xFFFFFFFFFFFFULL)
+    cdef int64_t stream = -1
     if a.qos:
         answer(g, T_PUBACK if a.qos == 1 else T_PUBREC, a.pid)
-    if not a.known or a.stamp >> 48 != g.mark or source - c.first_source >= c.n_sources or number >= g.sources[source].sent:
+    if a.known and a.stamp >> 48 == g.mark:
+        stream = stream_of(g, c, source)
+    if stream < 0 or number >= g.sources[source].sent:
         g.counts.foreign += 1
         return
     g.counts.received += 1
     g.last_received_ns = g.now_ns
     histogram_add(&g.latency, g.now_ns - sent_ns if g.now_ns > sent_ns else 0)
-    account(g, c, source, number)
+    account(g, c, source, stream, number)
 
 
 cdef void on_publish(Load* g, Client* c, const Frame* f, bint whole) noexcept nogil:
@@ -207,9 +226,19 @@ cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept
     on_publish(g, c, f, False)
 
 
+cdef int tongue(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """The first bytes of somebody who is no MQTT broker, or not on this port."""
+    if end - p >= 3 and p[0] == TLS_ALERT and p[1] == 3 and p[2] <= 4:
+        return TONGUE_TLS
+    return TONGUE_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0
+
+
 cdef void cut(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef Frame f
     cdef int found
+    if c.state == CLIENT_GREETING and tongue(p, end):
+        client_fail(g, c, FAIL_TONGUE, tongue(p, end))
+        return
     while p < end and c.fd >= 0:
         found = frame_next(p, <size_t>(end - p), 0, &f)
         if found == 1:
@@ -245,7 +274,11 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
     cdef ssize_t got
     if held_n:
         memcpy(g.buffer, c.held, held_n)
-    if c.skip > READ_BYTES:             # nobody wants to see these: TCP throws them away uncopied [tcp(7)]
+    if g.door != NULL:
+        got = <ssize_t>g.door.receive(g, c, g.buffer + held_n, READ_BYTES - held_n)
+        if got == 0:
+            return
+    elif c.skip > READ_BYTES:             # nobody wants to see these: TCP throws them away uncopied [tcp(7)]
         got = recv(c.fd, g.buffer, c.skip - READ_BYTES, MSG_TRUNC)
         if got > 0:
             c.skip -= <uint64_t>got
@@ -262,7 +295,7 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
         free(c.held)
         c.held = NULL
         c.held_n = 0
-    g.now_ns = clock_ns()
+    g.now_ns = clock_monotonic_ns()
     g.answers_n = 0
     g.counts.bytes_received += <uint64_t>got
     if c.skip:

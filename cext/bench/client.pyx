@@ -7,8 +7,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
+from cext.base.clock cimport clock_monotonic_ns
 from cext.bench.load cimport (
-    CLIENT_DEAD, CLIENT_LEAVING, CLIENT_OFF, CLIENT_OPENING, CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_MEMORY, FAIL_NONE, OUT_MAX,
+    CLIENT_DEAD, CLIENT_GREETING, CLIENT_LEAVING, CLIENT_OFF, CLIENT_OPENING, CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_MEMORY, FAIL_NONE, OUT_MAX,
     SLOT_FREE, Client, Load, Slot)
 from cext.codec.frame cimport T_DISCONNECT
 
@@ -41,19 +42,6 @@ cdef extern from "<sys/epoll.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-
-
-cdef uint64_t clock_ns() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
 # ---------------------------------------------------------------- packet ids
@@ -99,7 +87,9 @@ cdef void watch(Load* g, Client* c, int op, uint32_t events) noexcept nogil:
     epoll_ctl(g.ep, op, c.fd, &e)
 
 
-cdef void client_off(Client* c) noexcept nogil:
+cdef void off(Load* g, Client* c) noexcept nogil:
+    if g.door != NULL:
+        g.door.off(c)
     if c.fd >= 0:
         c_close(c.fd)
     c.fd = -1
@@ -114,8 +104,8 @@ cdef void client_off(Client* c) noexcept nogil:
     c.out_cap = 0
 
 
-cdef void client_fini(Client* c) noexcept nogil:
-    client_off(c)
+cdef void client_fini(Load* g, Client* c) noexcept nogil:
+    off(g, c)
     free(c.slots)
     free(c.free_pids)
     c.slots = NULL
@@ -123,25 +113,31 @@ cdef void client_fini(Client* c) noexcept nogil:
 
 
 cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogil:
+    client_fail_told(g, c, kind, code, NULL)
+
+
+cdef void client_fail_told(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil:
     if c.state == CLIENT_LEAVING:       # whatever the broker ends it with
-        client_off(c)
+        off(g, c)
         g.counts.left += 1
         return
     if g.failure.kind == FAIL_NONE:
         g.failure.kind = kind
         g.failure.code = code
         g.failure.client = place(g, c)
+        g.failure.state = c.state
+        g.failure.text = text
     if c.state == CLIENT_UP:
         g.counts.up -= 1
     g.counts.closed += 1
-    client_off(c)
+    off(g, c)
     c.state = CLIENT_DEAD
 
 
 cdef void client_open(Load* g, Client* c) noexcept nogil:
     cdef int one = 1
-    cdef const sockaddr* a = <const sockaddr*>g.address
-    c.begun_ns = clock_ns()
+    cdef const sockaddr* a = <const sockaddr*>&g.address
+    c.begun_ns = clock_monotonic_ns()
     c.fd = socket(a.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
     if c.fd < 0:
         client_fail(g, c, FAIL_CONNECT, errno)
@@ -157,16 +153,25 @@ cdef void client_open(Load* g, Client* c) noexcept nogil:
     watch(g, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT)
 
 
-cdef int client_opened(Load* g, Client* c) noexcept nogil:
+cdef void client_opened(Load* g, Client* c) noexcept nogil:
     cdef int err = 0
     cdef unsigned int n = sizeof(err)
     if getsockopt(c.fd, SOL_SOCKET, SO_ERROR, &err, &n) != 0:
         err = errno
     if err:
         client_fail(g, c, FAIL_CONNECT, err)
-        return 0
+        return
     watch(g, c, EPOLL_CTL_MOD, EPOLLIN)
-    return 1
+    if g.door != NULL:
+        g.door.begin(g, c)
+    else:
+        client_greet(g, c)
+
+
+cdef void client_greet(Load* g, Client* c) noexcept nogil:
+    cdef uint32_t i = place(g, c)
+    c.state = CLIENT_GREETING
+    client_write(g, c, g.greetings + g.greeting_at[i], g.greeting_at[i + 1] - g.greeting_at[i])
 
 
 cdef void client_leave(Load* g, Client* c) noexcept nogil:
@@ -176,6 +181,8 @@ cdef void client_leave(Load* g, Client* c) noexcept nogil:
     if c.state != CLIENT_UP:
         return
     client_write(g, c, goodbye, 2)
+    if g.door != NULL and c.state == CLIENT_UP:
+        g.door.leave(g, c)
     if c.state == CLIENT_UP:
         c.state = CLIENT_LEAVING
         g.counts.up -= 1
@@ -206,9 +213,16 @@ cdef void keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef void client_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
-    cdef ssize_t took
     if c.fd < 0 or c.state == CLIENT_LEAVING:       # nothing follows a DISCONNECT [v5 3.14.4-2]
         return
+    if g.door != NULL:
+        g.door.write(g, c, p, n)
+    else:
+        client_put(g, c, p, n)
+
+
+cdef void client_put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+    cdef ssize_t took
     if c.out_n == 0:
         took = send(c.fd, p, n, MSG_NOSIGNAL)
         if took < 0:

@@ -8,7 +8,8 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint6
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
-from cext.bench.client cimport client_fail, client_write, clock_ns, slot_take
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_write, slot_take
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     BURST_BYTES, CLIENT_UP, FAIL_MEMORY, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Client, Load, Source)
@@ -115,6 +116,19 @@ cdef inline uint64_t stamp_of(Load* g, Client* c, uint64_t now_ns) noexcept nogi
     return due_ns - g.epoch_ns
 
 
+cdef inline void source_next(Load* g, Client* c) noexcept nogil:
+    cdef uint32_t first = <uint32_t>(c - g.clients)
+    if g.drawn:
+        g.dice ^= g.dice << 13          # xorshift64 (Marsaglia, 2003)
+        g.dice ^= g.dice >> 7
+        g.dice ^= g.dice << 17
+        c.source = first + g.stride * <uint32_t>((g.dice >> 32) * ((g.n_sources - first - 1) // g.stride + 1) >> 32)
+        return
+    c.source += g.stride
+    if c.source >= g.n_sources:
+        c.source = first
+
+
 cdef uint8_t* message_put(Load* g, Client* c, uint8_t* p, uint64_t now_ns) noexcept nogil:
     cdef Source* s = g.sources + c.source
     cdef uint64_t stamp
@@ -139,14 +153,12 @@ cdef uint8_t* message_put(Load* g, Client* c, uint8_t* p, uint64_t now_ns) noexc
     g.counts.published += 1
     g.counts.expected += s.fan
     if g.stride:
-        c.source += g.stride
-        if c.source >= g.n_sources:
-            c.source = <uint32_t>(c - g.clients)
+        source_next(g, c)
     return p
 
 
 cdef void send_burst(Load* g, Client* c, uint64_t n) noexcept nogil:
-    cdef uint64_t now_ns = clock_ns()
+    cdef uint64_t now_ns = clock_monotonic_ns()
     cdef size_t size = <size_t>n * (g.head_max + g.payload_n)
     cdef uint8_t* begin
     cdef uint8_t* grown

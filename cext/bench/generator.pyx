@@ -5,18 +5,25 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from cext.base.view cimport View
-from cext.bench.client cimport client_fini, client_leave, client_write, clock_ns
+from cext.base.clock cimport clock_monotonic_ns
+from cext.base.pybytes cimport view_of
+from cext.bench.client cimport client_fini, client_leave, client_write
+from cext.bench.door cimport Doors, doors_free, doors_new
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
-    CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED,
-    FAIL_SUBSCRIBE, INFLIGHT_MAX, READ_BYTES, STAMP_SIZE, Client, Load, Source)
+    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT,
+    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES,
+    STAMP_SIZE, Client, Failure, Load, Source)
 from cext.bench.loop cimport (
     GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
 from cext.bench.stream cimport Stream, stream_fini
+from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
+from cext.net.outward cimport address_put
+from cext.net.reactor cimport Address
+from cext.net.tls cimport TlsContext
 
 cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
@@ -26,23 +33,7 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        uint16_t sa_family
     int AF_INET, AF_INET6
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in:
-        uint16_t sin_port
-        in_addr sin_addr
-    struct sockaddr_in6:
-        uint16_t sin6_port
-        in6_addr sin6_addr
-        uint32_t sin6_scope_id
-    uint16_t htons(uint16_t v)
 
 cdef enum:
     SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
@@ -51,14 +42,9 @@ MORE, DONE, FAILED, STALLED = RUN_MORE, RUN_DONE, RUN_FAILED, RUN_STALLED
 STAMP_BYTES = STAMP_SIZE
 INFLIGHT_LIMIT = INFLIGHT_MAX
 FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
-            FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit"}
-
-
-cdef View view_of(bytes text):
-    cdef View v
-    v.p = <const uint8_t*><const char*>text
-    v.n = <uint32_t>len(text)
-    return v
+            FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit", FAIL_TLS: "tls",
+            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue"}
+STAGES = {CLIENT_SECURING: "TLS", CLIENT_UPGRADING: "WebSocket", CLIENT_GREETING: "MQTT"}
 
 
 cdef void* block(size_t n, size_t size) except NULL:
@@ -84,11 +70,16 @@ cdef class Generator:
     cdef Load g
 
     def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
-                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3):
+                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3, size_t secure=0,
+                  bytes host=b"", bytes request=None, bytes accept=None):
+        """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
+        a WebSocket, and `accept` what must be the answer."""
         cdef uint32_t i
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
         g.ep = -1
+        if secure or request is not None:
+            self._door(secure, host, request, accept)
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
         self._address(ip, port, scope)
@@ -109,14 +100,16 @@ cdef class Generator:
         g.ep = epoll_create1(EPOLL_CLOEXEC)
         if g.ep < 0:
             raise OSError("no epoll descriptor")
-        g.epoch_ns = clock_ns()
+        g.epoch_ns = clock_monotonic_ns()
+        g.dice = 0x9E3779B97F4A7C15ULL + mark
 
     def __dealloc__(self):
         cdef uint32_t i
         cdef Load* g = &self.g
         if g.clients != NULL:
             for i in range(g.n_clients):
-                client_fini(g.clients + i)
+                client_fini(g, g.clients + i)
+        doors_free(<Doors*>g.door)
         self._streams_free()
         if g.ep >= 0:
             c_close(g.ep)
@@ -132,22 +125,29 @@ cdef class Generator:
         free(g.answers)
         free(g.scratch)
 
+    cdef _door(self, size_t secure, bytes host, bytes request, bytes accept):
+        cdef Doors* y
+        cdef const uint8_t* asked = NULL
+        cdef const uint8_t* answer = NULL
+        if request is not None:
+            if len(accept) != WEB_ACCEPT_SIZE:
+                raise ValueError("an answer to a WebSocket's key has 28 bytes")
+            asked, answer = <const uint8_t*><const char*>request, <const uint8_t*><const char*>accept
+        y = doors_new(<TlsContext*>secure, host, asked, <uint32_t>len(request or b""), answer)
+        if y == NULL:
+            raise MemoryError
+        self.g.door = &y.ops
+
     cdef _address(self, bytes ip, int port, uint32_t scope):
-        cdef sockaddr_in* four = <sockaddr_in*>self.g.address
-        cdef sockaddr_in6* six = <sockaddr_in6*>self.g.address
-        if len(ip) == 4:
-            (<sockaddr*>four).sa_family = AF_INET
-            four.sin_port = htons(port)
-            memcpy(&four.sin_addr, <const char*>ip, 4)
-            self.g.address_n = sizeof(sockaddr_in)
-        elif len(ip) == 16:
-            (<sockaddr*>six).sa_family = AF_INET6
-            six.sin6_port = htons(port)
-            six.sin6_scope_id = scope
-            memcpy(&six.sin6_addr, <const char*>ip, 16)
-            self.g.address_n = sizeof(sockaddr_in6)
-        else:
+        cdef Address a
+        cdef size_t n = len(ip)
+        if n != 4 and n != 16:
             raise ValueError("an address has 4 or 16 bytes")
+        memset(&a, 0, sizeof(a))
+        a.family = <uint8_t>(AF_INET if n == 4 else AF_INET6)
+        a.port = <uint16_t>port
+        memcpy(a.ip, <const char*>ip, n)
+        self.g.address_n = address_put(&self.g.address, &a, scope)
 
     cdef _streams_free(self):
         cdef uint32_t i
@@ -156,8 +156,10 @@ cdef class Generator:
                 stream_fini(self.g.streams + i)
         free(self.g.streams)
         free(self.g.lasts)
+        free(self.g.takers)
+        free(self.g.taker_at)
         self.g.streams = NULL
-        self.g.lasts = NULL
+        self.g.lasts = self.g.takers = self.g.taker_at = NULL
         self.g.n_streams = 0
 
     # ---------------------------------------------------------------- who and what
@@ -192,8 +194,9 @@ cdef class Generator:
         for i in range(<uint32_t>len(packets)):
             g.greeting_at[first + i + 1] = g.greeting_at[first + i] + <uint32_t>len(packets[i])
 
-    def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, payload=None):
-        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..."""
+    def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, bint drawn=False, payload=None):
+        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..., in
+        turn or as they are drawn."""
         cdef PublishHead h
         cdef uint32_t i, size, remaining = 0, pid_at = 0, at = 0
         cdef Load* g = &self.g
@@ -206,7 +209,7 @@ cdef class Generator:
         g.sources = NULL
         g.heads = NULL
         g.n_sources = <uint32_t>len(topics)
-        g.stride, g.retain, g.head_max = stride, retain, 0
+        g.stride, g.drawn, g.retain, g.head_max = stride, drawn, retain, 0
         for i in range(g.n_publishers):
             g.clients[i].source = i
         g.sources = <Source*>block(g.n_sources, sizeof(g.sources[0]))
@@ -248,6 +251,25 @@ cdef class Generator:
         g.streams = <Stream*>block(n, sizeof(Stream))
         g.n_streams = n
 
+    def takers(self, takers):
+        """The clients that receive of each source, instead of ranges of sources."""
+        cdef uint32_t i, at = 0, client
+        cdef Load* g = &self.g
+        if len(takers) != g.n_sources:
+            raise ValueError("expected who takes each source")
+        self._streams_free()
+        g.n_streams = <uint32_t>sum(map(len, takers))
+        g.streams = <Stream*>block(g.n_streams, sizeof(Stream))
+        g.takers = <uint32_t*>block(g.n_streams, sizeof(uint32_t))
+        g.taker_at = <uint32_t*>block(g.n_sources + 1, sizeof(uint32_t))
+        for i, clients in enumerate(takers):
+            for client in clients:
+                g.takers[at] = client
+                at += 1
+            g.taker_at[i + 1] = at
+        for i in range(g.n_publishers, g.n_clients):
+            g.clients[i].first_source, g.clients[i].n_sources = 0, g.n_sources
+
     # ---------------------------------------------------------------- what to do next
 
     cdef _goal(self, uint32_t kind, uint32_t first=0, uint32_t n=0, uint64_t target=0, uint64_t base=0):
@@ -255,7 +277,7 @@ cdef class Generator:
         self.g.goal.kind, self.g.goal.first, self.g.goal.n, self.g.goal.next = kind, first, n, first
         self.g.goal.target, self.g.goal.base = target, base
         self.g.sending = 0
-        self.g.progress_ns = clock_ns()
+        self.g.progress_ns = clock_monotonic_ns()
 
     def connect(self, uint32_t first, uint32_t n, uint32_t pending=64):
         if first + n > self.g.n_clients or not pending:
@@ -296,7 +318,7 @@ cdef class Generator:
         if not messages and not seconds:
             raise ValueError("expected an end")
         self._goal(GOAL_FLOW)
-        now_ns = clock_ns()
+        now_ns = clock_monotonic_ns()
         self.g.interval_ns = 1e9 / rate if rate else 0
         self.g.messages_max = messages
         self.g.end_ns = now_ns + <uint64_t>(seconds * 1e9) if seconds else 0
@@ -337,11 +359,8 @@ cdef class Generator:
         self._goal(GOAL_TIME)
 
     def run(self, double seconds):
-        """For so long at most -> cdef enum:
-    SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
-
-MORE, DONE, FAILED, STALLED."""
-        cdef uint64_t until_ns = clock_ns() + <uint64_t>(seconds * 1e9)
+        """For so long at most -> MORE, DONE, FAILED, STALLED."""
+        cdef uint64_t until_ns = clock_monotonic_ns() + <uint64_t>(seconds * 1e9)
         cdef int how
         with nogil:
             how = load_run(&self.g, until_ns)
@@ -357,6 +376,7 @@ MORE, DONE, FAILED, STALLED."""
         """The histograms begin anew."""
         memset(&self.g.latency, 0, sizeof(Histogram))
         memset(&self.g.ack, 0, sizeof(Histogram))
+        memset(&self.g.handshake, 0, sizeof(Histogram))
         memset(&self.g.greeting, 0, sizeof(Histogram))
         memset(&self.g.lateness, 0, sizeof(Histogram))
 
@@ -379,10 +399,21 @@ MORE, DONE, FAILED, STALLED."""
             return figures(&self.g.latency)
         if name == "ack":
             return figures(&self.g.ack)
+        if name == "handshake":
+            return figures(&self.g.handshake)
         return figures(&self.g.greeting if name == "greeting" else &self.g.lateness)
 
-    def failure(self):
-        """(what, code, number of the client), None: none"""
-        if self.g.failure.kind == FAIL_NONE:
+    def secured(self):
+        """Protocol and cipher of the last handshake of TLS; None: there was none"""
+        cdef Doors* y = <Doors*>self.g.door
+        if y == NULL or y.secure.protocol == NULL or y.secure.cipher == NULL:
             return None
-        return FAILURES[self.g.failure.kind], self.g.failure.code, self.g.failure.client
+        return y.secure.protocol.decode(), y.secure.cipher.decode()
+
+    def failure(self):
+        """(what, code, number of the client, in which handshake, text), None: none"""
+        cdef const Failure* f = &self.g.failure
+        if f.kind == FAIL_NONE:
+            return None
+        stage = STAGES.get(f.state, "")
+        return FAILURES[f.kind], f.code, f.client, stage, f.text.decode("utf-8", "replace") if f.text != NULL else ""

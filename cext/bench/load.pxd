@@ -2,12 +2,14 @@
 # them: client (sockets), arrive (what comes), flow (what is sent), loop (turns and goals).
 #
 # A *source* is one topic with its numbered messages. A publisher sends those of its own sources in turn: first_source, first_source + stride, ...
-# A *stream* is what one receiver (shared: all of them together) gets of one source.
+# A *stream* is what one receiver (shared: all of them together) gets of one source. Receivers get all of the sources in a range, or, where
+# `takers` says so, each source has its own few.
 # The first 16 bytes of a payload: u48 nanoseconds since the load began, when the message was to be sent; u16 mark of the run; u32 source;
 # u32 number.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.histogram cimport Histogram
 from cext.bench.stream cimport Stream
+from cext.net.outward cimport sockaddr_storage
 
 cdef enum:
     STAMP_SIZE = 16
@@ -22,10 +24,12 @@ cdef enum:
 cdef enum:                      # Client.state
     CLIENT_OFF = 0
     CLIENT_OPENING = 1          # the socket is not connected yet
-    CLIENT_GREETING = 2         # CONNECT was sent
-    CLIENT_UP = 3
-    CLIENT_LEAVING = 4          # DISCONNECT was sent; the broker's end of the connection is awaited
-    CLIENT_DEAD = 5
+    CLIENT_SECURING = 2         # in the handshake of TLS
+    CLIENT_UPGRADING = 3        # in that of a WebSocket
+    CLIENT_GREETING = 4         # CONNECT was sent
+    CLIENT_UP = 5
+    CLIENT_LEAVING = 6          # DISCONNECT was sent; the broker's end of the connection is awaited
+    CLIENT_DEAD = 7
 
 cdef enum:                      # Slot.state: what is awaited for this packet id
     SLOT_FREE = 0
@@ -44,6 +48,14 @@ cdef enum:                      # Failure.kind
     FAIL_SUBSCRIBE = 6          # code: of SUBACK
     FAIL_MEMORY = 7
     FAIL_LIMIT = 8              # code: the packet type that the broker's limits (Maximum QoS, Maximum Packet Size, Retain Available) rule out
+    FAIL_TLS = 9                # text
+    FAIL_CERTIFICATE = 10       # code: X509_V_ERR_x; text
+    FAIL_WEB = 11               # code: HTTP status, 0: no HTTP, 1: 101 for somebody else; from 1000 on: RFC 6455 7.4.1
+    FAIL_TONGUE = 12            # code: what it speaks instead of MQTT: TONGUE_x
+
+cdef enum:
+    TONGUE_TLS = 1
+    TONGUE_HTTP = 2
 
 ctypedef struct Slot:
     uint64_t sent_ns
@@ -54,6 +66,8 @@ ctypedef struct Failure:        # the first one
     uint32_t kind
     int code
     uint32_t client
+    uint8_t state               # that the client was in
+    const char* text            # NULL: none; it lives as long as the program
 
 ctypedef struct Source:
     uint32_t head_at            # its PUBLISH up to the payload, in Load.heads
@@ -68,6 +82,17 @@ ctypedef struct Arrival:        # a PUBLISH whose payload is still coming
     uint16_t pid
     uint8_t qos
     uint8_t known               # has a stamp
+
+ctypedef struct Client
+ctypedef struct Load
+
+ctypedef struct DoorOps:
+    # What is between MQTT and the sockets (door.pyx). Each may end in client_fail.
+    void (*begin)(Load* g, Client* c) noexcept nogil             # the socket is connected; client_greet comes at the end of this
+    void (*write)(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil
+    size_t (*receive)(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil     # reads once; how many bytes of MQTT it put at p
+    void (*leave)(Load* g, Client* c) noexcept nogil             # nothing more will be written
+    void (*off)(Client* c) noexcept nogil
 
 ctypedef struct Client:
     int fd
@@ -96,6 +121,7 @@ ctypedef struct Client:
     size_t out_n
     size_t out_cap
     uint64_t begun_ns
+    void* door                  # of Load.door's
 
 ctypedef struct Counts:
     uint64_t published
@@ -135,6 +161,7 @@ ctypedef struct Load:
     uint32_t payload_n
     uint32_t n_publishers       # clients [0, n_publishers)
     uint32_t stride             # of a publisher's sources
+    uint8_t drawn               # which of them is next is drawn, else they take turns
     uint32_t inflight
     uint32_t burst
     uint64_t window             # deliveries; 0: none
@@ -142,8 +169,9 @@ ctypedef struct Load:
     uint64_t messages_max       # 0: none
     uint64_t end_ns             # no more are due; 0: none
     uint64_t stall_ns
-    uint8_t address[128]        # a sockaddr
+    sockaddr_storage address
     uint32_t address_n
+    const DoorOps* door         # NULL: bytes of MQTT are those of the socket
     # what it consists of
     uint32_t n_clients
     Client* clients
@@ -153,6 +181,8 @@ ctypedef struct Load:
     uint32_t head_max           # bytes of the longest
     uint32_t n_streams
     Stream* streams
+    uint32_t* takers            # NULL: ranges. Stream i is that of client takers[i]; those of source s: from taker_at[s] to taker_at[s + 1]
+    uint32_t* taker_at
     uint32_t* lasts             # shared: after the highest number that receiver r got of source s, at r * n_sources + s
     uint8_t* greetings          # CONNECT of client i: from greeting_at[i] to greeting_at[i + 1]
     uint32_t* greeting_at
@@ -169,6 +199,7 @@ ctypedef struct Load:
     uint64_t now_ns             # of the last read or write
     uint64_t flow_ns            # since when there is publishing
     uint64_t scheduled          # messages whose time has come
+    uint64_t dice               # never 0
     uint64_t flow_published     # at the beginning of the flow
     uint64_t flow_acknowledged
     uint64_t last_received_ns
@@ -181,6 +212,7 @@ ctypedef struct Load:
     Counts counts
     Histogram latency           # of deliveries, from the time in their stamp
     Histogram ack               # of a PUBLISH: to PUBACK or PUBCOMP; of a SUBSCRIBE: to SUBACK
+    Histogram handshake         # from an open socket to the end of TLS's handshake and a WebSocket's
     Histogram greeting          # from the first packet of a connection to CONNACK
     Histogram lateness          # at a fixed rate: how long after its time a message was sent
     uint8_t* buffer             # READ_BYTES

@@ -4,12 +4,13 @@
 # Cost of a turn: one clock, one epoll_wait, and what there is to do.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from cext.base.clock cimport clock_monotonic_ns
 from cext.base.view cimport View
 from cext.bench.arrive cimport client_read
-from cext.bench.client cimport client_flush, client_open, client_opened, client_write, clock_ns, slot_take
+from cext.bench.client cimport client_flush, client_open, client_opened, client_write, slot_take
 from cext.bench.flow cimport flow_all_sent, flow_can, flow_due_ns, flow_outstanding, flow_pump, flow_ready
 from cext.bench.load cimport (
-    CLIENT_GREETING, CLIENT_OPENING, CLIENT_UP, EVENTS_MAX, FAIL_NONE, SLOT_SUBACK, Client, Load)
+    CLIENT_OPENING, CLIENT_UP, EVENTS_MAX, FAIL_NONE, SLOT_SUBACK, Client, Load)
 from cext.codec.as_client cimport encode_subscribe
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -167,15 +168,11 @@ cdef uint64_t sleep_ns(const Load* g, uint64_t now_ns, uint64_t until_ns) noexce
 # ---------------------------------------------------------------- turns
 
 cdef void on_event(Load* g, Client* c, uint32_t events) noexcept nogil:
-    cdef uint32_t i
     if c.fd < 0:
         return
     if c.state == CLIENT_OPENING:
-        if not events & (EPOLLOUT | EPOLLERR | EPOLLHUP) or not client_opened(g, c):
-            return
-        c.state = CLIENT_GREETING
-        i = <uint32_t>(c - g.clients)
-        client_write(g, c, g.greetings + g.greeting_at[i], g.greeting_at[i + 1] - g.greeting_at[i])
+        if events & (EPOLLOUT | EPOLLERR | EPOLLHUP):
+            client_opened(g, c)
         return
     if events & EPOLLOUT:
         client_flush(g, c)
@@ -199,7 +196,7 @@ cdef int load_run(Load* g, uint64_t until_ns) noexcept nogil:
 
 cdef int turns(Load* g, uint64_t until_ns) noexcept nogil:
     cdef epoll_event[EVENTS_MAX] events
-    cdef uint64_t now_ns = clock_ns()
+    cdef uint64_t now_ns = clock_monotonic_ns()
     cdef int n, i
     while True:
         work(g, now_ns)
@@ -214,4 +211,4 @@ cdef int turns(Load* g, uint64_t until_ns) noexcept nogil:
         n = mosq_bench_wait(g.ep, events, EVENTS_MAX, sleep_ns(g, now_ns, until_ns))
         for i in range(n):
             on_event(g, g.clients + events[i].data.u32, events[i].events)
-        now_ns = clock_ns()
+        now_ns = clock_monotonic_ns()

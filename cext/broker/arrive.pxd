@@ -1,6 +1,6 @@
 # What a connection says of itself before its first MQTT packet: a PROXY header, an HTTP upgrade.
 from libc.stdint cimport uint8_t
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Client
 from cext.codec.decode cimport Connect
 from cext.net.proxy cimport Proxied
 from cext.net.reactor cimport Conn

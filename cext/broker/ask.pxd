@@ -1,5 +1,5 @@
 # Questions to the control plane: what the loop asks, who waits for it, and the answers. See ask.pyx.
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from cext.base.slab cimport SlabItem
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer

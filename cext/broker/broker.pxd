@@ -1,5 +1,5 @@
 # The structs of the broker room: everything hangs off one Broker, so that several can live in one process.
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.slab cimport Slab, SlabItem
 from cext.base.view cimport View
@@ -197,6 +197,10 @@ ctypedef struct AliasOut:
     uint16_t n
     uint16_t max
 
+ctypedef struct Aliases:                # of a client that uses some
+    AliasIn* taken                      # the client's: alias_max_in entries, once one was used
+    AliasOut given                      # to the client; slots NULL: none are
+
 cdef enum:
     C_NEW = 0                           # no CONNECT yet
     C_CONNECTED = 1
@@ -282,8 +286,7 @@ ctypedef struct Client:
     Door* door                          # NULL: adopted
     Timer timer                         # first CONNECT, keepalive, linger
     Will* will
-    AliasIn* aliases_in                 # alias_max_in entries, once one was used
-    AliasOut* aliases_out
+    Aliases* aliases                    # NULL: none, either way
     Client* doomed_next
     Parked* parked                      # its packet that waits for the control plane; NULL: none
     Promises* promises                  # acknowledgements that wait for the store; NULL: none ever did

@@ -66,6 +66,12 @@ cdef bint is_of(Durable* t, const Delivery* d, const RecordMsg* r, uint64_t lsn)
     return m.lsn == lsn or m.lsn & PENDING or same(&r.message, m)
 
 
+cdef inline Delivery* said_of(Durable* t, const RecordEntry* e, const RecordMsg* r, uint64_t lsn) noexcept nogil:
+    """The delivery for which this record must be there; NULL: none is."""
+    cdef Delivery* d = owed_at(t, e.sno, e.position)
+    return d if d != NULL and d.state != D_RELEASED and is_of(t, d, r, lsn) else NULL
+
+
 cdef inline bint same(const RecordMessage* r, const Message* m) noexcept nogil:
     return r.payload.n == m.payload.n and r.topic.n == m.topic.n and r.props.n == m.props.n \
         and memcmp(r.payload.p, m.payload.p, m.payload.n) == 0 and memcmp(r.topic.p, m.topic.p, m.topic.n) == 0 \
@@ -137,14 +143,13 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     out = record_msg_put(out, &r.message, n)
     entries = r.entries
     while record_entry_next(&entries, &e):
-        d = owed_at(t, e.sno, e.position)
-        if d != NULL and d.state != D_RELEASED and is_of(t, d, &r, old.lsn):
+        if said_of(t, &e, &r, old.lsn) != NULL:
             out = record_entry_put(out, &e)
     record_msg_end_put(out, &r.message)
     entries = r.entries          # a message in memory may be that of several: nothing is noted before all were looked at
     while record_entry_next(&entries, &e):
-        d = owed_at(t, e.sno, e.position)
-        if d != NULL and d.state != D_RELEASED and is_of(t, d, &r, old.lsn):
+        d = said_of(t, &e, &r, old.lsn)
+        if d != NULL:
             moved(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn

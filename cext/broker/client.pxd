@@ -1,8 +1,8 @@
 # A client: a connection that speaks MQTT. Small packets to it, its ending asked for, its log lines.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.net.reactor cimport Address
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Aliases, Broker, Client
 
 cdef enum:
     # why a client ends, beside the reason codes 0x80..0xFF
@@ -24,8 +24,13 @@ cdef void client_ack(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_
 cdef void client_disconnect(Broker* b, Client* c, uint8_t rc) noexcept nogil     # v5 only; else nothing
 # AUTH [v5 3.15]; data.p NULL: without data
 cdef void auth_send(Broker* b, Client* c, uint8_t rc, View data) noexcept nogil
+cdef Aliases* aliases_of(Client* c) noexcept nogil                   # NULL: no memory
 cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil     # towards the peer; no memory: none
 cdef void aliases_free(Client* c) noexcept nogil
+
+cdef inline bint gives_aliases(const Client* c) noexcept nogil:
+    return c.aliases != NULL and c.aliases.given.slots != NULL
+
 cdef View client_id_of(Client* c) noexcept nogil                    # "" until there is a session
 cdef View username_of(Client* c) noexcept nogil                     # p NULL: none
 

@@ -13,7 +13,7 @@ from libc.string cimport memset, strerror, strlen, strncmp
 from cext.base.slab cimport slab_give, slab_take
 from cext.base.view cimport View
 from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
-from cext.broker.broker cimport AliasOut, AliasSlot, Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, CF_LINK, Client, TIMER_CLIENT, TIMER_DENIED
+from cext.broker.broker cimport AliasOut, AliasSlot, Aliases, Broker, C_ENDED, CF_BRIDGE, CF_DOOMED, CF_LINK, Client, TIMER_CLIENT, TIMER_DENIED
 from cext.broker.link cimport link_of
 from cext.broker.log cimport (
     LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, LogAbout, log_push, log_push_about, log_wanted,
@@ -66,38 +66,40 @@ cdef void client_doom(Broker* b, Client* c, int reason) noexcept nogil:
     b.doomed = c
 
 
+cdef Aliases* aliases_of(Client* c) noexcept nogil:
+    if c.aliases == NULL:
+        c.aliases = <Aliases*>calloc(1, sizeof(Aliases))
+    return c.aliases
+
+
 cdef void aliases_begin(Client* c, uint16_t most) noexcept nogil:
     cdef uint32_t slots = 4
     cdef AliasOut* a
-    if most == 0:
-        return
-    a = <AliasOut*>calloc(1, sizeof(AliasOut))
-    if a == NULL:
+    if most == 0 or aliases_of(c) == NULL:
         return                   # no aliases, nothing worse
+    a = &c.aliases.given
     a.max = most
     while slots < <uint32_t>a.max * 2:
         slots *= 2
     a.mask = slots - 1
     a.slots = <AliasSlot*>calloc(slots, sizeof(AliasSlot))
-    if a.slots == NULL:
-        free(a)
-        return
-    c.aliases_out = a
 
 
 cdef void aliases_free(Client* c) noexcept nogil:
+    cdef Aliases* a = c.aliases
     cdef uint32_t i
-    if c.aliases_in != NULL:
+    if a == NULL:
+        return
+    if a.taken != NULL:
         for i in range(c.alias_max_in):
-            free(c.aliases_in[i].topic)
-        free(c.aliases_in)
-        c.aliases_in = NULL
-    if c.aliases_out != NULL:
-        for i in range(c.aliases_out.mask + 1):
-            free(c.aliases_out.slots[i].topic)
-        free(c.aliases_out.slots)
-        free(c.aliases_out)
-        c.aliases_out = NULL
+            free(a.taken[i].topic)
+        free(a.taken)
+    if a.given.slots != NULL:
+        for i in range(a.given.mask + 1):
+            free(a.given.slots[i].topic)
+        free(a.given.slots)
+    free(a)
+    c.aliases = NULL
 
 
 cdef View client_id_of(Client* c) noexcept nogil:

@@ -29,7 +29,7 @@ from cext.broker.durable cimport (
     durable_of,
 )
 from cext.broker.keep cimport ends_record, keep_room, message_recorded
-from cext.broker.life cimport session_release
+from cext.broker.life cimport record_over
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_go_on, promises_release
@@ -121,11 +121,6 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
     return 0
-
-
-cdef inline void record_over(Broker* b, Session* s) noexcept nogil:
-    s.records -= 1
-    session_release(b, s)
 
 
 cdef void owed_sealed(Broker* b, Durable* t) noexcept nogil:
@@ -259,10 +254,9 @@ cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
         return
     if <int>(w.position - s.safe) > 0:
         s.safe = w.position
-    s.records -= 1
     if s.client != NULL and not s.flags & SESSION_ENDED:
         pump(b, s, NULL)
-    session_release(b, s)
+    record_over(b, s)
 
 
 cdef void committed(Broker* b, Durable* t) noexcept nogil:

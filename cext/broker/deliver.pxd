@@ -1,10 +1,8 @@
 # From a publication to a session's socket or queue.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from cext.base.view cimport View
-from cext.session.message cimport Message
+from libc.stdint cimport uint8_t, uint32_t
 from cext.session.queue cimport Delivery
 from cext.session.session cimport Session
-from cext.broker.broker cimport Broker, Client, Publication
+from cext.broker.broker cimport Broker, Publication
 
 cdef enum:
     NO_LOCAL = 1 << 2                   # in a subscription's options [v5 3.8.3.1]

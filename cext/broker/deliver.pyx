@@ -20,14 +20,14 @@ from cext.broker.broker cimport (
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
     DROP_REPLACED, DURABILITY_NONE, LAST_VALUES_MAX, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST, QUEUE_SPAN_MAX, Security, Shape, WORK_SEND,
 )
-from cext.broker.client cimport client_doom, client_room, log_line_of
+from cext.broker.client cimport client_doom, client_room, gives_aliases, log_line_of
 from cext.broker.gate cimport H_READY, Held, gate_next, gate_takes, gate_verdict
 from cext.broker.keep cimport lacking, owed_done, owed_kept, owed_released, owed_waits, sendable
 from cext.broker.link cimport link_keeps_qos0, link_named, link_names, link_props, link_renames, link_settled, link_via, links_of, session_queued
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
-from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store, with_sub_ids
+from cext.broker.publication cimport drop, publication_fini, publication_message, publication_of, publication_store
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -126,11 +126,11 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
     if not c.conn.flags & CONN_DIRTY:
         b.work += WORK_SEND
     b.work += 1
-    if p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and c.door != NULL and c.door.renames and c.flags & CF_LINK:
+    if p.shaped and n_sub_ids == 0 and not gives_aliases(c) and c.door != NULL and c.door.renames and c.flags & CF_LINK:
         wrote = write_renamed(b, c, p, qos, retain, dup, pid)
         if wrote != NO_SHAPE:
             return wrote
-    elif p.shaped and n_sub_ids == 0 and c.aliases_out == NULL and (c.door == NULL or not c.door.renames):
+    elif p.shaped and n_sub_ids == 0 and not gives_aliases(c) and (c.door == NULL or not c.door.renames):
         shape = shape_of(b, p, c.version, qos, retain)
         if shape != NULL:
             if c.packet_max and shape.n > c.packet_max:
@@ -185,7 +185,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     size = publish_head_size(&h, &remaining)
     if size == 0 or (c.packet_max and <uint64_t>size + p.payload.n > c.packet_max):
         return TOO_LARGE
-    if c.aliases_out != NULL:
+    if gives_aliases(c):
         alias_apply(b, c, &h)
         size = publish_head_size(&h, &remaining)
     out = client_room(b, c, size if lend else size + p.payload.n)
@@ -300,7 +300,7 @@ cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
 
 cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
     """[v5 3.3.2.3.4] The first topics get an alias each until all are used, and keep it for the connection."""
-    cdef AliasOut* a = c.aliases_out
+    cdef AliasOut* a = &c.aliases.given
     cdef uint64_t hash = hash_bytes(&b.key, h.topic.p, h.topic.n)
     cdef uint32_t i = <uint32_t>hash & a.mask
     cdef AliasSlot* slot = &a.slots[i]
@@ -441,12 +441,7 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
     if not last_value and not room_made(b, s, p):
         return
-    if n_sub_ids > 1:
-        m = with_sub_ids(b, p, sub_ids, n_sub_ids)
-    else:
-        m = publication_store(b, p)
-        if m != NULL:
-            message_ref(m)
+    m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
         no_memory(b, s)
         return

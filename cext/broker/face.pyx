@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from cext.base.pybytes cimport view_of, view_or_none
 from cext.base.view cimport View
 from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_allows, acl_free, acl_may_subscribe, acl_new, acl_root
 from cext.broker.handle_control cimport address_local
@@ -20,16 +21,6 @@ def is_local(family: int, ip: bytes) -> bool:
     return address_local(&a)
 
 
-cdef View view_of(bytes b):
-    cdef View v
-    v.p = NULL
-    v.n = 0
-    if b is not None:
-        v.p = <const uint8_t*><const char*>b
-        v.n = <uint32_t>len(b)
-    return v
-
-
 cdef class Rules:
     """Compiled access rules: (user or None, 'topic' | 'pattern', access, filter), all as text, in file order."""
     cdef Acl* a
@@ -43,7 +34,7 @@ cdef class Rules:
             raise MemoryError
         for i, (user, kind, access, topic) in enumerate(rules):
             keep += [None if user is None else user.encode(), topic.encode()]
-            views[i] = view_of(keep[2 * i])
+            views[i] = view_or_none(keep[2 * i])
             views[n + i] = view_of(keep[2 * i + 1])
             codes[i] = kind == "pattern"
             codes[n + i] = <uint8_t><int>ACCESS[access]
@@ -57,7 +48,7 @@ cdef class Rules:
         acl_free(self.a)
 
     def allows(self, user: bytes | None, client_id: bytes, topic: bytes, access: str) -> bool:
-        return acl_allows(self.a, acl_root(self.a, view_of(user)), view_of(user), view_of(client_id), view_of(topic), ACCESS[access])
+        return acl_allows(self.a, acl_root(self.a, view_or_none(user)), view_or_none(user), view_of(client_id), view_of(topic), ACCESS[access])
 
     def may_subscribe(self, user: bytes | None, client_id: bytes, pattern: bytes) -> bool:
-        return acl_may_subscribe(self.a, acl_root(self.a, view_of(user)), view_of(user), view_of(client_id), view_of(pattern))
+        return acl_may_subscribe(self.a, acl_root(self.a, view_or_none(user)), view_or_none(user), view_of(client_id), view_of(pattern))

@@ -1,5 +1,5 @@
 # What a plugin is to decide about a session: verdicts that are known, and deliveries that wait for one. See gate.pyx.
-from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.broker.ask cimport Question
 from cext.broker.broker cimport Broker, Publication

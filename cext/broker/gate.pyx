@@ -21,7 +21,7 @@ from cext.broker.access cimport access_allows, access_by_roles, access_may_subsc
 from cext.broker.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
 from cext.broker.ask cimport FOR_DELIVERY, Q_ACL, Q_MESSAGE_OUT, Question, question_bytes, question_end, question_new, question_send
 from cext.broker.broker cimport Broker, DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED, Publication, Security
-from cext.broker.publication cimport drop, publication_store, with_sub_ids
+from cext.broker.publication cimport drop, publication_message
 from cext.session.message cimport Message, message_bytes, message_ref, message_unref
 from cext.session.session cimport Session
 
@@ -187,13 +187,7 @@ cdef bint hold(Broker* b, Session* s, Gate* g, Publication* p, uint8_t qos, uint
                uint32_t n_sub_ids) noexcept nogil:
     """0: no memory."""
     cdef Held* h
-    cdef Message* m
-    if n_sub_ids > 1:
-        m = with_sub_ids(b, p, sub_ids, n_sub_ids)
-    else:
-        m = publication_store(b, p)
-        if m != NULL:
-            message_ref(m)
+    cdef Message* m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
         return 0
     h = held_at(g, g.tail)

@@ -1,5 +1,4 @@
 # PUBLISHes to the broker itself, answered to who asked alone. See handle_control.pyx.
-from libc.stdint cimport uint8_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.broker.ask cimport Answer

@@ -21,7 +21,7 @@ from cext.broker.broker cimport (
     AliasIn, Broker, CF_LINK, CF_TRUSTED, Client, DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
     LEND_MIN_BYTES, Publication, Security,
 )
-from cext.broker.client cimport denial_told, log_line
+from cext.broker.client cimport aliases_of, denial_told, log_line
 from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.handle_control cimport control_take, control_topic
 from cext.broker.keep cimport inbox_forgotten, inbox_kept, keep_room
@@ -318,11 +318,13 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
         return RC_PROTOCOL_ERROR if p.topic.n == 0 else 0    # [v5 3.3.2-8]
     if p.props.alias == 0 or p.props.alias > c.alias_max_in:
         return RC_TOPIC_ALIAS_INVALID    # [v5 3.3.2-9]
-    if c.aliases_in == NULL:
-        c.aliases_in = <AliasIn*>calloc(c.alias_max_in, sizeof(AliasIn))
-        if c.aliases_in == NULL:
+    if aliases_of(c) == NULL:
+        return RC_QUOTA_EXCEEDED
+    if c.aliases.taken == NULL:
+        c.aliases.taken = <AliasIn*>calloc(c.alias_max_in, sizeof(AliasIn))
+        if c.aliases.taken == NULL:
             return RC_QUOTA_EXCEEDED
-    a = &c.aliases_in[p.props.alias - 1]
+    a = &c.aliases.taken[p.props.alias - 1]
     if p.topic.n == 0:
         if a.topic == NULL:
             return RC_PROTOCOL_ERROR

@@ -1,6 +1,6 @@
 # Ends the connections of users. See kick.pyx.
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, Client, Job
+from cext.broker.broker cimport Broker, Job
 
 # names: (uint32_t length, bytes) each, behind one another; anonymous: also of all clients without a user name. -1: no memory.
 cdef int kick_users(Broker* b, View names, bint anonymous) noexcept nogil

@@ -21,6 +21,7 @@ cdef void session_timer(Broker* b, Timer* t) noexcept nogil
 cdef void client_timer(Broker* b, Timer* t) noexcept nogil
 cdef void client_watch(Broker* b, Client* c) noexcept nogil          # (re)starts the keepalive timer
 cdef bint drop_slice(Broker* b, Job* j) noexcept nogil               # JOB_DROP; 1: done
-cdef void session_release(Broker* b, Session* s) noexcept nogil      # frees an ended session that no job needs
+cdef void session_release(Broker* b, Session* s) noexcept nogil      # frees an ended session that nothing needs
+cdef void record_over(Broker* b, Session* s) noexcept nogil          # one of session.records, and perhaps the last that needed it
 # A reconnect within the will delay [v5 3.1.3-9], or a new connection: timers of being offline end.
 cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil

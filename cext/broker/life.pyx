@@ -363,3 +363,8 @@ cdef void session_release(Broker* b, Session* s) noexcept nogil:
     if s.flags & SESSION_ENDED and s.jobs == 0 and s.records == 0 and s.owner.head == NULL:
         gate_free(b, s)
         session_free(&b.sessions, s)
+
+
+cdef void record_over(Broker* b, Session* s) noexcept nogil:
+    s.records -= 1
+    session_release(b, s)

@@ -3,10 +3,10 @@ from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.codec.frame cimport Frame
-from cext.net.reactor cimport Address, Conn, TransportContext
+from cext.net.reactor cimport Address, TransportContext
 from cext.topic.lines cimport Lines, Renaming
 from cext.session.session cimport Session
-from cext.broker.broker cimport Broker, Client, Door, Publication
+from cext.broker.broker cimport Broker, Client, Door
 
 cdef enum:
     LINKS_MAX = 1000

@@ -1,5 +1,5 @@
 # Requests from other threads to the loop: posted under a lock, served between turns, answered to a waiting thread.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from cext.broker.broker cimport Broker
 from cext.broker.roles cimport Roles
 

@@ -23,7 +23,7 @@ from cext.broker.deliver cimport pump, unsent_done
 from cext.broker.durable cimport Durable, PENDING, durable_of
 from cext.broker.jobs cimport jobs_unblock
 from cext.broker.keep cimport grown
-from cext.broker.life cimport session_release
+from cext.broker.life cimport record_over
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX
 from cext.broker.publication cimport drop
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -201,11 +201,10 @@ cdef void pages_come(Broker* b, Durable* t) noexcept nogil:
 
 
 cdef void reader_served(Broker* b, Session* s) noexcept nogil:
-    s.records -= 1
     if s.client != NULL and not s.flags & SESSION_ENDED:
         pump(b, s, NULL)
         jobs_unblock(b, s)       # the queue may have become empty without an acknowledgement
-    session_release(b, s)
+    record_over(b, s)
 
 
 # ---------------------------------------------------------------- messages from records

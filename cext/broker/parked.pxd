@@ -1,5 +1,4 @@
 # A client's packet that waits for the control plane. See parked.pyx.
-from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, Names, Owned, Parked
 

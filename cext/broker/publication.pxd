@@ -10,8 +10,9 @@ cdef void publication_init(Publication* p) noexcept nogil
 cdef void publication_fini(Broker* b, Publication* p) noexcept nogil
 # The stored message of p, made when first asked for; NULL: no memory (or memory_limit). The reference stays p's.
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil
-# A message of its own for one copy with several subscription identifiers; the reference is the caller's. NULL: no memory.
-cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil
+# The message of one delivery that waits: the stored one, or with several subscription identifiers one of its own. The reference is the
+# caller's; NULL: no memory.
+cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
 cdef void drop(Broker* b, Session* s, int reason) noexcept nogil
 # Is what is held over memory_limit and the reserve (bytes)?
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil

@@ -13,6 +13,8 @@ from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, DROP_ACL_READ, DROP_EXPIRED, LEND_MIN_BYTES, Publication
 from cext.broker.client cimport log_line_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.codec.frame cimport varint_put
+from cext.codec.properties cimport P_SUBSCRIPTION_ID
 from cext.session.message cimport Message, message_new, message_new_big, message_ref, message_unref
 from cext.session.session cimport SESSION_DROPPING, Session
 from cext.topic.index cimport index_bytes
@@ -96,7 +98,7 @@ cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
 cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n) noexcept nogil:
     """A copy of its own for a merged delivery that waits: its identifiers stand at the end of its properties [v5 3.3.4-4]."""
     cdef View props
-    cdef uint32_t i, v, size = p.props.n
+    cdef uint32_t i, size = p.props.n
     cdef Message* m
     cdef uint8_t* out
     cdef uint8_t* bytes = <uint8_t*>malloc(p.props.n + <size_t>n * 5)
@@ -106,15 +108,8 @@ cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, u
         memcpy(bytes, p.props.p, p.props.n)
     out = bytes + size
     for i in range(n):
-        out[0] = 11              # Subscription Identifier
-        out += 1
-        v = sub_ids[i]
-        while v >= 128:
-            out[0] = <uint8_t>(v & 127 | 128)
-            out += 1
-            v >>= 7
-        out[0] = <uint8_t>v
-        out += 1
+        out[0] = P_SUBSCRIPTION_ID
+        out = varint_put(out + 1, sub_ids[i])
     props.p = bytes
     props.n = <uint32_t>(out - bytes)
     m = message_new(&b.messages, p.topic, props, p.payload)
@@ -124,3 +119,11 @@ cdef Message* with_sub_ids(Broker* b, Publication* p, const uint32_t* sub_ids, u
         m.retain = p.retain
         m.expires_ms = p.expires_ms
     return m
+
+
+cdef Message* publication_message(Broker* b, Publication* p, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
+    cdef Message* m
+    if n_sub_ids > 1:
+        return with_sub_ids(b, p, sub_ids, n_sub_ids)
+    m = publication_store(b, p)
+    return message_ref(m) if m != NULL else NULL

@@ -10,7 +10,6 @@ ctypedef struct Recovered:
     uint64_t subscriptions
     uint64_t messages
     uint64_t retained
-    uint64_t expired
 
 # Before the loop; b.durable's store is open. 0, or -1: no memory, or the store cannot be read (errno).
 cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept nogil

@@ -1,5 +1,5 @@
 # Retained messages: stored, expired, replayed to new subscriptions.
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.session.message cimport Message

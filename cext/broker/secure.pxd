@@ -3,7 +3,7 @@ from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client
 from cext.codec.decode cimport Connect
 from cext.net.reactor cimport Conn
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t
 
 cdef enum:
     TLS_NAME_MAX = 1024         # bytes of a user name out of a certificate

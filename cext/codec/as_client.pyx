@@ -5,38 +5,15 @@
 # Servers are believed less strictly than clients where that does no harm: any failure code is one, since a link must not break over a code
 # that its clause does not list (Mosquitto sends 0x95 in PUBACK).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy
 from cext.base.view cimport View
 from cext.codec.decode cimport Ack
+from cext.codec.field cimport be16, prop_u16_put, prop_u32_put, u16_put, view_put
 from cext.codec.frame cimport (
     Frame, T_CONNACK, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBREL, T_SUBACK, T_SUBSCRIBE, T_UNSUBSCRIBE, V31, V311, V5, varint_put,
     varint_size)
 from cext.codec.properties cimport (
-    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, Props, props_decode)
+    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, props_decode, props_last, props_none)
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
-
-
-cdef inline uint8_t* u16_put(uint8_t* out, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>(v >> 8)
-    out[1] = <uint8_t>v
-    return out + 2
-
-
-cdef inline uint8_t* view_put(uint8_t* out, View v) noexcept nogil:
-    out = u16_put(out, v.n)
-    if v.n:
-        memcpy(out, v.p, v.n)
-    return out + v.n
-
-
-cdef inline uint8_t* prop_u16_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(out + 1, v)
-
-
-cdef inline uint8_t* prop_u32_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(u16_put(out + 1, v >> 16), v)
 
 
 # CONNECT
@@ -151,19 +128,9 @@ cdef uint8_t* encode_pingreq(uint8_t* out) noexcept nogil:
 
 # What a server answers
 
-cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
-    return <uint16_t>(p[0] << 8 | p[1])
-
-
-cdef inline void props_none(Props* props) noexcept nogil:
-    props.present = 0
-    props.raw.n = 0
-
-
 cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
     props_none(&out.props)
     if f.first & 15 or f.body_len < 2:
         return RC_MALFORMED
@@ -184,9 +151,7 @@ cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept no
         return 0
     if 0 < out.rc < 0x80:
         return RC_PROTOCOL_ERROR
-    p += 2
-    rc = props_decode(&p, end, T_CONNACK, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 2, end, T_CONNACK, &out.props)
 
 
 cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil:
@@ -215,7 +180,6 @@ cdef int decode_suback(const Frame* f, int version, Suback* out) noexcept nogil:
 cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
     out.rc = 0
     props_none(&out.props)
     if version != V5:                       # [v3.1.1 3.14] only clients send it
@@ -229,16 +193,13 @@ cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogi
         return RC_PROTOCOL_ERROR
     if f.body_len == 1:
         return 0
-    p += 1
-    rc = props_decode(&p, end, T_DISCONNECT, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 1, end, T_DISCONNECT, &out.props)
 
 
 cdef int decode_server_ack(const Frame* f, int version, Ack* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int t = f.first >> 4
-    cdef int rc
     cdef uint8_t flags = 2 if t == T_PUBREL else 0
     out.rc = 0
     props_none(&out.props)
@@ -256,6 +217,4 @@ cdef int decode_server_ack(const Frame* f, int version, Ack* out) noexcept nogil
         return RC_PROTOCOL_ERROR
     if f.body_len == 3:
         return 0
-    p += 3
-    rc = props_decode(&p, end, t, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return props_last(p + 3, end, t, &out.props)

@@ -1,6 +1,6 @@
 # One decoder per packet a client may send. Sans-IO: each takes a complete Frame and fills a struct of views into
 # it. Return 0, or the reason code to end the client with. Nothing is allocated; cost linear in the frame.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t
 from cext.base.view cimport View
 from cext.codec.frame cimport Frame
 from cext.codec.properties cimport Props

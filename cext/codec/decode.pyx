@@ -16,9 +16,10 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
+from cext.codec.field cimport be16, binary_take
 from cext.codec.frame cimport (
     Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5)
-from cext.codec.properties cimport IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has
+from cext.codec.properties cimport IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has, props_last, props_none
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR, RC_UNSUPPORTED_PROTOCOL_VERSION
 from cext.codec.utf8 cimport utf8_check
 
@@ -62,30 +63,8 @@ cdef inline bint flags_wrong(const Frame* f, int version) noexcept nogil:
     return version != V31 or wrong & ~mosq_flags_ignored_31[t] != 0
 
 
-cdef inline uint16_t be16(const uint8_t* p) noexcept nogil:
-    return <uint16_t>(p[0] << 8 | p[1])
-
-
-cdef inline bint binary_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
-    # Two bytes of length and that many bytes; 0 when the packet ends before.
-    cdef const uint8_t* at = p[0]
-    if end - at < 2:
-        return 0
-    out.n = be16(at)
-    out.p = at + 2
-    if <uint32_t>(end - out.p) < out.n:
-        return 0
-    p[0] = out.p + out.n
-    return 1
-
-
 cdef inline bint string_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
     return binary_take(p, end, out) and utf8_check(out.p, out.n) == 0
-
-
-cdef inline void props_none(Props* props) noexcept nogil:
-    props.present = 0
-    props.raw.n = 0
 
 
 cdef inline void view_none(View* v) noexcept nogil:
@@ -255,17 +234,27 @@ cdef int decode_publish(const Frame* f, int version, Publish* out) noexcept nogi
     return 0
 
 
-# PUBACK, PUBREC, PUBREL, PUBCOMP
+# Reason codes
 
 cdef inline bint reason_allowed(uint8_t rc, int packet_type) noexcept nogil:
     return (mosq_reason_places[rc] >> packet_type) & 1
 
 
+cdef int reason_decode(const uint8_t* p, const uint8_t* end, int packet_type, uint8_t* reason, Props* props) noexcept nogil:
+    # What the packet ends with: a reason code, and properties unless there is nothing more [v5 3.4.2.2.1, 3.14.2.2.1].
+    reason[0] = p[0]
+    if not reason_allowed(reason[0], packet_type):
+        return RC_PROTOCOL_ERROR
+    p += 1
+    return 0 if p == end else props_last(p, end, packet_type, props)
+
+
+# PUBACK, PUBREC, PUBREL, PUBCOMP
+
 cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int t = f.first >> 4
-    cdef int rc
     if flags_wrong(f, version) or f.body_len < 2:
         return RC_MALFORMED
     out.pid = be16(p)
@@ -277,14 +266,7 @@ cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
         return 0
     if version != V5:
         return RC_MALFORMED
-    out.rc = p[2]
-    if not reason_allowed(out.rc, t):
-        return RC_PROTOCOL_ERROR
-    if f.body_len == 3:                     # [v5 3.4.2.2.1]
-        return 0
-    p += 3
-    rc = props_decode(&p, end, t, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return reason_decode(p + 2, end, t, &out.rc, &out.props)
 
 
 # SUBSCRIBE, UNSUBSCRIBE
@@ -385,7 +367,6 @@ cdef bint subscribe_next(Subscribe* s, SubscribeItem* out) noexcept nogil:
 cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcept nogil:
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
-    cdef int rc
     out.rc = 0
     props_none(&out.props)
     if flags_wrong(f, version):             # [v5 3.14.1-1] [v3.1.1 3.14.1-1]
@@ -394,14 +375,7 @@ cdef int decode_disconnect(const Frame* f, int version, Disconnect* out) noexcep
         return 0
     if version != V5:
         return RC_MALFORMED
-    out.rc = p[0]
-    if not reason_allowed(out.rc, T_DISCONNECT):
-        return RC_PROTOCOL_ERROR
-    if f.body_len == 1:                     # [v5 3.14.2.2.1]
-        return 0
-    p += 1
-    rc = props_decode(&p, end, T_DISCONNECT, &out.props)
-    return rc if rc != 0 or p == end else RC_MALFORMED
+    return reason_decode(p, end, T_DISCONNECT, &out.rc, &out.props)
 
 
 cdef int decode_auth(const Frame* f, int version, Auth* out) noexcept nogil:
@@ -418,10 +392,7 @@ cdef int decode_auth(const Frame* f, int version, Auth* out) noexcept nogil:
         out.rc = p[0]
     if not reason_allowed(out.rc, T_AUTH):
         return RC_PROTOCOL_ERROR
-    p += 1
-    rc = props_decode(&p, end, T_AUTH, &out.props)
-    if rc == 0 and p != end:
-        rc = RC_MALFORMED
+    rc = props_last(p + 1, end, T_AUTH, &out.props)
     if rc == 0 and not props_has(&out.props, P_AUTH_METHOD):    # [v5 3.15.2.2.2]
         rc = RC_PROTOCOL_ERROR
     return rc

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.base.view cimport View
+from cext.codec.field cimport prop_u16_put, prop_u32_put, u16_put, view_put
 from cext.codec.frame cimport (
     T_AUTH, T_CONNACK, T_DISCONNECT, T_PINGRESP, T_PUBLISH, T_PUBREL, T_SUBACK, V5, varint_put, varint_size)
 from cext.codec.properties cimport (
@@ -13,34 +14,10 @@ cdef enum:
     REMAINING_MAX = 268435455       # [v5 1.5.5]
 
 
-cdef inline uint8_t* u16_put(uint8_t* out, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>(v >> 8)
-    out[1] = <uint8_t>v
-    return out + 2
-
-
-cdef inline uint8_t* view_put(uint8_t* out, View v) noexcept nogil:
-    # With its length before it.
-    out = u16_put(out, v.n)
-    if v.n:
-        memcpy(out, v.p, v.n)
-    return out + v.n
-
-
 cdef inline uint8_t* prop_u8_put(uint8_t* out, int prop, uint8_t v) noexcept nogil:
     out[0] = <uint8_t>prop
     out[1] = v
     return out + 2
-
-
-cdef inline uint8_t* prop_u16_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(out + 1, v)
-
-
-cdef inline uint8_t* prop_u32_put(uint8_t* out, int prop, uint32_t v) noexcept nogil:
-    out[0] = <uint8_t>prop
-    return u16_put(u16_put(out + 1, v >> 16), v)
 
 
 # Authentication method and data

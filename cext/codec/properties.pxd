@@ -65,6 +65,12 @@ ctypedef struct Props:
 # RC_MALFORMED (truncated, bad UTF-8, bad varint, unknown id) or RC_PROTOCOL_ERROR (a property twice, not allowed
 # here, or with a value that its clause forbids, such as Receive Maximum 0).
 cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* out) noexcept nogil
+# The same of a block that nothing may stand behind: RC_MALFORMED.
+cdef int props_last(const uint8_t* p, const uint8_t* end, int place, Props* out) noexcept nogil
+
+cdef inline void props_none(Props* out) noexcept nogil:
+    out.present = 0
+    out.raw.n = 0
 
 # Forwarding [v5 3.3.2-4, -15, -16, -17, -18, -20]: what a subscriber gets of a publisher's (or a will's) block, in the
 # same order: all but Topic Alias, Message Expiry, Subscription Identifier and Will Delay. `props_forward_size` is in

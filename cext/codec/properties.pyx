@@ -8,6 +8,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memchr
 from cext.base.view cimport View
+from cext.codec.field cimport be16, be32, binary_take
 from cext.codec.frame cimport T_SUBSCRIBE, T_UNSUBSCRIBE, varint_size
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
 from cext.codec.utf8 cimport utf8_check
@@ -61,14 +62,6 @@ cdef extern from *:
     const mosq_property_rule mosq_property_rules[43]
 
 
-cdef inline uint32_t be16(const uint8_t* p) noexcept nogil:
-    return <uint32_t>p[0] << 8 | p[1]
-
-
-cdef inline uint32_t be32(const uint8_t* p) noexcept nogil:
-    return be16(p) << 16 | be16(p + 2)
-
-
 cdef int varint_take(const uint8_t** p, const uint8_t* end, uint32_t* value) noexcept nogil:
     # A variable byte integer in the fewest bytes that hold it [v5 1.5.5-1].
     cdef const uint8_t* at = p[0]
@@ -84,19 +77,6 @@ cdef int varint_take(const uint8_t** p, const uint8_t* end, uint32_t* value) noe
         shift += 7
         at += 1
     return RC_MALFORMED
-
-
-cdef inline bint binary_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
-    # Binary data, or the bytes of a string; 0 when truncated.
-    cdef const uint8_t* at = p[0]
-    if end - at < 2:
-        return 0
-    out.n = be16(at)
-    out.p = at + 2
-    if <uint32_t>(end - out.p) < out.n:
-        return 0
-    p[0] = out.p + out.n
-    return 1
 
 
 cdef int value_take(int kind, const uint8_t** p, const uint8_t* end, uint32_t* number, View* text) noexcept nogil:
@@ -229,6 +209,11 @@ cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* o
     out.raw.n = length
     p[0] = at + length
     return props_walk(at, at + length, place, out)
+
+
+cdef int props_last(const uint8_t* p, const uint8_t* end, int place, Props* out) noexcept nogil:
+    cdef int rc = props_decode(&p, end, place, out)
+    return rc if rc != 0 or p == end else RC_MALFORMED
 
 
 # Forwarding. The blocks walked here were accepted before: no bounds are looked at again.

@@ -1,5 +1,5 @@
 # What is used of OpenSSL 3's libssl and libcrypto.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint64_t
 
 cdef extern from "<openssl/ssl.h>" nogil:
     ctypedef struct SSL:

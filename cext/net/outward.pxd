@@ -1,6 +1,10 @@
 # A connection to somebody else's listener. Knows sockets and their options; not whom it is for, when it is tried, nor after which pause again.
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint16_t, uint32_t
 from cext.net.reactor cimport Address, Conn, Reactor, TransportContext
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct sockaddr_storage:
+        uint16_t ss_family
 
 ctypedef struct Outward:        # where to, and how; all zero but `remote`: as the system has it
     Address remote              # AF_INET or AF_INET6, with its port
@@ -14,6 +18,9 @@ ctypedef struct Outward:        # where to, and how; all zero but `remote`: as t
     uint32_t keepalive_interval_s
     uint32_t keepalive_count
     bint nodelay
+
+# As the system wants it -> how many bytes of it there are; 0: it is none that can be connected to.
+cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint32_t scope) noexcept nogil
 
 # Begins; 0 or errno, and then c is as before. c is watched from now on: r.on_opened comes once, in a later turn, unless c is closed first.
 # Until then the owner writes nothing, and has a timer: the system gives up after two minutes.

@@ -13,8 +13,6 @@ from cext.net.reactor cimport Address, Conn, Reactor, conn_await, conn_secure
 cdef extern from "<sys/socket.h>" nogil:
     struct sockaddr:
         uint16_t sa_family
-    struct sockaddr_storage:
-        uint16_t ss_family
     int socket(int family, int type, int protocol)
     int connect(int fd, const sockaddr* a, unsigned int n)
     int bind(int fd, const sockaddr* a, unsigned int n)
@@ -53,7 +51,6 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint32_t scope) noexcept nogil:
-    """How many bytes of it there are; 0: it is none that can be connected to."""
     memset(storage, 0, sizeof(sockaddr_storage))
     storage.ss_family = a.family
     if a.family == AF_INET:

@@ -278,7 +278,7 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef bint ours_known = t.records.ours_n != 0
-    cdef int got, why
+    cdef int got
     ERR_clear_error()
     if not t.x.outward:
         keylog_begin(t.x, ours_known)
@@ -293,11 +293,7 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
         elif not ours_known or take_over(y, t) != 0:
             records_end(&t.records)
         return
-    why = SSL_get_error(t.ssl, got)
-    if why == SSL_ERROR_ZERO_RETURN:
-        t.base.over = 1          # close_notify
-    elif why != SSL_ERROR_WANT_READ:
-        fail(r, c)
+    stopped(r, c, got)
 
 
 cdef int take_over(Layer* y, Tls* t) noexcept nogil:
@@ -461,7 +457,7 @@ cdef size_t decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
     cdef Tls* t = <Tls*>c.transport
     cdef Layer* y = <Layer*>r.layer
     cdef size_t total = 0
-    cdef int got, why
+    cdef int got
     while True:
         ERR_clear_error()
         got = SSL_read(t.ssl, p + total, <int>(n - total))
@@ -470,12 +466,18 @@ cdef size_t decrypt(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nogil:
             if y.in_n == 0 and SSL_pending(t.ssl) == 0:
                 return total     # to ask again would only make OpenSSL take a buffer
             continue
-        why = SSL_get_error(t.ssl, got)
-        if why == SSL_ERROR_ZERO_RETURN:
-            t.base.over = 1      # close_notify
-        elif why != SSL_ERROR_WANT_READ:
-            fail(r, c)
+        stopped(r, c, got)
         return total
+
+
+cdef void stopped(Reactor* r, Conn* c, int got) noexcept nogil:
+    """Why OpenSSL does not go on: for want of input, as a rule."""
+    cdef Tls* t = <Tls*>c.transport
+    cdef int why = SSL_get_error(t.ssl, got)
+    if why == SSL_ERROR_ZERO_RETURN:
+        t.base.over = 1          # close_notify
+    elif why != SSL_ERROR_WANT_READ:
+        fail(r, c)
 
 
 cdef void fail(Reactor* r, Conn* c) noexcept nogil:

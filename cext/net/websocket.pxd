@@ -1,4 +1,4 @@
-# WebSocket frames [RFC 6455 5] of a server, sans-IO: wire bytes in, the payload's bytes out; headers for what is sent.
+# WebSocket frames [RFC 6455 5] of a server, sans-IO: wire bytes in, the payload's bytes out; headers for what is sent. A client reads by them, too.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef enum:
@@ -41,6 +41,7 @@ ctypedef struct WsDecoder:      # all zero is the beginning
     uint8_t fragmented          # a message has begun whose last fragment has not
     uint8_t head_n              # bytes of the header that have come
     uint8_t head_size           # its size, once its second byte says so
+    uint8_t from_server         # we are the client: frames come without a mask
     uint8_t ping_due            # control[:control_n] is a whole Ping that waits for its Pong
     uint8_t control_n
     uint8_t head[14]

@@ -76,11 +76,11 @@ cdef void first_byte(WsDecoder* d) noexcept nogil:
 
 cdef void second_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t length = d.head[1] & 0x7F
-    if not d.head[1] & 0x80:
-        fail(d, WS_PROTOCOL_ERROR)           # a client masks [RFC 6455 5.1]
+    if d.head[1] >> 7 == d.from_server:
+        fail(d, WS_PROTOCOL_ERROR)           # a client masks, a server does not [RFC 6455 5.1]
     elif d.opcode >= WS_CLOSE and (length > WS_CONTROL_BYTES_MAX or (d.opcode == WS_CLOSE and length == 1)):
         fail(d, WS_PROTOCOL_ERROR)           # [RFC 6455 5.5, 5.5.1]
-    d.head_size = 6 if length < 126 else 8 if length == 126 else 14
+    d.head_size = (2 if length < 126 else 4 if length == 126 else 10) + (0 if d.from_server else 4)
 
 
 cdef void frame_begin(WsDecoder* d) noexcept nogil:
@@ -102,7 +102,8 @@ cdef void frame_begin(WsDecoder* d) noexcept nogil:
         if length > WS_FRAME_BYTES_MAX:
             fail(d, WS_TOO_BIG)
             return
-    memcpy(&d.mask, d.head + d.head_size - 4, 4)
+    if not d.from_server:                    # else it stays 0
+        memcpy(&d.mask, d.head + d.head_size - 4, 4)
     d.head_n = 0
     d.left = length
     if d.opcode >= WS_CLOSE:
@@ -122,9 +123,10 @@ cdef inline void head_byte(WsDecoder* d, uint8_t byte) noexcept nogil:
     d.head_n += 1
     if d.head_n == 1:
         first_byte(d)
-    elif d.head_n == 2:
+        return
+    if d.head_n == 2:
         second_byte(d)
-    elif d.head_n == d.head_size:
+    if d.head_n == d.head_size and d.state == WS_HEAD:
         frame_begin(d)
 
 

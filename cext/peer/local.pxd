@@ -1,5 +1,4 @@
 # The side of a link that is here: its session, its subscriptions, what is published about it.
-from libc.stdint cimport uint8_t
 from cext.broker.broker cimport Broker
 from cext.broker.link cimport Link
 from cext.session.message cimport Message

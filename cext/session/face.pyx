@@ -5,6 +5,7 @@ from libc.string cimport memset
 
 from cext.base.buffer cimport Buffers, buffer_take, buffers_fini, buffers_init
 from cext.base.hash cimport HashKey, hash_key_init
+from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.message cimport Message, Messages, message_bytes, message_new, message_new_big, message_unref
 from cext.session.queue cimport (
@@ -15,13 +16,6 @@ from cext.session.session cimport (
     Session, Sessions, session_free, session_new, session_share, sessions_add, sessions_find, sessions_fini, sessions_first, sessions_init,
     sessions_next, sessions_remove,
 )
-
-
-cdef View view_of(bytes b):
-    cdef View v
-    v.p = <const uint8_t*><const char*>b
-    v.n = <uint32_t>len(b)
-    return v
 
 
 cdef class QueueFace:

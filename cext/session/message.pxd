@@ -1,5 +1,5 @@
 # A message: topic, forwardable properties and payload, stored once and shared by reference.
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.buffer cimport Buffers
 from cext.base.cells cimport Cells
 from cext.base.view cimport View

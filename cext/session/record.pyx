@@ -63,6 +63,18 @@ cdef inline View cut(View* body, uint32_t n) noexcept nogil:
     return v
 
 
+cdef int text_read(View* body, View* out) noexcept nogil:
+    # A length of 16 bits, and as many bytes.
+    cdef uint32_t n
+    if body.n < 2:
+        return RECORD_SHORT
+    n = get16(cut(body, 2).p)
+    if body.n < n:
+        return RECORD_SHORT
+    out[0] = cut(body, n)
+    return 0
+
+
 # -- sessions
 
 cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
@@ -80,28 +92,22 @@ cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept 
 
 
 cdef int record_session_read(View body, RecordSession* out) noexcept nogil:
-    cdef uint32_t n
-    if body.n < 25:
+    if body.n < 21:
         return RECORD_SHORT
     out.sno = get32(body.p)
     out.flags = body.p[4]
     out.expiry_s = get32(body.p + 5)
     out.ends_wall_ms = get64(body.p + 9)
     out.next = get32(body.p + 17)
-    n = get16(body.p + 21)
-    cut(&body, 23)
-    if body.n < n + 2:
+    cut(&body, 21)
+    if text_read(&body, &out.id) != 0 or text_read(&body, &out.user) != 0:
         return RECORD_SHORT
-    out.id = cut(&body, n)
-    n = get16(body.p)
-    cut(&body, 2)
-    if body.n != n:
-        return RECORD_SHORT if body.n < n else RECORD_LONG
-    out.user = body
+    if body.n:
+        return RECORD_LONG
     if out.flags & ~<uint32_t>SESSION_FLAGS:
         return RECORD_FLAGS
     if not out.flags & RECORD_HAS_USER:
-        if n:
+        if out.user.n:
             return RECORD_FLAGS
         out.user.p = NULL
     return 0
@@ -416,20 +422,11 @@ cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil:
 
 
 cdef int record_from_read(View body, RecordFrom* out) noexcept nogil:
-    cdef uint32_t n
-    if body.n < 8:
+    if body.n < 4:
         return RECORD_SHORT
-    out.security = get32(body.p)
-    n = get16(body.p + 4)
-    cut(&body, 6)
-    if body.n < n + 2:
+    out.security = get32(cut(&body, 4).p)
+    if text_read(&body, &out.topic) != 0 or text_read(&body, &out.id) != 0:
         return RECORD_SHORT
-    out.topic = cut(&body, n)
-    n = get16(body.p)
-    cut(&body, 2)
-    if body.n < n:
-        return RECORD_SHORT
-    out.id = cut(&body, n)
     out.user = body
     return record_topic_read(out.topic) if out.user.n <= 65535 else RECORD_LONG
 

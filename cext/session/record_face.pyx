@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from cext.base.pybytes cimport view_of
 from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
@@ -25,13 +26,6 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
 PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
             RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
             RECORD_VALUE: "has a field with an impossible value", RECORD_KIND: "is of a kind that this version does not know"}
-
-
-cdef View view_of(bytes b):
-    cdef View v
-    v.p = <const uint8_t*><const char*>b
-    v.n = <uint32_t>len(b)
-    return v
 
 
 cdef bytes bytes_of(View v):

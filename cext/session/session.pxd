@@ -1,5 +1,5 @@
 # A session: what outlives a connection [v5 4.1]. And the table of sessions by client id.
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.cells cimport Cells
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
@@ -37,6 +37,7 @@ ctypedef struct Session:
     uint32_t access_epoch       # in which access_root is true
     uint32_t access_root        # where the rules of its user begin
     uint32_t access_turn        # rises with every client that takes it: what was asked for the one before is void
+    uint32_t expiry_s           # EXPIRY_NEVER: never
     Owner owner                 # its subscriptions
     Timer timer                 # offline: will delay or expiry, whichever is due first
     Queue queue
@@ -44,7 +45,9 @@ ctypedef struct Session:
     Message* will               # a delayed will, waiting
     uint64_t will_due_ms
     uint64_t ends_ms            # offline: when it expires; 0: never
-    uint32_t expiry_s           # EXPIRY_NEVER: never
+    Share* shares               # one per (group, identifier) that something in the queue came through
+    void* replay                # the broker's job that sends retained messages here; NULL: none
+    char* username              # owned; the ACL asks for it also while the client is offline
     uint32_t flags
     uint32_t jobs               # jobs that point here: it is freed when they are done
     uint32_t records            # what is still to be recorded and points here: the same
@@ -57,12 +60,9 @@ ctypedef struct Session:
     uint32_t read_end
     uint32_t reads              # how many are still to come
     uint32_t unsent             # while offline: positions before it may have been sent
-    uint16_t id_len
     uint16_t n_shares
     uint16_t shares_cap
-    Share* shares               # one per (group, identifier) that something in the queue came through
-    void* replay                # the broker's job that sends retained messages here; NULL: none
-    char* username              # owned; the ACL asks for it also while the client is offline
+    uint16_t id_len
     uint8_t client_id[1]        # id_len bytes, then a zero
 
 ctypedef struct Sessions:

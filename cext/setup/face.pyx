@@ -1,25 +1,10 @@
 # The face of the setup room for tests: roles compiled and asked, without a broker.
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cext.base.clock cimport clock_monotonic_ns
+from cext.base.pybytes cimport view_of, view_or_none
 from cext.base.view cimport View
 from cext.broker.roles cimport Roles, roles_profile, roles_unref, roles_verdict
 from cext.setup.roles cimport roles_read
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-
-
-cdef View view_of(bytes b):
-    cdef View v
-    v.p = NULL
-    v.n = 0
-    if b is not None:
-        v.p = <const uint8_t*><const char*>b
-        v.n = <uint32_t>len(b)
-    return v
 
 
 cdef class RolesFace:
@@ -34,21 +19,21 @@ cdef class RolesFace:
 
     def verdict(self, user: bytes | None, client_id: bytes, topic: bytes, access: int) -> int:
         """1, 0, or -1: nothing is said of it."""
-        cdef uint32_t profile = roles_profile(self.r, view_of(user))
-        return roles_verdict(self.r, profile, view_of(user), view_of(client_id), view_of(topic), <uint8_t>access)
+        cdef uint32_t profile = roles_profile(self.r, view_or_none(user))
+        return roles_verdict(self.r, profile, view_or_none(user), view_of(client_id), view_of(topic), <uint8_t>access)
 
     def nanoseconds(self, user: bytes | None, client_id: bytes, topic: bytes, access: int, rounds: int) -> float:
         """Of one verdict, in the loop's way: the profile is known."""
-        cdef uint32_t profile = roles_profile(self.r, view_of(user))
-        cdef View u = view_of(user), c = view_of(client_id), t = view_of(topic)
+        cdef uint32_t profile = roles_profile(self.r, view_or_none(user))
+        cdef View u = view_or_none(user), c = view_of(client_id), t = view_of(topic)
         cdef uint8_t a = <uint8_t>access
         cdef int said = 0
         cdef long n = rounds, _
-        cdef timespec begin, end
+        cdef uint64_t ns
         with nogil:
-            clock_gettime(CLOCK_MONOTONIC, &begin)
+            ns = clock_monotonic_ns()
             for _ in range(n):
                 said += roles_verdict(self.r, profile, u, c, t, a)
-            clock_gettime(CLOCK_MONOTONIC, &end)
+            ns = clock_monotonic_ns() - ns
         assert -n <= said <= n
-        return ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / n
+        return <double>ns / n

@@ -42,6 +42,6 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace") or "out of memory while the store was read")
     return {"records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
-            "messages": found.messages, "retained": found.retained, "expired": found.expired, "lost_bytes": loss.bytes,
+            "messages": found.messages, "retained": found.retained, "lost_bytes": loss.bytes,
             "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
             "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_TOLD))], "n_lost": loss.n}

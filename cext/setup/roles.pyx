@@ -11,7 +11,7 @@ from array import array
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from cext.base.view cimport View
+from cext.base.pybytes cimport view_of
 from cext.broker.roles cimport (
     ROLES_NOBODY, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
@@ -51,13 +51,6 @@ cdef Py_ssize_t place_of(place, Py_ssize_t n) except -1:
     if not 0 <= place < n:
         raise ValueError(f"profile is {place}; there are {n} of them")
     return place
-
-
-cdef View view_of(bytes encoded):
-    cdef View v
-    v.p = <const uint8_t*><const char*>encoded
-    v.n = <uint32_t>len(encoded)
-    return v
 
 
 cdef bint is_pattern(bytes text):

@@ -1,5 +1,5 @@
 # Reading a log: which files there are, and the records of their committed batches in order. Nothing is written here.
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.store.file cimport FileOps
 from cext.store.format cimport Header
 from cext.store.store cimport StoreLoss, StoreRecord, store_record_fn

@@ -10,10 +10,10 @@
 #     s = memset 0; store_open; store_recover; store_start
 #     ... store_append* store_seal ... store_poll when event_fd is readable ...
 #     store_close (also after a failed store_open: it does nothing then)
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
 from cext.store.file cimport FileOps
-from cext.store.format cimport Header, RECORD_BODY_MAX, STORE_KIND_MAX, record_bytes
+from cext.store.format cimport record_bytes
 
 cdef enum:
     STORE_SEGMENT_BYTES = 16 << 20

@@ -1,5 +1,4 @@
 # The storage thread: writes what is sealed, syncs it where that was asked for, says so. Everything here belongs to it.
-from libc.stdint cimport uint32_t
 from cext.store.store cimport Store
 
 cdef void* writer_main(void* store) noexcept nogil

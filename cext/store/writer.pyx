@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 
+from cext.base.clock cimport clock_monotonic_us
 from cext.store.clean cimport clean_fini, clean_step, clean_wants_sync
 from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES
@@ -29,8 +30,6 @@ cdef extern from "<time.h>" nogil:
     struct timespec:
         int64_t tv_sec
         long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void* p, size_t n)
@@ -38,12 +37,6 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     RETRY_US = 250000           # after something failed
     KEEP_MAX_BYTES = 16 << 20   # written and not synced, kept in memory: more is synced unasked
-
-
-cdef uint64_t now_us() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000 + <uint64_t>t.tv_nsec // 1000
 
 
 # ---- with the loop
@@ -167,7 +160,7 @@ cdef void read_trouble(Store* s, int error) noexcept nogil:
 cdef void trouble(Store* s, const char* what, int error) noexcept nogil:
     # The same, and it is to be tried again in a while.
     s.writer.troubled = 1
-    s.writer.retry_us = now_us() + RETRY_US
+    s.writer.retry_us = clock_monotonic_us() + RETRY_US
     tell(s, what, error)
 
 
@@ -237,7 +230,7 @@ cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
 cdef int sync_all(Store* s, const char** what) noexcept nogil:
     # Every segment that was written since it was last synced. 0 or -errno
     cdef StoreWriter* w = &s.writer
-    cdef uint64_t start = now_us()
+    cdef uint64_t start = clock_monotonic_us()
     cdef uint32_t i = w.n
     cdef int got = 0
     while i > 0 and w.segments[i - 1].end_lsn > w.synced:
@@ -260,7 +253,7 @@ cdef int sync_all(Store* s, const char** what) noexcept nogil:
         return got
     w.synced = w.written
     w.stats.syncs += 1
-    w.stats.sync_us = now_us() - start
+    w.stats.sync_us = clock_monotonic_us() - start
     return 0
 
 
@@ -295,7 +288,7 @@ cdef void commit(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef Batch* done = NULL
     cdef uint64_t before = w.written
-    cdef uint64_t start = now_us() if w.todo.head != NULL else 0
+    cdef uint64_t start = clock_monotonic_us() if w.todo.head != NULL else 0
     write_todo(s, &done)
     if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
         publish(s, 0, done)
@@ -303,7 +296,7 @@ cdef void commit(Store* s) noexcept nogil:
     if not w.troubled:
         sync_asked(s, &done)
     if w.written != before:
-        w.stats.commit_us = now_us() - start
+        w.stats.commit_us = clock_monotonic_us() - start
     publish(s, 0, done)
 
 
@@ -335,7 +328,7 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
     cdef uint32_t news
     cdef int error = 0
     take(s)
-    if now or w.retry_us == 0 or now_us() >= w.retry_us:
+    if now or w.retry_us == 0 or clock_monotonic_us() >= w.retry_us:
         w.retry_us = 0
         w.troubled = 0
         commit(s)
@@ -343,11 +336,11 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
         news = 0 if w.troubled or more or w.todo.head != NULL else trouble_over(s)
         if news:
             publish(s, news, NULL)
-    if now or w.read_retry_us == 0 or now_us() >= w.read_retry_us:
+    if now or w.read_retry_us == 0 or clock_monotonic_us() >= w.read_retry_us:
         w.read_retry_us = 0
         answered = reading_step(s, &error)
         if error:
-            w.read_retry_us = now_us() + RETRY_US
+            w.read_retry_us = clock_monotonic_us() + RETRY_US
             read_trouble(s, error)
         elif answered:
             w.read_failing = 0

@@ -8,6 +8,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
+from cext.base.clock cimport clock_monotonic_ns
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.base.slab cimport Slab, SlabItem, slab_fini, slab_give, slab_init, slab_take
 from cext.base.view cimport View
@@ -24,19 +25,6 @@ from cext.topic.retained cimport (
     Retained, RetainedCursor, retained_bytes, retained_close, retained_free, retained_new, retained_next, retained_open,
     retained_remove, retained_set,
 )
-
-cdef extern from "<time.h>" nogil:
-    struct timespec:
-        long tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-
-
-cdef inline uint64_t now_ns() noexcept nogil:
-    cdef timespec t
-    clock_gettime(CLOCK_MONOTONIC, &t)
-    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
 # ---- latencies ----
@@ -180,10 +168,10 @@ cdef class IndexBench:
         cdef uint64_t t
         filters_needed(lines)
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 done += self.add_one(lines, i)
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if done != end - start:
             raise ValueError("not all were new")
         return t / 1e9
@@ -198,10 +186,10 @@ cdef class IndexBench:
         cdef uint64_t t
         filters_needed(lines)
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 done += index_remove(self.ix, &self.owner[i % self.owners], &lines.filters[i]) == INDEX_REMOVED
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if done != end - start:
             raise ValueError("not all were there")
         return t / 1e9
@@ -212,11 +200,11 @@ cdef class IndexBench:
         cdef uint64_t t, deliveries = 0
         cdef int failed = 0
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 failed |= index_match(self.ix, lines.views[i].p, lines.views[i].n, &self.m)
                 deliveries += self.m.n_lists
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if failed:
             raise MemoryError
         return t / 1e9, deliveries
@@ -228,9 +216,9 @@ cdef class IndexBench:
         filters_needed(lines)
         with nogil:
             for i in range(start, end):
-                t = now_ns()
+                t = clock_monotonic_ns()
                 done += self.add_one(lines, i)
-                latency_count(&h.l, now_ns() - t)
+                latency_count(&h.l, clock_monotonic_ns() - t)
         if done != end - start:
             raise ValueError("not all were new")
         return latencies_of(&h.l)
@@ -242,9 +230,9 @@ cdef class IndexBench:
         filters_needed(lines)
         with nogil:
             for i in range(start, end):
-                t = now_ns()
+                t = clock_monotonic_ns()
                 done += index_remove(self.ix, &self.owner[i % self.owners], &lines.filters[i]) == INDEX_REMOVED
-                latency_count(&h.l, now_ns() - t)
+                latency_count(&h.l, clock_monotonic_ns() - t)
         if done != end - start:
             raise ValueError("not all were there")
         return latencies_of(&h.l)
@@ -256,9 +244,9 @@ cdef class IndexBench:
         cdef Histogram h = Histogram()
         with nogil:
             for i in range(start, end):
-                t = now_ns()
+                t = clock_monotonic_ns()
                 failed |= index_match(self.ix, lines.views[i].p, lines.views[i].n, &self.m)
-                latency_count(&h.l, now_ns() - t)
+                latency_count(&h.l, clock_monotonic_ns() - t)
         if failed:
             raise MemoryError
         return latencies_of(&h.l)
@@ -299,10 +287,10 @@ cdef class RetainedBench:
         cdef void* old
         cdef int failed = 0
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 failed |= retained_set(self.r, lines.views[i].p, lines.views[i].n, &lines.views[i], &old)
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if failed:
             raise MemoryError
         return t / 1e9
@@ -312,10 +300,10 @@ cdef class RetainedBench:
         cdef uint32_t i, start = first, end = lines.part(first, count), done = 0
         cdef uint64_t t
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 done += retained_remove(self.r, lines.views[i].p, lines.views[i].n) != NULL
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         return t / 1e9, done
 
     def fetch(self, lines: Lines, first: int = 0, count: int | None = None, slice: int = 1000) -> tuple[float, int]:
@@ -325,7 +313,7 @@ cdef class RetainedBench:
         cdef int failed = 0
         cdef RetainedCursor c
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(start, end):
                 if retained_open(self.r, &c, lines.views[i]):
                     failed = 1
@@ -339,7 +327,7 @@ cdef class RetainedBench:
                     else:
                         budget = most
                 retained_close(self.r, &c)
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if failed:
             raise MemoryError
         return t / 1e9, values
@@ -397,11 +385,11 @@ cdef class PoolBench:
         cdef uint64_t t
         cdef bint failed = False
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(self.n):
                 self.held[i] = self.take()
                 failed |= self.held[i] == NULL
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if failed:
             raise MemoryError
         return t / 1e9
@@ -411,11 +399,11 @@ cdef class PoolBench:
         cdef uint32_t i
         cdef uint64_t t
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(self.n):
                 self.give(self.held[self.order[i]])
                 self.held[self.order[i]] = NULL
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         return t / 1e9
 
     def churn(self) -> float:
@@ -424,12 +412,12 @@ cdef class PoolBench:
         cdef uint64_t t
         cdef bint failed = False
         with nogil:
-            t = now_ns()
+            t = clock_monotonic_ns()
             for i in range(self.n):
                 self.give(self.held[self.order[i]])
                 self.held[self.order[i]] = self.take()
                 failed |= self.held[self.order[i]] == NULL
-            t = now_ns() - t
+            t = clock_monotonic_ns() - t
         if failed:
             raise MemoryError
         return t / 1e9
@@ -441,9 +429,9 @@ cdef class PoolBench:
         cdef Histogram h = Histogram()
         with nogil:
             for i in range(self.n):
-                t = now_ns()
+                t = clock_monotonic_ns()
                 self.held[i] = self.take()
-                latency_count(&h.l, now_ns() - t)
+                latency_count(&h.l, clock_monotonic_ns() - t)
                 failed |= self.held[i] == NULL
         if failed:
             raise MemoryError
@@ -455,8 +443,8 @@ cdef class PoolBench:
         cdef Histogram h = Histogram()
         with nogil:
             for i in range(self.n):
-                t = now_ns()
+                t = clock_monotonic_ns()
                 self.give(self.held[self.order[i]])
-                latency_count(&h.l, now_ns() - t)
+                latency_count(&h.l, clock_monotonic_ns() - t)
                 self.held[self.order[i]] = NULL
         return latencies_of(&h.l)

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
-from cext.topic.index cimport Group, Index, Leaf, List, Root, SharedGroup, TreeNode
+from cext.topic.index cimport Group, Index, Leaf, List, Root, SharedGroup
 from cext.topic.name cimport Filter
 from cext.topic.table cimport Link, Table, table_chain
 

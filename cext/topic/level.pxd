@@ -1,5 +1,5 @@
 # One level of a topic as a node with children: what the wildcard tree and the retained tree are made of. See level.pyx.
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.topic.memory cimport Account, give
 from cext.topic.options cimport LETTERS, IndexOptions, letter_of

@@ -1,4 +1,4 @@
-# How the topic room finds things: switches whose worth is measured (perf/RESULTS.md), the same for subscriptions and retained
+# How the topic room finds things: switches whose worth is measured (perf/FINDINGS.md), the same for subscriptions and retained
 # messages. The defaults are the fastest; the others are for the comparison, and for whom memory matters more.
 from libc.stdint cimport uint8_t, uint32_t
 

@@ -1,6 +1,6 @@
 # Subscriber lists: the entries of one filter or of one shared group. See subscribers.pyx.
 from libc.stdint cimport uint8_t, uint32_t
-from cext.topic.index cimport BLOCK_ENTRIES, Entry, Index, List, Owner, Slot, Subscription
+from cext.topic.index cimport BLOCK_ENTRIES, Index, List, Owner, Slot, Subscription
 
 cdef enum:
     PLACE_BYTES = 24            # an Entry and a Subscription*

@@ -31,12 +31,16 @@ cdef inline Link** table_slot(Table* t, uint32_t i) noexcept nogil:
     return &t.segments[s][i - (<uint32_t>1 << s)]
 
 
-# The chain in which a link with that hash is, if it is there at all.
-cdef inline Link* table_chain(Table* t, uint32_t hash) noexcept nogil:
+# Where the chain begins in which a link with that hash is, if it is there at all.
+cdef inline Link** table_at(Table* t, uint32_t hash) noexcept nogil:
     cdef uint32_t i = hash & t.mask
     if i < t.split:
         i = hash & (2 * t.mask + 1)
-    return table_slot(t, i)[0]
+    return table_slot(t, i)
+
+
+cdef inline Link* table_chain(Table* t, uint32_t hash) noexcept nogil:
+    return table_at(t, hash)[0]
 
 
 cdef inline uint64_t table_buckets(const Table* t) noexcept nogil:

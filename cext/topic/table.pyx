@@ -79,12 +79,8 @@ cdef void merge_one(Table* t, Account* a) noexcept nogil:
 
 
 cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
-    cdef uint32_t i = link.hash & t.mask
-    cdef Link** slot
+    cdef Link** slot = table_at(t, link.hash)
     cdef int _step
-    if i < t.split:
-        i = link.hash & (2 * t.mask + 1)
-    slot = table_slot(t, i)
     link.next = slot[0]
     slot[0] = link
     t.n += 1
@@ -94,12 +90,8 @@ cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
 
 
 cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
-    cdef uint32_t i = link.hash & t.mask
-    cdef Link** slot
+    cdef Link** slot = table_at(t, link.hash)
     cdef int _step
-    if i < t.split:
-        i = link.hash & (2 * t.mask + 1)
-    slot = table_slot(t, i)
     while slot[0] != link:
         slot = &slot[0].next
     slot[0] = link.next

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mosq.bench import parquet
+from mosq.bench.html.command import report
 from mosq.bench.report import Progress, lines
 from mosq.bench.run import measure
 from mosq.bench.spec import STAMP_BYTES, BenchError, Spec
@@ -33,6 +34,7 @@ Examples:
   mosq bench pairs --rate 20000 --broker-pid $(pidof mosquitto)     latency at a fixed rate
   mosq bench fan-out --subscribers 1000 --json out.json --parquet out.parquet
   mosq bench storm --clients 5000 -u 'user%i' -P secret
+  mosq bench report results                         a page of the results in a folder
 
 \b
 Flat out, publishing pauses while --window deliveries are on their way, so that nothing need be
@@ -100,8 +102,8 @@ def options(*these: Command) -> Callable[[Command], Command]:
 option = click.option
 WHERE = options(
     option("-h", "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="Where the broker is."),
-    option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
-           help="The port it listens on."),
+    option("-p", "--port", metavar="PORT", type=click.IntRange(1, 65535),
+           help="The port it listens on.  [default: 1883, with TLS 8883]"),
     option("-u", "--username", metavar="USER", help="%i in it stands for the number of the client."),
     option("-P", "--password", metavar="PASSWORD", envvar="MOSQ_BENCH_PASSWORD",
            help="The same.  [env: MOSQ_BENCH_PASSWORD]"),
@@ -110,6 +112,18 @@ WHERE = options(
     option("--start", is_flag=True, help="Start a fresh mosq for this run; needs no --host and --port."),
     option("--broker-pid", metavar="PID", type=click.IntRange(1),
            help="The broker's process: its CPU and memory are told."))
+DOORS = options(
+    option("--tls", is_flag=True, help="Over TLS; with --start the broker gets a certificate of its own."),
+    option("--cafile", metavar="FILE", help="Whom to trust (PEM), else whom the system trusts. It says --tls, too."),
+    option("--cert", metavar="FILE", help="The clients' certificate (PEM), and"),
+    option("--key", metavar="FILE", help="its key."),
+    option("--insecure", is_flag=True, help="Take any certificate of the broker's."),
+    option("--servername", metavar="NAME", help="Whose certificate is expected, if not HOST's."),
+    option("--psk", metavar="HEX", envvar="MOSQ_BENCH_PSK",
+           help="A key that the broker has, too, instead of certificates.  [env: MOSQ_BENCH_PSK]"),
+    option("--psk-identity", metavar="NAME", help="Whose key it is."),
+    option("--ws", is_flag=True, help="Over WebSockets, with or without TLS."),
+    option("--ws-path", default="/mqtt", show_default=True, metavar="PATH", help="What to ask for there."))
 HOW = options(
     option("--stall", default=3.0, show_default=True, metavar="SECONDS", type=click.FloatRange(0.05, 3600),
            help="How long to wait for what does not come."),
@@ -130,13 +144,15 @@ FLOW = options(
            help="QoS 1 and 2: unacknowledged messages of one publisher."),
     option("--rate", default=0.0, metavar="N", type=click.FloatRange(0, 1e8),
            help="Messages a second, of all publishers; 0: flat out."))
+SESSION = option("--session", is_flag=True,
+                 help="With sessions that outlive connections (clean 0) on both sides; removed at the end.")
 TIMED = options(
     option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, 1e6),
            help="How long to publish."),
     option("--warmup", default=0.5, show_default=True, metavar="S", type=click.FloatRange(0, 1e4),
            help="What is not measured before it."),
     option("--messages", default=0, metavar="N", type=click.IntRange(0, 2**31),
-           help="Publish so many instead, without a warm-up."),
+           help="Publish so many instead, all publishers together, without a warm-up."),
     option("--burst", default=10, show_default=True, metavar="N", type=count(1, 10_000),
            help="Messages of one send, flat out."))
 
@@ -159,6 +175,11 @@ def clients(default: int) -> Command:
     return option("--clients", default=default, show_default=True, metavar="N", type=count(), help="Connections.")
 
 
+FILTERS = options(
+    option("--filters", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
+           help="Of all clients."),
+    option("--kind", default="mix", show_default=True, metavar="|".join(KINDS), type=click.Choice(KINDS),
+           help="Without wildcards, with +, with #, or 6:3:1 of them."))
 KEEP = option("--keep", is_flag=True, help="Leave what the broker stores; otherwise it is removed at the end.")
 
 
@@ -173,17 +194,18 @@ def scenario(name: str, help: str, *these: Command) -> None:
     def run(**given: Any) -> int:
         return perform(name, given)
 
-    command = options(WHERE, *these, HOW, OUT)(run)
+    command = options(WHERE, DOORS, *these, HOW, OUT)(run)
     bench.command(name, help=help)(command)
 
 
 scenario("fan-in", "Many publishers, few subscribers to all of it.", publishers(50), subscribers(1), FLOW, TIMED,
-         window(10_000))
+         window(10_000), SESSION)
 scenario("fan-out", "Few publishers, many subscribers to one topic.", publishers(1), subscribers(1000), FLOW, TIMED,
-         window(20_000))
+         window(20_000), SESSION)
 scenario("pairs", "Each publisher has a topic and a subscriber of its own.", publishers(100, "Pairs."), FLOW, TIMED,
-         window(10_000))
-scenario("shared", "Many publishers, one shared group.", publishers(50), subscribers(10), FLOW, TIMED, window(10_000))
+         window(10_000), SESSION)
+scenario("shared", "Many publishers, one shared group.", publishers(50), subscribers(10), FLOW, TIMED, window(10_000),
+         SESSION)
 scenario("connect", "Idle clients: what one costs to come, and to have.", clients(1000),
          option("--hold", default=1.0, show_default=True, metavar="S", type=click.FloatRange(0, 1e6),
                 help="How long they stay."))
@@ -192,13 +214,13 @@ scenario("storm", "Everybody connects at once, with log-ins, and goes; again and
 scenario("offline", "Messages for clients that are away; then these come back.", clients(100), publishers(10),
          option("--messages", default=500, show_default=True, metavar="N", type=count(),
                 help="For each client."), FLOW, KEEP)
-scenario("subscribe", "Filters: what one costs to add, and to have.", clients(100),
-         option("--filters", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
-                help="Of all clients."),
-         option("--kind", default="mix", show_default=True, metavar="|".join(KINDS), type=click.Choice(KINDS),
-                help="Without wildcards, with +, with #, or 6:3:1 of them."),
+scenario("subscribe", "Filters: what one costs to add, and to have.", clients(100), FILTERS,
          option("--inflight", default=20, show_default=True, metavar="N", type=count(1, INFLIGHT_MAX),
                 help="Unacknowledged SUBSCRIBEs of one client."))
+scenario("match", "Many filters, then messages that match some of them.", clients(100), publishers(10), FILTERS,
+         option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
+                help="Published to, at most: drawn from those that match."),
+         FLOW, TIMED, window(10_000))
 scenario("retained", "Retained messages: stored, then fetched by a new subscriber.", publishers(10),
          option("--topics", default=100_000, show_default=True, metavar="N", type=count(1, 10_000_000),
                 help="With a message each."),
@@ -208,6 +230,8 @@ scenario("payloads", "Fan-in with one size of payload after the other.", publish
                 help="Of payloads."),
          FLOW, TIMED, window(10_000))
 
+bench.add_command(report)
+
 
 # ---------------------------------------------------------------- one run
 
@@ -215,6 +239,7 @@ def perform(name: str, given: dict[str, Any]) -> int:
     start, cpu, broker_cpu = given.pop("start"), given.pop("cpu"), given.pop("broker_cpu")
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
+    _ways(given)
     try:
         if parquet_file is not None:
             parquet.check()
@@ -242,12 +267,28 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
     if not start:
         yield {}
         return
-    if given["broker_pid"] is not None:
-        raise click.UsageError("--start and --broker-pid: expected one of them.")
+    for option in ("broker_pid", "cafile", "cert", "psk", "servername"):
+        if given[option] is not None:
+            raise click.UsageError(f"--start and --{option.replace('_', '-')}: expected one of them.")
     from mosq.bench.started import broker
 
-    with broker(broker_cpu) as (port, pid):
-        yield {"host": "127.0.0.1", "port": port, "broker_pid": pid}
+    with broker(broker_cpu, tls=given["tls"], ws=given["ws"]) as place:
+        yield place
+
+
+def _ways(given: dict[str, Any]) -> None:
+    """What follows from what was typed."""
+    for one, other in (("cert", "key"), ("psk", "psk_identity")):
+        if (given[one] is None) != (given[other] is None):
+            raise click.UsageError(f"--{one} and --{other.replace('_', '-')} go together.")
+    if given["psk"] is not None and (given["cafile"] is not None or given["cert"] is not None):
+        raise click.UsageError("--psk and certificates: expected one of them.")
+    if not given["ws_path"].startswith("/") or not given["ws_path"].isascii() or not given["ws_path"].isprintable() \
+            or " " in given["ws_path"]:
+        raise click.UsageError("--ws-path: expected a path, such as /mqtt.")
+    given["tls"] = given["tls"] or any(given[name] for name in ("cafile", "cert", "insecure", "servername", "psk"))
+    if given["port"] is None:
+        given["port"] = 8883 if given["tls"] else 1883
 
 
 def _pin(cpu: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ def quantile_ns(figures: Figures, q: float) -> float:
     return 0.0
 
 
+def deviation_ns(figures: Figures) -> float:
+    """The standard deviation, each duration taken as the middle of its bucket."""
+    middles = [(first + (width - 1) / 2, n) for first, width, n in figures["buckets"]]
+    mean = sum(middle * n for middle, n in middles) / figures["count"]
+    return math.sqrt(sum((middle - mean) ** 2 * n for middle, n in middles) / figures["count"])
+
+
 def summary(figures: Figures) -> dict[str, object]:
     """Quantiles, and the buckets themselves as [from, to before, how many], so that histograms of several runs can be
     added."""
@@ -27,7 +35,8 @@ def summary(figures: Figures) -> dict[str, object]:
     if not count:
         return {"count": 0}
     values: dict[str, object] = {"count": count, "min_us": figures["least_ns"] / 1e3,
-                                 "mean_us": figures["sum_ns"] / count / 1e3}
+                                 "mean_us": figures["sum_ns"] / count / 1e3,
+                                 "stdev_us": deviation_ns(figures) / 1e3}
     values.update((name, quantile_ns(figures, q) / 1e3) for name, q in QUANTILES)
     values["max_us"] = figures["most_ns"] / 1e3
     values["buckets_ns"] = [[first, first + width, n] for first, width, n in figures["buckets"]]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+Failure = tuple[str, int, int, str, str]
+OTHER_NAME = (62, 64)           # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
 CONNACK_3 = {1: "unacceptable protocol version", 2: "client id not allowed", 3: "server unavailable",
              4: "bad user name or password", 5: "not authorized"}
 REASONS_5 = {
@@ -26,16 +29,20 @@ def reason(code: int, version: int) -> str:
     return f"{known.get(code, 'unknown reason')} (0x{code:02X})"
 
 
-def explain(failure: tuple[str, int, int], where: str, version: int) -> str:
-    """failure: as Generator.failure(); where: HOST:PORT"""
-    what, code, client = failure
+def explain(failure: Failure, where: str, version: int, *, tls: bool = False, ws: bool = False) -> str:
+    """failure: as Generator.failure(); where: HOST:PORT; tls, ws: what was asked for"""
+    what, code, client, stage, text = failure
     if what == "connect":
-        text = f"cannot connect to {where}: {os.strerror(code)}"
-        return text + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
+        said = f"cannot connect to {where}: {os.strerror(code)}"
+        return said + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
     if what == "refused":
         return f"{where} refused client {client}: {reason(code, version)}"
     if what == "closed":
-        return f"{where} closed the connection of client {client}: {os.strerror(code) if code else 'without a reason'}"
+        reset = os.strerror(code) if code else "without a reason"
+        if not stage:
+            return f"{where} closed the connection of client {client}: {reset}"
+        return (f"{where} closed the connection of client {client} in the {stage} handshake: {reset}; "
+                "is the port one for it?")
     if what == "disconnect":
         return f"{where} disconnected client {client}: {reason(code, version)}"
     if what == "malformed":
@@ -44,4 +51,26 @@ def explain(failure: tuple[str, int, int], where: str, version: int) -> str:
         return f"{where} refused a subscription of client {client}: {reason(code, version)}"
     if what == "limit":
         return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
+    if what == "certificate":
+        hint = "--servername says whom to expect" if code in OTHER_NAME else "--cafile says whom to trust"
+        return f"the certificate of {where} was not accepted: {text}; {hint}, and --insecure takes any"
+    if what == "tls":
+        hint = "; is the port one for it?" if stage == "TLS" and "alert" not in text else ""
+        return f"TLS with {where} failed for client {client}: {text or 'without a reason'}{hint}"
+    if what == "web":
+        return f"no WebSocket at {where}: {_web(code)}"
+    if what == "tongue":
+        spoken, option = (("TLS", "--tls") if code == 1 else ("HTTP", "--ws"))
+        asked = " without" if (tls if code == 1 else ws) else " with"
+        return f"{where} speaks {spoken} and no MQTT: try{asked} {option}"
     return "out of memory"
+
+
+def _web(code: int) -> str:
+    if code == 0:
+        return "what came is no answer of HTTP"
+    if code == 1:
+        return "its 101 answers another key (Sec-WebSocket-Accept)"
+    if code >= 1000:
+        return f"its frames break RFC 6455 ({code})"
+    return f"it answers with HTTP status {code} (--ws-path says what to ask for)"

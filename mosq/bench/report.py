@@ -37,8 +37,8 @@ def phase_lines(phase: Phase) -> Iterator[str]:
            "stray acknowledgements": phase.stray_acks}
     if any(odd.values()):
         yield "             " + ", ".join(f"{name} {n:,}" for name, n in odd.items() if n)
-    for name, values in (("latency", phase.latency), ("ack", phase.ack), ("connect", phase.connect),
-                         ("send late", phase.lateness)):
+    for name, values in (("latency", phase.latency), ("ack", phase.ack), ("handshake", phase.handshake),
+                         ("connect", phase.connect), ("send late", phase.lateness)):
         if values["count"]:
             yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + " us"
     if phase.broker:
@@ -46,10 +46,15 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     yield f"  generator  {_process(phase.generator, phase.unit)}; limited by: {phase.limit}"
     for name, value in phase.extra.items():
         if value is not None:
-            yield f"  {name.replace('_', ' ')}: {value:,.0f}" if isinstance(value, float) else f"  {name}: {value}"
+            yield f"  {name.replace('_', ' ')}: {_figure(value)}"
 
 
-SHOWN = (("mean", "mean_us"), ("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p999_us"), ("max", "max_us"))
+def _figure(value: float | str) -> str:
+    return str(value) if isinstance(value, str) else f"{value:,.2f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+SHOWN = (("mean", "mean_us"), ("stdev", "stdev_us"), ("p50", "p50_us"), ("p99", "p99_us"),
+         ("p99.9", "p999_us"), ("max", "max_us"))
 
 
 def _process(values: dict[str, float | None] | dict[str, float], unit: str) -> str:

@@ -31,7 +31,8 @@ class Phase:
     closed: int = 0
     latency: dict[str, object] = field(default_factory=lambda: {"count": 0})
     ack: dict[str, object] = field(default_factory=lambda: {"count": 0})
-    connect: dict[str, object] = field(default_factory=lambda: {"count": 0})
+    handshake: dict[str, object] = field(default_factory=lambda: {"count": 0})    # of TLS and WebSocket
+    connect: dict[str, object] = field(default_factory=lambda: {"count": 0})        # with it
     lateness: dict[str, object] = field(default_factory=lambda: {"count": 0})
     broker: dict[str, float | None] = field(default_factory=dict)
     generator: dict[str, float] = field(default_factory=dict)

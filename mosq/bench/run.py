@@ -46,7 +46,8 @@ def _descriptors(clients: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft < wanted:
-        raise BenchError(f"{clients:,} clients need {wanted:,} open files, and {soft:,} are allowed here (ulimit -n)")
+        raise BenchError(f"{clients:,} clients need {wanted:,} open files, and {soft:,} are allowed here (ulimit -n): "
+                         f"at most {max(soft - DESCRIPTORS, 0):,} clients")
 
 
 def machine() -> dict[str, object]:

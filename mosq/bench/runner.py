@@ -66,7 +66,7 @@ class Runner:
     def check(self) -> None:
         """A failure that was tolerated is one now."""
         if (failure := self.generator.failure()) is not None:
-            raise Stopped(explain(failure, self.spec.where, self.spec.version))
+            raise Stopped(explain(failure, self.spec.where, self.spec.version, tls=self.spec.tls, ws=self.spec.ws))
 
     def _so_far(self) -> str:
         counts = self.generator.counts()
@@ -140,8 +140,10 @@ class Runner:
         if whole["published"]:
             phase.unsent, phase.unacknowledged = generator.unsent(), generator.unacknowledged()
         phase.latency, phase.ack = summary(generator.figures("latency")), summary(generator.figures("ack"))
-        phase.connect = summary(generator.figures("greeting"))
+        phase.handshake, phase.connect = summary(generator.figures("handshake")), summary(generator.figures("greeting"))
         phase.lateness = summary(generator.figures("lateness"))
+        if (secured := generator.secured()) is not None:
+            phase.extra["tls"] = ", ".join(secured)
         costs(phase, start, end, wall_s, self.spec)
 
 
@@ -178,6 +180,8 @@ def resolved(spec: Spec) -> tuple[bytes, int]:
         found = socket.getaddrinfo(spec.host, spec.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise BenchError(f"cannot look up {spec.host}: {error.strerror or error}") from None
+    except UnicodeError:
+        raise BenchError(f"{spec.host} is no name of a host") from None
     for family, kind, protocol, _, address in found:
         if len(found) > 1:
             try:

@@ -9,7 +9,10 @@ import secrets
 from typing import TYPE_CHECKING
 
 from cext.bench.generator import Generator
+from mosq.bench.doors import doors
 from mosq.bench.runner import Runner, Stopped, resolved
+from mosq.bench.spec import BenchError
+from mosq.bench.topics import MIX, Corpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +38,10 @@ class Scene:
         self.generator = Generator(
             ip, spec.port, scope=scope, clients=self.clients, publishers=publishers, version=spec.version, qos=spec.qos,
             payload=spec.size, mark=self.mark, inflight=spec.inflight,
-            burst=spec.burst, window=window_of(spec), stall_s=spec.stall)
+            burst=spec.burst, window=window_of(spec), stall_s=spec.stall, **doors(spec))
         runner.begin(self.generator)
 
     def greet(self, first: int = 0, *, clean: bool = True) -> None:
-        """clean: only what comes from the first receiver on may be otherwise"""
         expiry = 0 if clean or self.spec.version != 5 else EXPIRY_S
         self.generator.greetings([self._name(i) for i in range(first, self.clients)], first=first, clean=clean,
                                  session_expiry=expiry)
@@ -58,13 +60,14 @@ class Scene:
         self.runner.reach("subscribing")
 
     def sources(self, topics: Sequence[str], fans: Sequence[int], *, retain: bool = False, stride: int = 0,
-                payload: int | None = None) -> None:
-        self.generator.sources([topic.encode() for topic in topics], fans, retain=retain, stride=stride,
+                drawn: bool = False, payload: int | None = None) -> None:
+        self.generator.sources([topic.encode() for topic in topics], fans, retain=retain, stride=stride, drawn=drawn,
                                payload=payload)
 
-    def measured_flow(self, name: str) -> None:
+    def measured_flow(self, name: str, **extra: float) -> None:
         spec = self.spec
         with self.runner.phase(name) as phase:
+            phase.extra.update(extra)
             self.runner.flow(phase, messages=spec.messages, seconds=spec.seconds, warmup=spec.warmup, rate=spec.rate)
 
     def leave(self) -> None:
@@ -83,48 +86,45 @@ def window_of(spec: Spec) -> int:
 
 def fan_in(spec: Spec, runner: Runner, name: str = "fan-in") -> None:
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
-    scene.greet()
     scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [spec.subscribers] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
-    scene.connect(0, scene.clients)
-    scene.subscribe([f"{scene.root}/#"] * spec.subscribers, spec.publishers, spec.subscribers)
-    scene.measured_flow(name)
-    scene.leave()
+    _flow(scene, name, [f"{scene.root}/#"] * spec.subscribers)
 
 
 def fan_out(spec: Spec, runner: Runner) -> None:
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
-    scene.greet()
     scene.sources([f"{scene.root}/all"] * spec.publishers, [spec.subscribers] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
-    scene.connect(0, scene.clients)
-    scene.subscribe([f"{scene.root}/all"] * spec.subscribers, spec.publishers, spec.subscribers)
-    scene.measured_flow("fan-out")
-    scene.leave()
+    _flow(scene, "fan-out", [f"{scene.root}/all"] * spec.subscribers)
 
 
 def pairs(spec: Spec, runner: Runner) -> None:
     n = spec.publishers
     scene = Scene(spec, runner, publishers=n, receivers=n)
-    scene.greet()
     topics = [f"{scene.root}/pair/{i}" for i in range(n)]
     scene.sources(topics, [1] * n)
     scene.generator.streams([(i, 1) for i in range(n)])
-    scene.connect(0, scene.clients)
-    scene.subscribe(topics, n, n)
-    scene.measured_flow("pairs")
-    scene.leave()
+    _flow(scene, "pairs", topics)
 
 
 def shared(spec: Spec, runner: Runner) -> None:
     """One group takes it all: each message comes to one of them, and each of them gets a publisher's in order."""
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
-    scene.greet()
     scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [1] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers, shared=True)
+    _flow(scene, "shared", [f"$share/bench/{scene.root}/#"] * spec.subscribers)
+
+
+def _flow(scene: Scene, name: str, filters: Sequence[str]) -> None:
+    """The whole of a flow, when it is known who is to get what: receiver i asks for filters[i]."""
+    scene.greet(clean=not scene.spec.session)
     scene.connect(0, scene.clients)
-    scene.subscribe([f"$share/bench/{scene.root}/#"] * spec.subscribers, spec.publishers, spec.subscribers)
-    scene.measured_flow("shared")
+    try:
+        scene.subscribe(filters, scene.publishers, scene.receivers)
+        scene.measured_flow(name)
+    finally:
+        if scene.spec.session:
+            _forget_sessions(scene)
     scene.leave()
 
 
@@ -178,17 +178,39 @@ def _all_up(scene: Scene, phase: Phase) -> None:
 # ---------------------------------------------------------------- what a broker keeps
 
 def subscribe(spec: Spec, runner: Runner) -> None:
-    from mosq.bench.topics import filters_of
-
     scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
     scene.greet()
     scene.connect(0, scene.clients)
-    filters = [f"{scene.root}/{filter}" for filter in filters_of(spec.kind, spec.filters)]
-    with runner.phase("subscribe", "filter") as phase:
-        scene.subscribe(filters, 0, spec.clients)
+    _filters_in(scene, Corpus(spec.kind, spec.filters))
+    scene.leave()
+
+
+def _filters_in(scene: Scene, corpus: Corpus) -> None:
+    filters = [f"{scene.root}/{filter}" for filter in corpus.filters()]
+    with scene.runner.phase("subscribe", "filter") as phase:
+        scene.subscribe(filters, scene.publishers, scene.receivers)
         phase.per = len(filters)
     before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
     phase.extra["bytes_per_filter"] = (after - before) / len(filters) if after and before else None
+
+
+def match(spec: Spec, runner: Runner) -> None:
+    """Messages on topics that match some of many filters. No client has two filters that match one topic (brokers may
+    send it one copy or two [v5 3.3.4]): of a mix, client i has filters of kind MIX[i % 10] alone."""
+    if spec.kind == "mix" and spec.clients % len(MIX):
+        raise BenchError(f"{spec.clients} clients for a mix of filters: expected a multiple of {len(MIX)}")
+    corpus = Corpus(spec.kind, spec.filters)
+    topics = corpus.drawn(spec.topics)
+    publishers = min(spec.publishers, len(topics))
+    scene = Scene(spec, runner, publishers=publishers, receivers=spec.clients)
+    scene.greet()
+    takers = [[publishers + i % spec.clients for i in corpus.matches(topic)] for topic in topics]
+    scene.sources([f"{scene.root}/{corpus.topic(topic)}" for topic in topics], [len(these) for these in takers],
+                  stride=publishers, drawn=True)
+    scene.generator.takers(takers)
+    scene.connect(0, scene.clients)
+    _filters_in(scene, corpus)
+    scene.measured_flow("match", topics=len(topics), mean_fan=sum(map(len, takers)) / len(takers))
     scene.leave()
 
 
@@ -224,15 +246,15 @@ def offline(spec: Spec, runner: Runner) -> None:
     scene.leave()
 
 
-def _forget_sessions(scene: Scene, first: int) -> None:
+def _forget_sessions(scene: Scene, first: int = 0) -> None:
     """The same clients once more, to start clean: their sessions are gone."""
     if scene.generator.failure() is not None:
         return
     try:
-        scene.generator.leave(first, scene.receivers)
+        scene.generator.leave(first, scene.clients - first)
         scene.runner.reach("disconnecting")
         scene.greet(first)
-        scene.connect(first, scene.receivers)
+        scene.connect(first, scene.clients - first)
     except Stopped:
         pass
 
@@ -294,7 +316,7 @@ def _forget_retained(scene: Scene, topics: Sequence[str]) -> None:
 
 
 SCENARIOS = {"fan-in": fan_in, "fan-out": fan_out, "pairs": pairs, "shared": shared, "connect": connect, "storm": storm,
-             "offline": offline, "subscribe": subscribe, "retained": retained, "payloads": payloads}
+             "offline": offline, "subscribe": subscribe, "match": match, "retained": retained, "payloads": payloads}
 
 
 def clients_of(spec: Spec) -> int:
@@ -303,7 +325,7 @@ def clients_of(spec: Spec) -> int:
         return spec.clients
     if spec.scenario == "pairs":
         return 2 * spec.publishers
-    return spec.publishers + (spec.clients if spec.scenario == "offline" else spec.subscribers)
+    return spec.publishers + (spec.clients if spec.scenario in ("offline", "match") else spec.subscribers)
 
 
 def run(spec: Spec, phases: list[Phase], tell: Tell) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 STAMP_BYTES = 16                # the least payload: time, run, source and number
-SECRET = frozenset({"password"})
+SECRET = frozenset({"password", "psk"})
 
 
 class BenchError(Exception):
@@ -23,6 +23,16 @@ class Spec:
     username: str | None = None         # %i: the client's number
     password: str | None = None
     version: int = 4                    # 4: 3.1.1, 5: 5.0
+    tls: bool = False
+    cafile: str | None = None           # None: whom the system trusts
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    servername: str | None = None
+    psk: str | None = None
+    psk_identity: str | None = None
+    ws: bool = False
+    ws_path: str = "/mqtt"
     qos: int = 0
     size: int = 64
     publishers: int = 1
@@ -45,6 +55,7 @@ class Spec:
     stall: float = 3.0
     prefix: str = "bench"
     keep: bool = False
+    session: bool = False               # clients of flows have sessions that outlive their connections
     name: str = ""
     broker_pid: int | None = None
 

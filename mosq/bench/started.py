@@ -17,6 +17,7 @@ from mosq.bench.spec import BenchError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+HOST = "127.0.0.1"
 CONFIG = """listener {port} 127.0.0.1
 allow_anonymous true
 max_inflight_messages 1000
@@ -28,23 +29,29 @@ START_S = 15.0
 
 
 @contextlib.contextmanager
-def broker(cpu: int | None = None) -> Iterator[tuple[int, int]]:
-    """-> its port and its process id"""
+def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> Iterator[dict[str, object]]:
+    """-> what a Spec says of it. With tls it has a certificate that it signed itself."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory(prefix="mosq-bench-") as directory:
-        path = Path(directory, "mosq.conf")
+    with tempfile.TemporaryDirectory(prefix="mosq-bench-") as folder:
+        where: dict[str, object] = {"host": HOST, "port": port}
         config = CONFIG.format(port=port)
+        if ws:
+            config += "protocol websockets\n"
+        if tls:
+            config += _certificate(Path(folder))
+            where["cafile"] = str(Path(folder, "broker.crt"))
         if os.geteuid() == 0:
             config += "user root\n"             # it may not read what is in here as another
+        path = Path(folder, "mosq.conf")
         path.write_text(config)
         process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL)
         try:
             if cpu is not None:
                 os.sched_setaffinity(process.pid, {cpu})
             _wait(port, process)
-            yield port, process.pid
+            yield {**where, "broker_pid": process.pid}
         finally:
             process.terminate()
             try:
@@ -54,11 +61,20 @@ def broker(cpu: int | None = None) -> Iterator[tuple[int, int]]:
                 process.wait()
 
 
+def _certificate(folder: Path) -> str:
+    from cext.bench.certificate import self_signed
+
+    certificate, key = self_signed(f"DNS:localhost,IP:{HOST}")
+    Path(folder, "broker.crt").write_bytes(certificate)
+    Path(folder, "broker.key").write_bytes(key)
+    return f"certfile {folder}/broker.crt\nkeyfile {folder}/broker.key\n"
+
+
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + START_S
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            socket.create_connection((HOST, port), 1).close()
             return
         except OSError:
             if process.poll() is not None or time.monotonic() > end:

@@ -95,7 +95,7 @@ def test_any_text_is_a_hash_or_a_value_error(text):
     assert isinstance(hash, Hash)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from((SHA512, PBKDF2)), st.binary(max_size=100), st.binary(max_size=100))
 def test_a_hash_tells_passwords_apart(kind, one, other):
     hash = read_hash(new_hash(kind, one, 1))

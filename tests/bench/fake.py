@@ -113,6 +113,7 @@ class Fake:
         if kind == CONNECT:
             self.versions[door] = body[6]
             props = bytes((len(self.connack_props),)) + self.connack_props if body[6] == 5 else b""
+            self.connected(bool(body[7] & 2))
             self.send(door, packet(CONNACK << 4, bytes((0, self.connack)) + props))
         elif kind == SUBSCRIBE:
             self.subscribe(door, body)
@@ -122,6 +123,9 @@ class Fake:
             self.send(door, b"\xd0\0")
         elif kind == DISCONNECT:
             self.end(door)
+
+    def connected(self, clean: bool) -> None:
+        """For who wants to know."""
 
     def subscribe(self, door: socket.socket, body: bytes) -> None:
         at = 3 if self.versions[door] == 5 else 2
@@ -149,8 +153,8 @@ class Fake:
             self.misbehave(door)
 
     def forward(self, topic: str, frame: bytes) -> None:
-        plain = [who for group, filter, who in self.filters if not group and matches(filter, topic)]
-        members = [who for group, filter, who in self.filters if group and matches(filter, topic)]
+        plain = [who for group, filter, who in self.filters if not group and self.asks_for(filter, topic)]
+        members = [who for group, filter, who in self.filters if group and self.asks_for(filter, topic)]
         if members:
             self.turn += 1
             plain.append(members[self.turn % len(members)])
@@ -172,6 +176,9 @@ class Fake:
         for who, late in held:
             self.send(who, late)
 
+    def asks_for(self, filter: str, topic: str) -> bool:
+        return topic.startswith(filter[:-1]) if filter.endswith("#") else filter == topic
+
     def misbehave(self, door: socket.socket) -> None:
         if self.then == "stall":
             time.sleep(self.stall_s)
@@ -183,7 +190,3 @@ class Fake:
             self.send(door, b"\xf0\xff\xff\xff\xff\xff")
         elif self.then == "silence":
             self.silent = True
-
-
-def matches(filter: str, topic: str) -> bool:
-    return topic.startswith(filter[:-1]) if filter.endswith("#") else filter == topic

@@ -24,6 +24,12 @@ def test_a_name_that_nobody_knows(bench) -> None:
     assert not result.complete and result.why.startswith("cannot look up no such host.invalid")
 
 
+def test_what_is_no_name(bench) -> None:
+    with Fake() as fake:
+        assert bench("pairs", 1883, host="a..b").why == "a..b is no name of a host"
+        assert bench("pairs", fake.port, tls=True, servername="a..b").why == "a..b is no name of a host"
+
+
 @pytest.mark.parametrize(("version", "code", "words"), [
     (4, 5, "not authorized (0x05)"), (4, 4, "bad user name or password (0x04)"), (5, 0x86, "bad user name or password (0x86)"),
     (5, 0xFE, "unknown reason (0xFE)")])
@@ -103,5 +109,5 @@ def test_it_was_interrupted(bench) -> None:
 
 
 def test_more_clients_than_open_files() -> None:
-    with pytest.raises(BenchError, match=r"need 50,000,064 open files, and [\d,]+ are allowed"):
+    with pytest.raises(BenchError, match=r"need 50,000,064 open files, and [\d,]+ are allowed here \(ulimit -n\): at most [\d,]+ clients"):
         measure(Spec("connect", clients=50_000_000), lambda what, counts: None)

@@ -1,20 +1,40 @@
-"""Our counts are those of somebody else who counts the same: paho beside us, and mqload, where it is, on the same parameters."""
+"""Our counts are those of others who count the same: the broker itself, and paho beside us. (mqload: perf/agree.py.)"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import threading
-from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
 
+import mosq
 from tests.harness.broker import Broker
 
-MQLOAD = Path(os.environ.get("MOSQ_BENCH", Path(__file__).parents[3] / "shared" / "bench")) / "mqload.c"
 N = 5000
+
+
+@pytest.mark.parametrize(("scenario", "qos"), [
+    ("fan-in", 0), ("fan-in", 1), ("fan-out", 0), ("pairs", 0), ("pairs", 2), ("shared", 1), ("match", 0), ("offline", 1), ("retained", 1)])
+def test_the_broker_counts_the_same(bench, scenario: str, qos: int) -> None:
+    with mosq.Broker("max_queued_messages 0\nsys_interval 0\n", port=0) as broker:
+        result = bench(scenario, broker.port, qos=qos, publishers=4, subscribers=3, clients=10, filters=500, topics=300,
+                       messages=100 if scenario == "offline" else 3000, keep=True)
+        counted = broker.stats()
+    assert result.exact and result.complete
+    published, delivered = sum(phase.published for phase in result.phases), sum(phase.delivered for phase in result.phases)
+    assert (counted["publish_in"], counted["publish_out"]) == (published, delivered)
+    assert published >= 300 and delivered >= 300
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("ws", [False, True])
+def test_bytes_of_a_payload_stay_what_they_are(bench, broker_with, tls: bool, ws: bool) -> None:
+    """Through every way in: as many bytes of payload as the broker has taken and given."""
+    with broker_with(tls=tls, ws=ws) as (broker, way):
+        result = bench("payloads", broker.port, publishers=2, subscribers=2, messages=20, sizes=(16, 700, 70_000, 1_000_000), **way)
+        counted = broker.stats()
+    sent = sum(20 * size for size in (16, 700, 70_000, 1_000_000))
+    assert result.exact and (counted["publish_bytes_in"], counted["publish_bytes_out"]) == (sent, 2 * sent)
 
 
 def test_paho_has_received_what_was_published(bench) -> None:
@@ -40,24 +60,3 @@ def test_paho_has_received_what_was_published(bench) -> None:
         watcher.loop_stop()
     assert phase.exact and len(seen) == phase.published == phase.delivered == N
     assert len(set(seen)) == 5
-
-
-if MQLOAD.exists():     # not in a clone by itself: there paho alone counts
-    @pytest.fixture(scope="module")
-    def mqload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        program = tmp_path_factory.mktemp("mqload") / "mqload"
-        subprocess.run(["cc", "-O1", "-o", str(program), str(MQLOAD)], check=True)
-        return program
-
-    @pytest.mark.parametrize(("scenario", "theirs", "ours"), [
-        ("fan-in", ["fanin", "--pubs", "5", "--subs", "2"], {"publishers": 5, "subscribers": 2}),
-        ("fan-out", ["fanout", "--pubs", "1", "--subs", "4"], {"publishers": 1, "subscribers": 4}),
-        ("pairs", ["pairs", "--pubs", "5", "--qos", "2"], {"publishers": 5, "qos": 2})])
-    def test_mqload_counts_the_same(bench, mqload: Path, scenario: str, theirs: list[str], ours: dict[str, int]) -> None:
-        with Broker("max_queued_messages 0\n") as broker:
-            done = subprocess.run([str(mqload), *theirs, "--port", str(broker.port), "--messages", str(N), "--size", "64"],
-                                  capture_output=True, text=True, timeout=30, check=True)
-            phase, = bench(scenario, broker.port, messages=N, **ours).phases
-        other = json.loads(done.stdout)
-        assert phase.published == other["published"] and phase.delivered == other["delivered"]
-        assert (phase.lost, phase.duplicates, phase.out_of_order) == (other["lost"], other["dup"], other["ooo"]) == (0, 0, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from mosq.bench.histogram import quantile_ns, summary
 NEXT, AHEAD, LATE, TWICE = range(4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(st.integers(0, 300), st.integers(0, 2**44 - 1)), min_size=1, max_size=300))
 def test_quantiles_are_those_of_a_sorted_list(durations: list[int]) -> None:
     figures, ordered = histogram_of(durations), sorted(durations)
@@ -37,11 +39,19 @@ def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
     assert figures["buckets"][0][0] < 2**44
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=100))
+def test_the_deviation_is_that_of_the_durations(durations: list[int]) -> None:
+    """Within half a bucket of the largest of them."""
+    told = summary(histogram_of(durations))
+    assert told["stdev_us"] == pytest.approx(statistics.pstdev(durations) / 1e3, abs=max(durations) * 0.004 / 1e3 + 1e-3)
+
+
 def test_a_summary_of_nothing() -> None:
     assert summary(histogram_of([])) == {"count": 0}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 60), max_size=120))
 def test_streams_account_as_a_set_does(numbers: list[int]) -> None:
     said, gaps = taken(numbers)

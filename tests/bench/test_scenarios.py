@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.client import topic_matches_sub
 
 from mosq.bench.scenarios import SCENARIOS, window_of
 from mosq.bench.spec import Spec
-from mosq.bench.topics import filters_of
+from mosq.bench.topics import Corpus
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker
 
 SMALL = {"publishers": 4, "subscribers": 3, "clients": 12, "topics": 200, "filters": 300, "messages": 200, "rounds": 2,
-         "hold": 0.0, "sizes": (16, 5000, 300_000), "window": 500, "stall": 5.0}
+         "hold": 0.0, "kind": "plus", "sizes": (16, 5000, 300_000), "window": 500, "stall": 5.0}
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +113,46 @@ def stored(port: int, awaited: tuple[int, int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", ["mix", "exact", "plus", "hash"])
+@pytest.mark.parametrize("n", [7, 300])
+def test_a_message_comes_to_whom_it_matches_and_to_nobody_else(bench, broker: Broker, kind: str, n: int) -> None:
+    """The generator's arithmetic against the broker's index: nothing lost, nothing foreign."""
+    given = {**SMALL, "clients": 20, "topics": 500, "filters": n, "kind": kind, "messages": 3000, "window": 1000}
+    phase = bench("match", broker.port, **given).phases[1]
+    assert phase.exact and phase.foreign == 0 and phase.published == 3000
+    assert phase.delivered == phase.expected >= 3000 and (phase.delivered > 3000) == (kind == "mix")
+
+
+def test_what_comes_to_somebody_else_is_foreign(bench) -> None:
+    """Each of the ten receivers gets each message, which one of them asked for."""
+    with Fake() as fake:
+        fake.asks_for = lambda asked, topic: True      # type: ignore[method-assign]
+        phase = bench("match", fake.port, clients=10, filters=10, kind="exact", messages=50, topics=9, window=0).phases[1]
+    assert (phase.published, phase.delivered, phase.lost, phase.foreign) == (50, 50, 0, 50 * 9)
+
+
+def test_durable_sessions_of_flows_are_gone_at_the_end(bench) -> None:
+    """They are there meanwhile."""
+    came: list[tuple[bool, int]] = []
+    with Fake() as fake:
+        fake.connected = lambda clean: came.append((clean, fake.published))     # type: ignore[method-assign]
+        assert bench("pairs", fake.port, qos=1, size=62, session=True, publishers=3, messages=30).exact
+    assert came == [(False, 0)] * 6 + [(True, 30)] * 6
+
+
+def test_topics_of_a_corpus_are_those_that_match() -> None:
+    for kind, n in (("mix", 15), ("plus", 9), ("hash", 3)):
+        corpus = Corpus(kind, n)
+        filters = corpus.filters()
+        drawn = corpus.drawn(10_000)
+        found = {number: [i for i, one in enumerate(filters) if topic_matches_sub(one, corpus.topic(number))] for number in range(corpus.space)}
+        assert sorted(drawn) == [number for number, these in found.items() if these]
+        assert all(sorted(corpus.matches(number)) == these for number, these in found.items())
+        assert corpus.drawn(7) == drawn[:7]
+
+
+@pytest.mark.parametrize("kind", ["mix", "exact", "plus", "hash"])
 def test_filters_differ(kind: str) -> None:
-    filters = filters_of(kind, 5000)
+    filters = Corpus(kind, 5000).filters()
     assert len(set(filters)) == 5000
     if kind == "mix":
         assert sum("+" in one for one in filters) == 1500 and sum(one.endswith("#") for one in filters) == 500

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.broker import Broker, free_port
 from tests.harness.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Received, Suback, Subscribe
 from tests.harness.proxy import Proxy
 from tests.harness.remote import Remote
 from tests.harness.wire import Wire
 
-TIMEOUT_S = 10.0
 MOSQUITTO = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin") or "mosquitto"
 
 

@@ -100,24 +100,10 @@ def test_all_arrives_at_a_reader_that_is_slow(guest: Guest) -> None:
                 data = data[size:]
 
 
-def test_all_arrives_where_the_queue_is_short(guest: Guest) -> None:
+@pytest.mark.parametrize("limit", ["max_queued_messages 5", "max_queued_bytes 500"])
+def test_all_arrives_where_the_queue_is_short(guest: Guest, limit: str) -> None:
     n = 60
-    with Broker("max_inflight_messages 3\nmax_queued_messages 5\n") as broker:
-        retain(guest, broker, n, b"x")
-        wire = guest(broker, "reader")
-        wire.send(Subscribe(1, (("r/#", 1),)))
-        wire.read_packet()
-        for _ in range(n):
-            got = wire.read_packet()
-            assert isinstance(got, Publish)
-            wire.send(Puback(got.mid))
-        wire.expect_nothing()
-        wire.close()
-
-
-def test_a_short_queue_in_bytes_does_not_drop_a_replay(guest: Guest) -> None:
-    n = 60
-    with Broker("max_inflight_messages 3\nmax_queued_bytes 500\n") as broker:
+    with Broker(f"max_inflight_messages 3\n{limit}\n") as broker:
         retain(guest, broker, n, b"x" * 100)
         wire = guest(broker, "reader")
         wire.send(Subscribe(1, (("r/#", 1),)))

@@ -184,6 +184,7 @@ def _log_lacks(*texts: str) -> Check:
 
 def _pid_file(b: Site) -> bool:
     assert b.process is not None
+    assert Client(b).connack.rc == 0        # a port may be connected to before that: it is opened first
     return (b.dir / "pid").read_text().strip() == str(b.process.pid)
 
 

@@ -19,7 +19,7 @@ VALUES = ["", "true", "0", "-1", "99999999999999999999", "0x10", "a b", '"', '""
 keywords = st.sampled_from([*KEYWORDS, *BY_KEYWORD, "plugin_opt_key", "auth_opt_x", "nonsense"])
 # but for what opens a file
 line = st.one_of(st.sampled_from(LINES), st.builds("{} {}".format, keywords, st.one_of(st.sampled_from(VALUES), st.text(max_size=20))))
-quick = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(content: bytes) -> Config | ConfigError:

@@ -22,7 +22,7 @@ from mosq.ctl import conversation
 from mosq.ctl.connection import Connection
 from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
-from tests.harness.certificates import TLS_LINES, authority, server_files
+from tests.harness.certificates import TLS_LINES, authority, server_paths
 from tests.harness.plane import Plane
 
 
@@ -123,8 +123,7 @@ protocol websockets
 def all_kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A broker with a listener of each kind."""
     folder = tmp_path_factory.mktemp("kinds")
-    for name, content in server_files().items():
-        (folder / name).write_text(content)
+    server_paths(folder)
     _, certificate, key = authority().issue("ann")
     (folder / "client.crt").write_text(certificate)
     (folder / "client.key").write_text(key)

@@ -56,13 +56,13 @@ def responses(payload: bytes) -> list[Any]:
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_bytes(payload: bytes) -> None:
     assert all("command" in one for one in responses(payload))
 
 
 @given(st.lists(COMMAND, max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_commands(given: list[Any]) -> None:
     found = responses(json.dumps({"commands": given}).encode())
     assert all(("error" in one) or one["command"] in NAMES for one in found)
@@ -72,7 +72,7 @@ SHOWN = [spec for module in MODULES for spec in module.specs.values() if spec.sh
 
 
 @given(st.sampled_from(SHOWN), JSON)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_answer(spec: Any, data: Any) -> None:
     try:
         lines = list(spec.show(data))

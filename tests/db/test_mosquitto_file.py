@@ -97,7 +97,7 @@ def test_every_cut(tmp_path: Path) -> None:
         consume(file_of(tmp_path, WHOLE[:n]))
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=6), st.binary(max_size=20))
 def test_flipped_bytes(tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]], more: bytes) -> None:
     data = bytearray(WHOLE)

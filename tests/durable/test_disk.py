@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import FOR_LONG, KEEP, Kept, nothing_more, offline_subscriber, owed, publish, qos_0_goes_on, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Pubrec, Suback, Subscribe
 from tests.harness.properties import P
@@ -80,14 +80,6 @@ def disk(request: pytest.FixtureRequest, faults: Faults) -> Iterator[Door | Tmpf
         folder.rmdir()
 
 
-def goes_on(broker: Kept) -> None:
-    """QoS 0, and who asks for nothing that lasts."""
-    sub = broker.client("clean", clean=True, level=4)
-    subscribe(sub, ("other", 0))
-    broker.client("clean too", clean=True, level=4).send(Publish("other", b"on", 0))
-    assert owed(sub, 1)[0].payload == b"on"
-
-
 def refused(pub: Wire, mid: int = 100, most: int = 1000) -> int:
     """Until a QoS 1 message is refused -> how many were not."""
     for n in range(most):
@@ -136,7 +128,7 @@ def test_a_full_disk(disk: Door | Tmpfs) -> None:
             wire.send(Connect("new", clean=False, props=FOR_LONG if level == 5 else ()))
             connack = wire.read_packet()
             assert isinstance(connack, Connack) and connack.rc == rc
-        goes_on(broker)
+        qos_0_goes_on(broker)
         # who has a session gets what is there
         sub = broker.client("sub", session=True)
         taken_in(sub, taken)
@@ -165,7 +157,7 @@ def test_a_start_on_a_full_disk(disk: Door | Tmpfs) -> None:
         disk.fill(broker)
         n = refused(pub)
         broker.kill()
-        goes_on(broker)
+        qos_0_goes_on(broker)
         sub = broker.client("sub", session=True)         # the spare segment has room for that
         taken_in(sub, 1 + n)
         disk.empty()
@@ -183,7 +175,7 @@ def test_a_disk_that_fails(faults: Faults, fault: str, level: str) -> None:
         until(lambda: "Input/output error" in broker.log())
         other.send(Publish("a", b"y", 1, 2))
         assert other.read_packet() == Puback(2, QUOTA)
-        goes_on(broker)
+        qos_0_goes_on(broker)
         nothing_more(pub)        # it is not on the disk
         faults.heal()
         assert pub.read_packet() == Puback(1)

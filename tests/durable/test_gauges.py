@@ -15,7 +15,8 @@ from tests.durable.test_restart import KEEP, Kept, offline_subscriber, owed, pub
 from tests.harness.broker import free_port
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connect, Puback, Publish, Subscribe
-from tests.harness.wire import TIMEOUT_S, Wire
+from tests.harness.effort import TIMEOUT_S
+from tests.harness.wire import Wire
 
 DOCS = (Path(__file__).parents[2] / "docs/storage.md").read_text().partition("\n## Gauges\n")[2].partition("\n## ")[0]
 TOPICS = set(re.findall(r"`([a-z_/]+)`", "".join(re.findall(r"^\| (`.*?) \|", DOCS, re.MULTILINE))))

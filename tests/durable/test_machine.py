@@ -374,14 +374,14 @@ class Machine(RuleBasedStateMachine):
             assert not is_exact or n == least or s.ghosts or any(e.maybe for e in s.queue), (s, n)
 
 
-Machine.TestCase.settings = settings(max_examples=tries(6), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+Machine.TestCase.settings = settings(max_examples=tries(6), stateful_step_count=20, suppress_health_check=list(HealthCheck))
 TestMachine = Machine.TestCase
 
 
 if __name__ == "__main__":
     World.begin()
     try:
-        big = settings(max_examples=int(sys.argv[1]) if len(sys.argv) > 1 else 200, stateful_step_count=60, deadline=None,
+        big = settings(max_examples=int(sys.argv[1]) if len(sys.argv) > 1 else 200, stateful_step_count=60,
                        suppress_health_check=list(HealthCheck), print_blob=True)
         run_state_machine_as_test(Machine, settings=big)
     finally:

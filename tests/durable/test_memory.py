@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, subscribe
+from tests.durable.test_restart import Kept, nothing_more, offline_subscriber, owed, publish, qos_0_goes_on, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import (
     Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Unsuback, Unsubscribe, Will,
@@ -28,13 +28,6 @@ def ended(wire: Wire) -> None:
     if wire.level == 5:
         assert wire.read_packet() == Disconnect(QUOTA)
     wire.expect_closed()
-
-
-def qos_0_goes_on(broker: Kept) -> None:
-    sub = broker.client("other", clean=True, level=4)
-    subscribe(sub, ("other", 0))
-    broker.client("and another", clean=True, level=4).send(Publish("other", b"on", 0))
-    assert owed(sub, 1)[0].payload == b"on"
 
 
 def test_a_message_waits_for_memory_and_others_are_refused(faulty: Kept, faults: Faults) -> None:

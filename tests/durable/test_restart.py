@@ -83,6 +83,14 @@ def owed(wire: Wire, n: int) -> list[Publish]:
     return got       # type: ignore[return-value]
 
 
+def qos_0_goes_on(broker: Kept) -> None:
+    """And who asks for nothing that lasts."""
+    sub = broker.client("clean", clean=True, level=4)
+    subscribe(sub, ("other", 0))
+    broker.client("clean too", clean=True, level=4).send(Publish("other", b"on", 0))
+    assert owed(sub, 1)[0].payload == b"on"
+
+
 def nothing_more(wire: Wire) -> None:
     wire.expect_nothing()
 

@@ -17,12 +17,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from tests.harness.effort import TIMEOUT_S
 from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
-START_TIMEOUT_S = 10.0
-STOP_TIMEOUT_S = 10.0
 
 
 def command() -> list[str]:
@@ -72,7 +72,7 @@ class Broker:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": path, **self.env},
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -97,11 +97,11 @@ class Broker:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_TIMEOUT_S)
+            return self.process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-            raise RuntimeError(f"the broker ignored SIGTERM for {STOP_TIMEOUT_S} s") from None
+            raise RuntimeError(f"the broker ignored SIGTERM for {TIMEOUT_S} s") from None
 
     def restart(self) -> Broker:
         self.stop()

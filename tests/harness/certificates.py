@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import socket
 import ssl
 from functools import cache
 from pathlib import Path
@@ -99,6 +100,13 @@ def server_files() -> dict[str, str]:
     return {"ca.crt": authority().pem, "server.crt": certificate, "server.key": key}
 
 
+def server_paths(folder: Path) -> dict[str, str]:
+    """The same files, written there -> the options of a listener that has them."""
+    for name, content in server_files().items():
+        (folder / name).write_text(content)
+    return {"cafile": f"{folder}/ca.crt", "certfile": f"{folder}/server.crt", "keyfile": f"{folder}/server.key"}
+
+
 TLS_LINES = "cafile {dir}/ca.crt\ncertfile {dir}/server.crt\nkeyfile {dir}/server.key\n"
 
 
@@ -111,3 +119,17 @@ def client_context(folder: Path | None = None, pem: tuple[str, str] | None = Non
         (folder / "client.key").write_text(pem[1])
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
     return context
+
+
+def client_by_hand(context: ssl.SSLContext, sock: socket.socket) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """A client whose records the test carries to and fro. -> it, its input, its output: the handshake is over but for what still lies there."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    while True:
+        try:
+            tls.do_handshake()
+        except ssl.SSLWantReadError:
+            sock.sendall(outgoing.read())
+            incoming.write(sock.recv(65536))
+        else:
+            return tls, incoming, outgoing

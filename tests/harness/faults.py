@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.harness.effort import TIMEOUT_S
+
 LAYOUT = struct.Struct("=QqIIIIII")
 NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno")
 
@@ -66,7 +68,7 @@ class Faults:
         self._path.unlink()
 
 
-def until(what: Callable[[], object], timeout_s: float = 20.0) -> None:
+def until(what: Callable[[], object], timeout_s: float = 2 * TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < deadline, "it did not come to this in time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from collections import deque
@@ -15,7 +16,6 @@ from tests.harness.broker import free_port
 from tests.harness.packets import Connack, Connect, Packet, Received
 from tests.harness.wire import Wire
 
-TIMEOUT_S = 10.0
 Request = tuple[Any, ...]
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from types import TracebackType
 from typing import Self
 
-TIMEOUT_S = 10.0
 RESET = b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 

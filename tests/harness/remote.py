@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import time
 from types import TracebackType
 from typing import Any, Self
 
+from tests.harness.effort import TIMEOUT_S
 from tests.harness import packets
 from tests.harness.packets import (
     V5,
@@ -33,8 +33,8 @@ from tests.harness.packets import (
     Will,
 )
 from tests.harness.properties import Cursor, Props, read_varint
+from tests.harness.wire import frame_from
 
-TIMEOUT_S = 10.0
 BRIDGE = 0x80                   # in the level byte of CONNECT
 Got = Connect | Publish | packets.Ack | Subscribe | Unsubscribe | Pingreq | Disconnect
 
@@ -95,22 +95,7 @@ class Peer:
 
     def frame(self, timeout_s: float = TIMEOUT_S) -> bytes | None:
         """None: the other side closed."""
-        deadline = time.monotonic() + timeout_s
-        while not (size := packets.split(self._buffer)):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"no whole frame in time, have {bytes(self._buffer)!r}")
-            self.sock.settimeout(left)
-            try:
-                more = self.sock.recv(65536)
-            except ConnectionResetError:
-                more = b""
-            if not more:
-                return None
-            self._buffer += more
-        raw = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return raw
+        return frame_from(self.sock, self._buffer, timeout_s)
 
     def read(self, timeout_s: float = TIMEOUT_S) -> Got:
         raw = self.frame(timeout_s)

@@ -38,7 +38,8 @@ from tests.harness.packets import (
     decode,
 )  # fmt: skip
 from tests.harness.properties import P, Props
-from tests.harness.wire import TIMEOUT_S, Wire
+from tests.harness.effort import TIMEOUT_S
+from tests.harness.wire import Wire
 
 _prefixes = itertools.count(1)
 NO_MATCH = 0x10

@@ -5,16 +5,34 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import time
 
 from tests.harness import packets
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Packet, Pingreq, Pingresp, Received
 from tests.harness.websocket import WebSocket
 
-TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "5"))
+
+def frame_from(sock: socket.socket | WebSocket, buffer: bytearray, timeout_s: float) -> bytes | None:
+    """The next whole frame; None when the peer closed; TimeoutError when nothing came. `buffer`: what came behind the frame before."""
+    deadline = time.monotonic() + timeout_s
+    while not (size := packets.split(buffer)):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no whole frame in time, have {bytes(buffer)!r}")
+        sock.settimeout(left)
+        try:
+            more = sock.recv(65536)
+        except ConnectionResetError:
+            more = b""
+        if not more:
+            return None
+        buffer += more
+    raw = bytes(buffer[:size])
+    del buffer[:size]
+    return raw
 
 
 class Wire:
@@ -37,22 +55,8 @@ class Wire:
 
     def read_frame(self, timeout_s: float | None = None) -> bytes | None:
         """The next whole frame; None when the peer closed; TimeoutError when nothing came."""
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
-        while not (size := packets.split(self._buffer)):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"no whole frame in time, have {bytes(self._buffer)!r}")
-            self.sock.settimeout(left)
-            try:
-                more = self.sock.recv(65536)
-            except ConnectionResetError:
-                more = b""
-            if not more:
-                assert not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
-                return None
-            self._buffer += more
-        raw = bytes(self._buffer[:size])
-        del self._buffer[:size]
+        raw = frame_from(self.sock, self._buffer, self.timeout_s if timeout_s is None else timeout_s)
+        assert raw is not None or not self._buffer, f"closed within a frame: {bytes(self._buffer)!r}"
         return raw
 
     def read_packet(self, timeout_s: float | None = None) -> Received:

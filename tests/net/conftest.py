@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ from tests.harness.websocket import WebSocket
 
 LOCAL = "127.0.0.1"
 LOG_ALL = 0x1FF
-TIMEOUT_S = 10
 
 
 class Running:

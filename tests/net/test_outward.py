@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
+from tests.harness.effort import TIMEOUT_S
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,8 @@ import pytest
 from cext.net.outward_face import Outwards
 from cext.setup.tls_outward import outward_new, outward_release
 
-from tests.harness.certificates import Authority, authority, server_files
+from tests.harness.certificates import Authority, authority, server_paths
 
-TIMEOUT_S = 10.0
 LOCAL = "127.0.0.1"
 TELL_PROTOCOL, TELL_CIPHER = 0, 1
 
@@ -228,8 +228,7 @@ class Server(threading.Thread):
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name, content in server_files().items():
-        (tmp_path / name).write_text(content)
+    server_paths(tmp_path)
     return tmp_path
 
 

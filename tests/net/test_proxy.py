@@ -188,7 +188,7 @@ def test_wrong_byte_is_told_at_once(version: int, wire: bytes) -> None:
 pieces = st.one_of(st.binary(max_size=20), st.sampled_from([tlv(1, b"x"), ssl(7, 0, *CN), tlv(3, bytes(4))]))
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(st.sampled_from([b"", TCP4, TCP6]), st.lists(pieces, max_size=4), st.sampled_from([0x20, 0x21]), st.sampled_from([0, 0x11, 0x21]),
        st.one_of(st.none(), st.integers(0, 80)), st.randoms(use_true_random=False))
 def test_any_split_gives_the_same(
@@ -204,7 +204,7 @@ def test_any_split_gives_the_same(
     assert found == whole
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(st.text(alphabet="PROXYTC46 UNKW0123456789.:abf\r\n", max_size=110).map(lambda s: ("PROXY " + s).encode()))
 def test_any_text(wire: bytes) -> None:
     whole = face.proxy(1, wire)

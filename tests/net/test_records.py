@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cext.net.records_face import Side, Suites
-from tests.harness.certificates import client_context, server_files
+from tests.harness.certificates import client_context, server_paths
 from tests.net.records import ALERT, ALL, ASKING_KEY_UPDATE, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite, log_lines
 
 CLOSE_NOTIFY, UNEXPECTED_MESSAGE, BAD_RECORD_MAC, RECORD_OVERFLOW = 0, 10, 20, 22
@@ -108,7 +108,7 @@ def test_many_connections_share_the_contexts() -> None:
     assert pairs[0].hears(pairs[0].sends.seal(b"goes on")) == b"goes on"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.one_of(st.integers(0, 300), st.sampled_from([LARGEST - 1, LARGEST])), max_size=8),
     st.lists(st.integers(1, 400), min_size=1, max_size=8),
@@ -134,11 +134,10 @@ def test_cut_anywhere(sizes: list[int], cuts: list[int], suite: Suite) -> None:
 
 def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
     """Two of Python's ssl shake hands; then ours takes the server's place. -> it, the client, its input, its output."""
-    for name, text in server_files().items():
-        (tmp_path / name).write_text(text)
+    paths = server_paths(tmp_path)
     keys = tmp_path / "keys"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    context.load_cert_chain(paths["certfile"], paths["keyfile"])
     context.keylog_filename = str(keys)
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_reads, server_says = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -168,7 +167,7 @@ def handed_over(tmp_path: Path, suites: Suites) -> tuple[Side, ssl.SSLObject, ss
 def test_openssl_reads_what_ours_wrote_and_writes_what_ours_reads(tmp_path: Path) -> None:
     ours, client, incoming, outgoing = handed_over(tmp_path, Suites())
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80)
     @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.integers(1, 70_000), st.booleans())
     def exchange(contents: list[bytes], large: int, in_place: bool) -> None:
         sent = [*contents, bytes(range(256)) * (large // 256)]

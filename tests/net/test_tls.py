@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from tests.harness.effort import TIMEOUT_S
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -18,14 +19,14 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.harness.broker import Broker
-from tests.harness.certificates import TLS_LINES, Authority, authority, client_context, key_new, key_pem, server_files
+from tests.harness.certificates import TLS_LINES, Authority, authority, client_by_hand, client_context, key_new, key_pem, server_files, server_paths
 from tests.harness.packets import Connack, Connect, Publish, Subscribe
+from tests.harness.plane import Plane
 from tests.harness.wire import Wire
 
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 PSK = LISTENER + "psk_hint hint\npsk_file {dir}/psk\n"
 ANN_KEY = "0123456789abcdef"
-TIMEOUT_S = 10.0
 
 
 def running(extra: str = "", files: dict[str, str] | None = None) -> Broker:
@@ -127,12 +128,11 @@ def test_a_large_message_and_what_follows_it_in_its_records(broker: Broker) -> N
 
 def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
     """Fifty messages that came in one record are forwarded in one."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     publisher = connect(broker, client_context(), "publisher")
     with tcp(broker) as sock:
+        tls, incoming, outgoing = client_by_hand(context, sock)
 
         def read(want: int) -> bytes:
             got = b""
@@ -144,13 +144,6 @@ def test_what_a_turn_collects_leaves_in_one_record(broker: Broker) -> None:
                     incoming.write(sock.recv(65536))
             return got
 
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
         tls.write(Connect(client_id="counts").encode(4) + Subscribe(mid=1, filters=(("count", 0),)).encode(4))
         sock.sendall(outgoing.read())
         read(4 + 5)
@@ -454,16 +447,8 @@ def test_silence_after_the_handshake_is_cut_off(broker: Broker) -> None:
 
 
 def test_a_record_that_was_changed_on_its_way(broker: Broker) -> None:
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with tcp(broker) as sock:
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                sock.sendall(outgoing.read())
-                incoming.write(sock.recv(65536))
+        tls, _, outgoing = client_by_hand(client_context(), sock)
         tls.write(Connect(client_id="broken").encode(4))
         raw = bytearray(outgoing.read())
         raw[-1] ^= 1
@@ -486,37 +471,16 @@ def test_renegotiation_is_refused(broker: Broker) -> None:
     connect(broker, client_context(), "after").close()
 
 
-def test_idle_connections_hold_no_buffer() -> None:
-    from cext.engine import Engine  # type: ignore[import-not-found]
-    import threading
-
-    folder = Broker("", server_files())
-    spec = {"port": 0, "host": "127.0.0.1", "allow_anonymous": True, "certfile": str(folder.dir / "server.crt"),
-            "keyfile": str(folder.dir / "server.key")}
-    engine = Engine({"sys_interval": 0}, [spec])
-    engine.open()
-    started = threading.Event()
-    loop = threading.Thread(target=engine.run, args=(started.set,))
-    loop.start()
-    started.wait()
-    try:
-        wires = []
+def test_idle_connections_hold_no_buffer(tmp_path: Path) -> None:
+    with Plane(allow_anonymous=True, **server_paths(tmp_path)) as plane:
         for i in range(20):
-            wire = Wire(engine.ports()[0], 4, tls=client_context())
+            wire = Wire(plane.port, 4, tls=client_context())
+            plane.wires.append(wire)
             wire.send(Connect(client_id=f"idle{i}"))
             wire.expect(b"\x20\x02\0\0")
-            wires.append(wire)
-        assert engine.stats()["buffers_used_bytes"] == 0
-        wires[0].send(b"\x30")  # an unfinished packet does
-        deadline = time.monotonic() + TIMEOUT_S
-        while engine.stats()["buffers_used_bytes"] == 0:
-            assert time.monotonic() < deadline
-        for wire in wires:
-            wire.close()
-    finally:
-        engine.stop()
-        loop.join()
-        folder.close()
+        assert plane.stats()["buffers_used_bytes"] == 0
+        wire.send(b"\x30")       # an unfinished packet does
+        plane.until(lambda: plane.stats()["buffers_used_bytes"] > 0)
 
 
 # ---------------------------------------------------------------- programs of others

@@ -10,9 +10,8 @@ import os
 import re
 import select
 import socket
-import ssl
 import subprocess
-import threading
+from tests.harness.effort import TIMEOUT_S
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker
-from tests.harness.certificates import TLS_LINES, client_context, server_files
+from tests.harness.certificates import TLS_LINES, client_by_hand, client_context, server_files, server_paths
 from tests.harness.packets import Connack, Connect, Pingreq, Publish, Subscribe
+from tests.harness.plane import Plane
 from tests.harness.wire import Wire
 from tests.net.records import AES_128, AES_256, ALERT, ASKING_KEY_UPDATE, CHACHA, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite, expanded
 
 LISTENER = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
 SUITES = {"TLS_AES_128_GCM_SHA256": AES_128, "TLS_AES_256_GCM_SHA384": AES_256, "TLS_CHACHA20_POLY1305_SHA256": CHACHA}
-TIMEOUT_S = 10.0
 CONNACK, PINGRESP = b"\x20\x02\0\0", b"\xd0\0"
 NEW_SESSION_TICKET = 4
 
@@ -48,18 +47,10 @@ class Client:
         context.keylog_filename = str(keys)
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                self.sock.sendall(outgoing.read())
-                incoming.write(self.sock.recv(65536))
+        self.tls, _, outgoing = client_by_hand(context, self.sock)
         self.flight = outgoing.read()
         secrets = dict(line.split()[::2] for line in keys.read_text().splitlines() if line[0] != "#")
-        negotiated = tls.cipher()
+        negotiated = self.tls.cipher()
         assert negotiated is not None
         self.suite: Suite = SUITES[negotiated[0]]
         self.sends = Direction(self.suite, bytes.fromhex(secrets["CLIENT_TRAFFIC_SECRET_0"]))
@@ -183,33 +174,19 @@ def test_smaller_records_where_they_are_agreed_on(broker: Broker) -> None:
 
 def test_an_idle_client_holds_keys_and_no_ssl(tmp_path: Path) -> None:
     """An SSL is 13 KiB. (Where the allocator does not tell, as under a sanitizer, this says nothing.)"""
-    from cext.engine import Engine  # type: ignore[import-not-found]
-
     class Info(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
 
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = Info
-    for name, text in server_files().items():
-        (tmp_path / name).write_text(text)
-    spec = {"port": 0, "host": "127.0.0.1", "allow_anonymous": True, "certfile": str(tmp_path / "server.crt"), "keyfile": str(tmp_path / "server.key")}
-    engine = Engine({"sys_interval": 0}, [spec])
-    engine.open()
-    started = threading.Event()
-    loop = threading.Thread(target=engine.run, args=(started.set,))
-    loop.start()
-    started.wait()
-    try:
-        clients = [Client(engine.ports()[0], tmp_path).connected() for _ in range(3)]
+    with Plane(allow_anonymous=True, **server_paths(tmp_path)) as plane:
+        clients = [Client(plane.port, tmp_path).connected() for _ in range(3)]
         before = mallinfo().uordblks
-        clients += [Client(engine.ports()[0], tmp_path).connected() for _ in range(30)]
+        clients += [Client(plane.port, tmp_path).connected() for _ in range(30)]
         assert (mallinfo().uordblks - before) / 30 < 8000, "and Python's part of each"
-        assert engine.stats()["buffers_used_bytes"] == 0
+        assert plane.stats()["buffers_used_bytes"] == 0
         for one in clients:
             one.sock.close()
-    finally:
-        engine.stop()
-        loop.join()
 
 
 def memory_of(pid: int) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 import struct
+from tests.harness.effort import TIMEOUT_S
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from tests.harness.wire import Wire
 # no encryption: so that records can be made here, from what a key log tells
 CIPHERS = "ECDHE-ECDSA-NULL-SHA:@SECLEVEL=0"
 OPEN = "log_type all\nlistener {port} 127.0.0.1\nallow_anonymous true\n"
-TIMEOUT_S = 10.0
 RECORDS = 10_000
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.certificates import client_context, server_files
+from tests.harness.certificates import client_context, server_paths
 from tests.harness.packets import Disconnect, Pingreq, Publish, Subscribe
 from tests.harness.websocket import WebSocket
 from tests.net.conftest import Dial, Run, Running
@@ -59,10 +59,7 @@ class SlowTls:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("tls")
-    for name, text in server_files().items():
-        (folder / name).write_text(text)
-    return {"cafile": f"{folder}/ca.crt", "certfile": f"{folder}/server.crt", "keyfile": f"{folder}/server.key"}
+    return server_paths(tmp_path_factory.mktemp("tls"))
 
 
 def open_web(dial: Dial, broker: Running, before: bytes = b"", step: int = 1 << 20, **headers: str) -> WebSocket:

@@ -141,4 +141,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", tries(150))), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", tries(150))), stateful_step_count=50, suppress_health_check=list(HealthCheck))

@@ -74,7 +74,7 @@ def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
 text = st.text(st.characters(codec="utf-8", exclude_characters="/+#\0"), max_size=6)
 
 
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(300))
 @given(st.lists(text, min_size=1, max_size=5), st.lists(st.sampled_from("t+#"), min_size=1, max_size=5), text, st.sampled_from(sorted(SWITCHES)))
 def test_any_text_is_json(levels: list[str], shape: list[str], group: str, switch: str) -> None:
     topic = "/".join(levels) or "x"

@@ -77,7 +77,7 @@ steps = st.lists(st.one_of(
 ), max_size=60)
 
 
-@settings(max_examples=tries(250), deadline=None)
+@settings(max_examples=tries(250))
 @given(steps, st.sampled_from(sorted(SWITCHES)))
 def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: str) -> None:
     index, brute = IndexFace(**SWITCHES[switch]), BruteIndex()

@@ -21,7 +21,8 @@ from tests.harness.broker import ROOT
 from tests.harness.packets import Connack, Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Received, Subscribe
 from tests.harness.properties import P, Props
 from tests.harness.scene import Actor, Step, v3, v5
-from tests.harness.wire import TIMEOUT_S, Wire
+from tests.harness.effort import TIMEOUT_S
+from tests.harness.wire import Wire
 from tests.wire.case import ALL, V5, V34, Case, Play, Stage, plays
 
 NOBODY = b'{"error": "endpoint not available"}'

@@ -1,0 +1,160 @@
+"""Repetitions brought together: medians with their spread, histograms added, and the figures that are shown of a
+row."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mosq.bench.html.model import Folder, Key, Row
+
+# what a percentile curve is drawn through, as shares of messages that took longer
+TAILS = (1.0, 0.9, 0.75, 0.5, 0.35, 0.25, 0.18, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001, 0.0005, 0.00025, 0.0001)
+SUMMARY = (("p50_us", 0.5), ("p90_us", 0.1), ("p99_us", 0.01), ("p999_us", 0.001), ("p9999_us", 0.0001))
+
+
+@dataclass(frozen=True)
+class Spread:
+    median: float
+    least: float
+    most: float
+    n: int
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    known = [value for value in values if value is not None]
+    return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The repetitions of one measurement that came to their end."""
+
+    key: Key
+    rows: tuple[Row, ...]
+
+    @property
+    def row(self) -> Row:
+        return self.rows[0]
+
+    def of(self, figure: Figure) -> Spread | None:
+        return spread(figure.value(row) for row in self.rows)
+
+    @property
+    def marks(self) -> str:
+        """What to beware of: a letter each, explained where they are shown."""
+        found = ""
+        if 2 * sum(row.limit == "generator" for row in self.rows) > len(self.rows):
+            found += "g"
+        if 2 * sum(row.foreign_share > FOREIGN_SHARE for row in self.rows) > len(self.rows):
+            found += "f"
+        if any(faults(row) for row in self.rows):
+            found += "x"
+        return found
+
+
+FOREIGN_SHARE = 0.25            # as `mosq bench` warns of it
+MARKS = {"g": "the load generator was the bottleneck: the broker can do more than this",
+         "f": "others used more than a quarter of a core meanwhile: rates and latencies suffer",
+         "x": "messages were lost, doubled, out of order, refused or never sent"}
+FAULTS = ("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged", "closed")
+
+
+def faults(row: Row) -> int:
+    return sum(row.counts[name] for name in FAULTS)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One quantity of a row. kind says in which units it is shown (see numbers.py)."""
+
+    name: str
+    kind: str
+    value: Callable[[Row], float | None]
+    better: int = -1            # -1: less is better, 1: more is
+
+
+def cpu_us(row: Row) -> float | None:
+    return row.broker.get("cpu_us_per") or None         # 0: the run was too short to see it
+
+
+def rate(row: Row) -> float | None:
+    return None if row.fixed_rate else row.rate or None
+
+
+def of_core(row: Row) -> float | None:
+    cpu = cpu_us(row)
+    return 1e6 / cpu if cpu else None
+
+
+def delay(name: str) -> Callable[[Row], float | None]:
+    return lambda row: row.times.us.get(name)
+
+
+def memory(row: Row) -> float | None:
+    return row.broker.get("rss_after_bytes") or None
+
+
+def _generator_us(row: Row) -> float | None:
+    return row.generator.get("cpu_us_per")
+
+
+CPU = Figure("CPU per message", "cpu", cpu_us)
+RATE = Figure("Throughput", "rate", rate, 1)
+OF_CORE = Figure("Messages a second of one core", "rate", of_core, 1)
+P50, P90, P99, P999, MOST, MEAN, DEVIATION = (
+    Figure(name, "time", delay(key)) for name, key in (
+        ("p50", "p50_us"), ("p90", "p90_us"), ("p99", "p99_us"), ("p99.9", "p999_us"), ("maximum", "max_us"),
+        ("mean", "mean_us"), ("deviation", "stdev_us")))
+RUN_TIME = Figure("Run time", "time", lambda row: row.seconds * 1e6 or None)
+RSS = Figure("Memory", "bytes", memory)
+GENERATOR = Figure("CPU per message of the generator", "cpu", _generator_us)
+
+
+def sized(name: str) -> Figure:
+    return Figure(name, "bytes", lambda row: row.sizes.get(name))
+
+
+def groups(folder: Folder) -> list[Group]:
+    """In the order in which they were measured; without what broke off."""
+    found: dict[Key, list[Row]] = {}
+    for row in folder.rows:
+        if row.complete:
+            found.setdefault(row.key, []).append(row)
+    return [Group(key, tuple(rows)) for key, rows in found.items()]
+
+
+def tail(rows: Iterable[Row]) -> list[tuple[float, float]]:
+    """(share of messages that took longer, microseconds), of all repetitions together."""
+    rows = list(rows)
+    merged: dict[int, tuple[int, int]] = {}
+    for row in rows:
+        buckets = row.times.buckets
+        for at in range(0, len(buckets), 3):
+            first, last, n = buckets[at:at + 3]
+            merged[first] = (last, merged.get(first, (0, 0))[1] + n)
+    total = sum(n for _, n in merged.values())
+    if not total:
+        return _of_summaries(rows)
+    points, seen, ladder = [], 0, list(TAILS)
+    for first in sorted(merged):
+        last, n = merged[first]
+        seen += n
+        while ladder and seen >= (1 - ladder[0]) * total and seen:
+            share = ladder.pop(0)
+            if share * total >= 1:          # one message at least is beyond
+                points.append((share, (first + last - 1) / 2e3))
+    return points
+
+
+def _of_summaries(rows: list[Row]) -> list[tuple[float, float]]:
+    points = []
+    for name, share in SUMMARY:
+        known = spread(row.times.us.get(name) for row in rows)
+        if known and share * sum(row.times.count for row in rows) >= 1:
+            points.append((share, known.median))
+    return points

@@ -1,0 +1,145 @@
+"""Do `mosq bench` and the instrument count the same? Both put the same loads on fresh brokers, in turns.
+
+    python -m perf.agree                        the table; status 1 where a count differs by more than 1 %
+    python -m perf.agree --scale 10             with ten times the messages
+
+mqload is the program that MQLOAD names, or is built from $MOSQ_BENCH/mqload.c (../shared/bench without it). Counted
+runs must agree exactly but for `match`, where topics are drawn; at a fixed rate both publish for the same time. The
+costs beside the counts are those of one run each: of the broker and of the generator, in us of CPU per message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosq.bench.run import measure
+from mosq.bench.spec import Spec
+from mosq.bench.started import broker
+from perf.lock import bench_lock
+
+WITHIN = 0.01
+SOURCE = Path(os.environ.get("MOSQ_BENCH", Path(__file__).parents[2] / "shared" / "bench")) / "mqload.c"
+
+
+@dataclass(frozen=True)
+class Load:
+    """The same in both languages."""
+
+    title: str
+    ours: dict[str, Any]
+    theirs: list[str]
+    messages: int = 0           # 0: by time
+
+
+LOADS = (
+    Load("fan-in QoS 0, 50 to 1", {"scenario": "fan-in", "publishers": 50},
+         ["fanin", "--pubs", "50", "--subs", "1"], 500_000),
+    Load("fan-in QoS 1, 50 to 1", {"scenario": "fan-in", "publishers": 50, "qos": 1},
+         ["fanin", "--pubs", "50", "--subs", "1", "--qos", "1"], 200_000),
+    Load("fan-out QoS 0, 1 to 1000", {"scenario": "fan-out", "subscribers": 1000, "window": 20_000},
+         ["fanout", "--pubs", "1", "--subs", "1000", "--window", "20000"], 1000),
+    Load("100 pairs QoS 0", {"scenario": "pairs", "publishers": 100}, ["pairs", "--pubs", "100"], 500_000),
+    Load("100 pairs QoS 1", {"scenario": "pairs", "publishers": 100, "qos": 1},
+         ["pairs", "--pubs", "100", "--qos", "1"], 200_000),
+    Load("100 pairs QoS 2", {"scenario": "pairs", "publishers": 100, "qos": 2},
+         ["pairs", "--pubs", "100", "--qos", "2"], 200_000),
+    Load("match, 100,000 filters", {"scenario": "match", "publishers": 10, "topics": 20_000},
+         ["match", "--pubs", "10", "--clients", "100", "--nsubs", "100000", "--inflight", "20"], 200_000),
+    Load("offline, 100 x 500", {"scenario": "offline", "publishers": 10, "qos": 1},
+         ["offline", "--pubs", "10", "--clients", "100", "--qos", "1"], 500),
+    Load("retained, 100,000", {"scenario": "retained", "publishers": 10, "qos": 1},
+         ["retain", "--pubs", "10", "--qos", "1", "--messages", "100000"]),
+    Load("100 pairs QoS 0 at 20,000/s for 2 s",
+         {"scenario": "pairs", "publishers": 100, "rate": 20_000.0, "seconds": 2.0, "warmup": 0.0},
+         ["pairs", "--pubs", "100", "--rate", "20000", "--window", "0", "--seconds", "2", "--warmup", "0"]),
+    Load("100 pairs QoS 1 at 10,000/s for 2 s",
+         {"scenario": "pairs", "publishers": 100, "qos": 1, "rate": 10_000.0, "seconds": 2.0, "warmup": 0.0},
+         ["pairs", "--pubs", "100", "--qos", "1", "--rate", "10000", "--window", "0", "--seconds", "2",
+          "--warmup", "0"]),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of one phase."""
+
+    name: str
+    published: int
+    delivered: int
+    wrong: int                  # lost, doubled, out of order
+    broker_us: float
+    generator_us: float
+
+
+def ours(load: Load, scale: float) -> list[Row]:
+    with broker() as where:
+        given: dict[str, Any] = {**load.ours, **where}
+        if load.messages:
+            given["messages"] = max(1, int(load.messages * scale))
+        result = measure(Spec(**given), lambda what, counts: None)
+    if not result.complete:
+        raise SystemExit(f"{load.title}: {result.why}")
+    return [Row(phase.name, phase.published, phase.delivered, phase.lost + phase.duplicates + phase.out_of_order,
+                phase.broker["cpu_us_per"] or 0, phase.generator["cpu_us_per"]) for phase in result.phases]
+
+
+def theirs(load: Load, scale: float, mqload: Path) -> list[Row]:
+    with broker() as where:
+        command = [str(mqload), *load.theirs, "--port", str(where["port"]), "--size", "64",
+                   "--broker-pid", str(where["broker_pid"])]
+        if load.messages:
+            command += ["--messages", str(max(1, int(load.messages * scale)))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{load.title}: {done.stderr}")
+    phases = [json.loads(line) for line in done.stdout.splitlines()]
+    return [Row(told["phase"], told["published"], told["delivered"], told["lost"] + told["dup"] + told["ooo"],
+                told["cpu_us_per_msg"], told["loadgen_us_per_msg"]) for told in phases]
+
+
+def apart(one: int, other: int) -> float:
+    return abs(one - other) / max(one, other, 1)
+
+
+def program(folder: Path) -> Path:
+    if given := os.environ.get("MQLOAD"):
+        return Path(given)
+    if not SOURCE.exists():
+        raise SystemExit(f"there is no mqload: MQLOAD is not set, and {SOURCE.name} is not in MOSQ_BENCH")
+    built = folder / "mqload"
+    subprocess.run(["cc", "-O2", "-o", str(built), str(SOURCE), "-lm"], check=True)
+    return built
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m perf.agree", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=1.0, help="times the messages of counted runs")
+    scale = parser.parse_args().scale
+    worst = 0.0
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder, bench_lock():
+        mqload = program(Path(folder))
+        print("| load, phase | published: mosq bench, mqload | delivered | apart | broker us | generator us |")
+        print("|---|---|---|---|---|---|")
+        for load in LOADS:
+            for a, b in zip(ours(load, scale), theirs(load, scale, mqload), strict=True):
+                far = max(apart(a.published, b.published), apart(a.delivered, b.delivered))
+                worst, wrong = max(worst, far), wrong + a.wrong + b.wrong
+                print(f"| {load.title}: {a.name} | {a.published:,}, {b.published:,} | {a.delivered:,}, {b.delivered:,} "
+                      f"| {far:.2%} | {a.broker_us:.2f}, {b.broker_us:.2f} "
+                      f"| {a.generator_us:.2f}, {b.generator_us:.2f} |", flush=True)
+    print(f"\nat most {worst:.2%} apart; lost, doubled or out of order: {wrong}", flush=True)
+    return 1 if worst > WITHIN or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""The performance lab: suites of `mosq bench` runs over mosq, mosq with optimisations off, and other brokers, side by
+side. Each run has a fresh broker on one core and the load on another; who is measured takes turns. Results go to a
+folder, which `mosq bench report DIR` makes a page of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from perf.lab import figures
+from perf.lab.folder import Folder, FolderError
+from perf.lab.peers import MOSQ, PEERS, ROOT, Found, find
+from perf.lab.plan import SUITES, VARIANTS_OF_MOSQ, Load, loads
+from perf.lab.run import Entry, How, Lab
+
+DESCRIPTORS_MAX = 200_000       # brokers that prepare for each of a million are not what is measured
+EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
+EPILOG = """examples:
+  python -m perf.lab paper                                   the paper's four tests: half an hour
+  python -m perf.lab paper --quick --tests paper-1,paper-4   in a minute or two
+  python -m perf.lab bench vendors --dir build/lab/today     two suites into one folder
+  python -m perf.lab bench --brokers mosq,mosquitto,flashmq --peers ~/peers
+  python -m perf.lab bench --tests pairs --brokers 'mosq,mosq:plain,mosq:no pool' --reps 5
+  python -m perf.lab vendors --brokers mosq --at cloud=broker.example:1883
+  python -m perf.lab --list                                  suites, tests, brokers that are here
+
+brokers: a family (mosquitto: the one found first), a name (mosquitto-2.0.11), mosq:VARIANT, or all. Those that are not
+on PATH are looked for below --peers, or MOSQ_PEERS. The password of --username: MOSQ_BENCH_PASSWORD.
+
+exit status: 0 all done; 1 something was not complete (kept, and marked); 2 mosq lost, doubled or reordered messages;
+3 a mistake in the command line"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser("python -m perf.lab", description=__doc__, epilog=EPILOG,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = made.add_argument
+    add("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
+    add("--list", action="store_true", help="say what there is, and measure nothing")
+    add("--dir", type=Path, help="the folder of results; one that has some goes on (default: build/lab/SUITE-TIME)")
+    add("--brokers", help="who takes part (default: as --list tells)")
+    add("--peers", type=Path, action="append", default=[], metavar="DIR", help="a folder of other brokers; may repeat")
+    add("--at", action="append", default=[], metavar="NAME=HOST:PORT", help="a broker that runs already; may repeat")
+    add("--username", help="for all brokers; %%i stands for the number of the client")
+    add("--tests", help="only these")
+    add("--quick", action="store_true", help="fewer cases, smaller numbers, one repetition")
+    add("--scale", type=float, default=1.0, help="factor for numbers of messages and clients")
+    add("--reps", type=int, help="repetitions")
+    add("--seconds", type=float, help="of what is not counted in messages (default: 1.5; --quick: 0.7)")
+    add("--cpu", type=int, help="the core of the load (default: the last)")
+    add("--broker-cpu", type=int, help="the core of the brokers (default: the first)")
+    add("--timeout", type=float, default=600.0, help="seconds that a run may take (default: %(default)g)")
+    add("--patience", type=float, default=60.0, help="what takes more seconds is not repeated (default: %(default)g)")
+    add("--no-report", action="store_true", help="no page at the end")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    made = parser()
+    made.exit_on_error = True
+    try:
+        args = made.parse_args(arguments)
+    except SystemExit as left:
+        return EXIT_USAGE if left.code else EXIT_OK
+    folders = args.peers or [Path(one) for one in os.environ.get("MOSQ_PEERS", "").split(os.pathsep) if one]
+    found = find(folders)
+    descriptors = raised_descriptors()
+    if args.list:
+        tell_what_there_is(found, descriptors)
+        return EXIT_OK
+    try:
+        if not args.suites:
+            raise UsageError(f"which suite? expected one or more of {', '.join(SUITES)}")
+        chosen = chosen_loads(args, descriptors)
+        entries = chosen_entries(args, found)
+        how = chosen_how(args)
+        given = arguments if arguments is not None else sys.argv[1:]
+        folder = Folder(args.dir or default_folder(args.suites), "; ".join(SUITES[name].title for name in args.suites),
+                        shlex.join(["python", "-m", "perf.lab", *given]))
+    except (UsageError, FolderError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+    lab = Lab(folder, chosen, entries, how)
+    tell_before(lab, descriptors)
+    why = lab.perform()
+    folder.close(why)
+    tell_after(lab, why)
+    if not args.no_report:
+        report(folder.path)
+    if why:
+        return EXIT_FAILED
+    return EXIT_OK if all(run["exact"] for run in lab.runs if run["run"]["broker"] == MOSQ.family) else EXIT_NOT_EXACT
+
+
+class UsageError(Exception):
+    pass
+
+
+# ---------------------------------------------------------------- what was asked for
+
+def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
+    if unknown := [name for name in args.suites if name not in SUITES]:
+        raise UsageError(f"no such suite: {', '.join(unknown)}; expected {', '.join(SUITES)}")
+    if not 0 < args.scale <= 100:
+        raise UsageError("--scale: expected a number above 0 and up to 100")
+    if any(value is not None and value <= 0 for value in (args.seconds, args.reps, args.timeout)):
+        raise UsageError("--seconds, --reps, --timeout: expected a number above 0")
+    seconds = args.seconds or (0.7 if args.quick else 1.5)
+    found = [load for name in dict.fromkeys(args.suites)
+             for load in loads(SUITES[name], seconds, descriptors, quick=args.quick, scale=args.scale)]
+    if args.tests:
+        wanted = args.tests.split(",")
+        if unknown := [name for name in wanted if name not in {load.test.id for load in found}]:
+            raise UsageError(f"no such test: {', '.join(unknown)}; --list tells which there are")
+        found = [load for load in found if load.test.id in wanted]
+    return found
+
+
+def chosen_entries(args: argparse.Namespace, found: list[Found]) -> list[Entry]:
+    asked = args.brokers is not None
+    names = (args.brokers if asked else ",".join(SUITES[name].brokers for name in args.suites)).split(",")
+    entries: dict[Entry, None] = {}
+    for name in (name.strip() for name in names):
+        for entry in named(name, found):
+            entries.setdefault(entry)
+    for one in args.at:
+        name, _, where = one.partition("=")
+        host, _, port = where.rpartition(":")
+        if not (name and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise UsageError(f"--at: expected NAME=HOST:PORT; got {one!r}")
+        entries.setdefault(Entry(name, where=(host.strip("[]"), int(port))))
+    if not entries:
+        raise UsageError("no broker to measure")
+    return list(entries)
+
+
+def named(name: str, found: list[Found]) -> list[Entry]:
+    family, _, variant = name.partition(":")
+    if variant:
+        one = VARIANTS_OF_MOSQ.get(variant)
+        if family != MOSQ.family or one is None:
+            raise UsageError(f"no such variant: {name}; expected mosq: and one of {', '.join(VARIANTS_OF_MOSQ)}")
+        return [Entry(family, variant, one.broker, next(one for one in found if one.peer is MOSQ))]
+    hits = [one for one in found if name in ("all", one.name)] or [one for one in found if one.peer.family == name]
+    if not hits:
+        known = ", ".join(peer.family for peer in PEERS)
+        if name.partition("-")[0] not in {peer.family for peer in PEERS}:
+            raise UsageError(f"no such broker: {name}; known are {known}")
+        print(f"{name} is not here, and left out: neither on PATH nor below --peers", file=sys.stderr)
+    # of a family all, but where a suite asks for Debian's Mosquitto, that on PATH: it was found first
+    return [Entry(one.name, found=one) for one in (hits if name == "all" else hits[:1])]
+
+
+def chosen_how(args: argparse.Namespace) -> How:
+    cores = sorted(os.sched_getaffinity(0))
+    for core in (args.cpu, args.broker_cpu):
+        if core is not None and core not in cores:
+            raise UsageError(f"there is no core {core} for this process; expected one of {', '.join(map(str, cores))}")
+    broker_core = args.broker_cpu if args.broker_cpu is not None else cores[0] if len(cores) > 1 else None
+    core = args.cpu if args.cpu is not None else cores[-1] if len(cores) > 1 else None
+    reps = args.reps or (1 if args.quick else max(SUITES[name].reps for name in args.suites))
+    return How(reps, broker_core, core, args.timeout, args.patience, args.username)
+
+
+def default_folder(suites: list[str]) -> Path:
+    return ROOT / "build" / "lab" / f"{'-'.join(dict.fromkeys(suites))}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def raised_descriptors() -> int:
+    """The same limit for brokers and load: as high as it may be, within reason."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted) if soft != resource.RLIM_INFINITY else wanted, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+# ---------------------------------------------------------------- what is said
+
+def tell_what_there_is(found: list[Found], descriptors: int) -> None:
+    for suite in SUITES.values():
+        print(f"{suite.name}: {suite.title}, {suite.reps} repetitions; brokers: {suite.brokers}")
+        if suite.about:
+            print(f"  ({suite.about})")
+        for test in suite.tests:
+            cases = [load.text for load in loads(suite, 2.0, descriptors) if load.test is test]
+            print(f"  {test.id:16} {test.title}: {', '.join(cases)}")
+    print("brokers that are here:")
+    for one in found:
+        print(f"  {one.name:16} {'this checkout' if one.peer is MOSQ else one.program}"
+              f"{'' if one.peer.tried else ' (written from its documentation, and untried)'}")
+    print("variants of mosq:")
+    for variant in VARIANTS_OF_MOSQ.values():
+        print(f"  mosq:{variant.name:16} {variant.what}")
+    away = [peer.family for peer in PEERS if peer.family not in {one.peer.family for one in found}]
+    if away:
+        print(f"known, and not here: {', '.join(away)}")
+
+
+def tell_before(lab: Lab, descriptors: int) -> None:
+    how = lab.how
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    say(f"{len(lab.loads)} cases, {how.reps} repetitions of {', '.join(entry.label for entry in lab.entries)}")
+    say(f"results: {lab.folder.path}")
+    if how.core is None or how.broker_core == how.core:
+        say("WARNING: one core for broker and load: rates and latencies are of both together; CPU per message is the "
+            "broker's own")
+    for note in dict.fromkeys(load.note for load in lab.loads if "open files" in load.note):
+        say(f"note: {note}")
+    for entry in lab.entries:
+        if entry.found and not entry.found.peer.tried:
+            say(f"note: {entry.name} is started and configured by its documentation; nobody has tried that yet")
+
+
+def tell_after(lab: Lab, why: str) -> None:
+    for line in figures.tables(lab.runs, [entry.label for entry in lab.entries]):
+        print(line)
+    print()
+    for line in (*figures.warnings(lab.runs), *lab.left_out):
+        print(line)
+    if why:
+        print(f"NOT COMPLETE: {why}; what was measured is kept, and marked")
+    print(f"results: {lab.folder.path}", flush=True)
+
+
+def report(folder: Path) -> None:
+    from mosq.bench.command import bench
+
+    if "report" in bench.commands:
+        subprocess.run([sys.executable, "-m", "mosq", "bench", "report", str(folder)], check=False)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())

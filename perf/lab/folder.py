@@ -1,0 +1,123 @@
+"""The folder of results: about.json says where they come from, runs.jsonl has a line for each run. Both are good at any
+moment: a lab that dies keeps what it has. Who reads them is `mosq bench report`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from mosq.bench.run import machine
+from perf.lab.peers import ROOT
+
+FORMAT = 1
+GIT_S = 20.0
+
+
+class FolderError(Exception):
+    """Results cannot go there."""
+
+
+class Folder:
+    def __init__(self, path: Path, title: str, command: str) -> None:
+        """An existing one goes on, with what is of the same commit."""
+        self.path = path
+        self.about_path, self.runs_path = path / "about.json", path / "runs.jsonl"
+        commit, dirty = version_control()
+        self.about: dict[str, Any] = {
+            "format": FORMAT, "title": title, "commit": commit, "dirty": dirty, "machine": this_machine(),
+            "brokers": {}, "command": command, "started": now(), "ended": "",
+            "complete": False, "why": "not at its end yet"}
+        self.reps: dict[tuple[str, str, str, str, str], int] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if self.runs_path.exists():
+                self._go_on()
+            self.runs = self.runs_path.open("a", encoding="utf-8")
+        except (OSError, ValueError, KeyError) as error:
+            raise FolderError(f"cannot keep results in {path}: {error}") from None
+        self._write()
+
+    def _go_on(self) -> None:
+        if self.about_path.exists():
+            before = json.loads(self.about_path.read_text())
+            if before["commit"] != self.about["commit"]:
+                raise FolderError(f"{self.path} has results of commit {before['commit'][:12] or 'unknown'}; this is "
+                                  f"{self.about['commit'][:12] or 'unknown'}: take another folder (--dir)")
+            self.about |= {"brokers": before["brokers"], "started": before["started"],
+                           "dirty": before["dirty"] or self.about["dirty"]}
+            for name in ("title", "command"):
+                if self.about[name] not in before[name]:
+                    self.about[name] = f"{before[name]}; {self.about[name]}"
+        text = self.runs_path.read_text(encoding="utf-8")
+        if text and not text.endswith("\n"):            # of a lab that was killed while it wrote
+            self.runs_path.write_text(text[:text.rfind("\n") + 1], encoding="utf-8")
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n"):
+                run = json.loads(line)["run"]
+                key = self.key(run)
+                self.reps[key] = max(self.reps.get(key, 0), run["rep"] + 1)
+
+    @staticmethod
+    def key(run: dict[str, Any]) -> tuple[str, str, str, str, str]:
+        return run["suite"], run["test"], run["case"], run["broker"], run["variant"]
+
+    def know(self, **values: object) -> None:
+        self.about |= values
+        self._write()
+
+    def broker(self, name: str, *, version: str, settings: str, program: str) -> None:
+        self.about["brokers"][name] = {"version": version, "settings": settings, "program": program}
+        self._write()
+
+    def add(self, result: dict[str, Any]) -> None:
+        """rep is counted on from what is there already."""
+        result["run"]["rep"] += self.reps.get(self.key(result["run"]), 0)
+        self.runs.write(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
+        self.runs.flush()
+
+    def close(self, why: str) -> None:
+        """why: "" when everything was done."""
+        self.runs.close()
+        self.know(ended=now(), complete=not why, why=why)
+
+    def _write(self) -> None:
+        beside = self.path / "about.json.new"
+        beside.write_text(json.dumps(self.about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, self.about_path)
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def version_control() -> tuple[str, bool]:
+    """The commit, and whether anything differs from it; "" where there is none."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        return "", False
+    said = []
+    for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=GIT_S,
+                                  env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"}, check=True)
+            said.append(done.stdout.strip())
+    return (said[0], bool(said[1])) if len(said) == 2 else ("", False)
+
+
+def this_machine() -> dict[str, object]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {**machine(), "memory_bytes": pages, "distribution": distribution()}
+
+
+def distribution() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/etc/os-release").read_text().splitlines():
+            if line.startswith("PRETTY_NAME="):
+                return line.partition("=")[2].strip('"')
+    return "unknown"

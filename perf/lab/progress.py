@@ -1,0 +1,74 @@
+"""What the lab tells while it runs, on standard error: a bar with the time that is left on a terminal, a line for each
+run otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+BAR = 24
+EVERY_S = 0.5
+
+
+class Progress:
+    def __init__(self, steps: list[tuple[Hashable, float]]) -> None:
+        """steps: what is alike takes equally long; and how long, before anybody has seen it."""
+        self.left = list(steps)
+        self.took: dict[Hashable, float] = {}
+        self.done = 0
+        self.terminal = sys.stderr.isatty()
+        self.width = 0
+        self.began = self.step_began = time.monotonic()
+        self.what = ""
+
+    def begin(self, what: str) -> None:
+        self.what, self.step_began = what, time.monotonic()
+        self.tick()
+
+    def end(self, step: tuple[Hashable, float], said: str, *, measured: bool = True) -> None:
+        """One step is over, or will not be done."""
+        self.left.remove(step)
+        if measured:
+            self.took[step[0]] = time.monotonic() - self.step_began
+            self.done += 1
+            if not self.terminal:
+                where = f"{self.done}/{self.done + len(self.left)}, {duration(self.left_s())} left"
+                self.say(f"[{where}] {self.what}: {said}")
+
+    def left_s(self) -> float:
+        return sum(self.took.get(key, hint) for key, hint in self.left)
+
+    def tick(self) -> None:
+        if self.terminal:
+            running_s = time.monotonic() - self.step_began
+            total = self.done + len(self.left)
+            filled = BAR * self.done // max(total, 1)
+            self._write(f"[{'#' * filled}{'.' * (BAR - filled)}] {self.done}/{total}, "
+                        f"{duration(max(self.left_s() - running_s, 0))} left: {self.what}"[:119])
+
+    def say(self, text: str) -> None:
+        """For people to read later, above the bar."""
+        if self.terminal:
+            self._write("")
+            sys.stderr.write("\r")
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + text.ljust(self.width))
+        sys.stderr.flush()
+        self.width = len(text)
+
+    def close(self) -> None:
+        if self.terminal:
+            self._write("")
+            sys.stderr.write("\r")
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,313 @@
+"""Runs a plan: each case with a fresh broker for each entry, the entries taking turns, and keeps what comes in a
+folder.
+
+The load is `mosq bench` as a process of its own, on another core than the broker where there are two; this process
+sleeps meanwhile. A run that fails is kept with what it had, marked, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.result import Result
+from mosq.bench.run import machine
+from mosq.bench.spec import Spec
+from perf.lab.broker import Broker, Elsewhere, NotThereError
+from perf.lab.folder import Folder, now
+from perf.lab.peers import MOSQ, ROOT, Found, made, settings
+from perf.lab.progress import EVERY_S, Progress
+from perf.lock import bench_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perf.lab.plan import Load
+
+LOOPBACK = "127.0.0.1"
+GRACE_S = 20.0                  # for a generator that was told to stop
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Who is measured: a broker, mosq with something switched off, or one that somebody else has started."""
+
+    name: str
+    variant: str = ""
+    flags: tuple[str, ...] = ()
+    found: Found | None = None
+    where: tuple[str, int] = (LOOPBACK, 0)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}: {self.variant}" if self.variant else self.name
+
+    def lacks(self, load: Load) -> str:
+        """What this load needs and this broker has not; "" when nothing."""
+        if self.found is None:
+            return "a listener of its own" if load.test.transport != "tcp" else ""
+        if load.mqtt_5 and not self.found.peer.mqtt_5:
+            return "MQTT 5"
+        return load.test.transport if load.test.transport not in self.found.peer.listener else ""
+
+
+@dataclass(frozen=True)
+class How:
+    reps: int
+    broker_core: int | None
+    core: int | None            # of the generator
+    timeout_s: float = 600.0
+    patience_s: float = 60.0    # what took longer is not repeated
+    username: str | None = None
+
+
+@dataclass
+class Lab:
+    folder: Folder
+    loads: list[Load]
+    entries: list[Entry]
+    how: How
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    out: set[tuple[Entry, str, bool]] = field(default_factory=set)      # did not start, for such a test
+    left_out: dict[str, None] = field(default_factory=dict)     # sentences, each once
+    cert: str = ""
+    key: str = ""
+    dropped: int = 0            # packets, before the run
+
+    def perform(self) -> str:
+        """Returns why it is not complete; "" when it is."""
+        for entry in self.entries:
+            if (found := entry.found) is None:
+                where = f"somebody else has started it, at {entry.where[0]}:{entry.where[1]}"
+                self.folder.broker(entry.name, version="unknown", settings=where, program="")
+            else:
+                self.folder.broker(entry.name, version=found.version, settings=settings(found),
+                                   program=found.program.name if found.peer.programs else found.name)
+        steps = [(rep, load, entry) for rep in range(self.how.reps) for load in self.loads for entry in self.entries]
+        self.progress = Progress([((load.key, entry), load.hint_s) for _, load, entry in steps])
+        try:
+            with certificate(any(load.test.transport == "tls" for load in self.loads)) as (self.cert, self.key):
+                for rep in range(self.how.reps):
+                    for at, load in enumerate(self.loads):
+                        turn = (at + rep) % len(self.entries)
+                        self._case(load, self.entries[turn:] + self.entries[:turn], rep)
+        except KeyboardInterrupt:
+            return "interrupted"
+        finally:
+            self.progress.close()
+        bad = [run for run in self.runs if not run["complete"]]
+        if bad or not self.runs:
+            return f"{len(bad)} of {len(self.runs)} runs are not complete" if bad else "nothing was measured"
+        return ""
+
+    def _case(self, load: Load, entries: list[Entry], rep: int) -> None:
+        """The lock is held until all had their turn: the same neighbours for everybody."""
+        with bench_lock(lambda: self.progress.say("another measurement has this machine; waiting for it to end")):
+            for entry in entries:
+                step = ((load.key, entry), load.hint_s)
+                if why := self._why_not(load, entry):
+                    self.left_out.setdefault(why)
+                    self.progress.end(step, "", measured=False)
+                    continue
+                self.dropped = dropped_packets()
+                self.progress.begin(f"{load.test.id}, {load.text}: {entry.label} #{rep}")
+                try:
+                    result = self._run(load, entry, rep)
+                except Interrupted as stopped:
+                    self._keep(stopped.result, load, entry, rep)
+                    raise KeyboardInterrupt from None
+                except NotThereError as error:
+                    self.left_out.setdefault(f"{entry.name} was left out of {load.test.transport}: {error}")
+                    self.progress.end(step, "", measured=False)
+                    continue
+                self._keep(result, load, entry, rep)
+                self.progress.end(step, told(result))
+
+    def _why_not(self, load: Load, entry: Entry) -> str:
+        if self._way(load, entry) in self.out:
+            return f"{entry.label} was left out of {load.test.id}: it did not start"
+        if lacking := entry.lacks(load):
+            return f"{entry.name} was left out of {load.test.id}: it has no {lacking} here"
+        if self.progress.took.get((load.key, entry), 0.0) > self.how.patience_s:
+            return (f"{load.test.id}, {load.text}: {entry.label} took more than {self.how.patience_s:g} s, and was not "
+                    "repeated")
+        return ""
+
+    def _way(self, load: Load, entry: Entry) -> tuple[Entry, str, bool]:
+        return entry, load.test.transport, load.test.durable
+
+    def _keep(self, result: dict[str, Any], load: Load, entry: Entry, rep: int) -> None:
+        test = load.test
+        result["run"] = {"suite": load.suite, "test": test.id, "title": test.title, "case": load.text, "x": load.x,
+                         "x_name": test.x_name if load.x is not None else "", "broker": entry.name,
+                         "variant": entry.variant, "rep": rep, "note": load.note, "start": self._start(load, entry),
+                         "command": self._shown(load, entry), "dropped_packets": dropped_packets() - self.dropped}
+        self.folder.add(result)
+        self.runs.append(result)
+        if not result["complete"]:
+            self.progress.say(f"NOT COMPLETE: {load.test.id}, {load.text}: {entry.label}: {result['why']}")
+
+    # ---------------------------------------------------------------- one run
+
+    def _run(self, load: Load, entry: Entry, rep: int) -> dict[str, Any]:
+        """A broker of others that does not start with TLS or WebSockets is one that was built without."""
+        for attempt in (0, 1):      # somebody may have taken the port that was free
+            broker = self._broker(load, entry)
+            try:
+                with broker:
+                    result = self._load(load, broker)
+                    if (ended := broker.ended()) and not result["complete"]:
+                        result["why"] += f"; {entry.label} {ended}"
+                break
+            except NotThereError as error:
+                result = failed(load, str(error))
+                if attempt:
+                    self.out.add(self._way(load, entry))
+                    if load.test.transport != "tcp" and entry.found and entry.found.peer is not MOSQ:
+                        raise
+            except KeyboardInterrupt:
+                raise Interrupted(failed(load, "interrupted")) from None
+        return result
+
+    def _broker(self, load: Load, entry: Entry) -> Broker | Elsewhere:
+        if entry.found is None:
+            return Elsewhere(entry.name, *entry.where)
+        return Broker(entry.found, entry.flags, core=self.how.broker_core, transport=load.test.transport,
+                      durable=load.test.durable, cert=self.cert, key=self.key)
+
+    def _command(self, load: Load, host: str, port: int) -> list[str]:
+        parts = ["mosq", "bench", *load.arguments]
+        if self.how.core is not None:
+            parts += ["--cpu", str(self.how.core)]
+        if self.how.username is not None:
+            parts += ["--username", self.how.username]
+        if host != LOOPBACK:
+            parts += ["--host", host]
+        return [*parts, "--port", str(port)]
+
+    def _shown(self, load: Load, entry: Entry) -> str:
+        """The command line of the load, for somebody who has just started the broker by hand."""
+        if entry.found is None:
+            return shlex.join(self._command(load, *entry.where))
+        return shlex.join(self._command(load, LOOPBACK, 1883)) + " --broker-pid $!"
+
+    def _start(self, load: Load, entry: Entry) -> str:
+        """The command line of the broker, as somebody would type it before that of the load."""
+        if entry.found is None:
+            return ""
+        one = made(entry.found, port=1883, folder=Path("DIR"), flags=entry.flags, transport=load.test.transport,
+                   durable=load.test.durable)
+        program, *rest = one.command
+        command = ["mosq", *rest[2:]] if program == sys.executable else [Path(program).name, *rest]
+        return shlex.join(command) + " &"
+
+    def _load(self, load: Load, broker: Broker | Elsewhere) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="mosq-lab-") as name:
+            out = Path(name, "result.json")
+            command = self._command(load, broker.host, broker.port)
+            if broker.pid:
+                command += ["--broker-pid", str(broker.pid)]
+            with generator([sys.executable, "-m", *command, "--json", str(out), "--quiet"], name) as process:
+                try:
+                    why = self._wait(process)
+                    stopped = False
+                except KeyboardInterrupt:
+                    stop(process)
+                    why, stopped = "interrupted", True
+                said = Path(name, "said").read_text(errors="replace").strip().splitlines()
+            try:
+                result = json.loads(out.read_text())
+            except (OSError, ValueError):
+                result = failed(load, why or (said[-1].removeprefix("Error: ") if said else "mosq bench said nothing"))
+        if why:
+            result["complete"], result["why"] = False, why
+        if stopped:
+            raise Interrupted(result)
+        return result  # type: ignore[no-any-return]
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> str:
+        end = time.monotonic() + self.how.timeout_s
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(EVERY_S)
+                return ""
+            if time.monotonic() > end:
+                stop(process)
+                return f"not done after {self.how.timeout_s:g} s"
+            self.progress.tick()
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no mistake of the program
+    def __init__(self, result: dict[str, Any]) -> None:
+        self.result = result
+
+
+@contextlib.contextmanager
+def certificate(wanted: bool) -> Iterator[tuple[str, str]]:
+    """Of the brokers' listeners with TLS, signed by itself, and its key: their files."""
+    with tempfile.TemporaryDirectory(prefix="mosq-lab-") as folder:
+        paths = (f"{folder}/broker.crt", f"{folder}/broker.key")
+        if wanted:
+            from cext.bench.certificate import self_signed
+
+            for path, text in zip(paths, self_signed("DNS:localhost,IP:127.0.0.1"), strict=True):
+                Path(path).write_bytes(text)
+        yield paths
+
+
+@contextlib.contextmanager
+def generator(command: list[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
+    """In a group of its own: Ctrl-C is for the lab, which then says so to the generator before the broker goes."""
+    with Path(folder, "said").open("wb") as said:
+        process = subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+                                   start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """It writes what it has."""
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+
+
+def dropped_packets() -> int:
+    """By the kernel, between sockets of this machine: more than net.core.netdev_max_backlog waited at one core. TCP
+    sends them again after a fifth of a second.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
+    return 0
+
+
+def failed(load: Load, why: str) -> dict[str, Any]:
+    """The result of a run that has none."""
+    return Result(Spec(load.test.scenario).told(), machine(), now(), [], False, why).told()
+
+
+def told(result: dict[str, Any]) -> str:
+    """One run in half a line."""
+    if not result["complete"]:
+        return "NOT COMPLETE"
+    parts = []
+    for phase in result["phases"]:
+        cpu = (phase["broker"] or {}).get("cpu_us_per")
+        parts.append(f"{phase['rate']:,.0f}/s" + (f", {cpu:.2f} us" if cpu else "")
+                     + ("" if phase["exact"] else ", NOT EXACT"))
+    return "; ".join(parts)

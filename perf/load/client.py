@@ -1,0 +1,119 @@
+"""A connection with what it subscribes to and what it is owed: it connects again when it was lost, and knows what was
+lost with it and what the broker has to keep.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.lock import BoundedSemaphore
+
+from perf.load.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perf.load.ledger import Inbox, Stream
+    from perf.load.run import Run
+
+RETRY_S = 1.0                   # after a connection that failed
+
+
+class Client:
+    """Users have one or two of their own; one that several users share is connected by the first and connected again
+    by whoever finds it lost."""
+
+    def __init__(self, run: Run, name: str, topics: Sequence[str] = (), *, qos: int | None = None,
+                 clean: bool = True) -> None:
+        self.run, self.name, self.topics = run, name, topics
+        self.qos = run.settings.qos if qos is None else qos
+        self.link = Link(run, name, clean=clean, on_message=self._arrived)
+        self.inboxes: dict[int, Inbox] = {}     # by stream
+        self._streams: dict[int, Stream] = {}   # what it will be owed once it has subscribed
+        self._former: set[int] = set()          # of which a straggler may come
+        self.since_ns = 0                       # a delivery's time does not begin before
+        self._subscribed = False
+        self._lock, self._not_before = BoundedSemaphore(), 0.0
+        run.clients.add(self)
+
+    def up(self) -> bool:
+        """Connects and subscribes where that has to be done -> False, after a pause: in vain."""
+        if self.link.up and self._subscribed:
+            return True
+        with self._lock:
+            if self.link.up and self._subscribed:
+                return True
+            if time.monotonic() >= self._not_before:
+                if (self.link.up or self.link.connect()) and self._subscribe():
+                    return True
+                self._not_before = time.monotonic() + RETRY_S
+        gevent.sleep(RETRY_S)
+        return False
+
+    def _subscribe(self) -> bool:
+        if self.link.clean:
+            self._subscribed = False
+        elif self._subscribed:
+            if self.link.resumed:
+                return True
+            self.run.tell("connect", self.name, error="the broker has not kept the session")
+            self.write_off()
+        self._subscribed = not self.topics or self.link.subscribe(self.topics, self.qos, self._begin)
+        return self._subscribed
+
+    def _begin(self) -> None:
+        """SUBACK has come, and nothing after it."""
+        for inbox in self.inboxes.values():
+            self.run.ledger.reopen(inbox)
+        for number, stream in self._streams.items():
+            self.inboxes[number] = self.run.ledger.open(stream)
+        self._streams.clear()
+
+    def expect(self, stream: Stream) -> None:
+        if self._subscribed:
+            self.inboxes[stream.number] = self.run.ledger.open(stream)
+        else:
+            self._streams[stream.number] = stream
+
+    def forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.number, None)
+        if (inbox := self.inboxes.pop(stream.number, None)) is not None:
+            self.run.ledger.close(inbox)
+            self._former.add(stream.number)
+
+    @property
+    def owed(self) -> int:
+        return sum(inbox.owed for inbox in self.inboxes.values())
+
+    def send(self, topic: str, stream: Stream, due_ns: int) -> None:
+        ledger = self.run.ledger
+        if not self.link.publish(topic, ledger.write(stream, due_ns, self.run.settings.size), self.qos, due_ns):
+            ledger.take_back(stream)
+
+    def write_off(self) -> None:
+        for inbox in self.inboxes.values():
+            for _ in range(self.run.ledger.write_off(inbox)):
+                self.run.tell(f"deliver QoS {self.qos}", self.name, error="lost")
+
+    def leave(self) -> None:
+        self.link.leave()
+
+    def end(self) -> None:
+        self.run.clients.discard(self)
+        self.link.end()
+        for inbox in self.inboxes.values():
+            self.run.ledger.close(inbox)
+
+    def _arrived(self, payload: bytes, qos: int) -> None:
+        ledger = self.run.ledger
+        number, due_ns, inbox = 0, 0, None
+        if (found := ledger.read(payload)) is not None:
+            stream, number, due_ns = found
+            inbox = self.inboxes.get(stream)
+            if stream in self._former:
+                return
+        error = ledger.arrived(inbox, number)
+        since_ns = None if error else max(due_ns, self.since_ns)
+        self.run.tell(f"deliver QoS {qos}", self.name, since_ns, len(payload), error)

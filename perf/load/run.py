@@ -1,0 +1,134 @@
+"""One process during one test: its connections, its ledger, how it tells locust, and how it comes to an end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gevent.event import Event
+
+from mosq.bench import usage
+from perf.load.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perf.load.client import Client
+    from perf.load.link import Link
+    from perf.load.options import Settings, Target
+
+TICK_S = 0.5
+POLL_S = 0.02                   # while a test comes to its end
+GONE_S = 0.3                    # without any connection nothing will come
+QUIET_S = 0.1                   # after what was expected: does more come?
+
+
+class Failure(Exception):       # noqa: N818 (locust's tables show it as it is)
+    """What went wrong with a request, in words."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Run:
+    def __init__(self, environment: Any, settings: Settings, target: Target) -> None:
+        self.environment, self.settings, self.target = environment, settings, target
+        self.tls = settings.tls_context() if target.tls else None
+        self.ledger = Ledger(secrets.randbits(32))
+        self.root = f"{settings.prefix}/{self.ledger.mark:08x}"
+        self.links: set[Link] = set()
+        self.clients: set[Client] = set()
+        self.lobby: list[Any] = []              # who waits for somebody to chat with
+        self.stopping, self.drained = Event(), Event()
+        self.requests = 0
+        self._shared: dict[str, Any] = {}
+        self._numbers = 0
+        self._used, self._began_s = usage.used(os.getpid()), time.monotonic()
+        self._told: dict[str, float] = {}
+        self._greenlets = [gevent.spawn(self._tick)]
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        """What the users of a scenario have in common in this process."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return self._shared[name]
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        self._greenlets.append(gevent.spawn(function))
+
+    def tell(self, type: str, name: str, since_ns: int | None = None, size: int = 0, error: str = "") -> None:
+        """A line of locust's statistics; without a time when it began it is counted and not timed."""
+        if self.drained.is_set():
+            return
+        self.requests += 1
+        self.environment.events.request.fire(
+            request_type=type, name=name, response_length=size, context={},
+            response_time=None if since_ns is None else (time.monotonic_ns() - since_ns) / 1e6,
+            exception=Failure(error) if error else None)
+
+    def _tick(self) -> None:
+        delivered, moved = 0, time.monotonic()
+        while True:
+            gevent.sleep(TICK_S)
+            for link in list(self.links):
+                link.tick(time.monotonic_ns())
+            if self.ledger.delivered != delivered or not self.ledger.owed:
+                delivered, moved = self.ledger.delivered, time.monotonic()
+            elif not self.settings.rate and time.monotonic() - moved > self.settings.timeout_s:
+                self._write_off()               # flat out, nobody would go on before that
+
+    # ---------------------------------------------------------------- the end
+
+    def drain(self) -> None:
+        """Nothing more is sent; what is on its way arrives, or is lost. Then nothing is told any more."""
+        if self.stopping.is_set():
+            self.drained.wait()
+            return
+        self._told = self._report()
+        self.stopping.set()
+        seen, moved = (0, 0), time.monotonic()
+        while True:
+            waiting = sum(link.unacked for link in self.links)
+            if not self.ledger.owed and not waiting:
+                break
+            if seen != (self.ledger.owed, waiting):
+                seen, moved = (self.ledger.owed, waiting), time.monotonic()
+            patience = self.settings.timeout_s if any(link.up for link in self.links) else GONE_S
+            if time.monotonic() - moved > patience:
+                break
+            gevent.sleep(POLL_S)
+        gevent.sleep(QUIET_S)
+        for link in self.links:
+            link.give_up(time.monotonic_ns())
+        self._write_off()
+        self.drained.set()
+
+    def _write_off(self) -> None:
+        for client in list(self.clients):
+            client.write_off()
+
+    def close(self) -> None:
+        """After drain(): the connections that no user ends."""
+        gevent.killall(self._greenlets)
+        for client in list(self.clients):
+            client.end()
+
+    def report(self) -> dict[str, float]:
+        """Sums up to the end of publishing, and what became of the messages up to now."""
+        ledger = self.ledger
+        return {**(self._told or self._report()), "sent": ledger.sent, "delivered": ledger.delivered,
+                "lost": ledger.lost, "duplicates": ledger.duplicates, "out_of_order": ledger.disordered,
+                "foreign": ledger.foreign}
+
+    def _report(self) -> dict[str, float]:
+        now, seconds = usage.used(os.getpid()), max(time.monotonic() - self._began_s, 1e-9)
+        cpu_s = now.cpu_s - self._used.cpu_s
+        busy_s = cpu_s + now.wait_s - self._used.wait_s
+        return {"seconds": seconds, "requests": self.requests, "cpu_s": cpu_s, "busy": busy_s / seconds}

@@ -1,0 +1,157 @@
+"""perf/RESULTS.md, made of the folders below perf/results: what was measured, with machine, versions and commands.
+
+    python -m perf.results DIR...       # keep the figures of these folders there, and write RESULTS.md again
+    python -m perf.results              # only write it again
+    python -m perf.results --check      # exit status 1 when it is not what would be written
+
+A folder is kept small, and tells nothing of the machine but what it says of itself: no histograms, no time lines, six
+digits, paths without their folders. It stays one that `mosq bench report` reads. Needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.html.command import contents
+from mosq.bench.html.figures import MARKS
+from mosq.bench.html.lab import Lab
+from mosq.bench.html.reading import read, runs_of
+from mosq.bench.spec import BenchError
+from perf.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mosq.bench.html.parts import Cell, Section
+
+HERE = Path(__file__).parent
+KEPT, FILE = HERE / "results", HERE / "RESULTS.md"
+OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscribers", "clients", "messages", "rate",
+                     "seconds", "name"})
+DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before_bytes", "pss_after_bytes"})
+NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
+SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
+PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      # absolute; its last part is kept
+HEAD = """# What it costs, measured
+
+Made by `python -m perf.results` of the runs in [perf/results](results): nothing here is written by hand.
+[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, in
+brackets the least and the most of them. How it is measured: [docs/bench.md](../docs/bench.md); what the sections say:
+[docs/report.md](../docs/report.md).
+"""
+
+
+# ---------------------------------------------------------------- a folder, kept small
+
+def compact(told: Any, name: str = "") -> Any:
+    """Without what is nothing: the report takes what is missing for that."""
+    if isinstance(told, dict):
+        kept = {key: compact(value, key) for key, value in told.items()
+                if key not in DROPPED and (name != "options" or key in OPTIONS)}
+        return {key: value for key, value in kept.items()
+                if key in SAYS_SOMETHING or name == "messages" or value not in NOTHING}
+    if isinstance(told, list):
+        return [compact(value) for value in told]
+    if isinstance(told, float):
+        return float(f"{told:.6g}")
+    return PATH.sub(r"\1", told) if isinstance(told, str) else told
+
+
+def keep(source: Path, target: Path) -> None:
+    """about.json, runs.jsonl and locust.json of a folder; results that were put there by hand become lines of these."""
+    if source.resolve() == target.resolve():
+        return
+    files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in sorted(source.glob("*.json"))}
+    about, locust = files.pop("about.json", None), files.pop("locust.json", None)
+    runs = source / "runs.jsonl"
+    text = runs.read_text(encoding="utf-8") if runs.exists() else ""
+    lines = [json.loads(line) for line in text.split("\n") if line.strip()]
+    by_hand = sorted(files.values(), key=lambda told: str(told.get("started")))
+    lines += [{**told, "run": run} for told, run in zip(by_hand, runs_of(by_hand), strict=True)]
+    if about is None:
+        about = {"format": 1, **{name: lines[0][name] for name in ("machine", "started") if lines and name in lines[0]}}
+    target.mkdir(parents=True, exist_ok=True)
+    for name, told in (("about.json", about), ("locust.json", locust)):
+        if told is not None:
+            text = json.dumps(compact(told), ensure_ascii=False, indent=1)
+            (target / name).write_text(text + "\n", encoding="utf-8")
+    with (target / runs.name).open("w", encoding="utf-8") as out:
+        for told in lines:
+            told.pop("machine", None)               # stands in about.json
+            out.write(json.dumps(compact(told), ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+# ---------------------------------------------------------------- RESULTS.md
+
+def results(kept: Path) -> str:
+    folders = sorted(path for path in kept.iterdir() if path.is_dir())
+    return "\n".join([HEAD, *(part for folder in folders for part in _folder(folder))])
+
+
+def _folder(path: Path) -> Iterator[str]:
+    folder = read(str(path))
+    lead, sections = contents(Lab(folder))
+    yield f"## {_text(folder.about.title or path.name)}\n"
+    yield "\n".join(f"- {_text(sentence)}" for sentence in lead) + "\n"
+    letters = "; ".join(f"*{mark}* {text}" for mark, text in MARKS.items())
+    yield f"With charts: `mosq bench report perf/results/{path.name}`. Letters beside a figure: {letters}.\n"
+    for section in sections:
+        if section.id != "missing" or folder.failed:
+            yield from _section(section)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"### {section.heading}\n\n{_text(section.sentence)}\n"
+    points = [*(f"- {name}: {_text(text)}" for name, text in section.facts),
+              *(f"- **Beware**: {_text(text)}" for text in section.warnings),
+              *(f"- {_text(text)}" for text in section.notes)]
+    if points:
+        yield "\n".join(points) + "\n"
+    for one in section.tables:
+        if one.title:
+            yield f"{_text(one.title)}:\n"
+        yield table([_text(head.text) for head in one.heads], [[_cell(cell) for cell in row] for row in one.rows])
+    for title, text in section.folds:
+        code = text.replace("`", "").rstrip()
+        yield f"<details><summary>{_text(title)}</summary>\n\n```\n{code}\n```\n\n</details>\n"
+
+
+def _cell(cell: Cell) -> str:
+    return (_text(cell.text) + (f" *{cell.marks}*" if cell.marks else "")
+            + (f" ({_text(cell.spread)})" if cell.spread else ""))
+
+
+def _text(text: str) -> str:
+    """Names are anybody's."""
+    return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text).replace("\n", " ")
+
+
+def main(arguments: list[str] | None = None, kept: Path = KEPT, file: Path = FILE) -> int:
+    parser = argparse.ArgumentParser(prog="python -m perf.results", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="to keep, under the folder's own name")
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 when RESULTS.md is another")
+    args = parser.parse_args(arguments)
+    try:
+        for folder in args.folders:
+            wrong = read(str(folder)).problems
+            if wrong:                       # what cannot be read cannot be kept
+                raise BenchError("; ".join(wrong))
+            keep(folder, kept / folder.resolve().name)
+        text = results(kept)
+    except (BenchError, OSError, ValueError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    if args.check:
+        return 0 if file.exists() and file.read_text(encoding="utf-8") == text else 1
+    file.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

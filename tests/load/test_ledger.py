@@ -1,0 +1,106 @@
+"""Who is owed what: without locust, without a broker."""
+
+from __future__ import annotations
+
+import random
+
+from perf.load.ledger import HEADER, Ledger
+
+
+def numbers(ledger: Ledger, payloads: list[bytes]) -> list[int]:
+    found = [ledger.read(payload) for payload in payloads]
+    assert None not in found
+    return [one[1] for one in found if one]
+
+
+def test_what_arrives_in_order_is_crossed_off() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    here, there = ledger.open(stream), ledger.open(stream)
+    payloads = [ledger.write(stream, 5, 64) for _ in range(3)]
+    assert ledger.owed == 6 and {len(payload) for payload in payloads} == {64}
+    assert ledger.read(payloads[1]) == (stream.number, 2, 5)
+    for number in numbers(ledger, payloads):
+        assert ledger.arrived(here, number) == "" and ledger.arrived(there, number) == ""
+    assert ledger.owed == here.owed == there.owed == 0 and ledger.delivered == 6
+
+
+def test_what_is_missing_comes_late_or_is_lost() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    inbox = ledger.open(stream)
+    for _ in range(6):
+        ledger.write(stream, 0, 32)
+    assert [ledger.arrived(inbox, number) for number in (1, 4, 3)] == ["", "", "out of order"]
+    assert inbox.owed == ledger.owed == 3            # 2, 5, 6
+    assert ledger.arrived(inbox, 3) == ledger.arrived(inbox, 4) == "duplicate"
+    assert ledger.write_off(inbox) == ledger.lost == 3 and ledger.owed == 0
+    assert ledger.arrived(inbox, 2) == ""            # has been told as lost
+    assert (ledger.delivered, ledger.duplicates, ledger.disordered) == (3, 2, 1)
+
+
+def test_what_was_sent_before_somebody_listened_is_not_owed() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    ledger.write(stream, 0, 32)
+    inbox = ledger.open(stream)
+    ledger.write(stream, 0, 32)
+    assert ledger.owed == 1 and ledger.arrived(inbox, 1) == "" and ledger.owed == 1
+    ledger.write(stream, 0, 32)
+    ledger.reopen(inbox)
+    assert ledger.owed == 0 and ledger.arrived(inbox, 3) == "" and ledger.duplicates == 0
+    ledger.write(stream, 0, 32)
+    ledger.close(inbox)
+    ledger.close(inbox)
+    assert ledger.owed == 0
+
+
+def test_what_was_not_sent_is_not_owed() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    inbox = ledger.open(stream)
+    ledger.write(stream, 0, 32)
+    ledger.take_back(stream)
+    assert ledger.owed == inbox.owed == ledger.sent == 0
+    assert ledger.read(ledger.write(stream, 0, 32)) == (stream.number, 1, 0)
+
+
+def test_a_stream_that_is_forgotten_leaves_nothing_owed() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    ledger.open(stream)
+    ledger.write(stream, 0, 32)
+    ledger.forget(stream)
+    assert ledger.owed == 0 and not ledger.streams
+
+
+def test_what_others_send_is_refused() -> None:
+    ledger, other = Ledger(7), Ledger(8)
+    stream = ledger.stream()
+    inbox = ledger.open(stream)
+    assert ledger.read(other.write(other.stream(), 0, 32)) is ledger.read(b"x" * (HEADER.size - 1)) is ledger.read(b"") is None
+    words = "a message that was not meant for this client"
+    # a number that was never given out would be a gap of any size
+    assert [ledger.arrived(inbox, number) for number in (0, 1, 0xFFFFFFFF)] == [words] * 3
+    assert ledger.arrived(None, 1) == words and ledger.foreign == 4 and ledger.owed == 0
+
+
+def test_the_sum_is_that_of_the_inboxes() -> None:
+    """Whatever happens, in any order."""
+    chance = random.Random(1)
+    ledger = Ledger(7)
+    streams = [ledger.stream() for _ in range(3)]
+    inboxes = [ledger.open(stream) for stream in streams for _ in range(2)]
+    for _ in range(3000):
+        inbox = chance.choice(inboxes)
+        match chance.randrange(12):
+            case 0:
+                ledger.reopen(inbox)
+            case 1:
+                ledger.write_off(inbox)
+            case 2 | 3 | 4 | 5 | 6:
+                ledger.write(inbox.stream, 0, 32)
+            case _:
+                ledger.arrived(inbox, chance.randrange(inbox.stream.sent + 2))
+        assert ledger.owed == sum(one.owed for one in inboxes)
+    assert ledger.lost and ledger.duplicates and ledger.disordered

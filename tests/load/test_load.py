@@ -1,0 +1,161 @@
+"""`make load` against brokers that do right, that do wrong, and that go away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from mosq.passwd import Hashing
+from perf.load.options import HostError, Target
+from tests.bench.fake import Fake
+from tests.harness.broker import Broker, free_port
+from tests.harness.certificates import TLS_LINES, server_files
+from tests.harness.faults import until
+
+pytestmark = pytest.mark.interop
+
+TELEMETRY, CHAT, OFFLINE, COMMANDS, STORM = "telemetry fan-in", "chat pairs", "offline devices", "command fan-out", "connect storm"
+
+
+def test_two_workers_and_all_scenarios_add_up(load) -> None:
+    """What locust's master has added up, and what the workers' ledgers say, are two countings of the same."""
+    run = load("--workers", "2", "--users", "20", "--spawn-rate", "20", "--seconds", "2", "--rate", "10", "--size", "200")
+    assert run.wait() == 0, run.said
+    result = run.result
+    assert result["complete"] and result["errors"] == [] and result["users"] == 20
+    for name in (TELEMETRY, CHAT, OFFLINE):
+        sums = run.sums(name)
+        assert sums["deliver QoS 1"] == sums["publish QoS 1"] > 0
+    commands = run.sums(COMMANDS)
+    assert commands["deliver QoS 1"] > commands["publish QoS 1"] > 0 and run.sums(STORM)["connect"] > 0
+    first, second = result["generator"]["processes"]
+    assert first["delivered"] > 0 < second["delivered"]
+    messages = result["messages"]
+    assert first["sent"] + second["sent"] == messages["sent"] == sum(
+        entry["requests"] for entry in result["entries"] if entry["type"] == "publish QoS 1")
+    # besides, commands may come before SUBACK has
+    assert messages["delivered"] <= sum(entry["requests"] for entry in result["entries"] if entry["type"] == "deliver QoS 1")
+    assert messages["lost"] == messages["duplicates"] == messages["out_of_order"] == messages["foreign"] == 0
+    for entry in result["entries"]:
+        assert 0 <= entry["p50_ms"] <= entry["p95_ms"] <= entry["p99_ms"] <= entry["max_ms"] and entry["rate"] > 0
+    folder = next(run.out.glob("*/locust.json")).parent
+    assert (folder / "locust.html").stat().st_size and "telemetry fan-in" in (folder / "locust_stats.csv").read_text()
+
+
+class Eager(Fake):
+    """Who subscribes gets the last message with SUBACK, in one segment."""
+
+    last = b""
+    glued = 0
+
+    def forward(self, topic: str, frame: bytes) -> None:
+        self.last = frame
+        super().forward(topic, frame)
+
+    def send(self, door: socket.socket, data: bytes) -> None:
+        glued = self.last if data[0] == 0x90 else b""
+        self.glued += bool(glued)
+        super().send(door, data + glued)
+
+
+def test_brokers_that_lose_messages_and_sessions(load) -> None:
+    """One of them until Ctrl-C, when it reads nothing for a while: what is on its way then is waited for."""
+    with (Fake(drop=7, double=5, swap=11, after=60, then="stall", stall_s=1.2) as fake, Fake() as forgetful,
+          Eager() as eager):
+        run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "60", "--scenario", "telemetry",
+                   "--rate", "50", "--timeout", "1.5")
+        other = load("--broker", f"mqtt://127.0.0.1:{forgetful.port}", "--users", "1", "--seconds", "1", "--scenario",
+                     "offline", "--rate", "50", "--backlog", "3")
+        right = load("--broker", f"mqtt://127.0.0.1:{eager.port}", "--users", "4", "--seconds", "2", "--scenario",
+                     "commands", "--rate", "50")
+        until(lambda: run.result.get("messages", {}).get("sent", 0) > 60)
+        os.kill(run.process.pid, signal.SIGINT)
+        assert (run.wait(), other.wait(), right.wait()) == (1, 1, 0), right.said
+        assert eager.glued
+    failures, result = run.failures(), run.result
+    assert failures["duplicate"] == fake.doubled and f"{fake.doubled:,} x deliver QoS 0, telemetry fan-in: duplicate" in run.said
+    # one may be held back when the end comes
+    assert fake.dropped <= failures["lost"] <= fake.dropped + 1 and failures["lost"] == result["messages"]["lost"]
+    assert failures.keys() == {"lost", "duplicate", "out of order"}
+    assert result["messages"]["sent"] == result["messages"]["delivered"] + failures["lost"]
+    assert not result["complete"] and result["why"] == "interrupted" and "not complete: interrupted" in run.said
+    failures = other.failures()
+    assert failures["lost"] == 3 * failures["the broker has not kept the session"] == other.result["messages"]["sent"]
+    assert failures["lost"] == other.sums(OFFLINE)["publish QoS 1"] > 0
+
+
+def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> None:
+    users = b"".join(Hashing(iterations=1).line(f"u{number}", b"secret") for number in (0, 1, 2))
+    config = "listener {port} 127.0.0.1\n" + TLS_LINES + "allow_anonymous false\npassword_file {dir}/users\n"
+    with Broker(config, {"users": users.decode(), **server_files()}) as broker:
+        run = load("--broker", f"mqtts://localhost:{broker.port}", "--users", "4", "--seconds", "60", "--scenario", "telemetry",
+                   "--rate", "0", "--qos", "0", "--username", "u%i", "--cafile", str(broker.dir / "ca.crt"),
+                   MOSQ_LOAD_PASSWORD="secret")
+        until(lambda: run.sums(TELEMETRY).get("deliver QoS 0") and run.failures())
+        assert broker.process is not None
+        broker.process.kill()
+        assert run.wait() == 1
+    result = run.result
+    assert not result["complete"] and result["why"].endswith("went away in the middle") and result["why"] in run.said
+    assert run.sums(TELEMETRY)["deliver QoS 0"] > 0
+    assert run.failures()["refused: Not authorized"] > 0
+    assert "secret" not in run.said and "secret" not in json.dumps(result)
+
+
+def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
+    """Before locust is started."""
+    nobody = load("--broker", f"mqtt://127.0.0.1:{free_port()}")
+    with Broker("listener {port} 127.0.0.1\nallow_anonymous false\n") as broker:
+        refused = load("--broker", f"mqtt://127.0.0.1:{broker.port}", "--mqtt", "5")
+        assert (nobody.wait(), refused.wait()) == (1, 1)
+    assert nobody.result["why"].startswith("no broker at mqtt://127.0.0.1:") and nobody.result["why"].endswith("Connection refused")
+    assert refused.result["why"].endswith("refused the log-in: Not authorized") and refused.result["why"] in refused.said
+    assert refused.result["complete"] is nobody.result["complete"] is False
+
+
+@pytest.mark.parametrize("url", ["http://there", "mqtt://", "mqtt://there:99999", "there:1883", "mqtt://ann:pw@there"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(HostError) as caught:
+        Target.of(url)
+    assert "pw" not in str(caught.value)
+
+
+def test_its_page(load) -> None:
+    """Its form has our options; its statistics the messages, here over WebSockets."""
+    port = free_port()
+    with Broker("listener {port} 127.0.0.1\nprotocol websockets\nallow_anonymous true\n") as broker:
+        run = load("--ui", "--port", str(port), "--broker", f"ws://127.0.0.1:{broker.port}")
+        page = f"http://127.0.0.1:{port}"
+        until(lambda: "locust's page" in run.said)
+
+        def get(path: str, form: dict[str, str | list[str]] | None = None) -> str:
+            data = None if form is None else urllib.parse.urlencode(form, doseq=True).encode()
+            with urllib.request.urlopen(page + path, data, 20) as answer:
+                return answer.read().decode()
+
+        def shown(kind: str) -> set[str]:
+            """At most two seconds old."""
+            return {row["name"] for row in json.loads(get("/stats/requests"))["stats"] if row["method"] == kind}
+
+        form = get("/")
+        assert all(f"mqtt_{name}" in form for name in ("qos", "rate", "size", "username", "backlog")) and "mqtt_result" not in form
+        answer = get("/swarm", {"user_count": "4", "spawn_rate": "4", "user_classes": ["Telemetry", "Offline"],
+                                "mqtt_rate": "50", "mqtt_qos": "2", "mqtt_version": "5"})
+        assert json.loads(answer)["success"]
+        until(lambda: all(run.sums(name).get("deliver QoS 2") for name in (TELEMETRY, OFFLINE)))
+        assert shown("deliver QoS 2") == {TELEMETRY, OFFLINE}
+        get("/swarm", {"user_count": "2", "spawn_rate": "4", "user_classes": ["Telemetry", "Offline"]})
+        until(lambda: json.loads(get("/stats/requests"))["user_count"] == 2)
+        get("/stop", {})
+        os.kill(run.process.pid, signal.SIGINT)
+        assert run.wait() == 0, run.said
+    assert run.result["complete"] and run.result["errors"] == []
+    sums = run.sums(TELEMETRY)          # what those sent who left in between was waited for
+    assert sums["deliver QoS 2"] == sums["publish QoS 2"] > 0
+    assert 0 < run.sums(OFFLINE)["deliver QoS 2"] <= run.sums(OFFLINE)["publish QoS 2"]

@@ -1,0 +1,222 @@
+"""The lab at work, in small: what is in its folder, and what becomes of what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from perf.lab.broker import Broker, free_port
+from perf.lab.folder import Folder, FolderError
+from perf.lab.progress import Progress
+
+from mosq.bench.usage import used
+from tests.bench.fake import Fake
+
+PAIRS = ("bench", "--tests", "pairs-single", "--reps", "1")     # one case
+
+
+@pytest.mark.interop
+def test_the_paper_in_small(lab, capfd: pytest.CaptureFixture[str]) -> None:
+    found = lab("paper", "--scale", "0.001", "--reps", "1", "--tests", "paper-1", "--quick", "--brokers", "mosq:plain,mosquitto")
+    assert found.status == 0
+    assert found.about["complete"]
+    assert found.about["why"] == ""
+    assert found.about["format"] == 1
+    assert found.about["started"] <= found.about["ended"]
+    assert {"cores", "kernel", "processor", "python", "memory_bytes", "distribution"} <= set(found.about["machine"])
+    mosquitto = next(name for name in found.about["brokers"] if name.startswith("mosquitto-"))
+    assert set(found.about["brokers"]) == {"mosq", mosquitto}
+    assert found.about["brokers"][mosquitto]["program"] == "mosquitto"
+    assert "max_queued_messages 0" in found.about["brokers"][mosquitto]["settings"]
+    runs = [one["run"] for one in found.runs]
+    assert [(run["case"], run["broker"], run["variant"], run["rep"]) for run in runs] == [
+        (f"QoS {qos}", *(("mosq", "plain"), (mosquitto, ""))[(qos + turn) % 2], 0)
+        for qos in range(3) for turn in range(2)]
+    assert {(run["suite"], run["test"]) for run in runs} == {("paper", "paper-1")}
+    for one in found.runs:
+        assert one["complete"] and one["exact"]
+        assert one["phases"][0]["delivered"] == 20 * 20
+        assert one["phases"][0]["broker"]["cpu_us_per"] > 0
+        assert one["run"]["command"].startswith("mosq bench fan-out --publishers 10 --subscribers 20 --messages 20")
+        assert one["run"]["command"].endswith("--port 1883 --broker-pid $!")
+    assert "--index tree" in next(run["start"] for run in runs if run["variant"])
+    out, err = capfd.readouterr()
+    assert out.count("x mosq: plain") == 3
+    assert f"results: {found.path}" in out
+    assert "[6/6, 0 s left]" in err
+
+
+@pytest.mark.interop
+def test_one_that_does_not_start_and_the_others_go_on(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = program("mosquitto-9", "echo this is no option >&2; exit 3", "9.1.2")
+    found = lab(*PAIRS, "--scale", "0.001", "--seconds", "0.1", "--reps", "2", "--peers", str(folder), "--brokers", "mosquitto-9.1.2,mosq")
+    assert found.status == 1
+    assert not found.about["complete"]
+    assert [(one["run"]["broker"], one["complete"]) for one in found.runs] == [
+        ("mosquitto-9.1.2", False), ("mosq", True), ("mosq", True)]
+    assert found.runs[0]["why"] == "mosquitto-9.1.2 did not start: ended with status 3; its last words: this is no option"
+    assert found.runs[0]["phases"] == []
+    assert "mosquitto-9.1.2 was left out of pairs-single: it did not start" in capfd.readouterr().out
+
+
+def at_work(monkeypatch: pytest.MonkeyPatch, do) -> None:
+    """do(pid of the broker) is done once, when it has worked for a while."""
+    started: list[Broker] = []
+    enter = Broker.__enter__
+    monkeypatch.setattr(Broker, "__enter__", lambda self: started.append(enter(self)) or started[-1])
+
+    def tick(self: Progress) -> None:
+        if started and used(started[0].pid).cpu_s > idle_s + 0.2:
+            pid = started.pop().pid
+            do(pid)
+
+    idle_s = 0.1
+    monkeypatch.setattr(Progress, "tick", tick)
+
+
+def test_a_broker_killed_in_the_middle(lab, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    at_work(monkeypatch, lambda pid: os.kill(pid, signal.SIGKILL))
+    found = lab(*PAIRS, "--seconds", "60", "--brokers", "mosq")
+    assert found.status == 1
+    assert found.about["complete"] is False
+    assert found.about["why"] == "1 of 1 runs are not complete"
+    (one,) = found.runs
+    assert one["complete"] is False
+    assert one["why"].endswith("mosq was killed by SIGKILL")
+    assert one["phases"][0]["complete"] is False
+    assert one["phases"][0]["delivered"] > 0
+    assert "what was measured is kept, and marked" in capfd.readouterr().out
+
+
+def test_control_c(lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_work(monkeypatch, lambda pid: signal.raise_signal(signal.SIGINT))
+    found = lab(*PAIRS, "--seconds", "60", "--brokers", "mosq,mosq:plain", "--reps", "3")
+    assert found.status == 1
+    assert found.about["why"] == "interrupted"
+    assert found.about["ended"]
+    (one,) = found.runs
+    assert (one["complete"], one["why"]) == (False, "interrupted")
+    assert one["phases"][0]["delivered"] > 0
+
+
+def test_one_that_takes_too_long_is_ended_and_kept(lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = lab(*PAIRS, "--seconds", "60", "--timeout", "0.6", "--brokers", "mosq")
+    assert found.status == 1
+    assert found.runs[0]["why"] == "not done after 0.6 s"
+
+
+def test_nobody_there_and_a_refused_log_in(lab, capfd: pytest.CaptureFixture[str]) -> None:
+    with Fake(connack=5) as fake:
+        found = lab(*PAIRS, "--seconds", "0.1", "--brokers", "mosq", "--at", f"gone=127.0.0.1:{free_port()}",
+                    "--at", f"strict=127.0.0.1:{fake.port}", "--username", "user%i")
+    assert found.status == 1
+    why = {one["run"]["broker"]: one["why"] for one in found.runs}
+    assert why["mosq"] == ""
+    assert "gone: nobody answers at 127.0.0.1:" in why["gone"]
+    assert why["strict"].endswith("refused client 0: not authorized (0x05)")
+    assert f"127.0.0.1:{fake.port}" in found.about["brokers"]["strict"]["settings"]
+    assert f"--port {fake.port}" in next(one["run"]["command"] for one in found.runs if one["run"]["broker"] == "strict")
+
+
+def test_what_takes_long_is_not_repeated(lab, capfd: pytest.CaptureFixture[str]) -> None:
+    found = lab(*PAIRS[:3], "--seconds", "0.1", "--reps", "3", "--patience", "0.01", "--brokers", "mosq")
+    assert found.status == 0
+    assert len(found.runs) == 1
+    assert "took more than 0.01 s, and was not repeated" in capfd.readouterr().out
+
+
+def test_over_tls_and_with_sessions_on_the_disk(lab) -> None:
+    found = lab("bench", "vendors", "--tests", "tls-connect,tbmq-p2p", "--reps", "1", "--scale", "0.05", "--seconds", "0.1",
+                "--brokers", "mosq")
+    assert found.status == 0
+    assert [one["run"]["test"] for one in found.runs] == ["tls-connect", "tbmq-p2p", "tbmq-p2p"]
+    assert found.runs[0]["phases"][0]["handshake"]["count"] == 50
+    assert "kill -9" in found.about["brokers"]["mosq"]["settings"]
+
+
+@pytest.mark.interop
+def test_who_was_built_without_tls_is_left_out_of_it_alone(lab, program, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = program("mosquitto", 'grep -q certfile "$2" && exit 1\nexec /usr/sbin/mosquitto "$@"')
+    found = lab("bench", "--tests", "tls-connect,storm", "--reps", "1", "--scale", "0.05", "--peers", str(folder),
+                "--brokers", "mosquitto-9.9.9")
+    assert found.status == 0
+    assert [one["run"]["test"] for one in found.runs] == ["storm"]
+    assert "mosquitto-9.9.9 was left out of tls: mosquitto-9.9.9 did not start" in capfd.readouterr().out
+
+
+def test_who_cannot_do_it_is_left_out(lab, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    aedes = tmp_path / "peers" / "node_modules" / "aedes"
+    aedes.mkdir(parents=True)
+    (aedes / "aedes.js").touch()
+    (aedes / "package.json").write_text('{"version": "1.2.0"}')
+    found = lab("vendors", "--tests", "shared-fan-in", "--reps", "1", "--scale", "0.001", "--seconds", "0.1",
+                "--peers", str(tmp_path / "peers"), "--brokers", "aedes")
+    assert (found.status, found.runs, found.about["why"]) == (1, [], "nothing was measured")
+    assert "aedes-1.2.0 was left out of shared-fan-in: it has no MQTT 5 here" in capfd.readouterr().out
+
+
+# ---------------------------------------------------------------- the folder
+
+def line(rep: int) -> dict:
+    return {"run": {"suite": "s", "test": "t", "case": "c", "broker": "b", "variant": "", "rep": rep}}
+
+
+def test_a_folder_goes_on(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "T", "one")
+    first.broker("b", version="1", settings="", program="b")
+    first.add(line(0))
+    first.add(line(1))
+    first.runs.write('{"run": {"su')         # killed while it wrote
+    first.runs.close()
+    assert json.loads((tmp_path / "about.json").read_text())["complete"] is False
+    second = Folder(tmp_path, "T", "two")
+    second.add(line(0))
+    second.close("")
+    about = json.loads((tmp_path / "about.json").read_text())
+    assert (about["complete"], about["title"], about["command"]) == (True, "T", "one; two")
+    assert "b" in about["brokers"]
+    reps = [json.loads(text)["run"]["rep"] for text in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert reps == [0, 1, 2]
+
+
+def test_results_of_two_commits_do_not_share_a_folder(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "T", "one")
+    first.know(commit="0123456789abcdef")
+    first.close("")
+    with pytest.raises(FolderError, match="results of commit 0123456789ab"):
+        Folder(tmp_path, "T", "two")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["nonesuch"], [], ["paper", "--tests", "p2p"], ["paper", "--scale", "0"], ["paper", "--brokers", "mosq:nonesuch"],
+    ["paper", "--brokers", "nonesuch"], ["paper", "--at", "here"], ["paper", "--cpu", "4096"], ["paper", "--reps", "x"]])
+def test_mistakes_in_the_command_line(arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from perf.lab.__main__ import main
+
+    assert main([*arguments, "--dir", str(tmp_path / "none")]) == 3
+    assert "rror: " in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    from perf.lab.__main__ import main
+
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("paper-4", "p2p", "retained", "mosq:plain", "this checkout"))
+
+
+def test_lock_says_that_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perf import lock
+
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    said: list[str] = []
+    with lock.bench_lock(lambda: said.append("waits")):
+        flock = lock.fcntl.flock
+        monkeypatch.setattr(lock.fcntl, "flock", lambda file, how: flock(file, how) if how & lock.fcntl.LOCK_NB else None)
+        with lock.bench_lock(lambda: said.append("waits")):
+            pass
+    assert said == ["waits"]
