@@ -1,11 +1,12 @@
 """Python's doors to this room: `scan` for tools (no lock, nothing is changed), `StoreFace` for tests and benchmarks."""
 
-from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from cext.store.crc cimport crc_bytes, crc_hardware, crc_record
-from cext.store.file cimport FileOps, file_name_fn
+from cext.store.disk cimport disk_ops
+from cext.store.file cimport FileOps
 from cext.store.store cimport STORE_RANGES_TOLD, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, StoreStats, store_append, \
     store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll, store_read, store_read_next, \
     store_recover, store_room, store_scan, store_seal, store_start, store_stats, store_synced, store_turn, store_written
@@ -99,123 +100,6 @@ def scan(directory, give, most=4096):
     if got != 0:
         raise OSError(why.decode("utf-8", "replace"))
     return loss_dict(&loss)
-
-
-# ---- a disk in Python: an object with methods named as those of FileOps, which return what they are for or -errno
-
-cdef int disk_open(void* ctx, const char* path, int flags) noexcept with gil:
-    try:
-        return (<object>ctx).open(path.decode(), flags)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_close(void* ctx, int fd) noexcept with gil:
-    try:
-        return (<object>ctx).close(fd)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int64_t disk_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept with gil:
-    try:
-        data = (<object>ctx).pread(fd, n, at)
-        if isinstance(data, int):
-            return data
-        memcpy(p, <const char*><bytes>data, len(data))
-        return len(data)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int64_t disk_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept with gil:
-    try:
-        return (<object>ctx).pwrite(fd, (<const char*>p)[:n], at)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_datasync(void* ctx, int fd) noexcept with gil:
-    try:
-        return (<object>ctx).datasync(fd)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_truncate(void* ctx, int fd, uint64_t n) noexcept with gil:
-    try:
-        return (<object>ctx).truncate(fd, n)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int64_t disk_size(void* ctx, int fd) noexcept with gil:
-    try:
-        return (<object>ctx).size(fd)
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_unlink(void* ctx, const char* path) noexcept with gil:
-    try:
-        return (<object>ctx).unlink(path.decode())
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_mkdir(void* ctx, const char* path) noexcept with gil:
-    return 0
-
-
-cdef int disk_sync_dir(void* ctx, const char* path) noexcept with gil:
-    try:
-        return (<object>ctx).sync_dir(path.decode())
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept with gil:
-    cdef bytes raw
-    cdef const char* p
-    cdef int got = 0
-    try:
-        for name in (<object>ctx).names(path.decode()):
-            raw = name.encode()
-            p = raw
-            with nogil:
-                got = each(arg, p)
-            if got:
-                break
-        return got
-    except BaseException as e:
-        return disk_broke(ctx, e)
-
-
-cdef int disk_lock(void* ctx, int fd) noexcept with gil:
-    return 0
-
-
-cdef int disk_broke(void* ctx, object e) noexcept:
-    (<object>ctx).broken = e            # a mistake in the test: it looks there
-    return -5
-
-
-cdef FileOps disk_ops(object disk):
-    cdef FileOps f
-    f.ctx = <void*>disk
-    f.open = disk_open
-    f.close = disk_close
-    f.pread = disk_pread
-    f.pwrite = disk_pwrite
-    f.datasync = disk_datasync
-    f.truncate = disk_truncate
-    f.size = disk_size
-    f.unlink = disk_unlink
-    f.mkdir = disk_mkdir
-    f.sync_dir = disk_sync_dir
-    f.names = disk_names
-    f.lock = disk_lock
-    return f
 
 
 cdef class StoreFace:

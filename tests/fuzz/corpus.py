@@ -73,6 +73,28 @@ def stores() -> list[bytes]:
     return found
 
 
+def block_row(first: int, payloads: list[bytes], damage: int = 0) -> bytes:
+    """As fuzz_journal reads it: {first, count, length / 8, damage} and body."""
+    body = b""
+    for payload in payloads:
+        n = (28 + 3 + 1 + len(payload) + 7) // 8 * 8
+        head = n.to_bytes(4, "little") + bytes([1, 17, 0, 0]) + (5).to_bytes(4, "little") + bytes([3, 0, 0, 0, 1, 0, 0, 0]) + bytes(4)
+        body += (head + len(payload).to_bytes(4, "little") + b"a/bu" + payload).ljust(n, b"\0")
+    return bytes([first, len(payloads), len(body) // 8, damage]) + body
+
+
+def journals() -> list[bytes]:
+    """Two segments that follow each other; damage in each block; a gap; what lies behind the next one's beginning."""
+    found = []
+    for bad in range(-1, 4):
+        parts = []
+        for base, n in ((0, 4), (20, 3)):
+            rows = [block_row(base + 2 * i, [b"x" * i, b"12"], 83 if i == bad else 0) for i in range(n)]
+            parts.append(b"".join(rows).ljust(600, b"\0"))
+        found += [bytes([end, first, 0, 0, 150, 0, 0, 0]) + b"".join(parts) for end, first in ((26, 0), (26, 3), (22, 0), (60, 21))]
+    return found
+
+
 def seeds(target: str) -> list[bytes]:
     if target in TYPE_OF:
         # Version, first byte (of an ack its type too, counted from PUBACK), body.
@@ -106,6 +128,8 @@ def seeds(target: str) -> list[bytes]:
         return [bytes([row.kind]) + row.body for row in records.ROWS] + [bytes([kind]) + body[:2000] for kind, body, _ in records.WRONG]
     if target in ("segments", "raw_segments"):
         return stores()
+    if target in ("journal_blocks", "journal_raw"):
+        return journals()
     if target == "filters":
         return [f"{a}\0{b}\0{t}".encode() for a in NAMES for b in NAMES[:8] for t in NAMES[:4]]
     if target == "tls_records":      # suite and cuts; then how a record is made, its inner type, its size, its bytes

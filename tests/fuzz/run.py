@@ -25,6 +25,7 @@ RECORDS = ["tls_records"]
 LINK = ["as_client", "lines"]
 SESSION = ["record"]
 STORE = ["segments", "raw_segments"]
+JOURNAL = ["journal_blocks", "journal_raw"]
 MODULE = {
     **dict.fromkeys(CODEC, "fuzz_codec"),
     **dict.fromkeys(TOPIC, "fuzz_topic"),
@@ -33,6 +34,7 @@ MODULE = {
     **dict.fromkeys(LINK, "fuzz_link"),
     **dict.fromkeys(SESSION, "fuzz_session"),
     **dict.fromkeys(STORE, "fuzz_store"),
+    **dict.fromkeys(JOURNAL, "fuzz_journal"),
 }
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 CFLAGS = ["-O2", "-g1", "-fPIC", "-fno-strict-aliasing", "-fno-omit-frame-pointer", "-Wno-unused-function", "-DNDEBUG"]
@@ -60,7 +62,8 @@ def sources() -> list[str]:
     rooms += ["cext/session/record.pyx", "tests/fuzz/fuzz_session.pyx"]
     rooms += [f"cext/net/{m}.pyx" for m in ("websocket", "upgrade", "proxy")] + ["tests/fuzz/fuzz_net.pyx"]
     rooms += ["cext/net/records.pyx", "tests/fuzz/fuzz_records.pyx"]
-    return rooms + [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
+    rooms += [f"cext/store/{m}.pyx" for m in ("crc", "file", "format", "replay")] + ["tests/fuzz/fuzz_store.pyx"]
+    return rooms + [f"cext/journal/{m}.pyx" for m in ("format", "listing", "walk", "reader", "columns")] + ["tests/fuzz/fuzz_journal.pyx"]
 
 
 def run(command: list[str]) -> None:

@@ -35,6 +35,9 @@ class Disk:
 
     # ---- what the store calls
 
+    def name_of(self, path: str) -> str:
+        return path.rsplit("/", 1)[1]
+
     def _fault(self, call: str) -> int | str:
         self.calls.append(call)
         plan = self.faults.get(call)
@@ -43,7 +46,7 @@ class Disk:
     def open(self, path: str, flags: int) -> int:
         if isinstance(fault := self._fault("open"), int):
             return -fault
-        name = path.rsplit("/", 1)[1]
+        name = self.name_of(path)
         if name not in self.files:
             if not flags & os.O_CREAT:
                 return -errno.ENOENT
@@ -107,7 +110,7 @@ class Disk:
     def unlink(self, path: str) -> int:
         if isinstance(fault := self._fault("unlink"), int):
             return -fault
-        return 0 if self.files.pop(path.rsplit("/", 1)[1], None) else -errno.ENOENT
+        return 0 if self.files.pop(self.name_of(path), None) else -errno.ENOENT
 
     def sync_dir(self, path: str) -> int:
         self._fault("sync_dir")

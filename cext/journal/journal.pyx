@@ -1,0 +1,147 @@
+"""The loop's side of a stream: records are copied into open blocks, blocks are handed over. Knows no files.
+
+Invariants: sequence numbers of a shard rise by one, in the order of appending; a block is touched by one side only; memory is bounded by
+`waiting_max_bytes`, whatever the disk does. Cost: a copy; a block grows from 4 KiB to `block_bytes`, and comes back as large as it has become, so that
+nothing is allocated once it is warm.
+"""
+
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+
+from cext.journal.format cimport BLOCK_BODY_MAX, BLOCK_HEAD
+from cext.journal.record cimport JournalRecord, record_bytes, record_fits, record_put
+
+
+# ---- blocks
+
+cdef void idle_put(JournalLoop* l, Block* b) noexcept nogil:
+    l.waiting_bytes -= b.cap
+    if l.idle_bytes + b.cap > JOURNAL_IDLE_MAX_BYTES:
+        free(b.p)
+        free(b)
+        return
+    b.next = l.idle
+    l.idle = b
+    l.idle_bytes += b.cap
+
+
+cdef void take_back(JournalLoop* l) noexcept nogil:
+    cdef Block* b = l.back
+    cdef Block* following
+    l.back = NULL
+    while b != NULL:
+        following = b.next
+        idle_put(l, b)
+        b = following
+
+
+cdef int block_grow(Journal* j, Block* b, uint64_t need) noexcept nogil:
+    cdef uint64_t cap = max(b.cap * 2, <uint64_t>JOURNAL_BLOCK_BYTES_MIN)
+    cdef uint8_t* p
+    cap = max(min(cap, <uint64_t>j.options.block_bytes), need)
+    if j.loop.waiting_bytes + cap - b.cap > j.options.waiting_max_bytes and j.loop.waiting_bytes > b.cap:
+        return JOURNAL_WAITS        # one block that is larger than all that may wait is let through alone
+    p = <uint8_t*>realloc(b.p, cap)
+    if p == NULL:
+        return JOURNAL_NO_MEMORY
+    b.p = p
+    j.loop.waiting_bytes += cap - b.cap
+    b.cap = cap
+    return 0
+
+
+cdef Block* block_take(Journal* j, uint32_t shard) noexcept nogil:
+    cdef JournalLoop* l = &j.loop
+    cdef Block* b = l.idle
+    if b != NULL:
+        l.idle = b.next
+        l.idle_bytes -= b.cap
+        l.waiting_bytes += b.cap
+    else:
+        b = <Block*>calloc(1, sizeof(Block))
+        if b == NULL:
+            return NULL
+    b.next = NULL
+    b.n = BLOCK_HEAD
+    b.count = b.span_us = 0
+    b.shard = shard
+    return b
+
+
+cdef void seal(JournalLoop* l, uint32_t shard) noexcept nogil:
+    blocks_add(&l.sealed, l.open[shard])
+    l.open[shard] = NULL
+
+
+# ---- records
+
+cdef int block_for(Journal* j, uint32_t shard, uint64_t need, uint64_t time_us) noexcept nogil:
+    # Sees to it that the shard's open block has room; 0, JOURNAL_SEAL_SOON: another one is full, or why not.
+    cdef JournalLoop* l = &j.loop
+    cdef Block* b = l.open[shard]
+    cdef int got, soon = JOURNAL_TAKEN
+    if b != NULL and b.count and (b.n + need > max(<uint64_t>j.options.block_bytes, b.cap) or time_us > b.time_us + UINT32_MAX
+                                  or b.n + need > BLOCK_HEAD + <uint64_t>BLOCK_BODY_MAX):
+        seal(l, shard)
+        soon = JOURNAL_SEAL_SOON
+        b = NULL
+    if b == NULL:
+        take_back(l)
+        if l.waiting_bytes >= j.options.waiting_max_bytes:
+            return JOURNAL_WAITS
+        b = block_take(j, shard)
+        if b == NULL:
+            return JOURNAL_NO_MEMORY
+        l.open[shard] = b
+    if b.n + need > b.cap:
+        got = block_grow(j, b, b.n + need)
+        if got != 0:
+            return got
+    return soon
+
+
+cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil:
+    cdef Block* b = j.loop.open[shard]
+    cdef uint64_t n = record_bytes(r)
+    cdef uint32_t delta = 0
+    cdef int got = JOURNAL_TAKEN
+    if not record_fits(r):
+        return JOURNAL_TOO_LARGE
+    if b == NULL or b.n + n > b.cap or r.time_us > b.time_us + UINT32_MAX:
+        got = block_for(j, shard, n, r.time_us)
+        if got < 0:
+            return got
+        b = j.loop.open[shard]
+    if b.count == 0:
+        b.first_seq = j.loop.next_seq[shard]
+        b.time_us = r.time_us
+    elif r.time_us > b.time_us:             # a clock that went back: as if it stood still, until the next block
+        delta = <uint32_t>(r.time_us - b.time_us)
+    record_put(b.p + b.n, n, delta, r)
+    b.n += n
+    b.count += 1
+    b.span_us = max(b.span_us, delta)
+    r.seq = j.loop.next_seq[shard]
+    j.loop.next_seq[shard] += 1
+    return got
+
+
+cdef bint journal_seal(Journal* j) noexcept nogil:
+    cdef uint32_t shard
+    take_back(&j.loop)
+    for shard in range(j.n_shards):
+        if j.loop.open[shard] != NULL and j.loop.open[shard].count:
+            seal(&j.loop, shard)
+    return j.loop.sealed.head != NULL
+
+
+cdef void journal_hand(Journal* j) noexcept nogil:
+    blocks_join(&j.shared.sealed, &j.loop.sealed)
+    if j.loop.back == NULL:
+        j.loop.back = j.shared.done
+        j.shared.done = NULL
+
+
+cdef bint journal_room(Journal* j) noexcept nogil:
+    take_back(&j.loop)
+    return j.loop.waiting_bytes < j.options.waiting_max_bytes

@@ -1,0 +1,135 @@
+"""Names and heads in a stream's folder. Knows no blocks. Names that are none of ours are passed over; cost: one reading of the folder, and a head where it is asked for."""
+
+from libc.errno cimport ENOENT, ENOMEM
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf, sscanf
+from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memcmp, memset, strcmp, strlen
+
+from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, MARK_BYTES_MAX, SEGMENT_HEAD_BYTES, mark_read, segment_head_read
+from cext.store.file cimport FILE_PATH_MAX, file_read
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_NOFOLLOW
+
+cdef enum:
+    NAME_MAX = 28               # SSS-BBBBBBBBBBBBBBBBBBBB.seg
+
+ctypedef struct Naming:
+    Listing* l
+    uint32_t shard
+
+
+cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, const char* kind) noexcept nogil:
+    snprintf(out, FILE_PATH_MAX, "%s/%03u-%020llu.%s", dir, shard, <unsigned long long>base_seq, kind)
+
+
+cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil:
+    snprintf(out, FILE_PATH_MAX, "%s/mark.%c", dir, c'b' if slot else c'a')
+
+
+cdef int name_seen(void* arg, const char* name) noexcept nogil:
+    cdef Naming* a = <Naming*>arg
+    cdef Listing* l = a.l
+    cdef unsigned int shard = 0
+    cdef unsigned long long base = 0
+    cdef char again[64]
+    cdef Found* more
+    if strlen(name) != NAME_MAX or sscanf(name, "%3u-%20llu.seg", &shard, &base) != 2:
+        return 0
+    snprintf(again, sizeof(again), "%03u-%020llu.seg", shard, base)
+    if strcmp(again, name) != 0 or shard >= JOURNAL_SHARDS_MAX or base >> 62 or (a.shard != <uint32_t>LISTING_ALL and shard != a.shard):
+        return 0
+    if l.n == l.cap:
+        more = <Found*>realloc(l.files, (l.cap * 2 if l.cap else 32) * sizeof(Found))
+        if more == NULL:
+            return -ENOMEM
+        l.files = more
+        l.cap = l.cap * 2 if l.cap else 32
+    l.files[l.n].shard = shard
+    l.files[l.n].base_seq = base
+    l.n += 1
+    return 0
+
+
+cdef int by_base(const void* a, const void* b) noexcept nogil:
+    cdef const Found* x = <const Found*>a
+    cdef const Found* y = <const Found*>b
+    if x.shard != y.shard:
+        return -1 if x.shard < y.shard else 1
+    return -1 if x.base_seq < y.base_seq else x.base_seq > y.base_seq
+
+
+cdef int listing_read(Listing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil:
+    cdef Naming a
+    cdef int got
+    a.l = l
+    a.shard = shard
+    l.n = 0
+    got = f.names(f.ctx, dir, name_seen, &a)
+    if got < 0:
+        return got
+    if l.n:
+        qsort(l.files, l.n, sizeof(Found), by_base)
+    return 0
+
+
+cdef void listing_free(Listing* l) noexcept nogil:
+    free(l.files)
+    memset(l, 0, sizeof(Listing))
+
+
+cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Found* found, const uint8_t* stream_id, SegmentHead* h,
+                      int* state, uint64_t* size) noexcept nogil:
+    cdef char path[4096]
+    cdef uint8_t page[4096]
+    cdef int64_t n, got
+    cdef int fd
+    segment_path(path, dir, found.shard, found.base_seq, b"seg")
+    fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
+    if fd < 0:
+        return fd
+    memset(page, 0, SEGMENT_HEAD_BYTES)
+    n = f.size(f.ctx, fd)
+    got = file_read(f, fd, page, SEGMENT_HEAD_BYTES, 0) if n >= 0 else n
+    if got < 0:
+        f.close(f.ctx, fd)
+        return <int>got
+    size[0] = <uint64_t>n
+    if segment_head_read(hardware, page, h) != 0:
+        state[0] = HEAD_DAMAGED
+    elif stream_id != NULL and memcmp(h.stream_id, stream_id, 16) != 0:
+        state[0] = HEAD_FOREIGN
+    elif h.format > JOURNAL_FORMAT:
+        state[0] = HEAD_LATER
+    elif h.shard != found.shard or h.base_seq != found.base_seq:
+        state[0] = HEAD_DAMAGED
+    else:
+        state[0] = HEAD_RIGHT
+    return fd
+
+
+cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, int* slot) noexcept nogil:
+    cdef char path[4096]
+    cdef uint8_t page[2612]
+    cdef Marks one
+    cdef int64_t n
+    cdef int i, fd, got = -ENOENT
+    for i in range(2):
+        mark_path(path, dir, i)
+        fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
+        if fd < 0:
+            if fd != -ENOENT and got == -ENOENT:
+                got = fd
+            continue
+        n = file_read(f, fd, page, MARK_BYTES_MAX, 0)
+        f.close(f.ctx, fd)
+        if n < 0:
+            if got == -ENOENT:
+                got = <int>n
+        elif mark_read(hardware, page, <uint64_t>n, &one) == 0 and (got != 0 or one.generation > m.generation):
+            m[0] = one
+            slot[0] = i
+            got = 0
+    return got

@@ -1,0 +1,297 @@
+"""Reading a stream by sequence number or by time. Knows what the mark allows; not who writes, nor whether anybody does.
+
+Invariants: `seq` only rises; each number below it was given, or is in a range of `loss` with its reason; nothing is read beyond the mark. The mark is read
+before the folder is listed, and a segment ends where the next one begins: so what lies behind that in its file (left by a failed sync, or by a broker that
+was killed) is never taken for a record. Entries of the index are a help: one that is wrong costs time only.
+"""
+
+from libc.errno cimport EINVAL, ENOENT, ENOMEM
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset, strlen
+
+from cext.journal.format cimport INDEX_ENTRY, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES, IndexEntry, SegmentHead, index_read
+from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, loss_add
+from cext.journal.listing cimport HEAD_DAMAGED, HEAD_RIGHT, listing_free, listing_read, marks_read, segment_look, segment_path
+from cext.journal.record cimport record_get
+from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
+from cext.store.crc cimport crc_hardware
+from cext.store.file cimport file_read, file_system
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDONLY
+    int O_NOFOLLOW
+
+cdef enum:
+    ENTRIES_READ = 128          # of an index, at once
+
+
+cdef int reader_open(Reader* r, const char* dir, uint32_t shard, const FileOps* files) noexcept nogil:
+    cdef int got
+    memset(r, 0, sizeof(Reader))
+    r.files = files[0] if files != NULL else file_system()[0]
+    r.hardware = crc_hardware()
+    r.shard = shard
+    walk_init(&r.walk, &r.files, r.hardware)
+    if strlen(dir) >= JOURNAL_PATH_MAX:
+        return -EINVAL
+    memcpy(r.dir, dir, strlen(dir) + 1)
+    got = reader_refresh(r)
+    return got if got < 0 else reader_seek(r, 0)
+
+
+cdef void reader_close(Reader* r) noexcept nogil:
+    walk_free(&r.walk)
+    listing_free(&r.list)
+
+
+cdef int reader_refresh(Reader* r) noexcept nogil:
+    cdef int slot, got = marks_read(&r.files, r.hardware, r.dir, &r.marks, &slot)
+    if got < 0:
+        return got
+    if r.marks.format > JOURNAL_FORMAT or r.shard >= r.marks.n:
+        return -EINVAL
+    r.end = r.marks.shards[r.shard].seq
+    r.block_end = r.block_seq           # what was in memory may not have been there yet: it is looked for again
+    walk_end(&r.walk)
+    return listing_read(&r.list, &r.files, r.dir, r.shard)
+
+
+cdef int reader_seek(Reader* r, uint64_t seq) noexcept nogil:
+    walk_end(&r.walk)
+    r.block_seq = r.block_end = 0
+    memset(&r.loss, 0, sizeof(r.loss))
+    r.seq = min(seq, r.end)
+    return 0
+
+
+# ---- segments
+
+cdef uint64_t index_offset(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us, uint64_t* first_seq) noexcept nogil:
+    # Of the last block that the index of that segment names and that begins not behind seq, and before which all is older than time_us.
+    cdef char path[4096]
+    cdef uint8_t p[4096]
+    cdef IndexEntry e
+    cdef uint64_t number = 0, offset = SEGMENT_HEAD_BYTES
+    cdef int64_t got
+    cdef uint32_t i
+    cdef int fd
+    segment_path(path, r.dir, r.shard, r.list.files[at].base_seq, b"idx")
+    fd = r.files.open(r.files.ctx, path, O_RDONLY | O_NOFOLLOW)
+    if fd < 0:
+        return offset
+    while True:
+        got = file_read(&r.files, fd, p, ENTRIES_READ * INDEX_ENTRY, number * INDEX_ENTRY)
+        if got < INDEX_ENTRY:
+            break
+        for i in range(<uint32_t>got // INDEX_ENTRY):
+            if index_read(r.hardware, p + i * INDEX_ENTRY, r.walk.seed, number + i, &e) == 0 and e.first_seq <= seq and e.time_us < time_us \
+                    and offset < e.offset <= r.walk.size:
+                offset = e.offset
+                first_seq[0] = e.first_seq
+        number += <uint64_t>got // INDEX_ENTRY
+    r.files.close(r.files.ctx, fd)
+    return offset
+
+
+cdef int segment_enter(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us) noexcept nogil:
+    # 1: opened, at a block that is not behind seq; 0: it cannot be read; -ENOENT: it has gone; -errno
+    cdef SegmentHead h
+    cdef uint64_t size = 0, offset, first_seq = r.list.files[at].base_seq
+    cdef int state = HEAD_DAMAGED
+    cdef int fd = segment_look(&r.files, r.hardware, r.dir, &r.list.files[at], r.marks.stream_id, &h, &state, &size)
+    if fd == -ENOENT or fd == -ENOMEM:
+        return fd
+    if fd < 0:
+        return 0
+    if state != HEAD_RIGHT:
+        r.files.close(r.files.ctx, fd)
+        return 0
+    r.at = at
+    walk_begin(&r.walk, fd, h.seed, size, SEGMENT_HEAD_BYTES)
+    offset = index_offset(r, at, seq, time_us, &first_seq)
+    r.walk.at = offset
+    if offset != SEGMENT_HEAD_BYTES and (walk_head(&r.walk) != 1 or r.walk.head.first_seq != first_seq):
+        offset = SEGMENT_HEAD_BYTES
+    r.walk.at = offset
+    return 1
+
+
+cdef uint64_t segment_limit(Reader* r, uint32_t at) noexcept nogil:
+    # The number at which that segment ends.
+    return min(r.list.files[at + 1].base_seq, r.end) if at + 1 < r.list.n else r.end
+
+
+cdef void lose(Reader* r, uint32_t why, uint64_t end) noexcept nogil:
+    # From r.seq on.
+    if end <= r.seq:
+        return
+    loss_add(&r.loss, r.shard, why, r.seq, end)
+    r.seq = end
+
+
+cdef int segment_find(Reader* r) noexcept nogil:
+    # Opens the segment of r.seq, or goes on behind what is lost. 0 or -errno
+    cdef uint32_t lo = 0, hi = r.list.n, mid
+    cdef int got
+    if r.seq < r.marks.shards[r.shard].first_seq:       # its file may still be there: only for now
+        lose(r, LOSS_RETIRED, r.marks.shards[r.shard].first_seq)
+        return 0
+    while lo < hi:                      # the first one that begins behind it
+        mid = (lo + hi) // 2
+        if r.list.files[mid].base_seq <= r.seq:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == 0:
+        lose(r, LOSS_MISSING, min(r.list.files[0].base_seq, r.end) if r.list.n else r.end)
+        return 0
+    got = segment_enter(r, lo - 1, r.seq, UINT64_MAX)
+    if got == -ENOENT:                  # dropped since the folder was listed: then the mark says so
+        got = reader_refresh(r)
+        if got == 0 and r.seq >= r.marks.shards[r.shard].first_seq:
+            lose(r, LOSS_MISSING, segment_limit(r, lo - 1) if lo - 1 < r.list.n else r.end)
+        return got
+    if got == 0:
+        lose(r, LOSS_DAMAGED, segment_limit(r, lo - 1))
+    return min(got, 0)
+
+
+# ---- blocks
+
+cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
+    # The next block of the open segment that has numbers from r.seq on, loaded: 1. 0: look again (r.seq has risen, or the segment is over); -errno
+    cdef Walk* w = &r.walk
+    cdef uint64_t end
+    cdef bint damaged = 0
+    cdef int got = walk_head(w)
+    if got == -ENOMEM:
+        return got
+    if got != 1:
+        damaged = w.at < w.size
+        got = walk_search(w)
+    if got < 0:
+        return got
+    if got == 0 or w.head.first_seq >= limit:
+        lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, limit)
+        return 0
+    end = w.head.first_seq + w.head.count
+    if end <= r.seq:
+        return 0
+    lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, w.head.first_seq)
+    got = walk_body(w)
+    if got == -ENOMEM:
+        return got
+    if got != 1:
+        lose(r, LOSS_DAMAGED, min(end, limit))
+        return 0
+    r.block_seq = w.head.first_seq
+    r.block_end = min(end, limit)
+    r.block_time_us = w.head.time_us
+    r.commit_us = w.head.commit_us
+    r.next = w.body
+    r.stop = w.body + w.head.body_n
+    return 1
+
+
+cdef void block_skip(Reader* r) noexcept nogil:
+    # To the record of r.seq.
+    cdef JournalRecord record
+    while r.block_seq < r.seq and reader_take_any(r, &record):
+        pass
+
+
+cdef bint reader_take_any(Reader* r, JournalRecord* record) noexcept nogil:
+    cdef uint32_t n
+    if r.block_seq >= r.block_end:
+        return 0
+    n = record_get(r.next, <uint64_t>(r.stop - r.next), record)
+    if n == 0:                          # checked, and yet none: nothing behind it can be found either
+        r.seq = max(r.seq, r.block_seq)
+        lose(r, LOSS_DAMAGED, r.block_end)
+        r.block_seq = r.block_end
+        return 0
+    record.seq = r.block_seq
+    record.time_us += r.block_time_us
+    r.next += n
+    r.block_seq += 1
+    return 1
+
+
+cdef bint reader_take(Reader* r, JournalRecord* record) noexcept nogil:
+    if not reader_take_any(r, record):
+        return 0
+    r.seq = r.block_seq
+    return 1
+
+
+cdef int reader_load(Reader* r, uint64_t until) noexcept nogil:
+    cdef uint64_t limit
+    cdef int got
+    until = min(until, r.end)
+    while r.seq < until:
+        if r.block_seq < r.block_end:
+            block_skip(r)
+            if r.block_seq < r.block_end:
+                return 1
+            continue
+        if r.walk.fd < 0:
+            got = segment_find(r)
+            if got < 0:
+                return got
+            continue
+        limit = segment_limit(r, r.at)
+        if r.seq >= limit or r.at >= r.list.n:
+            walk_end(&r.walk)
+            continue
+        got = block_find(r, limit)
+        if got < 0:
+            return got
+    return 0
+
+
+cdef int reader_next(Reader* r, uint64_t until, JournalRecord* record) noexcept nogil:
+    cdef int got = reader_load(r, until)
+    while got == 1 and not reader_take(r, record):
+        got = reader_load(r, until)
+    return got
+
+
+# ---- by time
+
+cdef uint64_t segment_time(Reader* r, uint32_t at) noexcept nogil:
+    # The largest time before that segment; one that cannot be read is taken for a late one, which costs time only.
+    cdef SegmentHead h
+    cdef uint64_t size
+    cdef int state = HEAD_DAMAGED
+    cdef int fd = segment_look(&r.files, r.hardware, r.dir, &r.list.files[at], r.marks.stream_id, &h, &state, &size)
+    if fd >= 0:
+        r.files.close(r.files.ctx, fd)
+    return h.time_us if fd >= 0 and state == HEAD_RIGHT else UINT64_MAX
+
+
+cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
+    cdef uint32_t lo = 0, hi = r.list.n, mid
+    cdef JournalRecord record
+    cdef uint64_t first_seq = r.marks.shards[r.shard].first_seq
+    cdef int got = 0
+    while lo < hi:                      # the first segment before which there is something that is not older
+        mid = (lo + hi) // 2
+        if segment_time(r, mid) < time_us:
+            lo = mid + 1
+        else:
+            hi = mid
+    reader_seek(r, max(r.list.files[lo - 1].base_seq, first_seq) if lo else first_seq)
+    if lo and r.seq < r.end and r.list.files[lo - 1].base_seq == r.seq:
+        got = segment_enter(r, lo - 1, UINT64_MAX, time_us)
+        if got == 1 and r.walk.at != SEGMENT_HEAD_BYTES and walk_head(&r.walk) == 1:
+            r.seq = max(r.seq, min(r.walk.head.first_seq, r.end))
+            r.walk.at = r.walk.here
+    while got >= 0:
+        got = reader_load(r, UINT64_MAX)
+        if r.loss.n:                    # what is lost may have been it
+            return reader_seek(r, r.loss.ranges[0].lo)
+        if got == 1 and reader_take(r, &record) and record.time_us >= time_us:
+            return reader_seek(r, record.seq)
+        if got == 0:
+            break
+    return min(got, 0)

@@ -1,0 +1,264 @@
+"""Segments that are written: begun, filled with blocks, synced, given up. Knows one shard at a time, and no marks.
+
+Invariants: a segment is named by the sequence number of its first record, and begins only where everything before it is on the disk, so only the last one
+of a shard is ever not; the next one's first number ends it, whatever lies in its file behind that; a file whose write or sync has failed is closed
+and never written to or synced again: the blocks since its last sync are still in memory. An index entry that cannot be written is only counted.
+"""
+
+from libc.errno cimport EDQUOT, EEXIST, ENOENT, ENOMEM, ENOSPC
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy, memmove, memset
+
+from cext.base.hash cimport HashKey, hash_key_init
+from cext.journal.format cimport BLOCK_HEAD, INDEX_ENTRY, INDEX_STEP_BYTES, SEGMENT_HEAD_BYTES, BlockHead, IndexEntry, SegmentHead, block_seal, \
+    index_write, segment_head_seed, segment_head_write
+from cext.journal.journal cimport Blocks, Shard, blocks_join
+from cext.journal.listing cimport segment_path
+from cext.store.file cimport file_write
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_EXCL
+    int O_NOFOLLOW
+
+
+# ---- the row
+
+cdef Segment* segment_add(Journal* j, uint32_t shard) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Segment* more
+    if s.n == s.cap:
+        more = <Segment*>realloc(s.segments, (s.cap * 2 if s.cap else 8) * sizeof(Segment))
+        if more == NULL:
+            return NULL
+        s.segments = more
+        s.cap = s.cap * 2 if s.cap else 8
+    memset(&s.segments[s.n], 0, sizeof(Segment))
+    s.n += 1
+    j.writer.stats.segments += 1
+    return &s.segments[s.n - 1]
+
+
+cdef void segment_forget(Journal* j, uint32_t shard, uint32_t at) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    j.writer.stats.segments -= 1
+    j.writer.stats.total_bytes -= s.segments[at].bytes_
+    s.n -= 1
+    memmove(&s.segments[at], &s.segments[at + 1], (s.n - at) * sizeof(Segment))
+
+
+cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq) noexcept nogil:
+    cdef char path[4096]
+    cdef int got
+    segment_path(path, j.dir, shard, base_seq, b"idx")
+    j.files.unlink(j.files.ctx, path)
+    segment_path(path, j.dir, shard, base_seq, b"seg")
+    got = j.files.unlink(j.files.ctx, path)
+    return 0 if got == -ENOENT else got
+
+
+cdef void segment_close(Journal* j, uint32_t shard) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    if s.fd >= 0:
+        j.files.close(j.files.ctx, s.fd)
+    if s.index_fd >= 0:
+        j.files.close(j.files.ctx, s.index_fd)
+    s.fd = s.index_fd = -1
+
+
+# ---- one of them
+
+cdef int file_new(Journal* j, uint32_t shard, uint64_t base_seq, const char* kind) noexcept nogil:
+    # A file of that name that is there is a leftover of one that never counted.
+    cdef char path[4096]
+    cdef int got
+    segment_path(path, j.dir, shard, base_seq, kind)
+    got = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
+    if got == -EEXIST:
+        got = j.files.unlink(j.files.ctx, path)
+        if got == 0:
+            got = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
+    return got
+
+
+cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef uint8_t page[4096]
+    cdef SegmentHead h
+    cdef HashKey random
+    memset(&h, 0, sizeof(h))
+    if hash_key_init(&random) != 0:
+        random.k0 = now_us ^ base_seq << 20
+    memcpy(h.stream_id, j.stream_id, 16)
+    h.shard = shard
+    h.shards = j.n_shards
+    h.base_seq = base_seq
+    h.salt = random.k0
+    h.made_us = now_us
+    h.time_us = s.time_us
+    segment_head_seed(j.hardware, &h)
+    segment_head_write(j.hardware, page, &h)
+    s.seed = h.seed
+    return file_write(&j.files, s.fd, page, SEGMENT_HEAD_BYTES, 0)
+
+
+cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** what) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Segment* g
+    cdef int got
+    what[0] = "make a segment file in"
+    got = file_new(j, shard, base_seq, b"seg")
+    if got < 0:
+        return got
+    s.fd = got
+    what[0] = "write a segment's head in"
+    got = head_put(j, shard, base_seq, now_us)
+    g = segment_add(j, shard) if got == 0 else NULL
+    if g == NULL:
+        segment_close(j, shard)
+        segment_unlink(j, shard, base_seq)
+        return got if got else -ENOMEM
+    g.base_seq = g.end_seq = base_seq
+    g.bytes_ = SEGMENT_HEAD_BYTES
+    g.made_us = now_us
+    g.time_us = s.time_us
+    j.writer.stats.total_bytes += g.bytes_
+    s.named = 0
+    s.offset = s.index_at = SEGMENT_HEAD_BYTES
+    s.index_n = 0
+    s.index_fd = file_new(j, shard, base_seq, b"idx")
+    if s.index_fd < 0:
+        j.writer.stats.index_errors += 1
+        s.index_fd = -1
+    return 0
+
+
+cdef void index_add(Journal* j, Shard* s, uint64_t first_seq) noexcept nogil:
+    # Of the block that is being written at s.offset.
+    cdef uint8_t p[32]
+    cdef IndexEntry e
+    if s.index_fd < 0 or s.offset < s.index_at + INDEX_STEP_BYTES:
+        return
+    e.first_seq = first_seq
+    e.offset = s.offset
+    e.time_us = s.time_us
+    index_write(j.hardware, p, s.seed, s.index_n, &e)
+    if file_write(&j.files, s.index_fd, p, INDEX_ENTRY, s.index_n * INDEX_ENTRY) < 0:
+        j.writer.stats.index_errors += 1
+        return
+    s.index_n += 1
+    s.index_at = s.offset
+
+
+cdef bint is_over(Journal* j, const Shard* s, uint64_t need, uint64_t now_us) noexcept nogil:
+    cdef const Segment* g = &s.segments[s.n - 1]
+    if s.offset == SEGMENT_HEAD_BYTES:
+        return 0
+    if s.offset + need > j.options.segment_bytes:
+        return 1
+    return j.options.roll_age_us != 0 and now_us > g.made_us and now_us - g.made_us >= j.options.roll_age_us
+
+
+cdef int segment_roll(Journal* j, uint32_t shard, const char** what) noexcept nogil:
+    # Everything in it goes to the disk first.
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef int got
+    what[0] = "sync a segment in"
+    got = segment_flush(j, shard)
+    if got == 0 and not s.named:
+        got = j.files.sync_dir(j.files.ctx, j.dir)
+        if got < 0:
+            segment_poison(j, shard)
+    if got < 0:
+        return got
+    segment_settle(j, shard)
+    segment_close(j, shard)
+    return 0
+
+
+cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, const char** what) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Segment* g
+    cdef BlockHead h
+    cdef int got = 0
+    if s.fd >= 0 and is_over(j, s, b.n, now_us):
+        got = segment_roll(j, shard, what)
+    if got == 0 and s.fd < 0:
+        got = segment_begin(j, shard, b.first_seq, now_us, what)
+    if got < 0:
+        return got
+    h.body_n = <uint32_t>(b.n - BLOCK_HEAD)
+    h.count = b.count
+    h.first_seq = b.first_seq
+    h.time_us = b.time_us
+    h.span_us = b.span_us
+    h.commit_us = now_us
+    block_seal(j.hardware, b.p, s.seed, s.offset, &h)
+    what[0] = "write in"
+    got = file_write(&j.files, s.fd, b.p, b.n, s.offset)
+    if got < 0:
+        if got != -ENOSPC and got != -EDQUOT:       # on a full disk the same place is written again
+            segment_poison(j, shard)
+        return got
+    index_add(j, s, b.first_seq)
+    s.offset += b.n
+    s.written = b.first_seq + b.count
+    s.time_us = max(s.time_us, b.time_us + b.span_us)
+    g = &s.segments[s.n - 1]
+    g.end_seq = s.written
+    g.bytes_ += b.n
+    j.writer.stats.total_bytes += b.n
+    return 0
+
+
+cdef int segment_flush(Journal* j, uint32_t shard) noexcept nogil:
+    cdef int got = j.files.datasync(j.files.ctx, j.writer.shards[shard].fd)
+    j.writer.stats.syncs += 1
+    if got < 0:
+        segment_poison(j, shard)
+    return got
+
+
+cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Block* b = blocks_pop_all(&s.kept)
+    cdef Block* following
+    while b != NULL:
+        following = b.next
+        j.writer.kept_bytes -= b.cap
+        b.next = j.writer.done
+        j.writer.done = b
+        b = following
+    s.named = 1
+    s.synced.seq = s.written
+    s.synced.base_seq = s.segments[s.n - 1].base_seq
+    s.synced.offset = s.offset
+    s.synced.time_us = s.time_us
+
+
+cdef Block* blocks_pop_all(Blocks* q) noexcept nogil:
+    cdef Block* b = q.head
+    q.head = q.tail = NULL
+    return b
+
+
+cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil:
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Segment* g = &s.segments[s.n - 1]
+    cdef Block* b = s.kept.head
+    j.writer.stats.poisoned += 1
+    while b != NULL:
+        j.writer.kept_bytes -= b.cap
+        b = b.next
+    blocks_join(&s.kept, &s.todo)
+    s.todo = s.kept
+    s.kept.head = s.kept.tail = NULL
+    segment_close(j, shard)
+    s.written = s.synced.seq
+    s.time_us = s.synced.time_us
+    g.end_seq = s.written
+    if g.base_seq == s.written:         # nothing of it was ever on the disk
+        segment_unlink(j, shard, g.base_seq)
+        segment_forget(j, shard, s.n - 1)

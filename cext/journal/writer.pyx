@@ -1,0 +1,194 @@
+"""The writer's side of a stream: blocks into segments, syncs, marks. Knows when a step is due as little as who calls it.
+
+Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; a slot of the mark is written
+only while the other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
+"""
+
+from libc.errno cimport EDQUOT, ENOSPC
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
+
+from cext.journal.format cimport Marks, ShardMark, mark_bytes, mark_write
+from cext.journal.journal cimport JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, Block, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop
+from cext.journal.listing cimport mark_path
+from cext.journal.segment cimport block_write, segment_flush, segment_poison, segment_settle
+from cext.store.file cimport file_write
+from cext.store.segment cimport error_text
+
+cdef extern from "<fcntl.h>" nogil:
+    int O_RDWR
+    int O_CREAT
+    int O_EXCL
+    int O_NOFOLLOW
+
+
+cdef int failed(Journal* j, int error, const char* what) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef char text[128]
+    w.stats.errors += 1
+    w.stats.full = error == -ENOSPC or error == -EDQUOT
+    w.stats.failing = not w.stats.full
+    error_text(text, sizeof(text), error)
+    snprintf(w.why, JOURNAL_WHY_MAX, "Cannot %s %s: %s", what, j.dir, text)
+    return -1
+
+
+cdef void works(Journal* j) noexcept nogil:
+    j.writer.stats.full = j.writer.stats.failing = 0
+    j.writer.why[0] = 0
+
+
+cdef void journal_take(Journal* j) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    blocks_join(&w.incoming, &j.shared.sealed)
+    if j.shared.done == NULL:
+        j.shared.done = w.done
+        w.done = NULL
+    j.shared.marks = w.marks
+    j.shared.stats = w.stats
+    memcpy(j.shared.why, w.why, JOURNAL_WHY_MAX)
+
+
+# ---- blocks
+
+cdef int shard_write(Journal* j, uint32_t shard, uint64_t now_us) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Shard* s = &w.shards[shard]
+    cdef const char* what = ""
+    cdef Block* b = s.todo.head
+    cdef int got
+    while b != NULL:
+        got = block_write(j, shard, b, now_us, &what)
+        if got < 0:
+            return failed(j, got, what)
+        blocks_pop(&s.todo)
+        blocks_add(&s.kept, b)
+        w.kept_bytes += b.cap
+        w.stats.records += b.count
+        w.stats.bytes += b.n
+        w.stats.blocks += 1
+        if w.kept_bytes > JOURNAL_KEPT_MAX_BYTES and journal_sync(j) < 0:
+            return -1
+        b = s.todo.head
+    return 0
+
+
+cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Block* b = blocks_pop(&w.incoming)
+    cdef uint32_t shard, errors = w.stats.errors
+    cdef bint wrote = 0
+    while b != NULL:
+        blocks_add(&w.shards[b.shard].todo, b)
+        b = blocks_pop(&w.incoming)
+    for shard in range(j.n_shards):
+        if w.shards[shard].todo.head != NULL:
+            wrote = 1
+            shard_write(j, shard, now_us)
+    if w.stats.errors != errors:
+        return -1
+    if wrote:
+        works(j)
+    return 0
+
+
+# ---- syncs
+
+cdef inline bint is_dirty(const Shard* s) noexcept nogil:
+    return s.fd >= 0 and s.written > s.synced.seq
+
+
+cdef int journal_sync(Journal* j) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Shard* s
+    cdef uint32_t shard
+    cdef bint names = 0
+    cdef int got, outcome = 0
+    for shard in range(j.n_shards):
+        s = &w.shards[shard]
+        if is_dirty(s):
+            got = segment_flush(j, shard)
+            if got < 0:
+                outcome = failed(j, got, b"sync a segment in")
+            elif not s.named:
+                names = 1
+    got = j.files.sync_dir(j.files.ctx, j.dir) if names else 0
+    if got < 0:
+        outcome = failed(j, got, b"sync the folder")
+    for shard in range(j.n_shards):
+        s = &w.shards[shard]
+        if is_dirty(s):                 # those whose sync failed have no file any more
+            if got < 0 and not s.named:
+                segment_poison(j, shard)
+            else:
+                segment_settle(j, shard)
+    return outcome
+
+
+# ---- the mark
+
+cdef int slot_open(Journal* j) noexcept nogil:
+    # The slot's file, made anew where it was given up.
+    cdef JournalWriter* w = &j.writer
+    cdef char path[4096]
+    cdef int got
+    if w.mark_fd[w.mark_slot] >= 0:
+        return 0
+    mark_path(path, j.dir, w.mark_slot)
+    j.files.unlink(j.files.ctx, path)
+    got = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
+    if got < 0:
+        return got
+    w.mark_fd[w.mark_slot] = got
+    w.dir_dirty = 1
+    return 0
+
+
+cdef int slot_write(Journal* j, const Marks* m) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef uint8_t page[2612]     # MARK_BYTES_MAX
+    cdef int got = slot_open(j)
+    if got < 0:
+        return got
+    mark_write(j.hardware, page, m)
+    got = file_write(&j.files, w.mark_fd[w.mark_slot], page, mark_bytes(m.n), 0)
+    if got == 0:
+        got = j.files.datasync(j.files.ctx, w.mark_fd[w.mark_slot])
+    if got == 0 and w.dir_dirty:
+        got = j.files.sync_dir(j.files.ctx, j.dir)
+        w.dir_dirty = got < 0
+    return got
+
+
+cdef void slot_give_up(Journal* j) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef char path[4096]
+    if w.mark_fd[w.mark_slot] < 0:
+        return
+    j.files.close(j.files.ctx, w.mark_fd[w.mark_slot])
+    w.mark_fd[w.mark_slot] = -1
+    mark_path(path, j.dir, w.mark_slot)
+    j.files.unlink(j.files.ctx, path)
+
+
+cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Marks m = w.marks
+    cdef uint32_t shard
+    cdef int got
+    m.n = j.n_shards
+    for shard in range(j.n_shards):
+        m.shards[shard] = w.shards[shard].synced
+    if m.n == w.marks.n and w.marks.generation and memcmp(m.shards, w.marks.shards, m.n * sizeof(ShardMark)) == 0:
+        return 0
+    m.generation += 1
+    m.made_us = now_us
+    got = slot_write(j, &m)
+    if got < 0:
+        slot_give_up(j)
+        return failed(j, got, b"write the mark in")
+    w.marks = m
+    w.mark_slot ^= 1
+    w.stats.marks += 1
+    return 0

@@ -1,0 +1,124 @@
+"""A disk in Python, for tests: an object with methods named as those of FileOps, which return what they are for or -errno.
+
+What goes wrong in one of them is a mistake in the test: it is left in the object's `broken`, and the call fails with EIO.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from cext.store.file cimport FileOps, file_name_fn
+
+
+cdef int disk_open(void* ctx, const char* path, int flags) noexcept with gil:
+    try:
+        return (<object>ctx).open(path.decode(), flags)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_close(void* ctx, int fd) noexcept with gil:
+    try:
+        return (<object>ctx).close(fd)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int64_t disk_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept with gil:
+    try:
+        data = (<object>ctx).pread(fd, n, at)
+        if isinstance(data, int):
+            return data
+        memcpy(p, <const char*><bytes>data, len(data))
+        return len(data)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int64_t disk_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_t at) noexcept with gil:
+    try:
+        return (<object>ctx).pwrite(fd, (<const char*>p)[:n], at)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_datasync(void* ctx, int fd) noexcept with gil:
+    try:
+        return (<object>ctx).datasync(fd)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_truncate(void* ctx, int fd, uint64_t n) noexcept with gil:
+    try:
+        return (<object>ctx).truncate(fd, n)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int64_t disk_size(void* ctx, int fd) noexcept with gil:
+    try:
+        return (<object>ctx).size(fd)
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_unlink(void* ctx, const char* path) noexcept with gil:
+    try:
+        return (<object>ctx).unlink(path.decode())
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_mkdir(void* ctx, const char* path) noexcept with gil:
+    return 0
+
+
+cdef int disk_sync_dir(void* ctx, const char* path) noexcept with gil:
+    try:
+        return (<object>ctx).sync_dir(path.decode())
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept with gil:
+    cdef bytes raw
+    cdef const char* p
+    cdef int got = 0
+    try:
+        for name in (<object>ctx).names(path.decode()):
+            raw = name.encode()
+            p = raw
+            with nogil:
+                got = each(arg, p)
+            if got:
+                break
+        return got
+    except BaseException as e:
+        return disk_broke(ctx, e)
+
+
+cdef int disk_lock(void* ctx, int fd) noexcept with gil:
+    return 0
+
+
+cdef int disk_broke(void* ctx, object e) noexcept:
+    (<object>ctx).broken = e            # a mistake in the test: it looks there
+    return -5
+
+
+cdef FileOps disk_ops(object disk):
+    cdef FileOps f
+    f.ctx = <void*>disk
+    f.open = disk_open
+    f.close = disk_close
+    f.pread = disk_pread
+    f.pwrite = disk_pwrite
+    f.datasync = disk_datasync
+    f.truncate = disk_truncate
+    f.size = disk_size
+    f.unlink = disk_unlink
+    f.mkdir = disk_mkdir
+    f.sync_dir = disk_sync_dir
+    f.names = disk_names
+    f.lock = disk_lock
+    return f

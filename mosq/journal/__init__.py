@@ -1,0 +1,5 @@
+"""The broker's journal streams, read from Python, or as columns for Arrow (`mosq.journal.arrow`). docs/journal.md."""
+
+from mosq.journal.stream import Lost, Mark, Range, Record, Stream
+
+__all__ = ["Lost", "Mark", "Range", "Record", "Stream"]

@@ -1,0 +1,167 @@
+"""A stream's folder, read while a broker writes or none does. No lock, and nothing is changed but consumers' marks."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cext.journal import face
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+KINDS = {
+    1: "message",
+    2: "connect",
+    3: "disconnect",
+    4: "subscribe",
+    5: "unsubscribe",
+    6: "drop",
+    7: "expiry",
+    8: "take_over",
+}
+CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+class Record(NamedTuple):
+    seq: int
+    time_us: int  # wall clock: when the broker had it
+    commit_us: int  # and when it was written
+    kind: int  # KINDS
+    qos: int
+    retain: bool
+    dup: bool
+    reason: int
+    topic: str
+    client_id: str
+    username: str | None
+    properties: bytes
+    payload: bytes
+
+
+class Mark(NamedTuple):
+    """Of a shard: records from first_seq on are there, those below seq are on the disk."""
+
+    first_seq: int
+    seq: int
+    time_us: int  # largest time of a record
+
+
+class Range(NamedTuple):
+    shard: int
+    why: str  # "damaged", "missing", or "retired" by retention
+    lo: int
+    hi: int  # first number behind it
+
+    def __str__(self) -> str:
+        if self.why == "more":
+            return f"shard {self.shard}: {self.hi} more ranges"
+        said = {"damaged": "damaged", "missing": "missing", "retired": "no longer kept"}[self.why]
+        return f"shard {self.shard}: {self.lo} to {self.hi - 1} are {said}"
+
+
+class Lost(Exception):  # noqa: N818 - not an error of who reads
+    """Records that were asked for are not there. `range` says which; reading may go on at `range.hi`."""
+
+    def __init__(self, range: Range) -> None:
+        super().__init__(str(range))
+        self.range = range
+
+
+def _record(raw: "face.Record") -> Record:
+    seq, time_us, commit_us, kind, flags, reason, topic, client_id, username, properties, payload = raw
+    return Record(
+        seq,
+        time_us,
+        commit_us,
+        kind,
+        flags & 3,
+        bool(flags & 4),
+        bool(flags & 8),
+        reason,
+        topic.decode(errors="replace"),
+        client_id.decode(errors="replace"),
+        None if username is None else username.decode(errors="replace"),
+        properties,
+        payload,
+    )
+
+
+def tell(range: Range, lost: "Callable[[Range], object] | None") -> None:
+    if lost is None:
+        raise Lost(range)
+    lost(range)
+
+
+class Stream:
+    def __init__(self, path: "str | os.PathLike[str]") -> None:
+        self.path = Path(path)
+
+    def _reader(self, shard: int) -> face.ReaderFace:
+        try:
+            return face.ReaderFace(self.path, shard)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no stream in {self.path}") from None
+
+    def marks(self) -> list[Mark]:
+        """Of each shard."""
+        marks = self._reader(0).marks()
+        return [Mark(mark["first_seq"], mark["seq"], mark["time_us"]) for mark in marks["shards"]]
+
+    def read(
+        self,
+        from_seq: int = 0,
+        to_seq: int | None = None,
+        shard: int = 0,
+        lost: "Callable[[Range], object] | None" = None,
+    ) -> "Iterator[Record]":
+        """Records from from_seq up to, not including, to_seq; without it, all that are on the disk now. What is not
+        there is given to `lost`; without one, it raises `Lost`."""
+        reader = self._reader(shard)
+        reader.seek(from_seq)
+        until = reader.end if to_seq is None else to_seq
+        while True:
+            records = reader.read(until, 256)
+            holes = [Range(*range) for range in reader.take_lost()]
+            for record in map(_record, records):
+                while holes and holes[0].lo < record.seq:
+                    tell(holes.pop(0), lost)
+                yield record
+            for hole in holes:
+                tell(hole, lost)
+            if not records:
+                return
+
+    def seq_at(self, time_us: int, shard: int = 0) -> int:
+        """The number of the first record that is not older; where all are, the one that comes next."""
+        return self._reader(shard).seek_time(time_us)
+
+    # ---- consumers: what one has not read is kept
+
+    def consumer(self, name: str) -> list[int] | None:
+        """Behind what it is done with, in each shard; None: there is no such consumer."""
+        found = face.consumers(self.path)
+        if name not in found:
+            return None
+        mark = found[name]
+        if mark is None:
+            raise ValueError(f"{self.path}/consumers/{name} is damaged: write it anew, or remove it")
+        return mark[1]
+
+    def put_consumer(self, name: str, seqs: "Sequence[int]") -> None:
+        """It is done with what is below these numbers: on the disk when this returns."""
+        if not CONSUMER.fullmatch(name):
+            raise ValueError(f"{name!r} is not a consumer's name: 1 to 64 letters, digits, '-', '_', '.' (not first)")
+        folder = self.path / "consumers"
+        new = folder / f".{name}.{os.getpid()}"
+        with new.open("wb") as out:
+            out.write(face.consumer_mark(seqs, time.time_ns() // 1000))
+            out.flush()
+            os.fsync(out.fileno())
+        new.replace(folder / name)
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,395 @@
+"""What a disk, a clock or an owner may do to a stream, one thing at a time: each has one outcome."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from cext.journal.face import JournalFace, consumer_mark, marks
+from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream
+
+
+@pytest.fixture
+def stream() -> Stream:
+    stream = Stream(FolderDisk())
+    stream.fill(5)
+    return stream
+
+
+# ---- the disk
+
+def test_a_full_disk_is_waited_for(stream: Stream) -> None:
+    stream.disk.space = stream.disk.used() + 30
+    stream.append()
+    assert not stream.write()
+    stats = stream.face.stats()
+    assert (stats["full"], stats["failing"], stats["poisoned"]) == (1, 0, 0)
+    assert "No space left" in stream.face.why()
+    stream.append()
+    assert not stream.write()
+    stream.disk.space = 1 << 40
+    stream.commit()
+    assert stream.face.stats()["full"] == 0 and stream.face.why() == ""
+    stream.check()
+    assert len(stream.disk.segments()) == 1
+
+
+def test_a_disk_without_room_for_another_segment(stream: Stream) -> None:
+    stream.disk.space = stream.disk.used() + 5000
+    for _ in range(12):
+        stream.append(500)
+    assert not stream.write() and stream.face.stats()["full"]
+    files = stream.disk.segments()
+    stream.disk.space = 1 << 40
+    stream.commit()
+    assert len(stream.disk.segments()) > len(files)
+    stream.check()
+
+
+def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
+    stream.append()
+    assert stream.write()       # not synced: it has to be written again, too
+    stream.append()
+    stream.disk.faults["pwrite"] = [errno.EIO]
+    assert not stream.write()
+    assert stream.face.stats()["failing"] and stream.face.stats()["poisoned"] == 1
+    stream.commit()
+    assert [name[-8:-4] for name in stream.disk.segments()] == ["0000", "0005"]
+    stream.check()
+
+
+def test_a_segment_that_never_got_its_head_hides_nothing(stream: Stream) -> None:
+    stream.append()
+    assert stream.write()
+    stream.append()
+    stream.disk.faults.update(pwrite=[errno.EIO] * 2, unlink=[errno.EIO] * 2)
+    assert not stream.write() and not stream.write()
+    assert len(stream.disk.segments()) == 2
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 6 and stream.face.found["lost"] == []
+    assert len(stream.disk.segments()) == 1
+    stream.check()
+
+
+def test_a_file_whose_sync_failed_is_never_trusted(stream: Stream) -> None:
+    first = stream.append()
+    stream.write()
+    stream.disk.faults["datasync"] = [errno.EIO]
+    assert not stream.face.sync()           # the disk forgets what was to be synced, and says so once
+    assert stream.face.mark()
+    assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == first
+    stream.commit()
+    assert len(stream.disk.segments()) == 2
+    stream.face.close()
+    stream.disk.power_cut(lambda: False)
+    stream.open()
+    assert stream.face.found["lost"] == [] and stream.face.next_seq() == first + 1
+    stream.check()
+
+
+def test_a_new_file_whose_sync_failed_is_made_anew() -> None:
+    stream = Stream(FolderDisk())
+    stream.append()
+    stream.write()
+    file = stream.disk.files[stream.disk.segments()[0]]
+    stream.disk.faults["datasync"] = [errno.EIO]
+    assert not stream.face.sync()
+    stream.commit()
+    assert stream.disk.files[stream.disk.segments()[0]] is not file
+    stream.check()
+
+
+def test_a_folder_that_cannot_be_synced_holds_the_mark_back() -> None:
+    stream = Stream(FolderDisk())
+    stream.append()
+    stream.write()
+    stream.disk.faults["sync_dir"] = [errno.EIO]
+    stream.disk.sync_dir = lambda path, real=stream.disk.sync_dir: -fault if isinstance(fault := stream.disk._fault("sync_dir"), int) else real(path)    # type: ignore[method-assign]
+    assert not stream.face.sync()
+    stream.face.mark()
+    assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 0
+    stream.commit()
+    stream.check()
+
+
+def test_a_mark_that_cannot_be_written_leaves_the_other(stream: Stream) -> None:
+    for call in ("pwrite", "datasync"):
+        stream.append()
+        stream.write()
+        stream.face.sync()
+        before = marks(DIR, disk=stream.disk)
+        stream.disk.faults[call] = [errno.EIO]
+        assert not stream.face.mark()
+        assert "mark" in stream.face.why()
+        assert marks(DIR, disk=stream.disk) == before
+        stream.face.close()
+        stream.disk.power_cut(lambda: False)
+        stream.open()
+        assert stream.face.found["lost"] == []
+        assert stream.face.found["beyond"] == 1
+        stream.check()
+
+
+def test_what_no_index_can_be_written_for_is_still_read() -> None:
+    stream = Stream(FolderDisk())
+    stream.append()
+    stream.disk.faults["open"] = ["ok", errno.EMFILE]
+    stream.commit()
+    assert stream.face.stats()["index_errors"] == 1
+    stream.check()
+
+
+def test_a_disk_that_lied_loses_a_range_that_is_told_and_not_given_again(stream: Stream) -> None:
+    stream.kill()
+    name = stream.disk.segments()[0]
+    del stream.disk.files[name].data[4096 + 200:]
+    stream.open()
+    (shard, why, lo, hi), = stream.face.found["lost"]
+    assert (shard, why, hi) == (0, "missing", 5) and 0 < lo < 5
+    assert stream.append() == 5
+    stream.commit()
+    stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
+    stream.kill()
+    stream.open()               # told once by who writes; by who reads always
+    assert stream.face.found["lost"] == []
+    stream.check(lost=[(0, "damaged", lo, hi)])      # a piece of a block is left
+
+
+def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: Stream) -> None:
+    stream.append()
+    stream.write()
+    stream.kill()
+    stream.open()
+    assert stream.face.found["beyond"] == 1
+    stream.check()
+    stream.face.close()
+    stream.disk.power_cut(lambda: False)
+    stream.open()
+    assert stream.face.found["lost"] == [] and stream.face.next_seq() == 6
+    stream.check()
+
+
+@pytest.mark.parametrize("call", ["datasync", "pread"])
+def test_a_start_on_a_failing_disk_is_refused(stream: Stream, call: str) -> None:
+    stream.append()
+    stream.write()
+    stream.kill()
+    stream.disk.faults[call] = [errno.EIO] * 20
+    with pytest.raises(OSError, match="Input/output error"):
+        stream.open()
+    stream.disk.faults.clear()
+    stream.disk.failed.clear()
+    stream.open()
+    assert stream.face.next_seq() == 6
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_read() -> None:
+    stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20)
+    stream.fill(400, size=3000)
+    bad = 600_000
+    pread = stream.disk.pread
+    stream.disk.pread = lambda fd, n, at: -errno.EIO if at <= bad < at + n else pread(fd, n, at)    # type: ignore[method-assign]
+    records, lost = stream.read()
+    assert len(records) == 399
+    assert [(why, hi - lo) for _, why, lo, hi in lost] == [("damaged", 1)]
+
+
+# ---- what stays
+
+def rows_of(stream: Stream, n: int) -> None:
+    for _ in range(n):
+        stream.append(900, step_us=100)
+        stream.commit()
+
+
+def test_age_drops_whole_segments(stream: Stream) -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1000)
+    rows_of(stream, 40)
+    assert stream.face.retain(stream.clock_us)
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert 20 < first < 40
+    assert stream.face.stats()["retired_records"] == first
+    stream.check(lost=[(0, "retired", 0, first)])
+    assert stream.face.retain(stream.clock_us + 10**9)
+    assert len(stream.disk.segments()) == 1         # the last one stays
+    assert len(stream.disk.segments("idx")) == 1
+
+
+def test_a_quiet_stream_begins_another_segment_so_that_the_old_can_go() -> None:
+    stream = Stream(FolderDisk(), roll_age_us=500)
+    stream.append()
+    stream.commit()
+    stream.append(step_us=499)
+    stream.commit()
+    assert len(stream.disk.segments()) == 1
+    stream.append(step_us=10)
+    stream.commit()
+    assert len(stream.disk.segments()) == 2
+    stream.check()
+
+
+def test_bytes_drop_the_oldest_of_all_shards() -> None:
+    stream = Stream(FolderDisk(), 2, retain_bytes=6 * SEGMENT)
+    for _ in range(40):
+        stream.append(900)
+        stream.append(900, shard=1)
+        stream.commit()
+    assert stream.face.retain()
+    assert stream.face.stats()["total_bytes"] <= 6 * SEGMENT
+    first = [mark["first_seq"] for mark in stream.face.marks()["shards"]]
+    assert abs(first[0] - first[1]) <= 4
+    for shard in range(2):
+        stream.check(shard, lost=[(shard, "retired", 0, first[shard])])
+
+
+def test_what_a_consumer_has_not_read_stays() -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1)
+    rows_of(stream, 40)
+    stream.disk.put(f"{DIR}/consumers/slow", consumer_mark([10], 1))
+    stream.disk.put(f"{DIR}/consumers/quick", consumer_mark([40], 1))
+    stream.face.retain(10**9)
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert 6 < first <= 10
+    assert stream.face.stats()["consumers"] == 2 and stream.face.stats()["forced_records"] == 0
+    stream.disk.put(f"{DIR}/consumers/slow", b"nothing")
+    stream.face.retain(10**9)
+    assert stream.face.marks()["shards"][0]["first_seq"] == first
+    assert stream.face.stats()["consumers_unreadable"] == 1
+    del stream.disk.files[f"{DIR}/consumers/slow"]
+    stream.face.retain(10**9)
+    assert stream.face.marks()["shards"][0]["first_seq"] > 30
+
+
+def test_bytes_go_before_consumers_and_that_is_counted() -> None:
+    stream = Stream(FolderDisk(), retain_bytes=3 * SEGMENT)
+    rows_of(stream, 40)
+    stream.disk.put(f"{DIR}/consumers/slow", consumer_mark([10], 1))
+    stream.face.retain()
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert first > 20
+    assert stream.face.stats()["forced_records"] == first - 10
+
+
+def test_a_consumer_knows_nothing_of_new_shards() -> None:
+    stream = Stream(FolderDisk(), 2, retain_age_us=1)
+    stream.fill(40, size=900, shard=1)
+    stream.disk.put(f"{DIR}/consumers/old", consumer_mark([40], 1))
+    stream.face.retain(10**9)
+    assert stream.face.marks()["shards"][1]["first_seq"] == 0
+
+
+def test_a_segment_that_cannot_be_removed_is_gone_all_the_same() -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1)
+    rows_of(stream, 12)
+    files = stream.disk.segments()
+    stream.disk.faults["unlink"] = [errno.EIO] * 2
+    assert not stream.face.retain(10**9)
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    assert stream.disk.segments() == files and first >= 8
+    stream.check(lost=[(0, "retired", 0, first)])
+    assert stream.face.retain(10**9)
+    assert len(stream.disk.segments()) == 1
+
+
+# ---- the owner
+
+def test_shards_only_grow(stream: Stream) -> None:
+    stream.kill()
+    stream.shards = 3
+    stream.open()
+    stream.fill(4, shard=2)
+    stream.append()
+    stream.commit()
+    stream.kill()
+    stream.shards = 2
+    stream.open()
+    assert stream.face.shards == 3
+    stream.check(0)
+    stream.check(2)
+    assert len(stream.disk.segments()) == 3         # one more for shard 0: a segment belongs to one number of shards
+
+
+def test_memory_is_bounded_and_what_waits_is_not_lost() -> None:
+    stream = Stream(FolderDisk(), waiting_max_bytes=64 << 10)
+    stream.disk.space = stream.disk.used()
+    n = 0
+    while stream.face.room():
+        stream.append(1000)
+        n += 1
+        assert n < 100
+    with pytest.raises(BlockingIOError):
+        [stream.append(1000) for _ in range(5)]
+    stream.face.seal()
+    assert not stream.face.write()
+    assert stream.face.waiting_bytes() <= 64 << 10
+    stream.disk.space = 1 << 40
+    stream.commit()
+    stream.face.seal()
+    assert stream.face.room()
+    assert n > 40
+    stream.check()
+
+
+def test_nothing_is_allocated_once_it_is_warm() -> None:
+    stream = Stream(FolderDisk(), segment_bytes=1 << 20)
+    waiting = []
+    for _ in range(50):
+        for _ in range(30):
+            stream.append(100)
+        stream.commit()
+        stream.face.seal()
+        stream.face.room()
+        waiting.append(stream.face.waiting_bytes())
+    assert set(waiting) == {0}
+    stream.check()
+
+
+def test_a_record_larger_than_a_block_has_one_of_its_own(stream: Stream) -> None:
+    for size in (10, 70_000, 10, 300_000, 4096):
+        stream.append(size)
+    stream.commit()
+    stream.check()
+
+
+def test_what_no_record_can_hold_is_refused(stream: Stream) -> None:
+    with pytest.raises(ValueError):
+        stream.face.append(0, topic=b"x" * 65536)
+    with pytest.raises(ValueError):
+        stream.face.append(0, kind=0)
+    assert stream.append() == 5
+
+
+def test_a_clock_that_goes_back_is_found_where_it_first_was(stream: Stream) -> None:
+    times = [5000, 5100, 4000, 4200, 6000, 5500, 7000]
+    for time_us in times:
+        stream.face.append(0, time_us=time_us)
+        stream.commit()
+    reader = stream.reader()
+    for time_us in (4100, 5050, 6000, 6500):
+        assert reader.seek_time(time_us) == 5 + next(i for i, t in enumerate(times) if t >= time_us)
+
+
+def test_a_block_ends_before_its_times_do_not_fit(stream: Stream) -> None:
+    start = 10**12
+    for delta in (0, 2**32 - 1, 2**32, 2**33):
+        stream.face.append(0, time_us=start + delta)
+    stream.commit()
+    assert [r[1] for r in stream.read(seq=5)[0]] == [start, start + 2**32 - 1, start + 2**32, start + 2**33]
+
+
+# ---- with the system's files
+
+def test_two_writers_never_share_a_stream(tmp_path: Path) -> None:
+    face = JournalFace(tmp_path / "s")
+    with pytest.raises(OSError, match="in use by another broker; stop that one"):
+        JournalFace(tmp_path / "s")
+    face.close()
+    JournalFace(tmp_path / "s").close()
+
+
+def test_a_missing_directory_is_told_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"No such file or directory; make the directory"):
+        JournalFace(tmp_path / "no" / "s", create=False)

@@ -1,0 +1,268 @@
+"""Bytes of a stream's files, against the tables of docs/journal.md; and each of them flipped or cut off."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from cext.journal.face import JournalFace, consumer_mark, consumers, marks, shard_of
+from cext.store.face import crc
+from tests.journal.disk import DIR, FolderDisk, Stream
+from tests.journal.naive import HEAD, blocks_of, file, go_on, head_of, mark_of, salted
+
+FIRST = "000-00000000000000000000.seg"
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream(FolderDisk(), 1, segment_bytes=1 << 20)
+
+
+def flips(disk: FolderDisk, name: str, places):
+    """Each of these bytes is wrong once."""
+    data = disk.files[f"{DIR}/{name}"].data
+    for at in places:
+        data[at] ^= 0x41
+        yield at
+        data[at] ^= 0x41
+
+
+# ---- as written
+
+def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> None:
+    face = stream.face
+    face.append(0, topic=b"a/b", client_id=b"c1", username=b"u", properties=b"\x01\x00", payload=b"12345", flags=1 | 4 | 8, time_us=5000)
+    face.append(0, kind=3, topic=b"", client_id=b"c2", reason=0x8E, time_us=5070)
+    stream.write()
+    face.append(0, topic=b"z", username=b"", payload=b"", time_us=4000)
+    face.seal()
+    assert face.write(7777)
+    data = file(stream.disk, FIRST)
+    head = head_of(data)
+    assert head == head_of(data, 2048)
+    assert (head["shard"], head["shards"], head["base"], head["time"]) == (0, 1, 0, 0)
+    (at, first, records), (_, second, more) = blocks_of(data)
+    assert (at, first["first"], first["count"], first["time"], first["span"]) == (HEAD, 0, 2, 5000, 70)
+    assert records == [(1, 29, 0, 0, b"a/b", b"c1", b"u", b"\x01\x00", b"12345"), (3, 0, 0x8E, 70, b"", b"c2", b"", b"", b"")]
+    assert (second["first"], second["count"], second["time"], second["commit"]) == (2, 1, 4000, 7777)
+    assert more == [(1, 16, 0, 0, b"z", b"", b"", b"", b"")]
+
+
+def test_the_mark_names_what_is_synced(stream: Stream) -> None:
+    stream.append()
+    stream.write()
+    slots = [mark_of(file(stream.disk, "mark.a"))]      # of the opening
+    stream.face.mark()
+    assert f"{DIR}/mark.b" not in stream.disk.files     # nothing new is on the disk
+    stream.face.sync()
+    stream.face.mark(99)
+    slots.append(mark_of(file(stream.disk, "mark.b")))
+    assert [slot["generation"] for slot in slots] == [1, 2]
+    assert slots[0]["shards"] == [(0, 0, 0, 0, 0)]
+    assert slots[1]["shards"] == [(0, 1, 0, len(file(stream.disk, FIRST)), stream.clock_us)]
+    assert slots[1]["made"] == 99
+    assert slots[1]["stream"] == head_of(file(stream.disk, FIRST))["stream"]
+
+
+def test_the_index_names_a_block_every_64_kib() -> None:
+    stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20, block_bytes=8192)
+    stream.fill(300, size=1000, each=8)
+    data = file(stream.disk, FIRST)
+    seed = head_of(data)["seed"]
+    blocks = {at: head for at, head, _ in blocks_of(data)}
+    index = file(stream.disk, FIRST.replace("seg", "idx"))
+    assert len(index) == (len(data) >> 16) * 32
+    last = HEAD
+    for number in range(len(index) // 32):
+        first, at, time, zero, check = struct.unpack_from("<QQQII", index, number * 32)
+        assert check == salted(seed, number, index[number * 32:number * 32 + 28]) and zero == 0
+        assert blocks[at]["first"] == first and at >= last + (64 << 10)
+        assert time == max(b["time"] + b["span"] for o, b in blocks.items() if o < at)
+        last = at
+
+
+def test_a_consumers_mark() -> None:
+    data = consumer_mark([5, 1 << 40], 77)
+    assert data[:-4] == struct.pack("<8sIIQQQ", b"mosqcon\n", 1, 2, 77, 5, 1 << 40)
+    assert data[-4:] == struct.pack("<I", crc(data[:-4]))
+
+
+@pytest.mark.parametrize("topic", [b"", b"a", b"plant/line/7", b"x" * 300])
+@pytest.mark.parametrize("shards", [1, 2, 7, 64])
+def test_the_shard_of_a_topic_is_what_anybody_can_compute(topic: bytes, shards: int) -> None:
+    assert shard_of(topic, shards) == go_on(0, topic) * shards >> 32
+
+
+# ---- damaged
+
+def test_a_flipped_byte_costs_its_block_and_nothing_else(stream: Stream) -> None:
+    for n in (1, 3, 2):
+        stream.fill(n, size=5, each=n)
+    blocks = [(at, at + 48 + head["n"], head["first"], head["first"] + head["count"]) for at, head, _ in blocks_of(file(stream.disk, FIRST))]
+    for lo, hi, first, end in blocks:
+        for _ in flips(stream.disk, FIRST, range(lo, hi)):
+            stream.check(lost=[(0, "damaged", first, end)])
+    for _ in flips(stream.disk, FIRST, [*range(90), *range(2040, 2140)]):
+        stream.check()          # one copy of the head is enough
+
+
+def test_a_segment_whose_head_is_gone_is_told_as_its_range() -> None:
+    stream = Stream(FolderDisk())
+    stream.fill(30, size=500)
+    middle = stream.disk.segments()[2]
+    lo, hi = (int(name[-24:-4]) for name in stream.disk.segments()[2:4])
+    for at in (3, 2048 + 50):
+        stream.disk.files[middle].data[at] ^= 1
+    stream.check(lost=[(0, "damaged", lo, hi)])
+    stream.kill()
+    stream.open()               # the writer does not need it
+    assert stream.face.found["unreadable"] == 1
+    stream.fill(3)
+    stream.check(lost=[(0, "damaged", lo, hi)])
+
+
+def test_a_missing_segment_is_told_as_its_range() -> None:
+    stream = Stream(FolderDisk())
+    stream.fill(30, size=500)
+    names = stream.disk.segments()
+    for which in (0, 1):
+        del stream.disk.files[names[which]]
+        stream.check(lost=[(0, "missing", 0, int(names[which + 1][-24:-4]))])
+
+
+def test_a_file_cut_at_each_byte_is_read_as_far_as_it_goes(stream: Stream) -> None:
+    for n in (2, 1, 3):
+        stream.fill(n, size=5, each=n)
+    data = stream.disk.files[f"{DIR}/{FIRST}"].data
+    whole = bytes(data)
+    ends = [(HEAD, 0)] + [(at + 48 + head["n"], head["first"] + head["count"]) for at, head, _ in blocks_of(whole)]
+    for cut in range(len(whole) - 1, HEAD - 1, -1):
+        del data[cut:]
+        have = max(seq for end, seq in ends if end <= cut)
+        records, lost = stream.read()
+        assert [r[0] for r in records] == list(range(have))
+        assert [(lo, hi) for _, _, lo, hi in lost] == [(have, 6)]
+
+
+def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
+    stream = Stream(FolderDisk(), segment_bytes=1 << 20)
+    stream.fill(2)
+    for n in (2, 3):
+        for _ in range(n):
+            stream.append()
+        stream.write()          # not synced: nothing says that it is on the disk
+    whole = file(stream.disk, FIRST)
+    ends = [(at + 48 + head["n"], head["first"] + head["count"]) for at, head, _ in blocks_of(whole)]
+    files = dict(stream.disk.files)
+    stream.kill()
+    for cut in range(ends[1][0], len(whole) + 1):
+        stream.disk.files = dict(files)
+        for name in ("mark.a", "mark.b", FIRST):
+            stream.disk.put(f"{DIR}/{name}", bytes(files[f"{DIR}/{name}"].data))
+        del stream.disk.files[f"{DIR}/{FIRST}"].data[cut:]
+        face = JournalFace(DIR, disk=stream.disk)
+        have = max(seq for end, seq in ends if end <= cut)
+        assert face.next_seq() == have
+        assert (face.found["lost"], face.found["beyond"]) == ([], have - 2)
+        assert face.found["torn_bytes"] == cut - max(end for end, _ in ends if end <= cut)
+        assert face.append(0)[0] == have
+        face.close()
+        assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == have
+
+
+def test_a_mark_with_a_wrong_byte_gives_way_to_the_other(stream: Stream) -> None:
+    stream.fill(3)
+    newer, older = sorted(("mark.a", "mark.b"), key=lambda name: -mark_of(file(stream.disk, name))["generation"])
+    for _ in flips(stream.disk, newer, range(len(file(stream.disk, newer)))):
+        assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 2
+    for _ in flips(stream.disk, older, range(len(file(stream.disk, older)))):
+        assert marks(DIR, disk=stream.disk)["shards"][0]["seq"] == 3
+
+
+def test_without_a_mark_the_segments_say_where_it_ends() -> None:
+    stream = Stream(FolderDisk(), 2)
+    stream.fill(30, size=500)
+    stream.fill(3, shard=1)
+    identity = stream.face.marks()["stream_id"]
+    stream.kill()
+    del stream.disk.files[f"{DIR}/mark.a"], stream.disk.files[f"{DIR}/mark.b"]
+    last = stream.disk.files[stream.disk.segments()[-2]].data
+    last[HEAD + 50] ^= 1        # what is behind damage counts here: nobody knows what was promised
+    with pytest.raises(FileNotFoundError):
+        stream.reader()
+    stream.open()
+    assert stream.face.found["mark_lost"]
+    assert [stream.face.next_seq(shard) for shard in range(2)] == [30, 3]
+    assert stream.face.marks()["stream_id"] == identity
+    stream.check(shard=1)
+
+
+def test_without_a_mark_an_unreadable_last_segment_is_given_room() -> None:
+    stream = Stream(FolderDisk())
+    stream.fill(30, size=500)
+    stream.kill()
+    del stream.disk.files[f"{DIR}/mark.a"], stream.disk.files[f"{DIR}/mark.b"]
+    name = stream.disk.segments()[-1]
+    stream.disk.files[name].data[:HEAD] = bytes(HEAD)
+    stream.open()
+    assert stream.face.next_seq() >= 30
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped", "of another"])
+def test_an_index_that_is_wrong_costs_nothing_but_time(how: str) -> None:
+    stream = Stream(FolderDisk(), 1, segment_bytes=1 << 20, block_bytes=8192)
+    stream.fill(300, size=1000, each=8)
+    name = f"{DIR}/{FIRST.replace('seg', 'idx')}"
+    index = stream.disk.files[name].data
+    if how == "missing":
+        del stream.disk.files[name]
+    elif how == "cut":
+        del index[45:]
+    elif how == "flipped":
+        for at in range(0, len(index), 40):
+            index[at] ^= 8
+    else:
+        index[:32], index[32:64] = index[32:64], index[:32]
+    reader = stream.reader()
+    for seq in (0, 1, 70, 150, 151, 299):
+        reader.seek(seq)
+        assert reader.read(most=1)[0][0] == seq
+        assert reader.seek_time(stream.appended[0][seq][2]) == seq
+    assert reader.seek_time(stream.clock_us + 1) == 300
+
+
+def test_a_consumers_mark_with_a_wrong_byte_is_none(stream: Stream) -> None:
+    stream.disk.put(f"{DIR}/consumers/spark.1", consumer_mark([7], 5))
+    stream.disk.put(f"{DIR}/consumers/.spark.1.new", b"")
+    stream.disk.put(f"{DIR}/consumers/a b", b"")
+    assert consumers(DIR, disk=stream.disk) == {"spark.1": (5, [7])}
+    for _ in flips(stream.disk, "consumers/spark.1", range(len(consumer_mark([7], 5)))):
+        assert consumers(DIR, disk=stream.disk) == {"spark.1": None}
+
+
+# ---- refused
+
+@pytest.mark.parametrize("name", ["mark.b", FIRST])
+def test_a_later_format_is_not_touched(stream: Stream, name: str) -> None:
+    stream.fill(1)
+    stream.kill()
+    data = stream.disk.files[f"{DIR}/{name}"].data
+    data[8] = 2
+    for at, n in ((0, 88), (2048, 88)) if name == FIRST else ((0, len(data)),):
+        data[at + 8] = 2
+        struct.pack_into("<I", data, at + n - 4, crc(bytes(data[at:at + n - 4])))
+    before = {n: bytes(f.data) for n, f in stream.disk.files.items()}
+    with pytest.raises(OSError, match=r"has format 2, this version knows 1 and older; use the version that made it"):
+        stream.open()
+    assert {n: bytes(f.data) for n, f in stream.disk.files.items()} == before
+
+
+def test_segments_of_another_stream_are_not_touched(stream: Stream) -> None:
+    stream.fill(1)
+    other = Stream(FolderDisk())
+    other.fill(2)
+    stream.kill()
+    stream.disk.put(f"{DIR}/000-00000000000000000007.seg", file(other.disk, FIRST))
+    with pytest.raises(OSError, match=r"segments of more than one stream .* move them away"):
+        stream.open()
