@@ -24,7 +24,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mosq.bench import started
 from mosq.bench.spec import BenchError
 from perf.load import results
-from perf.load.options import Settings, Target
+from perf.load.options import Settings, Target, without_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +57,15 @@ def run(plan: Plan) -> int:
     """-> the exit status: 1 for anything that people must look at"""
     now = datetime.datetime.now(datetime.UTC)
     folder = plan.out / now.strftime("%Y%m%d-%H%M%S")
-    url = plan.broker or "mosq"
+    shown = without_login(plan.broker) or "mosq"
     try:
-        with broker(plan) as url, Witness(Target.of(url), plan.settings) as witness:
+        with broker(plan) as target, Witness(target, plan.settings) as witness:
+            shown = target.url
             folder.mkdir(parents=True, exist_ok=True)
-            status = Locust(plan, url, folder, witness).run()
+            status = Locust(plan, target.url, folder, witness).run()
     except (Refused, BenchError, ValueError) as e:
         results.write(folder / "locust.json", {
-            "broker": url, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
+            "broker": shown, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
             "entries": [], "complete": False, "why": str(e)})
         say(str(e))
         return 1
@@ -72,14 +73,13 @@ def run(plan: Plan) -> int:
 
 
 @contextlib.contextmanager
-def broker(plan: Plan) -> Iterator[str]:
-    """-> its address"""
+def broker(plan: Plan) -> Iterator[Target]:
     if plan.broker:
-        yield plan.broker
+        yield Target.of(plan.broker)
         return
     say("starting a fresh mosq")
     with started.broker() as place:
-        yield f"mqtt://{place['host']}:{place['port']}"
+        yield Target.of(f"mqtt://{place['host']}:{place['port']}")
 
 
 class Witness:

@@ -21,6 +21,13 @@ class HostError(ValueError):
     """What is wrong with a --host, in words."""
 
 
+def without_login(url: str) -> str:
+    """As it may be said and written. What stands before the last @ goes, however malformed the rest is."""
+    before, at, rest = url.rpartition("@")
+    scheme, there, _ = before.partition("://")
+    return f"{scheme + there if scheme.isalpha() else ''}***@{rest}" if at else url
+
+
 @dataclass(frozen=True)
 class Target:
     """Where the broker is."""
@@ -35,6 +42,8 @@ class Target:
     @classmethod
     def of(cls, url: str | None) -> Target:
         url = url or DEFAULT_HOST
+        if "@" in url:          # first: other complaints have the address in them
+            raise HostError("the address of the broker has a user name in it; use --username and --password")
         try:
             parts = urllib.parse.urlsplit(url)
             port = parts.port
@@ -43,8 +52,6 @@ class Target:
         if parts.scheme not in SCHEMES or not parts.hostname:
             raise HostError(f"{url!r} is not an address of a broker; it looks like {DEFAULT_HOST}, or begins with "
                             + ", ".join(f"{scheme}://" for scheme in SCHEMES if scheme != "mqtt"))
-        if parts.username is not None or parts.password is not None:
-            raise HostError("the address of the broker has a user name in it; use --username and --password")
         default, transport, tls = SCHEMES[parts.scheme]
         return cls(url, parts.hostname, port or default, transport, tls, parts.path or "/mqtt")
 

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from mosq.passwd import Hashing
-from perf.load.options import HostError, Target
+from perf.load.options import HostError, Target, without_login
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port
 from tests.harness.certificates import TLS_LINES, server_files
@@ -119,11 +119,22 @@ def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
     assert refused.result["complete"] is nobody.result["complete"] is False
 
 
-@pytest.mark.parametrize("url", ["http://there", "mqtt://", "mqtt://there:99999", "there:1883", "mqtt://ann:pw@there"])
+@pytest.mark.parametrize("url", [
+    "http://there", "mqtt://", "mqtt://there:99999", "there:1883", "mqtt://ann:pw@there", "mqtt://ann:pw@there:99999",
+    "mqtt://ann:pw/1@there", "mqtt://ann:1/pw@there", "mqtt://ann:1@pw@[there", "ann:pw@there:1883", "ann:pw://1@there"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(HostError) as caught:
         Target.of(url)
-    assert "pw" not in str(caught.value)
+    assert "pw" not in str(caught.value) and "pw" not in without_login(url)
+
+
+def test_a_password_in_the_address_goes_nowhere(load) -> None:
+    """People show the file and what was said to others."""
+    runs = [load("--broker", f"mqtt://joe:s3cretpw@there{port}") for port in ("", ":99999")]
+    assert [run.wait() for run in runs] == [1, 1]
+    for run in runs:
+        assert "s3cretpw" not in run.said + json.dumps(run.result) and run.result["why"] in run.said
+        assert not run.result["complete"] and run.result["broker"].startswith("mqtt://***@there")
 
 
 def test_its_page(load) -> None:
