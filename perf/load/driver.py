@@ -63,11 +63,13 @@ def run(plan: Plan) -> int:
             shown = target.url
             folder.mkdir(parents=True, exist_ok=True)
             status = Locust(plan, target.url, folder, witness).run()
-    except (Refused, BenchError, ValueError) as e:
-        results.write(folder / "locust.json", {
-            "broker": shown, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
-            "entries": [], "complete": False, "why": str(e)})
-        say(str(e))
+    except (Refused, BenchError, ValueError, KeyboardInterrupt) as e:
+        why, path = str(e) or "interrupted", folder / "locust.json"
+        begun = {"broker": shown, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
+                 "entries": [], **(results.read(path) or {})}
+        results.write(path, {key: value for key, value in begun.items() if key != "format"}
+                      | {"complete": False, "why": why})
+        say(why)
         return 1
     return status
 
@@ -112,7 +114,11 @@ class Witness:
         except OSError as e:
             raise Refused(f"no broker at {self.target.url}: {e.strerror or e}") from None
         self._client.loop_start()
-        answered = self._heard.wait(PATIENCE_S)
+        try:
+            answered = self._heard.wait(PATIENCE_S)
+        except KeyboardInterrupt:
+            self.__exit__()
+            raise
         why = self._answer[0] if self._answer else "does not answer"
         if not answered or why:
             self.__exit__()

@@ -12,10 +12,11 @@ import urllib.request
 import pytest
 
 from mosq.passwd import Hashing
-from perf.load.options import HostError, Target, without_login
+from perf.load.options import OptionError, Target, without_login
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port
 from tests.harness.certificates import TLS_LINES, server_files
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.faults import until
 
 pytestmark = pytest.mark.interop
@@ -119,11 +120,29 @@ def test_nobody_is_there_or_refuses_the_log_in(load) -> None:
     assert refused.result["complete"] is nobody.result["complete"] is False
 
 
+def test_whom_to_trust_cannot_be_read(load) -> None:
+    run = load("--broker", f"mqtts://localhost:{free_port()}", "--cafile", "/nope")
+    assert run.wait() == 1
+    assert run.result["why"] == "--cafile /nope: No such file or directory" and "Traceback" not in run.said
+
+
+def test_interrupted_while_the_broker_does_not_answer(load) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(TIMEOUT_S)
+        run = load("--broker", f"mqtt://127.0.0.1:{silent.getsockname()[1]}")
+        with silent.accept()[0] as door:
+            door.settimeout(TIMEOUT_S)
+            assert door.recv(1) == b"\x10"
+            os.kill(run.process.pid, signal.SIGINT)
+            assert run.wait() == 1
+    assert run.result["why"] == "interrupted" and not run.result["complete"] and "Traceback" not in run.said
+
+
 @pytest.mark.parametrize("url", [
     "http://there", "mqtt://", "mqtt://there:99999", "there:1883", "mqtt://ann:pw@there", "mqtt://ann:pw@there:99999",
     "mqtt://ann:pw/1@there", "mqtt://ann:1/pw@there", "mqtt://ann:1@pw@[there", "ann:pw@there:1883", "ann:pw://1@there"])
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(HostError) as caught:
+    with pytest.raises(OptionError) as caught:
         Target.of(url)
     assert "pw" not in str(caught.value) and "pw" not in without_login(url)
 
