@@ -89,6 +89,7 @@ class Witness:
 
     def __init__(self, target: Target, settings: Settings) -> None:
         self.target = target
+        self.losses = 0
         self._lost_at: float | None = None
         self._answer: list[str] = []
         self._heard = threading.Event()
@@ -140,6 +141,7 @@ class Witness:
             self._answer.append("closed the connection")
             self._heard.set()
         elif self._lost_at is None:
+            self.losses += 1
             self._lost_at = time.monotonic()
 
     @property
@@ -245,6 +247,9 @@ class Locust:
             self.why = self.why or f"locust ended with status {status} before it began; see {log}"
         elif result["why"] == "still running" and not self.why:
             self.why = f"locust ended in the middle with status {status}; see {log}"
+        elif result["complete"] and self.witness.losses:
+            times = "" if self.witness.losses == 1 else f" ({self.witness.losses} times)"
+            self.why = f"the broker at {self.url} went away, or threw an idle client out, and was back{times}"
         if self.why:
             result |= {"complete": False, "why": self.why}
         results.write(self.path, {key: value for key, value in result.items() if key != "format"})

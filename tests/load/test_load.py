@@ -91,6 +91,35 @@ def test_brokers_that_lose_messages_and_sessions(load) -> None:
     assert failures["lost"] == other.sums(OFFLINE)["publish QoS 1"] > 0
 
 
+class Restarted(Fake):
+    """Once, all connections break, and what had come just before has gone nowhere."""
+
+    swallowed = 0
+
+    def forward(self, topic: str, frame: bytes) -> None:
+        if 40 <= self.published < 60:
+            self.swallowed += 1
+        else:
+            super().forward(topic, frame)
+        if self.published == 60:
+            for door in list(self.buffers):
+                self.end(door)
+
+
+def test_what_was_on_its_way_when_the_connections_broke_is_lost(load) -> None:
+    """Nothing is nowhere; and a run in which the broker was away is not complete, however short that was."""
+    with Restarted() as fake:
+        run = load("--broker", f"mqtt://127.0.0.1:{fake.port}", "--users", "2", "--seconds", "5", "--scenario", "telemetry",
+                   "--rate", "50", "--qos", "0", "--timeout", "3")
+        assert run.wait() == 1
+    result, failures = run.result, run.failures()
+    messages = result["messages"]
+    assert failures["lost with the connection"] >= fake.swallowed == 20
+    assert messages["lost"] == failures["lost with the connection"] + failures.get("lost", 0)
+    assert messages["sent"] == messages["delivered"] + messages["lost"] and messages["delivered"] > 39
+    assert not result["complete"] and "went away" in result["why"] and result["why"] in run.said
+
+
 def test_over_tls_some_may_not_log_in_and_then_the_broker_is_killed(load) -> None:
     users = b"".join(Hashing(iterations=1).line(f"u{number}", b"secret") for number in (0, 1, 2))
     config = "listener {port} 127.0.0.1\n" + TLS_LINES + "allow_anonymous false\npassword_file {dir}/users\n"
