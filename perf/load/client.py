@@ -29,21 +29,26 @@ class Client:
                  clean: bool = True) -> None:
         self.run, self.name, self.topics = run, name, topics
         self.qos = run.settings.qos if qos is None else qos
-        self.link = Link(run, name, clean=clean, on_message=self._arrived)
+        self.link = Link(run, name, clean=clean, on_message=self._arrived, on_lost=self._lost)
         self.inboxes: dict[int, Inbox] = {}     # by stream
         self._streams: dict[int, Stream] = {}   # what it will be owed once it has subscribed
         self._former: set[int] = set()          # of which a straggler may come
         self.since_ns = 0                       # a delivery's time does not begin before
         self._subscribed = False
+        self._stranded_until = float("inf")
         self._lock, self._not_before = BoundedSemaphore(), 0.0
         run.clients.add(self)
 
+    @property
+    def listens(self) -> bool:
+        return self.link.up and self._subscribed
+
     def up(self) -> bool:
         """Connects and subscribes where that has to be done -> False, after a pause: in vain."""
-        if self.link.up and self._subscribed:
+        if self.listens:
             return True
         with self._lock:
-            if self.link.up and self._subscribed:
+            if self.listens:
                 return True
             if time.monotonic() >= self._not_before:
                 if (self.link.up or self.link.connect()) and self._subscribe():
@@ -70,9 +75,24 @@ class Client:
         for number, stream in self._streams.items():
             self.inboxes[number] = self.run.ledger.open(stream)
         self._streams.clear()
+        self._stranded_until = time.monotonic() + self.run.settings.timeout_s
+
+    def _lost(self) -> None:
+        """The connection. A broker that keeps the session owes all of it."""
+        if self.link.clean:
+            for inbox in self.inboxes.values():
+                self.run.ledger.cut(inbox)
+            self._stranded_until = float("inf")
+
+    def tick(self) -> None:
+        """Now and then."""
+        if time.monotonic() > self._stranded_until:
+            self._stranded_until = float("inf")
+            for inbox in self.inboxes.values():
+                self._write_off_stranded(inbox)
 
     def expect(self, stream: Stream) -> None:
-        if self._subscribed:
+        if self.listens or (self._subscribed and not self.link.clean):
             self.inboxes[stream.number] = self.run.ledger.open(stream)
         else:
             self._streams[stream.number] = stream
@@ -80,6 +100,7 @@ class Client:
     def forget(self, stream: Stream) -> None:
         self._streams.pop(stream.number, None)
         if (inbox := self.inboxes.pop(stream.number, None)) is not None:
+            self._write_off_stranded(inbox)
             self.run.ledger.close(inbox)
             self._former.add(stream.number)
 
@@ -96,6 +117,11 @@ class Client:
         for inbox in self.inboxes.values():
             for _ in range(self.run.ledger.write_off(inbox)):
                 self.run.tell(f"deliver QoS {self.qos}", self.name, error="lost")
+            self._write_off_stranded(inbox)
+
+    def _write_off_stranded(self, inbox: Inbox) -> None:
+        for _ in range(self.run.ledger.write_off_stranded(inbox)):
+            self.run.tell(f"deliver QoS {self.qos}", self.name, error="lost with the connection")
 
     def leave(self) -> None:
         self.link.leave()
@@ -104,6 +130,7 @@ class Client:
         self.run.clients.discard(self)
         self.link.end()
         for inbox in self.inboxes.values():
+            self._write_off_stranded(inbox)
             self.run.ledger.close(inbox)
 
     def _arrived(self, payload: bytes, qos: int) -> None:

@@ -24,7 +24,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from mosq.bench import started
 from mosq.bench.spec import BenchError
 from perf.load import results
-from perf.load.options import Settings, Target
+from perf.load.options import Settings, Target, without_login
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,29 +57,31 @@ def run(plan: Plan) -> int:
     """-> the exit status: 1 for anything that people must look at"""
     now = datetime.datetime.now(datetime.UTC)
     folder = plan.out / now.strftime("%Y%m%d-%H%M%S")
-    url = plan.broker or "mosq"
+    shown = without_login(plan.broker) or "mosq"
     try:
-        with broker(plan) as url, Witness(Target.of(url), plan.settings) as witness:
+        with broker(plan) as target, Witness(target, plan.settings) as witness:
+            shown = target.url
             folder.mkdir(parents=True, exist_ok=True)
-            status = Locust(plan, url, folder, witness).run()
-    except (Refused, BenchError, ValueError) as e:
-        results.write(folder / "locust.json", {
-            "broker": url, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
-            "entries": [], "complete": False, "why": str(e)})
-        say(str(e))
+            status = Locust(plan, target.url, folder, witness).run()
+    except (Refused, BenchError, ValueError, KeyboardInterrupt) as e:
+        why, path = str(e) or "interrupted", folder / "locust.json"
+        begun = {"broker": shown, "started": now.isoformat(timespec="seconds"), "users": plan.users, "seconds": 0.0,
+                 "entries": [], **(results.read(path) or {})}
+        results.write(path, {key: value for key, value in begun.items() if key != "format"}
+                      | {"complete": False, "why": why})
+        say(why)
         return 1
     return status
 
 
 @contextlib.contextmanager
-def broker(plan: Plan) -> Iterator[str]:
-    """-> its address"""
+def broker(plan: Plan) -> Iterator[Target]:
     if plan.broker:
-        yield plan.broker
+        yield Target.of(plan.broker)
         return
     say("starting a fresh mosq")
     with started.broker() as place:
-        yield f"mqtt://{place['host']}:{place['port']}"
+        yield Target.of(f"mqtt://{place['host']}:{place['port']}")
 
 
 class Witness:
@@ -87,6 +89,7 @@ class Witness:
 
     def __init__(self, target: Target, settings: Settings) -> None:
         self.target = target
+        self.losses = 0
         self._lost_at: float | None = None
         self._answer: list[str] = []
         self._heard = threading.Event()
@@ -112,7 +115,11 @@ class Witness:
         except OSError as e:
             raise Refused(f"no broker at {self.target.url}: {e.strerror or e}") from None
         self._client.loop_start()
-        answered = self._heard.wait(PATIENCE_S)
+        try:
+            answered = self._heard.wait(PATIENCE_S)
+        except KeyboardInterrupt:
+            self.__exit__()
+            raise
         why = self._answer[0] if self._answer else "does not answer"
         if not answered or why:
             self.__exit__()
@@ -134,6 +141,7 @@ class Witness:
             self._answer.append("closed the connection")
             self._heard.set()
         elif self._lost_at is None:
+            self.losses += 1
             self._lost_at = time.monotonic()
 
     @property
@@ -239,6 +247,9 @@ class Locust:
             self.why = self.why or f"locust ended with status {status} before it began; see {log}"
         elif result["why"] == "still running" and not self.why:
             self.why = f"locust ended in the middle with status {status}; see {log}"
+        elif result["complete"] and self.witness.losses:
+            times = "" if self.witness.losses == 1 else f" ({self.witness.losses} times)"
+            self.why = f"the broker at {self.url} went away, or threw an idle client out, and was back{times}"
         if self.why:
             result |= {"complete": False, "why": self.why}
         results.write(self.path, {key: value for key, value in result.items() if key != "format"})

@@ -24,7 +24,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from mosq.bench.result import BUSY
 from perf.load import results
-from perf.load.options import HostError, Settings, Target, add_arguments
+from perf.load.options import OptionError, Settings, Target, add_arguments
 from perf.load.run import Run
 
 DRAIN, DRAINED = "mqtt drain", "mqtt drained"
@@ -93,8 +93,9 @@ class Hooks:
 
     def _check(self) -> None:
         try:
-            Target.of(self.environment.host)
-        except HostError as e:
+            if Target.of(self.environment.host).tls:
+                Settings.of(self.options).tls_context()
+        except OptionError as e:
             logger.error("%s", e)
             sys.exit(1)
 

@@ -2,8 +2,9 @@
 MQTT.
 
 Each payload begins with the mark of the process, the number of its stream, its own number in it, and the time when it
-was due. A stream has any number of inboxes, one for each receiver. Memory is that of the numbers that are missing; an
-arrival costs the same however many there are.
+was due. A stream has any number of inboxes, one for each receiver. A receiver whose connection breaks is not owed what
+is sent until it is back. What was on its way then is stranded: its sender may send it again, and if it does not come it
+is lost. Memory is that of the numbers that are missing; an arrival costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ class Stream:
 class Inbox:
     """What one receiver has of one stream; what was sent before it was opened is not owed, and may come."""
 
-    __slots__ = ("stream", "base", "highest", "missing", "__weakref__")
+    __slots__ = ("stream", "base", "highest", "missing", "stranded", "__weakref__")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.base = self.highest = stream.sent
         self.missing: set[int] = set()
+        self.stranded: set[int] = set()
+
+    @property
+    def listens(self) -> bool:
+        return self in self.stream.inboxes
 
     @property
     def owed(self) -> int:
-        return self.stream.sent - self.highest + len(self.missing)
+        return self.stream.sent - self.highest + len(self.missing) if self.listens else 0
 
 
 class Ledger:
@@ -47,6 +53,7 @@ class Ledger:
         self.mark = mark
         self.streams: dict[int, Stream] = {}
         self.owed = self.sent = self.delivered = self.lost = self.duplicates = self.disordered = self.foreign = 0
+        self.stranded = 0
         self._last = 0
 
     def stream(self) -> Stream:
@@ -66,15 +73,36 @@ class Ledger:
 
     def close(self, inbox: Inbox) -> None:
         """Its receiver has gone; what it did not get it is not owed any more."""
-        if inbox in inbox.stream.inboxes:
-            self.owed -= inbox.owed
+        self._settle(inbox)
+        self._end_of_stranded(inbox)
+        inbox.stream.inboxes.discard(inbox)
+
+    def cut(self, inbox: Inbox) -> None:
+        """Its receiver has lost its connection: what it was owed is stranded."""
+        if inbox.listens:
+            before = len(inbox.stranded)
+            inbox.stranded |= inbox.missing
+            inbox.stranded.update(range(inbox.highest + 1, inbox.stream.sent + 1))
+            self.stranded += len(inbox.stranded) - before
+            self._settle(inbox)
             inbox.stream.inboxes.remove(inbox)
 
     def reopen(self, inbox: Inbox) -> None:
-        """Its receiver has lost its connection and subscribed again: what came in between is not owed."""
+        """Its receiver has subscribed again: what was sent in between is not owed."""
+        self.cut(inbox)
+        inbox.base = inbox.highest = inbox.stream.sent
+        inbox.stream.inboxes.add(inbox)
+
+    def _settle(self, inbox: Inbox) -> None:
         self.owed -= inbox.owed
         inbox.base = inbox.highest = inbox.stream.sent
         inbox.missing.clear()
+
+    def _end_of_stranded(self, inbox: Inbox) -> int:
+        count = len(inbox.stranded)
+        self.stranded -= count
+        inbox.stranded.clear()
+        return count
 
     def write(self, stream: Stream, due_ns: int, size: int) -> bytes:
         """-> the next payload of a stream, from now on owed to its inboxes"""
@@ -102,6 +130,13 @@ class Ledger:
         if inbox is None or not 0 < number <= inbox.stream.sent:
             self.foreign += 1
             return "a message that was not meant for this client"
+        if number in inbox.stranded:    # a sender that lost its connection, too, sends again, in any order
+            inbox.stranded.remove(number)
+            self.stranded -= 1
+            self.delivered += 1
+            return ""
+        if not inbox.listens:
+            return ""
         if number == inbox.highest + 1:
             inbox.highest = number
         elif number > inbox.highest:
@@ -126,5 +161,10 @@ class Ledger:
         """-> how many of what is owed have not come; they are lost and will not be waited for"""
         lost = inbox.owed
         self.lost += lost
-        self.reopen(inbox)
+        self._settle(inbox)
+        return lost
+
+    def write_off_stranded(self, inbox: Inbox) -> int:
+        lost = self._end_of_stranded(inbox)
+        self.lost += lost
         return lost

@@ -56,10 +56,11 @@ class _Client(mqtt.Client):
 
 
 class Link:
-    """A client of the scenario `name`. on_message(payload, qos) gets what arrives."""
+    """A client of the scenario `name`. on_message(payload, qos) gets what arrives; on_lost() is called when the
+    connection breaks."""
 
     def __init__(self, run: Run, name: str, *, clean: bool = True,
-                 on_message: Callable[[bytes, int], None] | None = None) -> None:
+                 on_message: Callable[[bytes, int], None], on_lost: Callable[[], None]) -> None:
         self.run, self.name, self.clean = run, name, clean
         self.number = number = run.next_number()
         self.id = f"{run.settings.prefix}-{run.ledger.mark:08x}-{number}"
@@ -70,10 +71,8 @@ class Link:
         self._subacks: dict[int, tuple[AsyncResult, Callable[[], None]]] = {}
         self._reader: gevent.Greenlet | None = None
         self._watchers: list[Any] = []
-        self._client = self._made(number)
-        if on_message is not None:
-            self._client.on_message = lambda client, userdata, message: on_message(
-                bytes(message.payload), message.qos)
+        self._client, self._on_lost = self._made(number), on_lost
+        self._client.on_message = lambda client, userdata, message: on_message(bytes(message.payload), message.qos)
         run.links.add(self)
 
     def _made(self, number: int) -> _Client:
@@ -247,9 +246,10 @@ class Link:
 
     def _on_end(self, client: object, userdata: object, flags: Any, reason: Any, properties: object) -> None:
         why = f"connection lost: {reason}" if flags.is_disconnect_packet_from_server else "connection lost"
-        if self.up and not self._leaving:
+        lost, self.up = self.up and not self._leaving, False
+        if lost:
             self.run.tell("connection", self.name, error=why)
-        self.up = False
+            self._on_lost()
         if not self._connack.ready():   # a refusal comes first, and says more
             self._connack.set(why)
         for answer, _ in self._subacks.values():

@@ -17,8 +17,15 @@ SCHEMES: dict[str, tuple[int, Literal["tcp", "websockets"], bool]] = {
 MAX_BYTES = 16 << 20            # of one payload
 
 
-class HostError(ValueError):
-    """What is wrong with a --host, in words."""
+class OptionError(ValueError):
+    """What is wrong with --host or --cafile, in words."""
+
+
+def without_login(url: str) -> str:
+    """As it may be said and written. What stands before the last @ goes, however malformed the rest is."""
+    before, at, rest = url.rpartition("@")
+    scheme, there, _ = before.partition("://")
+    return f"{scheme + there if scheme.isalpha() else ''}***@{rest}" if at else url
 
 
 @dataclass(frozen=True)
@@ -35,16 +42,16 @@ class Target:
     @classmethod
     def of(cls, url: str | None) -> Target:
         url = url or DEFAULT_HOST
+        if "@" in url:          # first: other complaints have the address in them
+            raise OptionError("the address of the broker has a user name in it; use --username and --password")
         try:
             parts = urllib.parse.urlsplit(url)
             port = parts.port
         except ValueError as e:
-            raise HostError(f"{url!r} is not an address: {e}") from None
+            raise OptionError(f"{url!r} is not an address: {e}") from None
         if parts.scheme not in SCHEMES or not parts.hostname:
-            raise HostError(f"{url!r} is not an address of a broker; it looks like {DEFAULT_HOST}, or begins with "
+            raise OptionError(f"{url!r} is not an address of a broker; it looks like {DEFAULT_HOST}, or begins with "
                             + ", ".join(f"{scheme}://" for scheme in SCHEMES if scheme != "mqtt"))
-        if parts.username is not None or parts.password is not None:
-            raise HostError("the address of the broker has a user name in it; use --username and --password")
         default, transport, tls = SCHEMES[parts.scheme]
         return cls(url, parts.hostname, port or default, transport, tls, parts.path or "/mqtt")
 
@@ -79,7 +86,10 @@ class Settings:
         return self.username.replace("%i", str(number)), self.password.replace("%i", str(number))
 
     def tls_context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.cafile or None)
+        try:
+            context = ssl.create_default_context(cafile=self.cafile or None)
+        except OSError as e:
+            raise OptionError(f"--cafile {self.cafile}: {e.strerror or e}") from None
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -79,6 +79,8 @@ class Run:
             gevent.sleep(TICK_S)
             for link in list(self.links):
                 link.tick(time.monotonic_ns())
+            for client in list(self.clients):
+                client.tick()
             if self.ledger.delivered != delivered or not self.ledger.owed:
                 delivered, moved = self.ledger.delivered, time.monotonic()
             elif not self.settings.rate and time.monotonic() - moved > self.settings.timeout_s:
@@ -95,11 +97,11 @@ class Run:
         self.stopping.set()
         seen, moved = (0, 0), time.monotonic()
         while True:
-            waiting = sum(link.unacked for link in self.links)
-            if not self.ledger.owed and not waiting:
+            now = self.ledger.owed + self.ledger.stranded, sum(link.unacked for link in self.links)
+            if not any(now):
                 break
-            if seen != (self.ledger.owed, waiting):
-                seen, moved = (self.ledger.owed, waiting), time.monotonic()
+            if seen != now:
+                seen, moved = now, time.monotonic()
             patience = self.settings.timeout_s if any(link.up for link in self.links) else GONE_S
             if time.monotonic() - moved > patience:
                 break

@@ -70,10 +70,10 @@ class LoadUser(User):
         """All are connected, nobody has said stop, and flat out there is room; else a moment has passed."""
         if self.test.stopping.is_set():
             return False
-        if not all(client.link.up for client in clients):
-            if not all(client.up() for client in clients):
-                return False
+        if not all(client.listens for client in clients):
             self._due = 0.0
+            if not all(client.up() for client in clients) or not all(client.listens for client in clients):
+                return False        # or one was lost while another connected
         if not self.period_s and self.test.ledger.owed >= WINDOW:
             gevent.sleep(FLAT_OUT_S)
             return False

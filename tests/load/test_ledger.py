@@ -46,13 +46,35 @@ def test_what_was_sent_before_somebody_listened_is_not_owed() -> None:
     inbox = ledger.open(stream)
     ledger.write(stream, 0, 32)
     assert ledger.owed == 1 and ledger.arrived(inbox, 1) == "" and ledger.owed == 1
-    ledger.write(stream, 0, 32)
-    ledger.reopen(inbox)
-    assert ledger.owed == 0 and ledger.arrived(inbox, 3) == "" and ledger.duplicates == 0
-    ledger.write(stream, 0, 32)
     ledger.close(inbox)
     ledger.close(inbox)
     assert ledger.owed == 0
+
+
+def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_until_it_was_back_is_forgiven() -> None:
+    ledger = Ledger(7)
+    stream = ledger.stream()
+    inbox, other = ledger.open(stream), ledger.open(stream)
+    for _ in range(5):
+        ledger.write(stream, 0, 32)
+    assert [ledger.arrived(inbox, number) for number in (1, 3)] == ["", ""]
+    ledger.cut(inbox)
+    ledger.cut(inbox)
+    assert (inbox.owed, ledger.owed, ledger.stranded) == (0, 5, 3)      # 2, 4, 5
+    ledger.write(stream, 0, 32)
+    assert (inbox.owed, ledger.owed) == (0, 6)
+    assert ledger.arrived(inbox, 6) == ledger.arrived(inbox, 2) == ""   # before SUBACK
+    ledger.reopen(inbox)
+    assert ledger.write_off(inbox) == 0
+    for number in numbers(ledger, [ledger.write(stream, 0, 32)]):
+        assert ledger.arrived(inbox, number) == ""
+    assert ledger.arrived(inbox, 5) == "" and ledger.arrived(inbox, 7) == "duplicate"       # 5 was sent again
+    assert (ledger.stranded, ledger.delivered, ledger.write_off_stranded(inbox)) == (1, 5, 1)
+    assert (ledger.stranded, ledger.lost, ledger.owed) == (0, 1, other.owed) and other.owed == 7
+    ledger.write(stream, 0, 32)
+    ledger.cut(inbox)
+    ledger.close(inbox)
+    assert (ledger.stranded, ledger.lost, ledger.owed) == (0, 1, 8)
 
 
 def test_what_was_not_sent_is_not_owed() -> None:
@@ -93,14 +115,19 @@ def test_the_sum_is_that_of_the_inboxes() -> None:
     inboxes = [ledger.open(stream) for stream in streams for _ in range(2)]
     for _ in range(3000):
         inbox = chance.choice(inboxes)
-        match chance.randrange(12):
+        match chance.randrange(14):
             case 0:
                 ledger.reopen(inbox)
             case 1:
                 ledger.write_off(inbox)
+            case 12:
+                ledger.cut(inbox)
+            case 13:
+                ledger.write_off_stranded(inbox)
             case 2 | 3 | 4 | 5 | 6:
                 ledger.write(inbox.stream, 0, 32)
             case _:
                 ledger.arrived(inbox, chance.randrange(inbox.stream.sent + 2))
         assert ledger.owed == sum(one.owed for one in inboxes)
+        assert ledger.stranded == sum(len(one.stranded) for one in inboxes)
     assert ledger.lost and ledger.duplicates and ledger.disordered
