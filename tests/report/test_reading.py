@@ -176,6 +176,15 @@ def test_runs_by_hand(tmp_path: Path) -> None:
         ("other", "pairs", "QoS 0, size 64, burst None", 1), ("other", "pairs", "QoS 0, size 64, burst 20", 1)]
 
 
+def test_runs_by_hand_without_names_are_of_the_broker_that_was_there(tmp_path: Path) -> None:
+    for i, (where, port, cafile) in enumerate((("mosq", 40_001, "a"), ("mosq", 40_002, "b"), ("", 1883, "a"), ("", 1884, "a"), ("192.0.2.1:1883", 1883, "a"))):
+        told = folder.line({}, "pairs", one()["phases"], qos=1, host="127.0.0.1", port=port, cafile=cafile, cert=cafile, key=cafile, servername=cafile)
+        del told["run"]
+        (tmp_path / f"{i}.json").write_text(json.dumps({**told, **({"where": where} if where else {})}))
+    assert [(group.key.broker, group.key.case, len(group.rows)) for group in groups(read(str(tmp_path)))] == [
+        ("mosq", "QoS 1", 2), ("127.0.0.1:1883", "QoS 1", 1), ("127.0.0.1:1884", "QoS 1", 1), ("192.0.2.1:1883", "QoS 1", 1)]
+
+
 # ---------------------------------------------------------------- what becomes of it
 
 def lab(*lines: dict[str, Any]) -> Lab:

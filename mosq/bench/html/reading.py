@@ -34,7 +34,8 @@ NUMBER_MAX = 1e18
 COUNTS = ("published", "delivered", "lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged",
           "closed", "foreign")
 # of a run by hand: what does not make it another measurement
-VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall"})
+VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall", "cafile", "cert",
+                      "key", "servername", "psk", "psk_identity"})
 WITH_QOS = frozenset({"fan-in", "fan-out", "pairs", "shared", "offline", "retained", "payloads", "match"})
 # what makes a series of points where nothing else differs
 X_OPTIONS = {"clients": "clients", "publishers": "publishers", "subscribers": "subscribers", "messages": "messages",
@@ -239,12 +240,21 @@ def runs_of(told: list[Told]) -> list[Told]:
         x = X_OPTIONS.get(alone) if all(_is_number(one.get(alone)) for one in scenarios[scenario]) else None
         if x is None:
             parts += [f"{name} {_plain(options.get(name))}" for name in differ[scenario]]
-        case, broker = ", ".join(parts), text(options, "name")
+        case, broker = ", ".join(parts), _broker_of(one)
         value = options[alone] if x else None
         rep = seen[scenario, case, value, broker] = seen.get((scenario, case, value, broker), -1) + 1
         runs.append({"suite": "bench", "test": scenario, "title": scenario, "case": case, "broker": broker, "rep": rep,
                      "x": value, "x_name": x or ""})
     return runs
+
+
+def _broker_of(told: Told) -> str:
+    """Its name, else where it was: two brokers without names are two."""
+    options = inner(told, "options")
+    if named := text(options, "name") or text(told, "where"):
+        return named
+    host, port = text(options, "host"), number(options, "port")
+    return "" if not host else host if port is None else f"{host}:{port:.0f}"
 
 
 def _is_number(value: Any) -> bool:
