@@ -33,7 +33,7 @@ def test_the_paper_in_small(lab, capfd: pytest.CaptureFixture[str]) -> None:
     assert "max_queued_messages 0" in found.about["brokers"][mosquitto]["settings"]
     runs = [one["run"] for one in found.runs]
     assert [(run["case"], run["broker"], run["variant"], run["rep"]) for run in runs] == [
-        (f"QoS {qos}", *(("mosq", "plain"), (mosquitto, ""))[(qos + turn) % 2], 0)
+        (f"QoS {qos} (20 subscribers, 20 messages)", *(("mosq", "plain"), (mosquitto, ""))[(qos + turn) % 2], 0)
         for qos in range(3) for turn in range(2)]
     assert {(run["suite"], run["test"]) for run in runs} == {("paper", "paper-1")}
     for one in found.runs:
@@ -165,14 +165,14 @@ def line(rep: int) -> dict:
 
 
 def test_a_folder_goes_on(tmp_path: Path) -> None:
-    first = Folder(tmp_path, "T", "one")
+    first = Folder(tmp_path, "T", "one", {"--scale": 1.0})
     first.broker("b", version="1", settings="", program="b")
     first.add(line(0))
     first.add(line(1))
     first.runs.write('{"run": {"su')         # killed while it wrote
     first.runs.close()
     assert json.loads((tmp_path / "about.json").read_text())["complete"] is False
-    second = Folder(tmp_path, "T", "two")
+    second = Folder(tmp_path, "T", "two", {"--scale": 1.0})
     second.add(line(0))
     second.close("")
     about = json.loads((tmp_path / "about.json").read_text())
@@ -183,11 +183,32 @@ def test_a_folder_goes_on(tmp_path: Path) -> None:
 
 
 def test_results_of_two_commits_do_not_share_a_folder(tmp_path: Path) -> None:
-    first = Folder(tmp_path, "T", "one")
+    first = Folder(tmp_path, "T", "one", {"--scale": 1.0})
     first.know(commit="0123456789abcdef")
     first.close("")
     with pytest.raises(FolderError, match="results of commit 0123456789ab"):
-        Folder(tmp_path, "T", "two")
+        Folder(tmp_path, "T", "two", {"--scale": 1.0})
+
+
+def test_what_was_asked_otherwise_does_not_share_a_folder(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "T", "one", {"--scale": 0.02, "--quick": False})
+    first.close("")
+    with pytest.raises(FolderError, match=r"other numbers: --scale was 0.02, and is 0.1 now: ask for the same"):
+        Folder(tmp_path, "T", "two", {"--scale": 0.1, "--quick": False})
+    first.know(dirty=not first.about["dirty"])
+    with pytest.raises(FolderError, match="of this commit with"):
+        Folder(tmp_path, "T", "two", {"--scale": 0.02, "--quick": False})
+
+
+def test_the_command_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from perf.lab.__main__ import asked_for, chosen_how, main, parser
+
+    arguments = ["bench", "--dir", str(tmp_path), "--quick"]
+    args = parser().parse_args(arguments)
+    Folder(tmp_path, "T", "one", asked_for(args, chosen_how(args))).runs.close()
+    for other, words in (("--scale=0.5", "--scale was 1.0, and is 0.5"), ("--seconds=9", "--seconds was 0.7, and is 9.0")):
+        assert main([*arguments, other]) == 1
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [
