@@ -101,7 +101,7 @@ def _folder(path: Path) -> Iterator[str]:
     letters = "; ".join(f"*{mark}* {text}" for mark, text in MARKS.items())
     yield f"With charts: `mosq bench report perf/results/{path.name}`. Letters beside a figure: {letters}.\n"
     for section in sections:
-        if section.id != "missing" or folder.failed:
+        if section.id != "missing" or folder.failed or folder.about.left_out:
             yield from _section(section)
 
 
@@ -123,7 +123,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _cell(cell: Cell) -> str:
     return (_text(cell.text) + (f" *{cell.marks}*" if cell.marks else "")
-            + (f" ({_text(cell.spread)})" if cell.spread else ""))
+            + "".join(f" ({_text(text)})" for text in (cell.spread, cell.note) if text))
 
 
 def _text(text: str) -> str:

@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     lab = Lab(folder, chosen, entries, how)
     tell_before(lab, descriptors)
     why = lab.perform()
-    folder.close(why)
+    folder.close(why, lab.left_out)
     tell_after(lab, why)
     if not args.no_report:
         report(folder.path)

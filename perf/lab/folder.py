@@ -11,10 +11,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mosq.bench.run import machine
 from perf.lab.peers import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORMAT = 1
 GIT_S = 20.0
@@ -33,7 +36,7 @@ class Folder:
         commit, dirty = version_control()
         self.about: dict[str, Any] = {
             "format": FORMAT, "title": title, "commit": commit, "dirty": dirty, "machine": this_machine(),
-            "brokers": {}, "command": command, "asked": asked, "started": now(), "ended": "",
+            "brokers": {}, "left_out": [], "command": command, "asked": asked, "started": now(), "ended": "",
             "complete": False, "why": "not at its end yet"}
         self.reps: dict[tuple[str, str, str, str, str], int] = {}
         try:
@@ -58,7 +61,8 @@ class Folder:
             if other := _differences(before.get("asked", {}), self.about["asked"]):
                 raise FolderError(f"{self.path} has results of other numbers: {other}: ask for the same, or take "
                                   "another folder (--dir)")
-            self.about |= {"brokers": before["brokers"], "started": before["started"]}
+            self.about |= {"brokers": before["brokers"], "left_out": before.get("left_out", []),
+                           "started": before["started"]}
             for name in ("title", "command"):
                 if self.about[name] not in before[name]:
                     self.about[name] = f"{before[name]}; {self.about[name]}"
@@ -89,10 +93,11 @@ class Folder:
         self.runs.write(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
         self.runs.flush()
 
-    def close(self, why: str) -> None:
-        """why: "" when everything was done."""
+    def close(self, why: str, left_out: Iterable[str] = ()) -> None:
+        """why: "" when everything was done; left_out: sentences, of what was not measured though it was asked for."""
         self.runs.close()
-        self.know(ended=now(), complete=not why, why=why)
+        self.know(ended=now(), complete=not why, why=why,
+                  left_out=list(dict.fromkeys((*self.about["left_out"], *left_out))))
 
     def _write(self) -> None:
         beside = self.path / "about.json.new"

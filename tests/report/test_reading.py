@@ -225,6 +225,31 @@ def test_what_to_beware_of_is_marked() -> None:
     assert "The load generator was the bottleneck" in warnings and "more than a quarter of a core" in warnings and "measured only once" in warnings
 
 
+def test_what_the_plan_says_of_a_run_is_on_the_page() -> None:
+    told = []
+    for x, note in ((1000, "without connecting"), (19_899, "without connecting; 19,899 publishers instead of 20,000: open files")):
+        each = one()
+        each["run"].update(x=x, x_name="publishers", case=f"{x:,} publishers", suite="paper", note=note, start="mosq -c DIR/x &",
+                           command="mosq bench fan-in --broker-pid $!", dropped_packets=x - 1000)
+        told.append(each)
+    found = lab(*told)
+    for name in ("throughput", "paper"):
+        cells = [cell for row in section_of(found, name).tables[0].rows for cell in row if cell.text.endswith("publishers")]
+        assert [(cell.text, cell.note) for cell in cells] == [
+            ("1,000 publishers", ""), ("19,899 publishers", "19,899 publishers instead of 20,000: open files")]
+    measured = section_of(found, "measured")
+    assert measured.notes == ["50 publishers to one subscriber: without connecting."]
+    assert any(warning.startswith("In 1 of 2 runs the kernel dropped packets") for warning in measured.warnings)
+    assert measured.folds[-1] == ("Commands that repeat each run by hand (1)", "mosq -c DIR/x &\nmosq bench fan-in --broker-pid $!")
+
+
+def test_what_was_left_out_is_on_the_page(tmp_path: Path) -> None:
+    folder.write(tmp_path, [one()], about={**folder.ABOUT, "left_out": ["other was left out of tls: it has none"]}, locust=None)
+    found = Lab(read(str(tmp_path)))
+    assert "other was left out of tls: it has none" in section_of(found, "measured").warnings[0]
+    assert [row[0].text for row in section_of(found, "missing").tables[0].rows] == ["other was left out of tls: it has none"]
+
+
 def test_a_series_is_a_line_and_cases_are_bars() -> None:
     found = Lab(_all())
     charts = section_of(found, "throughput").charts

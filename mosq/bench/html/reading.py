@@ -28,6 +28,7 @@ RUNS_MAX = 20_000
 FILES_MAX = 2_000
 PROBLEMS_MAX = 50
 COLUMNS_MAX = 50
+LEFT_OUT_MAX = 1000
 NAME_CHARS_MAX = 120
 TEXT_CHARS_MAX = 20_000
 NUMBER_MAX = 1e18
@@ -307,7 +308,8 @@ def _row(phase: Told, names: Told, options: Told, run: Told, told: Told, title: 
                {name: int(amount(phase, name) or 0) for name in COUNTS},
                {name: value for name, value in _numbers(inner(phase, "extra")).items()
                 if name.startswith("bytes_per_")},
-               amount(phase, "foreign_cpu_share") or 0.0, text(phase, "limit"), flag(phase, "complete", True))
+               amount(phase, "foreign_cpu_share") or 0.0, text(phase, "limit"), flag(phase, "complete", True),
+               text(run, "note", 1000), text(run, "start", 2000), int(amount(run, "dropped_packets") or 0))
 
 
 def _numbers(told: Told) -> dict[str, float]:
@@ -349,10 +351,12 @@ def _about(told: Told) -> About:
                               text(one, "program")))
     if len(brokers) > COLUMNS_MAX:
         raise WrongError(f"more than {COLUMNS_MAX} brokers")
+    left_out = listed(told, "left_out") if "left_out" in told else []
     return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told),
                  tuple(brokers),
                  text(told, "command", 2000), text(told, "started"), text(told, "ended"), flag(told, "complete", True),
-                 text(told, "why", 1000))
+                 text(told, "why", 1000),
+                 tuple(text({"left_out": one}, "left_out", 1000) for one in left_out[:LEFT_OUT_MAX]))
 
 
 def _machine(told: Told) -> dict[str, str]:

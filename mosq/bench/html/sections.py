@@ -4,6 +4,7 @@ another figure. What compares (peers, ablation, two folders) is in comparing.py 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mosq.bench.html import figures, numbers
@@ -15,6 +16,7 @@ from mosq.bench.html.parts import NEUTRAL, Bar, Cell, Curve, Curves, Dots, Head,
 if TYPE_CHECKING:
     from mosq.bench.html.figures import Figure, Group
     from mosq.bench.html.lab import Lab, Test
+    from mosq.bench.html.model import Key, Row
 
 GENERATOR_US_MAX = 0.6          # promised, per message in fan-in at QoS 0
 SMALL_BYTES = 256               # of a payload to which that applies
@@ -64,9 +66,13 @@ def measured(lab: Lab) -> Section:
             for broker in about.brokers)))
     section.folds = [(f"Settings of {label(broker.name)}", broker.settings) for broker in about.brokers
                      if broker.settings]
-    commands = list(dict.fromkeys(row.command for row in folder.rows if row.command))
+    # what is measured is the broker that was started just before: --broker-pid $!
+    commands = list(dict.fromkeys("\n".join(filter(None, (row.start, row.command))) for row in folder.rows
+                                  if row.command))
     if commands:
-        section.folds.append((f"Commands that repeat each run by hand ({len(commands)})", "\n".join(commands)))
+        between = "\n\n" if any("\n" in command for command in commands) else "\n"
+        section.folds.append((f"Commands that repeat each run by hand ({len(commands)})", between.join(commands)))
+    section.notes = list(dict.fromkeys(f"{test.title}: {test.note}." for test in lab.tests if test.note))
     section.warnings = list(_warnings(lab))
     return section
 
@@ -78,6 +84,14 @@ def _warnings(lab: Lab) -> list[str]:
     if folder.failed:
         found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; they are in none of the figures (see the "
                      "end).")
+    if about.left_out:
+        found.append(f"Not everything that was planned was measured: {some(list(about.left_out))}.")
+    dropped = dict.fromkeys(_run_of(row) for row in folder.rows if row.dropped)
+    if dropped:
+        tests = list(dict.fromkeys(row.title for row in folder.rows if row.dropped))
+        found.append(f"In {len(dropped)} of {folder.runs} runs the kernel dropped packets between sockets of this "
+                     "machine, and TCP sent them again 200 ms later: the longest delays there are not the brokers' "
+                     f"({some(tests)}).")
     if folder.problems:
         found.append(f"{len(folder.problems)} parts of the files could not be read (see the end).")
     for mark, text in MARKS.items():
@@ -90,6 +104,10 @@ def _warnings(lab: Lab) -> list[str]:
     if lab.groups and all(len(group.rows) == 1 for group in lab.groups):
         found.append("Each was measured only once: nothing here says how far the next run would be from it.")
     return found
+
+
+def _run_of(row: Row) -> tuple[Key, int]:
+    return replace(row.key, phase=""), row.rep
 
 
 def summary(lab: Lab) -> list[str]:
@@ -211,11 +229,13 @@ def paper(lab: Lab) -> Section:
                  if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
         for figure in (figures.RUN_TIME, figures.MEAN, figures.MOST):
             section.charts += lab.charts(test, figure, f"{test.title}: {PAPER_TITLES[figure.name]}")
-        rows = [(words(test.place(group.key.case, group.key.x)), words(lab.label(group.key), lab.slot(group.key)),
+        rows = [(test.place_cell(group.key.case, group.key.x), words(lab.label(group.key), lab.slot(group.key)),
                  *(cell("time", group.of(figure)) for figure in PAPER), cell("rate", group.of(RATE), group.marks))
                 for group in lab.by_place(test)]
         heads = (*_names("Case", "Broker"), *(Head(PAPER_TITLES[figure.name]) for figure in PAPER), Head("throughput"))
         section.tables.append(Table(test.title, heads, tuple(rows)))
+        if test.note:
+            section.notes.append(f"{test.title}: {test.note}.")
     return section
 
 
@@ -316,6 +336,9 @@ def missing(lab: Lab, left_out: list[Section]) -> Section:
             (words(SUITES.get(run.key.suite, run.key.suite)), words(run.title), words(run.key.case),
              words(lab.label(run.key), lab.slot(run.key)), words(str(run.rep + 1)), words(run.why))
             for run in lab.folder.failed)))
+    if lab.folder.about.left_out:
+        section.tables.append(Table("What was planned and not measured", _names("What and why"),
+                                    tuple((words(one),) for one in lab.folder.about.left_out)))
     if lab.folder.problems:
         section.tables.append(Table("What could not be read", _names("Where and why"),
                                     tuple((words(problem),) for problem in lab.folder.problems)))

@@ -174,10 +174,11 @@ def test_a_folder_goes_on(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "about.json").read_text())["complete"] is False
     second = Folder(tmp_path, "T", "two", {"--scale": 1.0})
     second.add(line(0))
-    second.close("")
+    second.close("", ["b was left out"])
     about = json.loads((tmp_path / "about.json").read_text())
     assert (about["complete"], about["title"], about["command"]) == (True, "T", "one; two")
     assert "b" in about["brokers"]
+    assert about["left_out"] == ["b was left out"]
     reps = [json.loads(text)["run"]["rep"] for text in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert reps == [0, 1, 2]
 
