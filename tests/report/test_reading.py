@@ -218,6 +218,13 @@ def test_what_broke_off_is_in_no_figure_but_in_the_list() -> None:
     assert any("1 of 2 runs broke off" in warning for warning in section_of(found, "measured").warnings)
 
 
+def test_where_nothing_came_to_its_end_nothing_is_said_of_messages() -> None:
+    broken = one(complete=False)
+    broken.update(complete=False, why="the broker went away")
+    assert sections.summary(lab(broken)) == ["0 of 1 runs came to their end."]
+    assert sections.summary(lab(broken, one())) == ["1 of 2 runs came to their end, and every message in them came once and in order."]
+
+
 def test_what_to_beware_of_is_marked() -> None:
     found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3))
     assert section_of(found, "throughput").tables[0].rows[0][-1].marks == "gfx"

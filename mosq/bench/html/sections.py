@@ -118,7 +118,7 @@ def summary(lab: Lab) -> list[str]:
         lost = sum(figures.faults(row) for row in lab.folder.rows if row.complete)
         found.append(f"{done:,} of {lab.folder.runs:,} runs came to their end"
                      + (f"; {lost:,} messages in them were lost, doubled, out of order, refused or never sent."
-                        if lost else ", and every message in them came once and in order."))
+                        if lost else ", and every message in them came once and in order." if done else "."))
     return found
 
 
