@@ -40,9 +40,9 @@ PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      #
 HEAD = """# What it costs, measured
 
 Made by `python -m perf.results` of the runs in [perf/results](results): nothing here is written by hand.
-[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, in
-brackets the least and the most of them. How it is measured: [docs/bench.md](../docs/bench.md); what the sections say:
-[docs/report.md](../docs/report.md).
+[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, where
+nothing else is said, in brackets the least and the most of them. How it is measured:
+[docs/bench.md](../docs/bench.md); what the sections say: [docs/report.md](../docs/report.md).
 """
 
 

@@ -257,6 +257,21 @@ def test_what_was_left_out_is_on_the_page(tmp_path: Path) -> None:
     assert [row[0].text for row in section_of(found, "missing").tables[0].rows] == ["other was left out of tls: it has none"]
 
 
+def test_the_papers_figures_are_of_all_repetitions_together() -> None:
+    told = []
+    for rep, (seconds, count, mean, deviation, most) in enumerate(((1.0, 10, 100.0, 0.0, 5e3), (2.0, 10, 100.0, 10.0, 1e3), (6.0, 20, 200.0, 0.0, 2e3))):
+        each = one(seconds=seconds, latency={"count": count, "mean_us": mean, "stdev_us": deviation, "max_us": most})
+        each["run"].update(suite="paper", rep=rep)
+        told.append(each)
+    table, = section_of(lab(*told), "paper").tables
+    shown = {head.text: (cell.text.replace("\N{NARROW NO-BREAK SPACE}", " "), cell.spread) for head, cell in zip(table.heads, table.rows[0], strict=True)}
+    assert shown["mean run time"] == ("3.00 s", "1.00–6.00") and shown["largest delay"] == ("5.00 ms", "1.00–5.00")
+    # (10 * 50**2 + 10 * (50**2 + 10**2) + 20 * 50**2) / 40 = 2525
+    assert shown["mean delay of all"] == ("150 µs", "100–200") and shown["deviation of all delays"] == ("50.2 µs", "0–10.0")
+    del told[0]["phases"][0]["latency"]["stdev_us"]
+    assert "deviation of all delays" in [head.text for head in section_of(lab(*told), "paper").tables[0].heads]
+
+
 def test_a_series_is_a_line_and_cases_are_bars() -> None:
     found = Lab(_all())
     charts = section_of(found, "throughput").charts

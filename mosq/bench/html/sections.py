@@ -215,11 +215,6 @@ def memory(lab: Lab) -> Section:
 
 # ---------------------------------------------------------------- suites
 
-PAPER = (figures.RUN_TIME, figures.MEAN, figures.DEVIATION, figures.MOST)
-PAPER_TITLES = {"Run time": "mean run time", "mean": "mean delay", "deviation": "deviation of delay",
-                "maximum": "maximum delay"}
-
-
 def paper(lab: Lab) -> Section:
     section = Section("paper", "The paper's four tests",
                       "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, the "
@@ -227,15 +222,22 @@ def paper(lab: Lab) -> Section:
                       "other brokers.", empty="no run of the paper's tests")
     for test in (kept for test in lab.tests if test.suite == "paper"
                  if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
-        for figure in (figures.RUN_TIME, figures.MEAN, figures.MOST):
-            section.charts += lab.charts(test, figure, f"{test.title}: {PAPER_TITLES[figure.name]}")
+        for figure in figures.PAPER:
+            if "deviation" not in figure.name:
+                section.charts += lab.charts(test, figure, f"{test.title}: {figure.name}")
         rows = [(test.place_cell(group.key.case, group.key.x), words(lab.label(group.key), lab.slot(group.key)),
-                 *(cell("time", group.of(figure)) for figure in PAPER), cell("rate", group.of(RATE), group.marks))
+                 *(cell("time", group.of(figure)) for figure in figures.PAPER),
+                 cell("rate", group.of(RATE), group.marks))
                 for group in lab.by_place(test)]
-        heads = (*_names("Case", "Broker"), *(Head(PAPER_TITLES[figure.name]) for figure in PAPER), Head("throughput"))
+        heads = (*_names("Case", "Broker"), *(Head(figure.name) for figure in figures.PAPER),
+                 Head("median throughput"))
         section.tables.append(Table(test.title, heads, tuple(rows)))
         if test.note:
             section.notes.append(f"{test.title}: {test.note}.")
+    if section.tables:
+        section.notes.insert(0, "The run time is the mean of the repetitions; mean and deviation of the delay are "
+                                "those of the messages of all repetitions together, and the largest is the largest of "
+                                "all.")
     return section
 
 
