@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 KEPT, FILE = HERE / "results", HERE / "RESULTS.md"
 OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscribers", "clients", "messages", "rate",
-                     "seconds", "name"})
+                     "seconds", "name", "tls", "ws"})
 DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before_bytes", "pss_after_bytes"})
 NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
 SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false

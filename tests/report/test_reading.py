@@ -334,6 +334,25 @@ def test_the_promise_is_of_small_messages_in_fan_in() -> None:
     assert [table.title for table in section_of(lab(told), "generator").tables] == ["Scenarios of mosq bench"]
 
 
+def test_the_promise_is_of_one_load_and_not_of_a_mixture() -> None:
+    def of(suite: str, us: float, broker: str = "mosq", case: str = "QoS 0", **options: Any) -> dict[str, Any]:
+        told = one(generator={"cpu_us_per": us})
+        told["run"].update(suite=suite, case=case, broker=broker, test=f"{suite}-fan-in", title=suite)
+        told["options"].update(options)
+        return told
+
+    def promised(*told: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+        tables = [table for table in section_of(lab(*told), "generator").tables if table.title.startswith("Promised")]
+        return [(row[0].text, row[1].text, row[2].text, row[-1].text) for table in tables for row in table.rows]
+
+    paper = [of("paper", 0.5, case="a"), of("paper", 5.0, case="b"), of("paper", 0.1, case="c", tls=True), of("paper", 0.1, case="d", size=100)]
+    assert promised(*paper) == [("paper", "a", "mosq", "✓ kept"), ("paper", "b", "mosq", "✗ not kept")]
+    assert promised(*paper, of("bench", 0.7), of("bench", 0.1, "other"), of("bench", 0.1, case="ws", ws=True)) == [
+        ("bench", "QoS 0", "mosq", "✗ not kept")]
+    assert promised(of("bench", 0.1, "other"), of("bench", 0.1, tls=True)) == [("bench", "QoS 0", "other", "✓ kept")]
+    assert not promised(of("bench", 0.1, ws=True))
+
+
 def test_a_load_test_with_locust(tmp_path: Path) -> None:
     folder.write(tmp_path, [])
     section = section_of(Lab(read(str(tmp_path))), "locust")

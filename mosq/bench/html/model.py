@@ -47,6 +47,7 @@ class Row:
     size: int | None
     clients: int | None
     fixed_rate: bool
+    plain: bool                     # neither TLS nor WebSockets
     seconds: float
     per: int
     rate: float

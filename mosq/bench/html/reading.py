@@ -301,7 +301,8 @@ def _row(phase: Told, names: Told, options: Told, run: Told, told: Told, title: 
                           for name in ("qos", "size", "clients"))
     return Row(Key(**names, phase=text(phase, "name")), title, text(run, "x_name"), rep,
                text(run, "command", 2000), text(told, "scenario"), text(phase, "unit") or "message",
-               qos, size, clients, bool(amount(options, "rate")), seconds, per,
+               qos, size, clients, bool(amount(options, "rate")),
+               not (flag(options, "tls", False) or flag(options, "ws", False)), seconds, per,
                rate if rate is not None else per / seconds if seconds else 0.0,
                _times(phase, "latency"), _times(phase, "ack"), _times(phase, "connect"),
                _numbers(inner(phase, "broker")), _numbers(inner(phase, "generator")),
