@@ -226,7 +226,7 @@ def test_where_nothing_came_to_its_end_nothing_is_said_of_messages() -> None:
 
 
 def test_what_to_beware_of_is_marked() -> None:
-    found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3))
+    found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3, seconds=1.0))
     assert section_of(found, "throughput").tables[0].rows[0][-1].marks == "gfx"
     warnings = " ".join(section_of(found, "measured").warnings)
     assert "The load generator was the bottleneck" in warnings and "more than a quarter of a core" in warnings and "measured only once" in warnings
@@ -270,6 +270,12 @@ def test_the_papers_figures_are_of_all_repetitions_together() -> None:
     assert shown["mean delay of all"] == ("150 µs", "100–200") and shown["deviation of all delays"] == ("50.2 µs", "0–10.0")
     del told[0]["phases"][0]["latency"]["stdev_us"]
     assert "deviation of all delays" in [head.text for head in section_of(lab(*told), "paper").tables[0].heads]
+
+
+@pytest.mark.parametrize(("seconds", "marks"), [(0.049, ""), (0.051, "g"), (0.21, "gf")])
+def test_a_phase_too_short_to_tell_has_no_mark(seconds: float, marks: str) -> None:
+    group, = lab(one(limit="generator", foreign_cpu_share=0.5, seconds=seconds)).groups
+    assert group.marks == marks
 
 
 def test_a_series_is_a_line_and_cases_are_bars() -> None:

@@ -8,6 +8,8 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mosq.bench.report import FOREIGN_SHARE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -51,16 +53,33 @@ class Group:
     def marks(self) -> str:
         """What to beware of: a letter each, explained where they are shown."""
         found = ""
-        if 2 * sum(row.limit == "generator" for row in self.rows) > len(self.rows):
+        if mostly(limited(row.limit, row.seconds) for row in self.rows):
             found += "g"
-        if 2 * sum(row.foreign_share > FOREIGN_SHARE for row in self.rows) > len(self.rows):
+        if mostly(disturbed(row.foreign_share, row.seconds) for row in self.rows):
             found += "f"
         if any(faults(row) for row in self.rows):
             found += "x"
         return found
 
 
-FOREIGN_SHARE = 0.25            # as `mosq bench` warns of it
+TOLD_S = 0.05                   # CPU of others comes in ticks of 10 ms, on each core: below it nothing can be told
+
+
+def mostly(found: Iterable[bool]) -> bool:
+    told = list(found)
+    return 2 * sum(told) > len(told)
+
+
+def limited(limit: str, seconds: float) -> bool:
+    """By the generator."""
+    return limit == "generator" and seconds >= TOLD_S
+
+
+def disturbed(share: float, seconds: float) -> bool:
+    """Others used so much of a core that times suffer."""
+    return share > FOREIGN_SHARE and seconds >= TOLD_S and share * seconds > TOLD_S
+
+
 MARKS = {"g": "the load generator was the bottleneck: the broker can do more than this",
          "f": "others used more than a quarter of a core meanwhile: rates and latencies suffer",
          "x": "messages were lost, doubled, out of order, refused or never sent"}
