@@ -77,7 +77,9 @@ def keep(source: Path, target: Path) -> None:
         about = {"format": 1, **{name: lines[0][name] for name in ("machine", "started") if lines and name in lines[0]}}
     target.mkdir(parents=True, exist_ok=True)
     for name, told in (("about.json", about), ("locust.json", locust)):
-        if told is not None:
+        if told is None:
+            (target / name).unlink(missing_ok=True)         # of what was kept under this name before
+        else:
             text = json.dumps(compact(told), ensure_ascii=False, indent=1)
             (target / name).write_text(text + "\n", encoding="utf-8")
     with (target / runs.name).open("w", encoding="utf-8") as out:
