@@ -90,6 +90,15 @@ def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(str(tmp_path))
 
 
+def test_results_by_hand_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BY_HAND_BYTES_MAX", len(GOOD) + 10)
+    assert lines_of(tmp_path, GOOD, GOOD, GOOD).runs == 3
+    for i in range(2):
+        (tmp_path / f"{i}.json").write_text(GOOD)
+    with pytest.raises(BenchError, match=r"MB of \*.json; this reads"):
+        read(str(tmp_path))
+
+
 def test_brokers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant is one
     found = lines_of(tmp_path, *(json.dumps({**one(), "run": {**one()["run"], "broker": f"b{i}"}}) for i in range(4)))

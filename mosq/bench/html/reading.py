@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Told = dict[str, Any]
 
 TOTAL_BYTES_MAX = 512_000_000
+BY_HAND_BYTES_MAX = 128_000_000     # these are all in memory at once, as Python's objects: ten times as much
 LINE_BYTES_MAX = 32_000_000
 RUNS_MAX = 20_000
 FILES_MAX = 2_000
@@ -80,12 +81,13 @@ def _files(path: str) -> tuple[list[Path], Path | None]:
             raise BenchError(f"{path}: expected a folder of results")
         files = sorted(file for file in root.iterdir() if file.suffix == ".json" and file.is_file())
         found = runs if runs.is_file() else None
-        total = sum(file.stat().st_size for file in (*files, *([runs] if found else [])))
+        by_hand = sum(file.stat().st_size for file in files)
+        total = by_hand + (runs.stat().st_size if found else 0)
     except OSError as error:
         raise BenchError(f"cannot read {path}: {error.strerror}") from None
-    if total > TOTAL_BYTES_MAX:
-        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at "
-                         "most")
+    for size, most, what in ((total, TOTAL_BYTES_MAX, "results"), (by_hand, BY_HAND_BYTES_MAX, "*.json")):
+        if size > most:
+            raise BenchError(f"{path}: {size / 1e6:,.0f} MB of {what}; this reads {most / 1e6:,.0f} MB at most")
     if len(files) > FILES_MAX:
         raise BenchError(f"{path}: {len(files):,} files; this reads {FILES_MAX:,} at most")
     return files, found
