@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from perf.lab.broker import Broker, free_port
 from perf.lab.folder import Folder, FolderError
+from perf.lab.peers import ROOT
 from perf.lab.progress import Progress
 
 from mosq.bench.usage import used
@@ -89,6 +94,23 @@ def test_a_broker_killed_in_the_middle(lab, monkeypatch: pytest.MonkeyPatch, cap
     assert one["phases"][0]["complete"] is False
     assert one["phases"][0]["delivered"] > 0
     assert "what was measured is kept, and marked" in capfd.readouterr().out
+
+
+def test_a_killed_lab_leaves_no_broker(tmp_path: Path) -> None:
+    program = ("import signal; from perf.lab.broker import Broker; from perf.lab.peers import MOSQ, find\n"
+               "with Broker(next(one for one in find([]) if one.peer is MOSQ)) as broker:\n"
+               "    print(broker.pid, flush=True); signal.pause()")
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE,
+                          env={**os.environ, "TMPDIR": str(tmp_path)}) as lab:
+        assert lab.stdout is not None
+        broker = os.pidfd_open(int(lab.stdout.readline()))
+        lab.kill()
+    try:
+        assert select.select([broker], [], [], 10)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(broker, signal.SIGKILL)
+        os.close(broker)
 
 
 def test_control_c(lab, monkeypatch: pytest.MonkeyPatch) -> None:
