@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 KEPT, FILE = HERE / "results", HERE / "RESULTS.md"
 OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscribers", "clients", "messages", "rate",
-                     "seconds", "name"})
+                     "seconds", "name", "tls", "ws"})
 DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before_bytes", "pss_after_bytes"})
 NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
 SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
@@ -40,9 +40,9 @@ PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      #
 HEAD = """# What it costs, measured
 
 Made by `python -m perf.results` of the runs in [perf/results](results): nothing here is written by hand.
-[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, in
-brackets the least and the most of them. How it is measured: [docs/bench.md](../docs/bench.md); what the sections say:
-[docs/report.md](../docs/report.md).
+[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, where
+nothing else is said, in brackets the least and the most of them. How it is measured:
+[docs/bench.md](../docs/bench.md); what the sections say: [docs/report.md](../docs/report.md).
 """
 
 
@@ -77,7 +77,9 @@ def keep(source: Path, target: Path) -> None:
         about = {"format": 1, **{name: lines[0][name] for name in ("machine", "started") if lines and name in lines[0]}}
     target.mkdir(parents=True, exist_ok=True)
     for name, told in (("about.json", about), ("locust.json", locust)):
-        if told is not None:
+        if told is None:
+            (target / name).unlink(missing_ok=True)         # of what was kept under this name before
+        else:
             text = json.dumps(compact(told), ensure_ascii=False, indent=1)
             (target / name).write_text(text + "\n", encoding="utf-8")
     with (target / runs.name).open("w", encoding="utf-8") as out:
@@ -101,7 +103,7 @@ def _folder(path: Path) -> Iterator[str]:
     letters = "; ".join(f"*{mark}* {text}" for mark, text in MARKS.items())
     yield f"With charts: `mosq bench report perf/results/{path.name}`. Letters beside a figure: {letters}.\n"
     for section in sections:
-        if section.id != "missing" or folder.failed:
+        if section.id != "missing" or folder.failed or folder.about.left_out:
             yield from _section(section)
 
 
@@ -123,7 +125,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _cell(cell: Cell) -> str:
     return (_text(cell.text) + (f" *{cell.marks}*" if cell.marks else "")
-            + (f" ({_text(cell.spread)})" if cell.spread else ""))
+            + "".join(f" ({_text(text)})" for text in (cell.spread, cell.note) if text))
 
 
 def _text(text: str) -> str:

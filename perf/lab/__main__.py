@@ -84,14 +84,14 @@ def main(arguments: list[str] | None = None) -> int:
         how = chosen_how(args)
         given = arguments if arguments is not None else sys.argv[1:]
         folder = Folder(args.dir or default_folder(args.suites), "; ".join(SUITES[name].title for name in args.suites),
-                        shlex.join(["python", "-m", "perf.lab", *given]))
+                        shlex.join(["python", "-m", "perf.lab", *given]), asked_for(args, how))
     except (UsageError, FolderError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     lab = Lab(folder, chosen, entries, how)
     tell_before(lab, descriptors)
     why = lab.perform()
-    folder.close(why)
+    folder.close(why, lab.left_out)
     tell_after(lab, why)
     if not args.no_report:
         report(folder.path)
@@ -113,9 +113,8 @@ def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
         raise UsageError("--scale: expected a number above 0 and up to 100")
     if any(value is not None and value <= 0 for value in (args.seconds, args.reps, args.timeout)):
         raise UsageError("--seconds, --reps, --timeout: expected a number above 0")
-    seconds = args.seconds or (0.7 if args.quick else 1.5)
     found = [load for name in dict.fromkeys(args.suites)
-             for load in loads(SUITES[name], seconds, descriptors, quick=args.quick, scale=args.scale)]
+             for load in loads(SUITES[name], seconds_of(args), descriptors, quick=args.quick, scale=args.scale)]
     if args.tests:
         wanted = args.tests.split(",")
         if unknown := [name for name in wanted if name not in {load.test.id for load in found}]:
@@ -168,6 +167,16 @@ def chosen_how(args: argparse.Namespace) -> How:
     core = args.cpu if args.cpu is not None else cores[-1] if len(cores) > 1 else None
     reps = args.reps or (1 if args.quick else max(SUITES[name].reps for name in args.suites))
     return How(reps, broker_core, core, args.timeout, args.patience, args.username)
+
+
+def asked_for(args: argparse.Namespace, how: How) -> dict[str, object]:
+    """What repetitions of one measurement have in common, beside their case."""
+    return {"--scale": args.scale, "--quick": args.quick, "--seconds": seconds_of(args),
+            "--broker-cpu": how.broker_core, "--cpu": how.core}
+
+
+def seconds_of(args: argparse.Namespace) -> float:
+    return float(args.seconds or (0.7 if args.quick else 1.5))
 
 
 def default_folder(suites: list[str]) -> Path:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 CONNECT = b"\x10\x11\0\x04MQTT\x04\x02\0\x0a\0\x05mlab0"
 STOP_S = 10.0
+# goes before the broker's command: it is killed when the lab is (prctl PR_SET_PDEATHSIG, SIGKILL), which exec keeps
+TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
 OWN_FOLDERS = ("etc", "data", "log")        # of a shadow; all others are links
 
 
@@ -57,8 +60,9 @@ class Broker:
         with self.log.open("wb") as said, on_core(self.core):
             try:
                 self.process = subprocess.Popen(
-                    one.command, cwd=folder, env={**os.environ, **one.environment}, stdin=subprocess.DEVNULL,
-                    stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+                    [sys.executable, "-I", "-S", "-c", TIED, *one.command], cwd=folder,
+                    env={**os.environ, **one.environment}, stdin=subprocess.DEVNULL, stdout=said,
+                    stderr=subprocess.STDOUT, start_new_session=True)
             except OSError as error:
                 raise NotThereError(f"{self.found.name} cannot be started: {error.strerror}") from None
         limit_s = self.found.peer.start_s

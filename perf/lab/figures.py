@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.report import FOREIGN_SHARE
+from mosq.bench.html import figures as marks
 from mosq.bench.result import BUSY
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 Run = dict[str, Any]
 Phase = dict[str, Any]
-TOLD_S = 0.05                   # of others' CPU, at least: it comes in ticks of 10 ms, on each core
 
 
 def median(values: Iterable[float]) -> float | None:
@@ -55,13 +54,11 @@ def with_spread(values: list[float]) -> str:
 
 
 def disturbed(phase: Phase) -> bool:
-    """Others used so much that times suffer."""
-    share = phase["foreign_cpu_share"]
-    return bool(share > FOREIGN_SHARE and share * phase["seconds"] > TOLD_S)
+    return marks.disturbed(phase["foreign_cpu_share"], phase["seconds"])
 
 
-def mostly(phases: list[Phase], of: Callable[[Phase], bool]) -> bool:
-    return sum(map(of, phases)) * 2 > len(phases)
+def limited(phase: Phase) -> bool:
+    return marks.limited(phase["limit"], phase["seconds"])
 
 
 WRONG = ("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged")
@@ -73,9 +70,9 @@ def remarks(runs: list[Run], phases: list[Phase]) -> str:
         said.append(f"{len(bad)} of {len(runs)} NOT COMPLETE: {bad[0]['why']}")
     worst = {name: max((phase[name] for phase in phases), default=0) for name in WRONG}
     said += [f"{name.replace('_', ' ')} {n:,}" for name, n in worst.items() if n]
-    if mostly(phases, lambda phase: phase["limit"] == "generator"):
+    if marks.mostly(map(limited, phases)):
         said.append("generator-bound")
-    if mostly(phases, disturbed):
+    if marks.mostly(map(disturbed, phases)):
         share = median(phase["foreign_cpu_share"] for phase in phases) or 0.0
         said.append(f"others used {share * 100:.0f} % of a core")
     if dropped := sum(run["run"]["dropped_packets"] for run in runs):
@@ -150,9 +147,9 @@ def columns(lines: list[tuple[str, ...]]) -> Iterator[str]:
 
 def warnings(runs: list[Run]) -> Iterator[str]:
     phases = [phase for run in runs for phase in run["phases"]]
-    limited = sum(phase["limit"] == "generator" for phase in phases)
-    if limited:
-        yield (f"WARNING: in {limited} of {len(phases)} phases the generator was the bottleneck (busy for "
+    bound = sum(map(limited, phases))
+    if bound:
+        yield (f"WARNING: in {bound} of {len(phases)} phases the generator was the bottleneck (busy for "
                f"{BUSY * 100:.0f} % and more): the broker can do more than its rate says there; compare the CPU.")
     dropped = sum(run["run"]["dropped_packets"] > 0 for run in runs)
     if dropped:

@@ -11,10 +11,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mosq.bench.run import machine
 from perf.lab.peers import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORMAT = 1
 GIT_S = 20.0
@@ -25,14 +28,15 @@ class FolderError(Exception):
 
 
 class Folder:
-    def __init__(self, path: Path, title: str, command: str) -> None:
-        """An existing one goes on, with what is of the same commit."""
+    def __init__(self, path: Path, title: str, command: str, asked: dict[str, object]) -> None:
+        """asked: the options that make a measurement another one. An existing folder goes on, with what is of the same
+        commit and was asked alike."""
         self.path = path
         self.about_path, self.runs_path = path / "about.json", path / "runs.jsonl"
         commit, dirty = version_control()
         self.about: dict[str, Any] = {
             "format": FORMAT, "title": title, "commit": commit, "dirty": dirty, "machine": this_machine(),
-            "brokers": {}, "command": command, "started": now(), "ended": "",
+            "brokers": {}, "left_out": [], "command": command, "asked": asked, "started": now(), "ended": "",
             "complete": False, "why": "not at its end yet"}
         self.reps: dict[tuple[str, str, str, str, str], int] = {}
         try:
@@ -50,8 +54,15 @@ class Folder:
             if before["commit"] != self.about["commit"]:
                 raise FolderError(f"{self.path} has results of commit {before['commit'][:12] or 'unknown'}; this is "
                                   f"{self.about['commit'][:12] or 'unknown'}: take another folder (--dir)")
-            self.about |= {"brokers": before["brokers"], "started": before["started"],
-                           "dirty": before["dirty"] or self.about["dirty"]}
+            if before["dirty"] != self.about["dirty"]:
+                with_out = {True: "with changes that are not committed", False: "without any change"}
+                raise FolderError(f"{self.path} has results of this commit {with_out[before['dirty']]}; this is "
+                                  f"{with_out[self.about['dirty']]}: take another folder (--dir)")
+            if other := _differences(before.get("asked", {}), self.about["asked"]):
+                raise FolderError(f"{self.path} has results of other numbers: {other}: ask for the same, or take "
+                                  "another folder (--dir)")
+            self.about |= {"brokers": before["brokers"], "left_out": before.get("left_out", []),
+                           "started": before["started"]}
             for name in ("title", "command"):
                 if self.about[name] not in before[name]:
                     self.about[name] = f"{before[name]}; {self.about[name]}"
@@ -82,15 +93,21 @@ class Folder:
         self.runs.write(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
         self.runs.flush()
 
-    def close(self, why: str) -> None:
-        """why: "" when everything was done."""
+    def close(self, why: str, left_out: Iterable[str] = ()) -> None:
+        """why: "" when everything was done; left_out: sentences, of what was not measured though it was asked for."""
         self.runs.close()
-        self.know(ended=now(), complete=not why, why=why)
+        self.know(ended=now(), complete=not why, why=why,
+                  left_out=list(dict.fromkeys((*self.about["left_out"], *left_out))))
 
     def _write(self) -> None:
         beside = self.path / "about.json.new"
         beside.write_text(json.dumps(self.about, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         os.replace(beside, self.about_path)
+
+
+def _differences(before: dict[str, object], after: dict[str, object]) -> str:
+    return ", ".join(f"{name} was {before.get(name)}, and is {after.get(name)} now"
+                     for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name))
 
 
 def now() -> str:

@@ -2,12 +2,12 @@
 
 A test is a scenario of `mosq bench` with its cases; a case is one command line for every broker. What is `timed`
 publishes for as long as the lab is told; all else counts. Numbers in N() shrink with --scale; `quick` cases are those
-of --quick.
+of --quick. A title tells the full numbers: where they are others it says that they are scaled, and the case says which.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perf.ablation.variants import AGAIN, VARIANTS, Variant
@@ -180,12 +180,17 @@ class Load:
     text: str
     x: float | None
     arguments: tuple[str, ...]
+    scaled: bool = False        # its numbers are not those of its title
     note: str = ""
     hint_s: float = 2.0         # how long it may take
 
     @property
     def mqtt_5(self) -> bool:
         return ("--mqtt", "5") in pairwise(self.arguments)
+
+    @property
+    def title(self) -> str:
+        return f"{self.test.title}, scaled" if self.scaled else self.test.title
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -201,7 +206,8 @@ def loads(suite: Suite, seconds: float, descriptors: int, *, quick: bool = False
             if case.quick or not quick:
                 one = _load(suite, test, case, scale, quick, seconds, descriptors)
                 found.setdefault(one.key, one)
-    return list(found.values())
+    scaled = {one.test.id for one in found.values() if one.scaled}
+    return [replace(one, scaled=one.test.id in scaled) for one in found.values()]
 
 
 def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, seconds: float, descriptors: int) -> Load:
@@ -209,6 +215,8 @@ def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, secon
         return value.at(scale, quick) if isinstance(value, N) else value
 
     options = {name: sized(value) for name, value in case.options.items()}
+    full = {name: value.value if isinstance(value, N) else value for name, value in case.options.items()}
+    scaled = options != full
     x = case.x.at(scale, quick) if isinstance(case.x, N) else case.x
     note = test.note
     most = descriptors - SPARE
@@ -223,13 +231,17 @@ def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, secon
             options["messages"] = fitted
         said = f"{fitted:,} {role} instead of {wanted:,}: {descriptors:,} open files are allowed here (ulimit -n)"
         note = f"{note}; {said}" if note else said
+    text = case.text.format(f"{x:,}") if isinstance(case.x, N) else case.text
+    if not isinstance(case.x, N) and (other := [f"{value:,} {name}" for name, value in options.items()
+                                                if value != full[name]]):
+        text += f" ({', '.join(other)})"
     if test.timed:
         options |= {"seconds": seconds, "warmup": round(min(0.5, seconds / 4), 3)}
     options["stall"] = STALL_S
     arguments = tuple(part for name, value in options.items()
                       for part in ((f"--{name}",) if value is True else (f"--{name}", f"{value}")))
-    text = case.text.format(f"{x:,}") if isinstance(case.x, N) else case.text
-    return Load(suite.name, test, text, x, (test.scenario, *arguments), note, seconds + 1.5 if test.timed else 2.0)
+    return Load(suite.name, test, text, x, (test.scenario, *arguments), scaled, note,
+                seconds + 1.5 if test.timed else 2.0)
 
 
 def _connections(test: Test, options: dict[str, object]) -> int:

@@ -148,7 +148,7 @@ class Lab:
 
     def _keep(self, result: dict[str, Any], load: Load, entry: Entry, rep: int) -> None:
         test = load.test
-        result["run"] = {"suite": load.suite, "test": test.id, "title": test.title, "case": load.text, "x": load.x,
+        result["run"] = {"suite": load.suite, "test": test.id, "title": load.title, "case": load.text, "x": load.x,
                          "x_name": test.x_name if load.x is not None else "", "broker": entry.name,
                          "variant": entry.variant, "rep": rep, "note": load.note, "start": self._start(load, entry),
                          "command": self._shown(load, entry), "dropped_packets": dropped_packets() - self.dropped}

@@ -36,6 +36,16 @@ def test_what_is_kept_is_known_again_and_small(tmp_path: Path) -> None:
             assert other.times.us["p99_us"] == pytest.approx(one.times.us["p99_us"], rel=1e-5) and other.rate == pytest.approx(one.rate, rel=1e-5)
 
 
+def test_a_load_test_that_was_kept_before_goes(tmp_path: Path) -> None:
+    source, target = tmp_path / "lab", tmp_path / "kept"
+    folder.write(source)
+    results.keep(source, target)
+    assert (target / "locust.json").exists()
+    (source / "locust.json").unlink()
+    results.keep(source, target)
+    assert sorted(file.name for file in target.iterdir()) == ["about.json", "runs.jsonl"]
+
+
 def test_results_by_hand_become_runs(tmp_path: Path) -> None:
     for i, name in enumerate(("mosq", "other")):
         told = folder.first()

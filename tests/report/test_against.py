@@ -56,7 +56,7 @@ def test_more_throughput_is_better_and_more_memory_worse() -> None:
 
 
 def test_what_the_generator_limited_is_not_compared() -> None:
-    assert verdicts(runs(1, 1, rate=10.0, limit="generator"), runs(1, 1, rate=20.0)) == {"CPU per message": SAME}
+    assert verdicts(runs(1, 1, rate=10.0, limit="generator", seconds=1.0), runs(1, 1, rate=20.0)) == {"CPU per message": SAME}
 
 
 def test_latencies_are_compared_at_a_fixed_rate_only() -> None:
@@ -74,6 +74,12 @@ def test_lost_messages_and_runs_that_break_off_now_are_worse() -> None:
     found = verdicts(runs(1, 1, lost=3), runs(1, 1))
     assert found == {"6 messages lost, doubled, out of order, refused or never sent; before none": WORSE, "CPU per message": SAME}
     assert verdicts(runs(1, 1, lost=3), runs(1, 1, lost=9)) == {"CPU per message": SAME}
+    assert verdicts(runs(1, 1, lost=9), runs(1, 1, lost=5)) == {"CPU per message": SAME}
+    assert verdicts(runs(1, 1, lost=9000), runs(1, 1, lost=1)) == {
+        "18,000 messages lost, doubled, out of order, refused or never sent; before 2": WORSE, "CPU per message": SAME}
+    assert WORSE in verdicts(runs(1, 1, lost=9), runs(1, 1, lost=4)).values()           # in each repetition
+    assert WORSE in verdicts(runs(1, lost=1000) + runs(1), runs(1, 1, lost=4)).values()   # in one, and how
+    assert verdicts(runs(1, 1, lost=9), runs(1, 1, lost=1, published=10_000, delivered=10_000, per=10_000)) == {"CPU per message": SAME}   # of as many
     broken = runs(1, 1, complete=False)
     for one in broken:
         one.update(complete=False, why="no broker there")
@@ -102,8 +108,6 @@ def test_what_only_one_folder_has_is_said() -> None:
     after, before = lab(runs(1, 1)), lab(folder.runs(2))
     section = against.section(after, before, compare(after, before))
     assert any("measurements of the older folder are not in the newer" in warning for warning in section.warnings)
-    section = against.section(after, lab([]), [])
-    assert section.notes == ["The two folders have no measurement in common."]
 
 
 def test_lines_for_a_terminal() -> None:
@@ -124,3 +128,11 @@ def test_the_command(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["bench", "report", once, "--against", old]) == 0
     assert "Nothing can be told: there is a single repetition" in capfd.readouterr().out
     assert main(["bench", "report", new, "--against", str(tmp_path)]) == 1
+
+
+def test_nothing_to_compare_is_an_error(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = runs(1.0)
+    other[0]["run"]["test"] = "another"
+    new, old = (folder.write(tmp_path / name, lines, locust=None) for name, lines in (("new", runs(1.0)), ("old", other)))
+    assert main(["bench", "report", new, "--against", old]) == 1
+    assert "have no measurement in common" in capfd.readouterr().err and not (tmp_path / "new" / "report.html").exists()

@@ -90,6 +90,15 @@ def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read(str(tmp_path))
 
 
+def test_results_by_hand_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BY_HAND_BYTES_MAX", len(GOOD) + 10)
+    assert lines_of(tmp_path, GOOD, GOOD, GOOD).runs == 3
+    for i in range(2):
+        (tmp_path / f"{i}.json").write_text(GOOD)
+    with pytest.raises(BenchError, match=r"MB of \*.json; this reads"):
+        read(str(tmp_path))
+
+
 def test_brokers_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "COLUMNS_MAX", 3)          # the empty variant is one
     found = lines_of(tmp_path, *(json.dumps({**one(), "run": {**one()["run"], "broker": f"b{i}"}}) for i in range(4)))
@@ -176,6 +185,15 @@ def test_runs_by_hand(tmp_path: Path) -> None:
         ("other", "pairs", "QoS 0, size 64, burst None", 1), ("other", "pairs", "QoS 0, size 64, burst 20", 1)]
 
 
+def test_runs_by_hand_without_names_are_of_the_broker_that_was_there(tmp_path: Path) -> None:
+    for i, (where, port, cafile) in enumerate((("mosq", 40_001, "a"), ("mosq", 40_002, "b"), ("", 1883, "a"), ("", 1884, "a"), ("192.0.2.1:1883", 1883, "a"))):
+        told = folder.line({}, "pairs", one()["phases"], qos=1, host="127.0.0.1", port=port, cafile=cafile, cert=cafile, key=cafile, servername=cafile)
+        del told["run"]
+        (tmp_path / f"{i}.json").write_text(json.dumps({**told, **({"where": where} if where else {})}))
+    assert [(group.key.broker, group.key.case, len(group.rows)) for group in groups(read(str(tmp_path)))] == [
+        ("mosq", "QoS 1", 2), ("127.0.0.1:1883", "QoS 1", 1), ("127.0.0.1:1884", "QoS 1", 1), ("192.0.2.1:1883", "QoS 1", 1)]
+
+
 # ---------------------------------------------------------------- what becomes of it
 
 def lab(*lines: dict[str, Any]) -> Lab:
@@ -209,11 +227,64 @@ def test_what_broke_off_is_in_no_figure_but_in_the_list() -> None:
     assert any("1 of 2 runs broke off" in warning for warning in section_of(found, "measured").warnings)
 
 
+def test_where_nothing_came_to_its_end_nothing_is_said_of_messages() -> None:
+    broken = one(complete=False)
+    broken.update(complete=False, why="the broker went away")
+    assert sections.summary(lab(broken)) == ["0 of 1 runs came to their end."]
+    assert sections.summary(lab(broken, one())) == ["1 of 2 runs came to their end, and every message in them came once and in order."]
+
+
 def test_what_to_beware_of_is_marked() -> None:
-    found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3))
+    found = lab(one(limit="generator", foreign_cpu_share=0.5, lost=3, seconds=1.0))
     assert section_of(found, "throughput").tables[0].rows[0][-1].marks == "gfx"
     warnings = " ".join(section_of(found, "measured").warnings)
     assert "The load generator was the bottleneck" in warnings and "more than a quarter of a core" in warnings and "measured only once" in warnings
+
+
+def test_what_the_plan_says_of_a_run_is_on_the_page() -> None:
+    told = []
+    for x, note in ((1000, "without connecting"), (19_899, "without connecting; 19,899 publishers instead of 20,000: open files")):
+        each = one()
+        each["run"].update(x=x, x_name="publishers", case=f"{x:,} publishers", suite="paper", note=note, start="mosq -c DIR/x &",
+                           command="mosq bench fan-in --broker-pid $!", dropped_packets=x - 1000)
+        told.append(each)
+    found = lab(*told)
+    for name in ("throughput", "paper"):
+        cells = [cell for row in section_of(found, name).tables[0].rows for cell in row if cell.text.endswith("publishers")]
+        assert [(cell.text, cell.note) for cell in cells] == [
+            ("1,000 publishers", ""), ("19,899 publishers", "19,899 publishers instead of 20,000: open files")]
+    measured = section_of(found, "measured")
+    assert measured.notes == ["50 publishers to one subscriber: without connecting."]
+    assert any(warning.startswith("In 1 of 2 runs the kernel dropped packets") for warning in measured.warnings)
+    assert measured.folds[-1] == ("Commands that repeat each run by hand (1)", "mosq -c DIR/x &\nmosq bench fan-in --broker-pid $!")
+
+
+def test_what_was_left_out_is_on_the_page(tmp_path: Path) -> None:
+    folder.write(tmp_path, [one()], about={**folder.ABOUT, "left_out": ["other was left out of tls: it has none"]}, locust=None)
+    found = Lab(read(str(tmp_path)))
+    assert "other was left out of tls: it has none" in section_of(found, "measured").warnings[0]
+    assert [row[0].text for row in section_of(found, "missing").tables[0].rows] == ["other was left out of tls: it has none"]
+
+
+def test_the_papers_figures_are_of_all_repetitions_together() -> None:
+    told = []
+    for rep, (seconds, count, mean, deviation, most) in enumerate(((1.0, 10, 100.0, 0.0, 5e3), (2.0, 10, 100.0, 10.0, 1e3), (6.0, 20, 200.0, 0.0, 2e3))):
+        each = one(seconds=seconds, latency={"count": count, "mean_us": mean, "stdev_us": deviation, "max_us": most})
+        each["run"].update(suite="paper", rep=rep)
+        told.append(each)
+    table, = section_of(lab(*told), "paper").tables
+    shown = {head.text: (cell.text.replace("\N{NARROW NO-BREAK SPACE}", " "), cell.spread) for head, cell in zip(table.heads, table.rows[0], strict=True)}
+    assert shown["mean run time"] == ("3.00 s", "1.00–6.00") and shown["largest delay"] == ("5.00 ms", "1.00–5.00")
+    # (10 * 50**2 + 10 * (50**2 + 10**2) + 20 * 50**2) / 40 = 2525
+    assert shown["mean delay of all"] == ("150 µs", "100–200") and shown["deviation of all delays"] == ("50.2 µs", "0–10.0")
+    del told[0]["phases"][0]["latency"]["stdev_us"]
+    assert "deviation of all delays" in [head.text for head in section_of(lab(*told), "paper").tables[0].heads]
+
+
+@pytest.mark.parametrize(("seconds", "marks"), [(0.049, ""), (0.051, "g"), (0.21, "gf")])
+def test_a_phase_too_short_to_tell_has_no_mark(seconds: float, marks: str) -> None:
+    group, = lab(one(limit="generator", foreign_cpu_share=0.5, seconds=seconds)).groups
+    assert group.marks == marks
 
 
 def test_a_series_is_a_line_and_cases_are_bars() -> None:
@@ -276,6 +347,25 @@ def test_the_promise_is_of_small_messages_in_fan_in() -> None:
     told = one(generator={"cpu_us_per": 100.0})
     told["options"]["size"] = 1_000_000
     assert [table.title for table in section_of(lab(told), "generator").tables] == ["Scenarios of mosq bench"]
+
+
+def test_the_promise_is_of_one_load_and_not_of_a_mixture() -> None:
+    def of(suite: str, us: float, broker: str = "mosq", case: str = "QoS 0", **options: Any) -> dict[str, Any]:
+        told = one(generator={"cpu_us_per": us})
+        told["run"].update(suite=suite, case=case, broker=broker, test=f"{suite}-fan-in", title=suite)
+        told["options"].update(options)
+        return told
+
+    def promised(*told: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+        tables = [table for table in section_of(lab(*told), "generator").tables if table.title.startswith("Promised")]
+        return [(row[0].text, row[1].text, row[2].text, row[-1].text) for table in tables for row in table.rows]
+
+    paper = [of("paper", 0.5, case="a"), of("paper", 5.0, case="b"), of("paper", 0.1, case="c", tls=True), of("paper", 0.1, case="d", size=100)]
+    assert promised(*paper) == [("paper", "a", "mosq", "✓ kept"), ("paper", "b", "mosq", "✗ not kept")]
+    assert promised(*paper, of("bench", 0.7), of("bench", 0.1, "other"), of("bench", 0.1, case="ws", ws=True)) == [
+        ("bench", "QoS 0", "mosq", "✗ not kept")]
+    assert promised(of("bench", 0.1, "other"), of("bench", 0.1, tls=True)) == [("bench", "QoS 0", "other", "✓ kept")]
+    assert not promised(of("bench", 0.1, ws=True))
 
 
 def test_a_load_test_with_locust(tmp_path: Path) -> None:

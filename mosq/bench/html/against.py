@@ -26,6 +26,8 @@ LEAST = 0.03                    # of a change: less is not worth a word
 ERRORS = 4.0                    # standard errors
 PRIOR = 8                       # repetitions that the scatter of all is worth
 NOISE_LEAST = 0.005
+FAULTS_TIMES = 10               # as large a share of messages lost is worse in any case
+APART_TIMES = 2                 # and this, where every repetition lost more than each before
 COMPARED = (figures.CPU, figures.RATE, figures.P50, figures.P99, figures.RSS)
 WORSE, BETTER, SAME, UNKNOWN = "worse", "better", "within noise", "cannot be told"
 SHOWN_MAX = 24                  # rows of the chart
@@ -112,12 +114,21 @@ def _change(lab: Lab, test: Test, group: Group, base: Group, figure: Figure, sca
 
 
 def _faults(lab: Lab, test: Test, group: Group, base: Group) -> list[Change]:
-    now, then = sum(map(figures.faults, group.rows)), sum(map(figures.faults, base.rows))
-    if not now or then:
+    now, then = _fault_shares(group), _fault_shares(base)
+    times = APART_TIMES if min(now) > max(then) else FAULTS_TIMES
+    if sum(now) / len(now) <= times * sum(then) / len(then):
         return []
+    lost, before = (f"{sum(map(figures.faults, one.rows)):,}" for one in (group, base))
     return [Change(test.suite, test.title, test.place(group.key.case, group.key.x), lab.label(group.key),
                    lab.slot(group.key), None, None, None, 0.0, None, WORSE,
-                   f"{now:,} messages lost, doubled, out of order, refused or never sent; before none")]
+                   f"{lost} messages lost, doubled, out of order, refused or never sent; before "
+                   f"{before if any(then) else 'none'}")]
+
+
+def _fault_shares(group: Group) -> list[float]:
+    """Of each repetition's messages."""
+    return [figures.faults(row) / max(row.per, row.counts["published"], row.counts["delivered"], 1)
+            for row in group.rows]
 
 
 def _broken(lab: Lab, before: Lab) -> list[Change]:
@@ -163,11 +174,9 @@ def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
     within = [change for change in changes if change.verdict not in (WORSE, BETTER)]
     if beyond:
         told.tables = [_table(beyond)]
-    elif changes:
+    else:
         told.notes = ["Nothing changed beyond noise." if len(changes) > counts(changes)[UNKNOWN]
                       else "Nothing can be told."]
-    else:
-        told.notes = ["The two folders have no measurement in common."]
     if within:
         told.folded = [(f"{len(within):,} figures within noise, or of which nothing can be told", _table(within))]
     drawn = [change for change in beyond if change.figure][:SHOWN_MAX]

@@ -31,7 +31,8 @@ compared: docs/report.md.
 \b
 Exit status:
   0  written
-  1  nothing written: no results there, or something is not installed
+  1  nothing written: no results there, nothing in both folders to compare, or something is not
+     installed
   2  written, but parts of the results could not be read; they are named
   3  a mistake in the command line
   4  written, and with --against: something became worse, beyond noise
@@ -72,6 +73,9 @@ def _report(path: str, out: str, csv_folder: str | None, before_path: str | None
         say(f"reading {before_path}")
         before = Lab(read(before_path))
         changes = against.compare(lab, before)
+        if not changes:
+            raise BenchError(f"{path} and {before_path} have no measurement in common that can be compared: the same "
+                             "test, case and broker that came to its end in both")
     lead, shown = contents(lab, before, changes)
     html = page(lab.folder.about.title or f"Results in {Path(path).resolve().name}", lead, shown, say)
     try:
@@ -116,9 +120,7 @@ def _tell_changes(changes: list[Change], say: _Steps) -> None:
         for line in table([tuple(shown(cell) for cell in row) for row in rows]):
             say.tell(line)
     unknown = sum(change.verdict == against.UNKNOWN for change in changes)
-    if not changes:
-        say.tell("The two folders have no measurement in common.")
-    elif unknown == len(changes):
+    if unknown == len(changes):
         say.tell("Nothing can be told: there is a single repetition of each measurement in one of the folders.")
     else:
         say.tell(f"{len(changes):,} figures compared, {len(rows) - 1:,} changed beyond noise"

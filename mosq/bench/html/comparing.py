@@ -47,7 +47,8 @@ def peers(lab: Lab) -> Section:
                 found = _at(lab, test, case, x, figure)
                 if found:
                     place = test.place(case, x)
-                    rows.append((words(test.title), words(place), *(cell("ratio", found.get(name)) for name in others)))
+                    rows.append((words(test.title), test.place_cell(case, x), *(
+                        cell("ratio", found.get(name)) for name in others)))
                     drawn["" if test.named else case] = (", ".join(part for part in (test.title, place) if part), tuple(
                         Bar(label(name), lab.slots[name], False, value) for name, value in found.items()))
             dots += drawn.values()      # of a series, its last
@@ -102,7 +103,8 @@ def ablation(lab: Lab) -> Section:
             for case, x in _upwards(test):
                 place = test.place(case, x)
                 for base, ratios in _without(test, case, x, figure):
-                    rows.append((words(test.title), words(place), cell(figure.kind, base.of(figure), base.marks),
+                    rows.append((words(test.title), test.place_cell(case, x),
+                                 cell(figure.kind, base.of(figure), base.marks),
                                  *(cell("ratio", ratios.get(name)) for name in variants)))
                     if figure is not CPU:
                         continue

@@ -3,9 +3,12 @@ row."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from mosq.bench.report import FOREIGN_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +22,7 @@ SUMMARY = (("p50_us", 0.5), ("p90_us", 0.1), ("p99_us", 0.01), ("p999_us", 0.001
 
 @dataclass(frozen=True)
 class Spread:
-    median: float
+    median: float           # or what the figure takes of its repetitions instead
     least: float
     most: float
     n: int
@@ -42,22 +45,41 @@ class Group:
         return self.rows[0]
 
     def of(self, figure: Figure) -> Spread | None:
-        return spread(figure.value(row) for row in self.rows)
+        found = spread(figure.value(row) for row in self.rows)
+        together = figure.together(self.rows) if found and figure.together else None
+        return found if found is None or together is None else replace(found, median=together)
 
     @property
     def marks(self) -> str:
         """What to beware of: a letter each, explained where they are shown."""
         found = ""
-        if 2 * sum(row.limit == "generator" for row in self.rows) > len(self.rows):
+        if mostly(limited(row.limit, row.seconds) for row in self.rows):
             found += "g"
-        if 2 * sum(row.foreign_share > FOREIGN_SHARE for row in self.rows) > len(self.rows):
+        if mostly(disturbed(row.foreign_share, row.seconds) for row in self.rows):
             found += "f"
         if any(faults(row) for row in self.rows):
             found += "x"
         return found
 
 
-FOREIGN_SHARE = 0.25            # as `mosq bench` warns of it
+TOLD_S = 0.05                   # CPU of others comes in ticks of 10 ms, on each core: below it nothing can be told
+
+
+def mostly(found: Iterable[bool]) -> bool:
+    told = list(found)
+    return 2 * sum(told) > len(told)
+
+
+def limited(limit: str, seconds: float) -> bool:
+    """By the generator."""
+    return limit == "generator" and seconds >= TOLD_S
+
+
+def disturbed(share: float, seconds: float) -> bool:
+    """Others used so much of a core that times suffer."""
+    return share > FOREIGN_SHARE and seconds >= TOLD_S and share * seconds > TOLD_S
+
+
 MARKS = {"g": "the load generator was the bottleneck: the broker can do more than this",
          "f": "others used more than a quarter of a core meanwhile: rates and latencies suffer",
          "x": "messages were lost, doubled, out of order, refused or never sent"}
@@ -76,6 +98,7 @@ class Figure:
     kind: str
     value: Callable[[Row], float | None]
     better: int = -1            # -1: less is better, 1: more is
+    together: Callable[[Iterable[Row]], float | None] | None = None     # of the repetitions; None: their median
 
 
 def cpu_us(row: Row) -> float | None:
@@ -110,9 +133,46 @@ P50, P90, P99, P999, MOST, MEAN, DEVIATION = (
     Figure(name, "time", delay(key)) for name, key in (
         ("p50", "p50_us"), ("p90", "p90_us"), ("p99", "p99_us"), ("p99.9", "p999_us"), ("maximum", "max_us"),
         ("mean", "mean_us"), ("deviation", "stdev_us")))
-RUN_TIME = Figure("Run time", "time", lambda row: row.seconds * 1e6 or None)
 RSS = Figure("Memory", "bytes", memory)
 GENERATOR = Figure("CPU per message of the generator", "cpu", _generator_us)
+RUN_TIME = Figure("Run time", "time", lambda row: row.seconds * 1e6 or None)
+
+
+# ---------------------------------------------------------------- as the paper tells them
+
+def _seconds(rows: Iterable[Row]) -> float:
+    return statistics.fmean(row.seconds * 1e6 for row in rows)
+
+
+def _most(rows: Iterable[Row]) -> float | None:
+    return max((us for row in rows if (us := row.times.us.get("max_us")) is not None), default=None)
+
+
+def _mean_of_all(rows: Iterable[Row]) -> float | None:
+    return _moments(rows)[0]
+
+
+def _deviation_of_all(rows: Iterable[Row]) -> float | None:
+    return _moments(rows)[1]
+
+
+def _moments(rows: Iterable[Row]) -> tuple[float | None, float | None]:
+    """Mean and deviation of the messages of all repetitions, as if they were one; without what did not tell both."""
+    told = [(row.times.count, row.times.us.get("mean_us"), row.times.us.get("stdev_us")) for row in rows]
+    known = [(count, mean, deviation) for count, mean, deviation in told if mean is not None]
+    total = sum(count for count, _, _ in known)
+    if not total:
+        return None, None
+    middle = sum(count * mean for count, mean, _ in known) / total
+    if any(deviation is None for _, _, deviation in known):
+        return middle, None
+    squares = sum(count * ((deviation or 0.0) ** 2 + (mean - middle) ** 2) for count, mean, deviation in known)
+    return middle, math.sqrt(squares / total)
+
+
+PAPER = tuple(Figure(name, "time", figure.value, together=together) for name, figure, together in (
+    ("mean run time", RUN_TIME, _seconds), ("mean delay of all", MEAN, _mean_of_all),
+    ("deviation of all delays", DEVIATION, _deviation_of_all), ("largest delay", MOST, _most)))
 
 
 def sized(name: str) -> Figure:

@@ -68,6 +68,17 @@ class Test:
             return case
         return ", ".join(part for part in (case, "" if x is None else numbers.place(x, self.x_name)) if part)
 
+    @property
+    def note(self) -> str:
+        """What is said of all its cases."""
+        notes = {group.row.note for group in self.groups}
+        return next((one for one in notes if all(other.startswith(one) for other in notes)), "")
+
+    def place_cell(self, case: str, x: float | None) -> Cell:
+        """A case with what is said of it alone."""
+        notes = {group.row.note.removeprefix(self.note).lstrip("; ") for group in self.at(case, x)}
+        return words(self.place(case, x), note="; ".join(sorted(notes - {""})))
+
 
 class Lab:
     def __init__(self, folder: Folder) -> None:
@@ -150,7 +161,7 @@ class Lab:
             for test in own:
                 for case, x in test.places:
                     of = {group.key.broker: group for group in test.at(case, x)}
-                    rows.append((words(test.title), words(test.place(case, x)), *(words(test.unit) for _ in units), *(
+                    rows.append((words(test.title), test.place_cell(case, x), *(words(test.unit) for _ in units), *(
                         cell(figure.kind, of[broker].of(figure), of[broker].marks) if broker in of else Cell()
                         for broker in brokers)))
             heads = (Head("Test", number=False), Head("Case", number=False), *units,
@@ -164,5 +175,5 @@ class Lab:
         return sorted(test.groups, key=lambda group: places.index((group.key.case, group.key.x)))
 
     def names(self, test: Test, group: Group) -> tuple[Cell, Cell, Cell]:
-        return (words(test.title), words(test.place(group.key.case, group.key.x)),
+        return (words(test.title), test.place_cell(group.key.case, group.key.x),
                 words(self.label(group.key), self.slot(group.key)))

@@ -47,6 +47,7 @@ class Row:
     size: int | None
     clients: int | None
     fixed_rate: bool
+    plain: bool                     # neither TLS nor WebSockets
     seconds: float
     per: int
     rate: float
@@ -60,6 +61,9 @@ class Row:
     foreign_share: float
     limit: str
     complete: bool
+    note: str                       # of whoever planned the run: what else the reader must know of the case
+    start: str                      # the command that started the broker
+    dropped: int                    # packets, by the kernel, during the run
 
     @property
     def times(self) -> Times:
@@ -97,6 +101,7 @@ class About:
     ended: str = ""
     complete: bool = True
     why: str = ""
+    left_out: tuple[str, ...] = ()      # sentences: what was planned and not measured
 
 
 @dataclass(frozen=True)

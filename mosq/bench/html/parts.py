@@ -24,10 +24,11 @@ class Cell:
     tone: str = ""              # good, bad, or empty
     slot: int | None = None     # the broker's colour, beside its name
     number: bool = True
+    note: str = ""
 
 
-def words(text: str, slot: int | None = None, tone: str = "") -> Cell:
-    return Cell(text, slot=slot, tone=tone, number=False)
+def words(text: str, slot: int | None = None, tone: str = "", note: str = "") -> Cell:
+    return Cell(text, slot=slot, tone=tone, number=False, note=note)
 
 
 def cell(kind: str, value: Spread | None, marks: str = "") -> Cell:

@@ -23,18 +23,21 @@ if TYPE_CHECKING:
     Told = dict[str, Any]
 
 TOTAL_BYTES_MAX = 512_000_000
+BY_HAND_BYTES_MAX = 128_000_000     # these are all in memory at once, as Python's objects: ten times as much
 LINE_BYTES_MAX = 32_000_000
 RUNS_MAX = 20_000
 FILES_MAX = 2_000
 PROBLEMS_MAX = 50
 COLUMNS_MAX = 50
+LEFT_OUT_MAX = 1000
 NAME_CHARS_MAX = 120
 TEXT_CHARS_MAX = 20_000
 NUMBER_MAX = 1e18
 COUNTS = ("published", "delivered", "lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged",
           "closed", "foreign")
 # of a run by hand: what does not make it another measurement
-VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall"})
+VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall", "cafile", "cert",
+                      "key", "servername", "psk", "psk_identity"})
 WITH_QOS = frozenset({"fan-in", "fan-out", "pairs", "shared", "offline", "retained", "payloads", "match"})
 # what makes a series of points where nothing else differs
 X_OPTIONS = {"clients": "clients", "publishers": "publishers", "subscribers": "subscribers", "messages": "messages",
@@ -78,12 +81,13 @@ def _files(path: str) -> tuple[list[Path], Path | None]:
             raise BenchError(f"{path}: expected a folder of results")
         files = sorted(file for file in root.iterdir() if file.suffix == ".json" and file.is_file())
         found = runs if runs.is_file() else None
-        total = sum(file.stat().st_size for file in (*files, *([runs] if found else [])))
+        by_hand = sum(file.stat().st_size for file in files)
+        total = by_hand + (runs.stat().st_size if found else 0)
     except OSError as error:
         raise BenchError(f"cannot read {path}: {error.strerror}") from None
-    if total > TOTAL_BYTES_MAX:
-        raise BenchError(f"{path}: {total / 1e6:,.0f} MB of results; this reads {TOTAL_BYTES_MAX / 1e6:,.0f} MB at "
-                         "most")
+    for size, most, what in ((total, TOTAL_BYTES_MAX, "results"), (by_hand, BY_HAND_BYTES_MAX, "*.json")):
+        if size > most:
+            raise BenchError(f"{path}: {size / 1e6:,.0f} MB of {what}; this reads {most / 1e6:,.0f} MB at most")
     if len(files) > FILES_MAX:
         raise BenchError(f"{path}: {len(files):,} files; this reads {FILES_MAX:,} at most")
     return files, found
@@ -239,12 +243,21 @@ def runs_of(told: list[Told]) -> list[Told]:
         x = X_OPTIONS.get(alone) if all(_is_number(one.get(alone)) for one in scenarios[scenario]) else None
         if x is None:
             parts += [f"{name} {_plain(options.get(name))}" for name in differ[scenario]]
-        case, broker = ", ".join(parts), text(options, "name")
+        case, broker = ", ".join(parts), _broker_of(one)
         value = options[alone] if x else None
         rep = seen[scenario, case, value, broker] = seen.get((scenario, case, value, broker), -1) + 1
         runs.append({"suite": "bench", "test": scenario, "title": scenario, "case": case, "broker": broker, "rep": rep,
                      "x": value, "x_name": x or ""})
     return runs
+
+
+def _broker_of(told: Told) -> str:
+    """Its name, else where it was: two brokers without names are two."""
+    options = inner(told, "options")
+    if named := text(options, "name") or text(told, "where"):
+        return named
+    host, port = text(options, "host"), number(options, "port")
+    return "" if not host else host if port is None else f"{host}:{port:.0f}"
 
 
 def _is_number(value: Any) -> bool:
@@ -290,14 +303,16 @@ def _row(phase: Told, names: Told, options: Told, run: Told, told: Told, title: 
                           for name in ("qos", "size", "clients"))
     return Row(Key(**names, phase=text(phase, "name")), title, text(run, "x_name"), rep,
                text(run, "command", 2000), text(told, "scenario"), text(phase, "unit") or "message",
-               qos, size, clients, bool(amount(options, "rate")), seconds, per,
+               qos, size, clients, bool(amount(options, "rate")),
+               not (flag(options, "tls", False) or flag(options, "ws", False)), seconds, per,
                rate if rate is not None else per / seconds if seconds else 0.0,
                _times(phase, "latency"), _times(phase, "ack"), _times(phase, "connect"),
                _numbers(inner(phase, "broker")), _numbers(inner(phase, "generator")),
                {name: int(amount(phase, name) or 0) for name in COUNTS},
                {name: value for name, value in _numbers(inner(phase, "extra")).items()
                 if name.startswith("bytes_per_")},
-               amount(phase, "foreign_cpu_share") or 0.0, text(phase, "limit"), flag(phase, "complete", True))
+               amount(phase, "foreign_cpu_share") or 0.0, text(phase, "limit"), flag(phase, "complete", True),
+               text(run, "note", 1000), text(run, "start", 2000), int(amount(run, "dropped_packets") or 0))
 
 
 def _numbers(told: Told) -> dict[str, float]:
@@ -339,10 +354,12 @@ def _about(told: Told) -> About:
                               text(one, "program")))
     if len(brokers) > COLUMNS_MAX:
         raise WrongError(f"more than {COLUMNS_MAX} brokers")
+    left_out = listed(told, "left_out") if "left_out" in told else []
     return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told),
                  tuple(brokers),
                  text(told, "command", 2000), text(told, "started"), text(told, "ended"), flag(told, "complete", True),
-                 text(told, "why", 1000))
+                 text(told, "why", 1000),
+                 tuple(text({"left_out": one}, "left_out", 1000) for one in left_out[:LEFT_OUT_MAX]))
 
 
 def _machine(told: Told) -> dict[str, str]:

@@ -4,20 +4,22 @@ another figure. What compares (peers, ablation, two folders) is in comparing.py 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mosq.bench.html import figures, numbers
 from mosq.bench.html.figures import GENERATOR, MARKS, RATE, RSS, spread
 from mosq.bench.html.lab import BASELINE, SUITES
-from mosq.bench.html.model import label
+from mosq.bench.html.model import MOSQ, label
 from mosq.bench.html.parts import NEUTRAL, Bar, Cell, Curve, Curves, Dots, Head, Section, Table, cell, words
 
 if TYPE_CHECKING:
     from mosq.bench.html.figures import Figure, Group
     from mosq.bench.html.lab import Lab, Test
+    from mosq.bench.html.model import Key, Row
 
 GENERATOR_US_MAX = 0.6          # promised, per message in fan-in at QoS 0
-SMALL_BYTES = 256               # of a payload to which that applies
+PROMISED_BYTES = 64
 CLIENTS = ("clients", "publishers", "subscribers")
 LISTED = 6
 
@@ -64,9 +66,13 @@ def measured(lab: Lab) -> Section:
             for broker in about.brokers)))
     section.folds = [(f"Settings of {label(broker.name)}", broker.settings) for broker in about.brokers
                      if broker.settings]
-    commands = list(dict.fromkeys(row.command for row in folder.rows if row.command))
+    # what is measured is the broker that was started just before: --broker-pid $!
+    commands = list(dict.fromkeys("\n".join(filter(None, (row.start, row.command))) for row in folder.rows
+                                  if row.command))
     if commands:
-        section.folds.append((f"Commands that repeat each run by hand ({len(commands)})", "\n".join(commands)))
+        between = "\n\n" if any("\n" in command for command in commands) else "\n"
+        section.folds.append((f"Commands that repeat each run by hand ({len(commands)})", between.join(commands)))
+    section.notes = list(dict.fromkeys(f"{test.title}: {test.note}." for test in lab.tests if test.note))
     section.warnings = list(_warnings(lab))
     return section
 
@@ -78,6 +84,14 @@ def _warnings(lab: Lab) -> list[str]:
     if folder.failed:
         found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; they are in none of the figures (see the "
                      "end).")
+    if about.left_out:
+        found.append(f"Not everything that was planned was measured: {some(list(about.left_out))}.")
+    dropped = dict.fromkeys(_run_of(row) for row in folder.rows if row.dropped)
+    if dropped:
+        tests = list(dict.fromkeys(row.title for row in folder.rows if row.dropped))
+        found.append(f"In {len(dropped)} of {folder.runs} runs the kernel dropped packets between sockets of this "
+                     "machine, and TCP sent them again 200 ms later: the longest delays there are not the brokers' "
+                     f"({some(tests)}).")
     if folder.problems:
         found.append(f"{len(folder.problems)} parts of the files could not be read (see the end).")
     for mark, text in MARKS.items():
@@ -92,6 +106,10 @@ def _warnings(lab: Lab) -> list[str]:
     return found
 
 
+def _run_of(row: Row) -> tuple[Key, int]:
+    return replace(row.key, phase=""), row.rep
+
+
 def summary(lab: Lab) -> list[str]:
     """What a reader in a hurry should know."""
     found = []
@@ -100,7 +118,7 @@ def summary(lab: Lab) -> list[str]:
         lost = sum(figures.faults(row) for row in lab.folder.rows if row.complete)
         found.append(f"{done:,} of {lab.folder.runs:,} runs came to their end"
                      + (f"; {lost:,} messages in them were lost, doubled, out of order, refused or never sent."
-                        if lost else ", and every message in them came once and in order."))
+                        if lost else ", and every message in them came once and in order." if done else "."))
     return found
 
 
@@ -197,11 +215,6 @@ def memory(lab: Lab) -> Section:
 
 # ---------------------------------------------------------------- suites
 
-PAPER = (figures.RUN_TIME, figures.MEAN, figures.DEVIATION, figures.MOST)
-PAPER_TITLES = {"Run time": "mean run time", "mean": "mean delay", "deviation": "deviation of delay",
-                "maximum": "maximum delay"}
-
-
 def paper(lab: Lab) -> Section:
     section = Section("paper", "The paper's four tests",
                       "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, the "
@@ -209,13 +222,22 @@ def paper(lab: Lab) -> Section:
                       "other brokers.", empty="no run of the paper's tests")
     for test in (kept for test in lab.tests if test.suite == "paper"
                  if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
-        for figure in (figures.RUN_TIME, figures.MEAN, figures.MOST):
-            section.charts += lab.charts(test, figure, f"{test.title}: {PAPER_TITLES[figure.name]}")
-        rows = [(words(test.place(group.key.case, group.key.x)), words(lab.label(group.key), lab.slot(group.key)),
-                 *(cell("time", group.of(figure)) for figure in PAPER), cell("rate", group.of(RATE), group.marks))
+        for figure in figures.PAPER:
+            if "deviation" not in figure.name:
+                section.charts += lab.charts(test, figure, f"{test.title}: {figure.name}")
+        rows = [(test.place_cell(group.key.case, group.key.x), words(lab.label(group.key), lab.slot(group.key)),
+                 *(cell("time", group.of(figure)) for figure in figures.PAPER),
+                 cell("rate", group.of(RATE), group.marks))
                 for group in lab.by_place(test)]
-        heads = (*_names("Case", "Broker"), *(Head(PAPER_TITLES[figure.name]) for figure in PAPER), Head("throughput"))
+        heads = (*_names("Case", "Broker"), *(Head(figure.name) for figure in figures.PAPER),
+                 Head("median throughput"))
         section.tables.append(Table(test.title, heads, tuple(rows)))
+        if test.note:
+            section.notes.append(f"{test.title}: {test.note}.")
+    if section.tables:
+        section.notes.insert(0, "The run time is the mean of the repetitions; mean and deviation of the delay are "
+                                "those of the messages of all repetitions together, and the largest is the largest of "
+                                "all.")
     return section
 
 
@@ -242,25 +264,36 @@ def generator(lab: Lab) -> Section:
     section = Section("generator", "What the load generator costs itself",
                       "CPU that the generator took for each message: it must be well below the broker's, or it is what "
                       "is measured.", empty="no run that tells it")
+    promised = _promised(lab)
     tests = lab.with_figure(GENERATOR)
-    bound = [test for test in tests if any(map(_bound, test.groups))]
     for test in tests:
-        section.charts += lab.charts(test, GENERATOR, limit=GENERATOR_US_MAX if test in bound else None)
+        limit = GENERATOR_US_MAX if any(group in promised for group in test.groups) else None
+        section.charts += lab.charts(test, GENERATOR, limit=limit)
     section.tables = lab.matrix(tests, GENERATOR)
-    reps = [row for group in lab.groups if _bound(group) for row in group.rows]
-    value = spread(GENERATOR.value(row) for row in reps)
-    if value:
-        kept = value.median <= GENERATOR_US_MAX
-        section.tables.insert(0, Table("Promised", (*_names("What"), Head("at most"), Head("measured"), *_names("")), ((
-            words("fan-in, QoS 0: the generator's CPU per message"), Cell(numbers.shown("cpu", GENERATOR_US_MAX)),
-            cell("cpu", value), words("✓ kept" if kept else "✗ not kept", tone="good" if kept else "bad")),)))
+    rows: list[tuple[Cell, ...]] = []
+    for test in tests:
+        for group in (group for group in test.groups if group in promised):
+            value = group.of(GENERATOR)
+            kept = value is not None and value.median <= GENERATOR_US_MAX
+            rows.append((*lab.names(test, group), Cell(numbers.shown("cpu", GENERATOR_US_MAX)), cell("cpu", value),
+                         words("✓ kept" if kept else "✗ not kept", tone="good" if kept else "bad")))
+    if rows:
+        section.tables.insert(0, Table("Promised of fan-in at QoS 0, 64 B, plain TCP", (
+            *_names("Test", "Case", "Broker"), Head("at most"), Head("measured"), *_names("")), tuple(rows)))
     return section
 
 
-def _bound(group: Group) -> bool:
-    row = group.row
-    return (row.scenario == "fan-in" and row.qos == 0 and not row.fixed_rate and row.size is not None
-            and row.size <= SMALL_BYTES)
+def _promised(lab: Lab) -> list[Group]:
+    """The load of which it is promised: suite bench's, else each that is like it; to mosq where it took part, since a
+    slow broker's messages come one by one, and each costs a turn."""
+    found = [group for test in lab.with_figure(GENERATOR) for group in test.groups if _like_promised(group.row)]
+    for narrower in (lambda group: group.key.suite == "bench", lambda group: group.key.broker == MOSQ):
+        found = list(filter(narrower, found)) or found
+    return found
+
+
+def _like_promised(row: Row) -> bool:
+    return row.scenario == "fan-in" and row.qos == 0 and row.size == PROMISED_BYTES and row.plain and not row.fixed_rate
 
 
 SHAPES = ("p50", "p95", "p99", "max")
@@ -316,6 +349,9 @@ def missing(lab: Lab, left_out: list[Section]) -> Section:
             (words(SUITES.get(run.key.suite, run.key.suite)), words(run.title), words(run.key.case),
              words(lab.label(run.key), lab.slot(run.key)), words(str(run.rep + 1)), words(run.why))
             for run in lab.folder.failed)))
+    if lab.folder.about.left_out:
+        section.tables.append(Table("What was planned and not measured", _names("What and why"),
+                                    tuple((words(one),) for one in lab.folder.about.left_out)))
     if lab.folder.problems:
         section.tables.append(Table("What could not be read", _names("Where and why"),
                                     tuple((words(problem),) for problem in lab.folder.problems)))

@@ -59,6 +59,11 @@ def test_a_tick_of_somebody_else_in_a_short_phase_is_no_disturbance() -> None:
     assert not figures.disturbed(phase(1.0, foreign_cpu_share=5.0, seconds=0.002))
 
 
+def test_a_short_phase_is_not_called_bound_by_the_generator() -> None:
+    assert figures.remarks([], [phase(1.0, limit="generator", seconds=0.049)]) == ""
+    assert not list(figures.warnings([run("mosq", phase(1.0, limit="generator", seconds=0.049))]))
+
+
 def test_a_run_that_broke_off_says_why() -> None:
     lines = list(figures.tables([run("mosq", why="it went away"), run("mosq", phase(1.0))], ["mosq"]))
     assert lines[-1].endswith("1 of 2 NOT COMPLETE: it went away")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from perf.lab.broker import Broker, free_port
 from perf.lab.folder import Folder, FolderError
+from perf.lab.peers import ROOT
 from perf.lab.progress import Progress
 
 from mosq.bench.usage import used
@@ -33,7 +38,7 @@ def test_the_paper_in_small(lab, capfd: pytest.CaptureFixture[str]) -> None:
     assert "max_queued_messages 0" in found.about["brokers"][mosquitto]["settings"]
     runs = [one["run"] for one in found.runs]
     assert [(run["case"], run["broker"], run["variant"], run["rep"]) for run in runs] == [
-        (f"QoS {qos}", *(("mosq", "plain"), (mosquitto, ""))[(qos + turn) % 2], 0)
+        (f"QoS {qos} (20 subscribers, 20 messages)", *(("mosq", "plain"), (mosquitto, ""))[(qos + turn) % 2], 0)
         for qos in range(3) for turn in range(2)]
     assert {(run["suite"], run["test"]) for run in runs} == {("paper", "paper-1")}
     for one in found.runs:
@@ -89,6 +94,23 @@ def test_a_broker_killed_in_the_middle(lab, monkeypatch: pytest.MonkeyPatch, cap
     assert one["phases"][0]["complete"] is False
     assert one["phases"][0]["delivered"] > 0
     assert "what was measured is kept, and marked" in capfd.readouterr().out
+
+
+def test_a_killed_lab_leaves_no_broker(tmp_path: Path) -> None:
+    program = ("import signal; from perf.lab.broker import Broker; from perf.lab.peers import MOSQ, find\n"
+               "with Broker(next(one for one in find([]) if one.peer is MOSQ)) as broker:\n"
+               "    print(broker.pid, flush=True); signal.pause()")
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE,
+                          env={**os.environ, "TMPDIR": str(tmp_path)}) as lab:
+        assert lab.stdout is not None
+        broker = os.pidfd_open(int(lab.stdout.readline()))
+        lab.kill()
+    try:
+        assert select.select([broker], [], [], 10)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(broker, signal.SIGKILL)
+        os.close(broker)
 
 
 def test_control_c(lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,29 +187,51 @@ def line(rep: int) -> dict:
 
 
 def test_a_folder_goes_on(tmp_path: Path) -> None:
-    first = Folder(tmp_path, "T", "one")
+    first = Folder(tmp_path, "T", "one", {"--scale": 1.0})
     first.broker("b", version="1", settings="", program="b")
     first.add(line(0))
     first.add(line(1))
     first.runs.write('{"run": {"su')         # killed while it wrote
     first.runs.close()
     assert json.loads((tmp_path / "about.json").read_text())["complete"] is False
-    second = Folder(tmp_path, "T", "two")
+    second = Folder(tmp_path, "T", "two", {"--scale": 1.0})
     second.add(line(0))
-    second.close("")
+    second.close("", ["b was left out"])
     about = json.loads((tmp_path / "about.json").read_text())
     assert (about["complete"], about["title"], about["command"]) == (True, "T", "one; two")
     assert "b" in about["brokers"]
+    assert about["left_out"] == ["b was left out"]
     reps = [json.loads(text)["run"]["rep"] for text in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert reps == [0, 1, 2]
 
 
 def test_results_of_two_commits_do_not_share_a_folder(tmp_path: Path) -> None:
-    first = Folder(tmp_path, "T", "one")
+    first = Folder(tmp_path, "T", "one", {"--scale": 1.0})
     first.know(commit="0123456789abcdef")
     first.close("")
     with pytest.raises(FolderError, match="results of commit 0123456789ab"):
-        Folder(tmp_path, "T", "two")
+        Folder(tmp_path, "T", "two", {"--scale": 1.0})
+
+
+def test_what_was_asked_otherwise_does_not_share_a_folder(tmp_path: Path) -> None:
+    first = Folder(tmp_path, "T", "one", {"--scale": 0.02, "--quick": False})
+    first.close("")
+    with pytest.raises(FolderError, match=r"other numbers: --scale was 0.02, and is 0.1 now: ask for the same"):
+        Folder(tmp_path, "T", "two", {"--scale": 0.1, "--quick": False})
+    first.know(dirty=not first.about["dirty"])
+    with pytest.raises(FolderError, match="of this commit with"):
+        Folder(tmp_path, "T", "two", {"--scale": 0.02, "--quick": False})
+
+
+def test_the_command_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from perf.lab.__main__ import asked_for, chosen_how, main, parser
+
+    arguments = ["bench", "--dir", str(tmp_path), "--quick"]
+    args = parser().parse_args(arguments)
+    Folder(tmp_path, "T", "one", asked_for(args, chosen_how(args))).runs.close()
+    for other, words in (("--scale=0.5", "--scale was 1.0, and is 0.5"), ("--seconds=9", "--seconds was 0.7, and is 9.0")):
+        assert main([*arguments, other]) == 1
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [

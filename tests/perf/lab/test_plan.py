@@ -58,6 +58,20 @@ def test_quick_numbers() -> None:
     assert [N(10, quick=4).at(1, True), N(10).at(1, True), N(100, quick=40).at(0.5, True)] == [4, 10, 20]
 
 
+def test_the_real_numbers_are_told() -> None:
+    found = {load.key[1:]: load for load in loads(SUITES["paper"], 2.0, 1_000_000, quick=True)}
+    quick = found["paper-1", "QoS 0 (500 messages)"]
+    assert quick.title == "10 publishers x 1,000 messages, 1,000 subscribers, scaled"
+    assert quick.arguments[quick.arguments.index("--messages") + 1] == "500"
+    assert ("paper-4", "10 MB (40 messages)") in found and found["paper-4", "100 B"].title.endswith(", scaled")
+    assert not found["paper-2", "10,000 messages each"].title.endswith(", scaled")
+    found = {load.key[1:]: load for load in loads(SUITES["paper"], 2.0, 1_000_000, scale=0.02)}
+    assert ("paper-1", "QoS 0 (20 subscribers, 200 messages)") in found
+    assert found["paper-2", "200 messages each"].title.endswith(", scaled")
+    fitted = next(load for load in loads(SUITES["bench"], 2.0, 600) if load.test.id == "fan-out")
+    assert fitted.text == "QoS 0 (499 subscribers)" and not fitted.title.endswith(", scaled")
+
+
 def test_quick_is_a_part_of_all() -> None:
     for suite in SUITES.values():
         assert 0 < len(loads(suite, 1.0, 20_000, quick=True)) <= len(loads(suite, 1.0, 20_000))
