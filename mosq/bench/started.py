@@ -64,7 +64,7 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             if cpu is not None:
                 os.sched_setaffinity(process.pid, {cpu})
             _wait(port, process)
-            yield {**where, "broker_pid": process.pid}
+            yield {**where, "broker_pid": process.pid, "started": True}
         finally:
             process.terminate()
             try:
