@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
 INFLIGHT_MAX = 10_000
 SIZE_MAX = 200_000_000
+SECONDS_MAX = 86_400            # the time in a payload has 48 bits, which are 78 hours
 EPILOG = """\b
 Examples:
   mosq bench fan-in --start                         a fresh mosq, 50 publishers, 1 subscriber
@@ -147,8 +148,8 @@ FLOW = options(
 SESSION = option("--session", is_flag=True,
                  help="With sessions that outlive connections (clean 0) on both sides; removed at the end.")
 TIMED = options(
-    option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, 1e6),
-           help="How long to publish."),
+    option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, SECONDS_MAX),
+           help="How long to publish, a day at most."),
     option("--warmup", default=0.5, show_default=True, metavar="S", type=click.FloatRange(0, 1e4),
            help="What is not measured before it."),
     option("--messages", default=0, metavar="N", type=click.IntRange(0, 2**31),

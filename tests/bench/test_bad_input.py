@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import pytest
 
+from cext.bench.generator import Generator
+from mosq.bench import scenarios
 from mosq.bench.run import measure
 from mosq.bench.spec import BenchError, Spec
 from tests.bench.fake import Fake
@@ -54,6 +57,24 @@ def test_a_subscription_that_is_refused(bench) -> None:
     with Fake(suback=0x80) as fake:
         result = bench("fan-in", fake.port)
     assert not result.complete and "refused a subscription" in result.why
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_subscription_that_is_granted_less(bench, version: int) -> None:
+    """What is delivered at QoS 0 is no measurement of QoS 1."""
+    with Fake(suback=0) as fake:
+        result = bench("pairs", fake.port, qos=1, version=version)
+    assert not result.complete and "QoS 0 for a subscription, less than was asked for" in result.why
+
+
+def test_a_publisher_without_numbers_left_says_so(bench, monkeypatch) -> None:
+    """They have 32 bits in a payload; with fewer this is fast."""
+    monkeypatch.setattr(scenarios, "Generator", functools.partial(Generator, numbers=100))
+    with Fake() as fake:
+        result = bench("pairs", fake.port, publishers=1, messages=0, seconds=60.0, warmup=0.0)
+        counted = bench("pairs", fake.port, publishers=1, messages=100)
+    assert not result.complete and "as many messages as there are numbers for" in result.why and fake.published == 200
+    assert counted.exact and counted.phases[0].published == 100
 
 
 def test_a_broker_with_lower_limits(bench) -> None:

@@ -80,7 +80,7 @@ def test_a_fresh_broker_is_started_and_ended() -> None:
     (["pairs", "--qos", "3"], "--qos"), (["pairs", "--size", "15"], "expected 16 to 200M bytes"), (["pairs", "--size", "x"], "got 'x'"),
     (["pairs", "--mqtt", "3.1"], "expected 3.1.1 or 5"), (["payloads", "--sizes", "16,k"], "got 'k'"), (["nothing"], "nothing"),
     (["fan-in", "--publishers", "0"], "--publishers"), (["pairs", "--start", "--broker-pid", "1"], "one of them"),
-    (["subscribe", "--kind", "some"], "--kind"), (["pairs", "--rate", "-1"], "--rate")])
+    (["subscribe", "--kind", "some"], "--kind"), (["pairs", "--rate", "-1"], "--rate"), (["pairs", "--seconds", "86401"], "--seconds")])
 def test_mistakes(capfd, arguments: list[str], words: str) -> None:
     status, out, err = typed(capfd, *arguments)
     assert (status, out) == (3, "") and words in err
