@@ -241,12 +241,14 @@ def perform(name: str, given: dict[str, Any]) -> int:
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
     _ways(given)
+    if broker_cpu is not None and (not start or broker_cpu == cpu):
+        raise click.UsageError("--broker-cpu: expected --start, and another core than --cpu.")
     try:
         if parquet_file is not None:
             parquet.check()
-        if cpu is not None:
-            _pin(cpu)
         with _place(start, broker_cpu, given) as place:
+            if cpu is not None:
+                _pin(cpu)                       # not before: a broker of ours would inherit the core
             result = measure(Spec(name, **{**given, **place}), progress)
         progress.end()
         if not quiet:

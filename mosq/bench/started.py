@@ -62,7 +62,7 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
         process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL)
         try:
             if cpu is not None:
-                os.sched_setaffinity(process.pid, {cpu})
+                _pin(process.pid, cpu)
             _wait(port, process)
             yield {**where, "broker_pid": process.pid, "started": True}
         finally:
@@ -72,6 +72,13 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _pin(pid: int, cpu: int) -> None:
+    try:
+        os.sched_setaffinity(pid, {cpu})
+    except OSError:
+        raise BenchError(f"there is no core {cpu} for the broker") from None
 
 
 def _certificate(folder: Path) -> str:

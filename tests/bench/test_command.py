@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from mosq.bench.command import bench
 from mosq.bench.report import lines
 from mosq.bench.result import Phase, Result
 from mosq.bench.scenarios import SCENARIOS
+from mosq.bench.spec import Spec
 from mosq.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import free_port
@@ -76,7 +78,25 @@ def test_a_fresh_broker_is_started_and_ended() -> None:
     assert not Path(f"/proc/{told['options']['broker_pid']}").exists()
 
 
+def test_a_fresh_broker_does_not_share_the_generators_core(capfd, monkeypatch) -> None:
+    cores, seen = os.sched_getaffinity(0), []
+
+    def measured(spec: Spec, tell: object) -> Result:
+        assert spec.broker_pid is not None
+        seen.append((os.sched_getaffinity(0), os.sched_getaffinity(spec.broker_pid)))
+        return Result(spec.told(), {}, "now")
+
+    monkeypatch.setattr("mosq.bench.command.measure", measured)
+    try:
+        assert typed(capfd, "connect", "--start", "--cpu", str(min(cores)))[0] == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert seen == [({min(cores)}, cores)]
+    assert typed(capfd, "connect", "--start", "--broker-cpu", "100000")[::2] == (1, "Error: there is no core 100000 for the broker\n")
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (["pairs", "--start", "--cpu", "0", "--broker-cpu", "0"], "another core than --cpu"), (["pairs", "--broker-cpu", "0"], "expected --start"),
     (["pairs", "--qos", "3"], "--qos"), (["pairs", "--size", "15"], "expected 16 to 200M bytes"), (["pairs", "--size", "x"], "got 'x'"),
     (["pairs", "--mqtt", "3.1"], "expected 3.1.1 or 5"), (["payloads", "--sizes", "16,k"], "got 'k'"), (["nothing"], "nothing"),
     (["fan-in", "--publishers", "0"], "--publishers"), (["pairs", "--start", "--broker-pid", "1"], "one of them"),
