@@ -25,7 +25,7 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
     g.scheduled = 0
     g.flow_published = g.counts.published
     g.flow_acknowledged = g.counts.acknowledged
-    g.last_received_ns = 0
+    g.last_received_ns = g.last_published_ns = 0
     g.sending = 1
     g.ring_at = g.ring_n = 0
     for i in range(g.n_publishers):
@@ -176,6 +176,7 @@ cdef void send_burst(Load* g, Client* c, uint64_t n) noexcept nogil:
     while n:
         p = message_put(g, c, p, now_ns)
         n -= 1
+    g.last_published_ns = now_ns
     client_write(g, c, begin, <size_t>(p - begin))
     if c.sent >= g.number_max and not g.messages_max and c.state == CLIENT_UP:
         client_fail(g, c, FAIL_NUMBERS, 0)

@@ -389,6 +389,10 @@ cdef class Generator:
         """On the clock of time.monotonic(); 0: nothing came since the last flow began"""
         return self.g.last_received_ns * 1e-9
 
+    def last_published_s(self):
+        """The same of what was sent"""
+        return self.g.last_published_ns * 1e-9
+
     def unsent(self):
         """At a fixed rate: due, and not sent"""
         return self.g.scheduled - (self.g.counts.published - self.g.flow_published) if self.g.interval_ns else 0

@@ -205,6 +205,7 @@ ctypedef struct Load:
     uint64_t dice               # never 0
     uint64_t flow_published     # at the beginning of the flow
     uint64_t flow_acknowledged
+    uint64_t last_published_ns
     uint64_t last_received_ns
     uint64_t progress
     uint64_t progress_ns

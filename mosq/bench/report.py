@@ -41,7 +41,8 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     for name, values in (("latency", phase.latency), ("ack", phase.ack), ("handshake", phase.handshake),
                          ("connect", phase.connect), ("send late", phase.lateness)):
         if values["count"]:
-            yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + " us"
+            without = f"; without {phase.lost:,} lost messages" if phase.lost and name == "latency" else ""
+            yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + f" us{without}"
     if phase.broker:
         yield f"  broker     {_process(phase.broker, phase.unit)}{_memory(phase.broker)}"
     yield f"  generator  {_process(phase.generator, phase.unit)}; limited by: {phase.limit}"

@@ -86,6 +86,7 @@ class Runner:
         self.generator.clear()
         self.whole = self.measured = self.generator.counts()
         self.start, self.end = moment(self.spec.broker_pid), None
+        self.until = 0.0                # when publishing is to end
         try:
             yield phase
             phase.complete = True
@@ -102,6 +103,7 @@ class Runner:
         generator = self.generator
         generator.publish(rate=rate, messages=messages, seconds=0.0 if messages else warmup + seconds)
         begun = self.start.at
+        self.until = 0.0 if messages else begun + warmup + seconds
         warm = not messages and warmup > 0
         next_row = begun + TIMELINE_S
         self.how = MORE
@@ -132,7 +134,9 @@ class Runner:
         whole = {name: counts[name] - self.whole[name] for name in counts}
         wall_s = max(end.at - start.at, 1e-9)
         phase.seconds = wall_s
-        if done["received"] and (last_s := generator.last_received_s()) > start.at:
+        # A flow lasts as long as its publishing at least: else a broker that soon delivers nothing more looks fast.
+        last_s = max(generator.last_received_s(), generator.last_published_s(), min(self.until, end.at))
+        if done["received"] and last_s > start.at:
             phase.seconds = last_s - start.at
         phase.published, phase.delivered = done["published"], done["received"]
         phase.per = phase.per or phase.delivered
