@@ -160,17 +160,16 @@ def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -
     phase.generator = {
         "cpu_s": own_s, "cpu_share": own_s / wall_s, "busy_share": min(1.0, (own_s + own_wait_s) / wall_s),
         "cpu_us_per": own_s / phase.per * 1e6 if phase.per else 0.0}
-    broker_s = end.broker.cpu_s - start.broker.cpu_s
-    if spec.broker_pid is not None and end.broker.cpu_s:
-        busy = min(1.0, (broker_s + end.broker.wait_s - start.broker.wait_s) / wall_s)
+    broker_s = 0.0
+    if start.broker.there and end.broker.there:         # of one that has gone in between nothing is known
+        broker_s = end.broker.cpu_s - start.broker.cpu_s
+        busy = min(1.0, (broker_s + max(0.0, end.broker.wait_s - start.broker.wait_s)) / wall_s)
         phase.broker = {
             "cpu_s": broker_s, "user_s": end.broker.user_s - start.broker.user_s,
             "system_s": end.broker.system_s - start.broker.system_s, "cpu_share": broker_s / wall_s,
             "busy_share": busy, "cpu_us_per": broker_s / phase.per * 1e6 if phase.per else 0.0,
             "rss_before_bytes": start.broker.rss_bytes, "rss_after_bytes": end.broker.rss_bytes,
             "pss_before_bytes": start.broker.pss_bytes, "pss_after_bytes": end.broker.pss_bytes}
-    else:
-        broker_s = 0.0
     phase.foreign_cpu_share = max(0.0, (end.all_cpu_s - start.all_cpu_s - own_s - broker_s) / wall_s)
     if phase.generator["busy_share"] >= BUSY:
         phase.limit = "generator"
