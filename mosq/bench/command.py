@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -246,7 +247,7 @@ def perform(name: str, given: dict[str, Any]) -> int:
     try:
         if parquet_file is not None:
             parquet.check()
-        with _place(start, broker_cpu, given) as place:
+        with _terminated(), _place(start, broker_cpu, given) as place:
             if cpu is not None:
                 _pin(cpu)                       # not before: a broker of ours would inherit the core
             result = measure(Spec(name, **{**given, **place}), progress)
@@ -262,7 +263,25 @@ def perform(name: str, given: dict[str, Any]) -> int:
         progress.end()
         click.echo(f"Error: {error}", err=True)
         return EXIT_FAILED
+    except KeyboardInterrupt:                   # before anything was measured, or again
+        progress.end()
+        click.echo("Error: interrupted", err=True)
+        return EXIT_FAILED
     return EXIT_FAILED if not result.complete else EXIT_OK if result.exact else EXIT_NOT_EXACT
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C: what was measured is kept, and a broker of ours ends."""
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)       # what follows takes its time, and ends
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
