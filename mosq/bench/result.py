@@ -21,6 +21,7 @@ class Phase:
     # of the whole phase, with its warm-up
     expected: int = 0
     lost: int = 0
+    outstanding: int = 0        # the same of a phase that was not completed: perhaps they were on their way
     duplicates: int = 0
     out_of_order: int = 0
     foreign: int = 0
@@ -49,7 +50,7 @@ class Phase:
     @property
     def exact(self) -> bool:
         """Every message came once and in order, and whoever published was told so."""
-        return not (self.lost or self.duplicates or self.out_of_order or self.refused or self.unsent
+        return not (self.lost or self.outstanding or self.duplicates or self.out_of_order or self.refused or self.unsent
                     or self.unacknowledged or self.closed)
 
     def told(self) -> dict[str, object]:

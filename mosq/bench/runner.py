@@ -141,7 +141,8 @@ class Runner:
         phase.published, phase.delivered = done["published"], done["received"]
         phase.per = phase.per or phase.delivered
         phase.expected = whole["expected"]
-        phase.lost = max(0, whole["expected"] - (whole["received"] - whole["twice"]))
+        missing = max(0, whole["expected"] - (whole["received"] - whole["twice"]))
+        phase.lost, phase.outstanding = (missing, 0) if phase.complete else (0, missing)
         phase.duplicates, phase.out_of_order = whole["twice"], whole["late"]
         phase.foreign, phase.refused = whole["foreign"], whole["refused"]
         phase.stray_acks, phase.closed = whole["stray"], whole["closed"]
