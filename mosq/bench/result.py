@@ -65,12 +65,13 @@ class Result:
     phases: list[Phase] = field(default_factory=list)
     complete: bool = True
     why: str = ""               # it is not
+    where: str = ""             # the broker: mosq, of --start, else HOST:PORT
 
     @property
     def exact(self) -> bool:
         return all(phase.exact for phase in self.phases)
 
     def told(self) -> dict[str, object]:
-        return {"format": FORMAT, "scenario": self.spec["scenario"], "complete": self.complete, "why": self.why,
+        return {"format": FORMAT, "scenario": self.spec["scenario"], "where": self.where, "complete": self.complete, "why": self.why,
                 "exact": self.exact, "started": self.started, "options": self.spec, "machine": self.machine,
                 "phases": [phase.told() for phase in self.phases]}

@@ -63,6 +63,7 @@ def test_json_on_standard_output_is_nothing_but_json(capfd) -> None:
     with Fake() as fake:
         status, out, err = typed(capfd, "fan-out", "-p", str(fake.port), *FEW, "--subscribers", "2", "--json", "-")
     told = json.loads(out)
+    assert told["where"] == f"127.0.0.1:{fake.port}"
     assert status == 0 and told["complete"] and told["exact"] and "fan-out:" in err
     phase = told["phases"][0]
     assert sum(n for _, _, n in phase["latency"]["buckets_ns"]) == phase["delivered"] == 600
