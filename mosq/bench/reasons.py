@@ -53,7 +53,8 @@ def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False
         return (f"{where} granted client {client} QoS {code} for a subscription, less than was asked for: "
                 "what it delivers would be no measurement of that")
     if what == "numbers":
-        return f"client {client} has published as many messages as there are numbers for: take more publishers, or less time"
+        return (f"client {client} has published as many messages as there are numbers for: "
+                "take more publishers, or less time")
     if what == "limit":
         return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
     if what == "certificate":

@@ -33,7 +33,8 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     if phase.expected or phase.published:
         yield (f"  counts     published {phase.published:,}, delivered {phase.delivered:,}; lost {phase.lost:,}, "
                f"duplicates {phase.duplicates:,}, out of order {phase.out_of_order:,}")
-    odd = {"outstanding": phase.outstanding, "refused": phase.refused, "never sent": phase.unsent, "not acknowledged": phase.unacknowledged,
+    odd = {"outstanding": phase.outstanding, "refused": phase.refused, "never sent": phase.unsent,
+           "not acknowledged": phase.unacknowledged,
            "connections lost": phase.closed, "foreign messages": phase.foreign,
            "stray acknowledgements": phase.stray_acks}
     if any(odd.values()):

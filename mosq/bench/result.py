@@ -72,6 +72,7 @@ class Result:
         return all(phase.exact for phase in self.phases)
 
     def told(self) -> dict[str, object]:
-        return {"format": FORMAT, "scenario": self.spec["scenario"], "where": self.where, "complete": self.complete, "why": self.why,
+        return {"format": FORMAT, "scenario": self.spec["scenario"], "where": self.where,
+                "complete": self.complete, "why": self.why,
                 "exact": self.exact, "started": self.started, "options": self.spec, "machine": self.machine,
                 "phases": [phase.told() for phase in self.phases]}

@@ -65,8 +65,8 @@ class Spec:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def told(self) -> dict[str, object]:
-        """Without secrets, for reports. Paths in the folder of a broker of ours differ from run to run, and what differs
-        makes another case of a repetition."""
+        """Without secrets, for reports. Paths in the folder of a broker of ours differ from run to run, and what
+        differs makes another case of a repetition."""
         told = {name: value for name, value in dataclasses.asdict(self).items() if name not in SECRET}
         if told.pop("started"):
             told["cafile"] = None

@@ -55,7 +55,7 @@ def used(pid: int) -> Used:
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU clock of a process, which anybody may read: of its threads, with those that have ended [clock_gettime(2)]."""
+    """The CPU clock of a process, which anybody may read: with the threads that have ended [clock_gettime(2)]."""
     try:
         return time.clock_gettime(~pid << 3 | SCHEDULED)
     except OSError:
