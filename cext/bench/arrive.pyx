@@ -13,7 +13,7 @@ from cext.bench.client cimport client_fail, client_write, slot_end, slot_state
 from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
-    CLIENT_GREETING, CLIENT_LEAVING, CLIENT_UP, FAIL_CLOSED, FAIL_DISCONNECT, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY,
+    CLIENT_GREETING, CLIENT_LEAVING, CLIENT_UP, FAIL_CLOSED, FAIL_DISCONNECT, FAIL_GRANTED, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY,
     FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TONGUE, HELD_BYTES, HELD_OTHER_MAX, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK,
     STAMP_SIZE, TONGUE_HTTP, TONGUE_TLS, Arrival, Client, Load)
 from cext.bench.stream cimport STREAM_LATE, STREAM_NO_MEMORY, STREAM_TWICE, stream_take
@@ -170,8 +170,8 @@ cdef void on_suback(Load* g, Client* c, const Frame* f) noexcept nogil:
     histogram_add(&g.ack, g.now_ns - slot_end(c, a.pid))
     g.counts.subscribed += 1
     for i in range(a.codes.n):
-        if a.codes.p[i] >= 0x80 and g.failure.kind == FAIL_NONE:
-            g.failure.kind = FAIL_SUBSCRIBE
+        if (a.codes.p[i] >= 0x80 or a.codes.p[i] < g.qos) and g.failure.kind == FAIL_NONE:      # what was asked for is the flow's QoS
+            g.failure.kind = FAIL_SUBSCRIBE if a.codes.p[i] >= 0x80 else FAIL_GRANTED
             g.failure.code = a.codes.p[i]
             g.failure.client = <uint32_t>(c - g.clients)
 

@@ -4,7 +4,7 @@
 # At a fixed rate: message i is due at begin + i * interval, whatever became of those before it, belongs to publisher i % publishers, and carries
 # that time: what waits in here because the broker does not take it waits in the latencies too (no coordinated omission).
 # Cost: one send for each burst; a memcpy and a memset for each message; one division for each that is due.
-from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
 
@@ -12,7 +12,7 @@ from cext.base.clock cimport clock_monotonic_ns
 from cext.bench.client cimport client_fail, client_write, slot_take
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
-    BURST_BYTES, CLIENT_UP, FAIL_MEMORY, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Client, Load, Source)
+    BURST_BYTES, CLIENT_UP, FAIL_MEMORY, FAIL_NUMBERS, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Client, Load, Source)
 
 cdef enum:
     WRITES_MAX = 256            # of one turn
@@ -25,14 +25,14 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
     g.scheduled = 0
     g.flow_published = g.counts.published
     g.flow_acknowledged = g.counts.acknowledged
-    g.last_received_ns = 0
+    g.last_received_ns = g.last_published_ns = 0
     g.sending = 1
     g.ring_at = g.ring_n = 0
     for i in range(g.n_publishers):
         g.clients[i].queued = 0
         g.clients[i].sent = 0
         g.clients[i].owed = 0
-        g.clients[i].quota = UINT32_MAX
+        g.clients[i].quota = g.number_max
         if g.messages_max and g.interval_ns == 0:
             g.clients[i].quota = <uint32_t>(g.messages_max // g.n_publishers + (i < g.messages_max % g.n_publishers))
         flow_ready(g, g.clients + i)
@@ -176,7 +176,10 @@ cdef void send_burst(Load* g, Client* c, uint64_t n) noexcept nogil:
     while n:
         p = message_put(g, c, p, now_ns)
         n -= 1
+    g.last_published_ns = now_ns
     client_write(g, c, begin, <size_t>(p - begin))
+    if c.sent >= g.number_max and not g.messages_max and c.state == CLIENT_UP:
+        client_fail(g, c, FAIL_NUMBERS, 0)
 
 
 cdef void flow_pump(Load* g, uint64_t now_ns) noexcept nogil:

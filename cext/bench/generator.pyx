@@ -12,8 +12,8 @@ from cext.bench.door cimport Doors, doors_free, doors_new
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
-    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_LIMIT,
-    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES,
+    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_GRANTED,
+    FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_NUMBERS, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES,
     STAMP_SIZE, Client, Failure, Load, Source)
 from cext.bench.loop cimport (
     GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
@@ -43,7 +43,8 @@ STAMP_BYTES = STAMP_SIZE
 INFLIGHT_LIMIT = INFLIGHT_MAX
 FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
             FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit", FAIL_TLS: "tls",
-            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue"}
+            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue",
+            FAIL_GRANTED: "granted", FAIL_NUMBERS: "numbers"}
 STAGES = {CLIENT_SECURING: "TLS", CLIENT_UPGRADING: "WebSocket", CLIENT_GREETING: "MQTT"}
 
 
@@ -70,10 +71,11 @@ cdef class Generator:
     cdef Load g
 
     def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
-                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, double stall_s=3, size_t secure=0,
+                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0,
+                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t secure=0,
                   bytes host=b"", bytes request=None, bytes accept=None):
         """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
-        a WebSocket, and `accept` what must be the answer."""
+        a WebSocket, and `accept` what must be the answer. numbers: messages of one publisher in one flow, at most."""
         cdef uint32_t i
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
@@ -91,7 +93,7 @@ cdef class Generator:
         g.ring = <uint32_t*>block(publishers, sizeof(uint32_t))
         g.greeting_at = <uint32_t*>block(clients + 1, sizeof(uint32_t))
         g.version, g.qos, g.payload_n, g.mark = version, qos, payload, mark
-        g.inflight, g.burst, g.window = inflight, burst, window
+        g.inflight, g.burst, g.window, g.number_max = inflight, burst, window, numbers
         g.stall_ns = <uint64_t>(stall_s * 1e9)
         g.buffer = <uint8_t*>block(READ_BYTES, 1)
         g.answers = <uint8_t*>block(READ_BYTES + 64, 1)
@@ -386,6 +388,10 @@ cdef class Generator:
     def last_received_s(self):
         """On the clock of time.monotonic(); 0: nothing came since the last flow began"""
         return self.g.last_received_ns * 1e-9
+
+    def last_published_s(self):
+        """The same of what was sent"""
+        return self.g.last_published_ns * 1e-9
 
     def unsent(self):
         """At a fixed rate: due, and not sent"""

@@ -52,6 +52,8 @@ cdef enum:                      # Failure.kind
     FAIL_CERTIFICATE = 10       # code: X509_V_ERR_x; text
     FAIL_WEB = 11               # code: HTTP status, 0: no HTTP, 1: 101 for somebody else; from 1000 on: RFC 6455 7.4.1
     FAIL_TONGUE = 12            # code: what it speaks instead of MQTT: TONGUE_x
+    FAIL_GRANTED = 13           # code: the QoS of SUBACK, less than was asked for
+    FAIL_NUMBERS = 14           # a publisher has sent number_max messages, and was to go on
 
 cdef enum:
     TONGUE_TLS = 1
@@ -164,6 +166,7 @@ ctypedef struct Load:
     uint8_t drawn               # which of them is next is drawn, else they take turns
     uint32_t inflight
     uint32_t burst
+    uint32_t number_max         # messages of one publisher in one flow: their numbers in payloads have 32 bits
     uint64_t window             # deliveries; 0: none
     double interval_ns          # between two messages, of all; 0: flat out
     uint64_t messages_max       # 0: none
@@ -202,6 +205,7 @@ ctypedef struct Load:
     uint64_t dice               # never 0
     uint64_t flow_published     # at the beginning of the flow
     uint64_t flow_acknowledged
+    uint64_t last_published_ns
     uint64_t last_received_ns
     uint64_t progress
     uint64_t progress_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
 INFLIGHT_MAX = 10_000
 SIZE_MAX = 200_000_000
+SECONDS_MAX = 86_400            # the time in a payload has 48 bits, which are 78 hours
 EPILOG = """\b
 Examples:
   mosq bench fan-in --start                         a fresh mosq, 50 publishers, 1 subscriber
@@ -147,8 +149,8 @@ FLOW = options(
 SESSION = option("--session", is_flag=True,
                  help="With sessions that outlive connections (clean 0) on both sides; removed at the end.")
 TIMED = options(
-    option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, 1e6),
-           help="How long to publish."),
+    option("--seconds", default=5.0, show_default=True, metavar="S", type=click.FloatRange(0.01, SECONDS_MAX),
+           help="How long to publish, a day at most."),
     option("--warmup", default=0.5, show_default=True, metavar="S", type=click.FloatRange(0, 1e4),
            help="What is not measured before it."),
     option("--messages", default=0, metavar="N", type=click.IntRange(0, 2**31),
@@ -240,12 +242,14 @@ def perform(name: str, given: dict[str, Any]) -> int:
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
     _ways(given)
+    if broker_cpu is not None and (not start or broker_cpu == cpu):
+        raise click.UsageError("--broker-cpu: expected --start, and another core than --cpu.")
     try:
         if parquet_file is not None:
             parquet.check()
-        if cpu is not None:
-            _pin(cpu)
-        with _place(start, broker_cpu, given) as place:
+        with _terminated(), _place(start, broker_cpu, given) as place:
+            if cpu is not None:
+                _pin(cpu)                       # not before: a broker of ours would inherit the core
             result = measure(Spec(name, **{**given, **place}), progress)
         progress.end()
         if not quiet:
@@ -259,7 +263,25 @@ def perform(name: str, given: dict[str, Any]) -> int:
         progress.end()
         click.echo(f"Error: {error}", err=True)
         return EXIT_FAILED
+    except KeyboardInterrupt:                   # before anything was measured, or again
+        progress.end()
+        click.echo("Error: interrupted", err=True)
+        return EXIT_FAILED
     return EXIT_FAILED if not result.complete else EXIT_OK if result.exact else EXIT_NOT_EXACT
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C: what was measured is kept, and a broker of ours ends."""
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)       # what follows takes its time, and ends
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

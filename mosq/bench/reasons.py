@@ -49,6 +49,12 @@ def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False
         return f"client {client} got from {where} what is no MQTT, or out of place (packet type {PACKETS[code]})"
     if what == "subscribe":
         return f"{where} refused a subscription of client {client}: {reason(code)}"
+    if what == "granted":
+        return (f"{where} granted client {client} QoS {code} for a subscription, less than was asked for: "
+                "what it delivers would be no measurement of that")
+    if what == "numbers":
+        return (f"client {client} has published as many messages as there are numbers for: "
+                "take more publishers, or less time")
     if what == "limit":
         return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
     if what == "certificate":

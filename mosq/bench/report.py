@@ -33,7 +33,8 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     if phase.expected or phase.published:
         yield (f"  counts     published {phase.published:,}, delivered {phase.delivered:,}; lost {phase.lost:,}, "
                f"duplicates {phase.duplicates:,}, out of order {phase.out_of_order:,}")
-    odd = {"refused": phase.refused, "never sent": phase.unsent, "not acknowledged": phase.unacknowledged,
+    odd = {"outstanding": phase.outstanding, "refused": phase.refused, "never sent": phase.unsent,
+           "not acknowledged": phase.unacknowledged,
            "connections lost": phase.closed, "foreign messages": phase.foreign,
            "stray acknowledgements": phase.stray_acks}
     if any(odd.values()):
@@ -41,7 +42,9 @@ def phase_lines(phase: Phase) -> Iterator[str]:
     for name, values in (("latency", phase.latency), ("ack", phase.ack), ("handshake", phase.handshake),
                          ("connect", phase.connect), ("send late", phase.lateness)):
         if values["count"]:
-            yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + " us"
+            lacks, how = (phase.lost, "lost") if phase.lost else (phase.outstanding, "outstanding")
+            without = f"; without {lacks:,} {how} messages" if lacks and name == "latency" else ""
+            yield f"  {name:<10} " + ", ".join(f"{label} {values[key]:,.0f}" for label, key in SHOWN) + f" us{without}"
     if phase.broker:
         yield f"  broker     {_process(phase.broker, phase.unit)}{_memory(phase.broker)}"
     yield f"  generator  {_process(phase.generator, phase.unit)}; limited by: {phase.limit}"

@@ -21,6 +21,7 @@ class Phase:
     # of the whole phase, with its warm-up
     expected: int = 0
     lost: int = 0
+    outstanding: int = 0        # the same of a phase that was not completed: perhaps they were on their way
     duplicates: int = 0
     out_of_order: int = 0
     foreign: int = 0
@@ -49,7 +50,7 @@ class Phase:
     @property
     def exact(self) -> bool:
         """Every message came once and in order, and whoever published was told so."""
-        return not (self.lost or self.duplicates or self.out_of_order or self.refused or self.unsent
+        return not (self.lost or self.outstanding or self.duplicates or self.out_of_order or self.refused or self.unsent
                     or self.unacknowledged or self.closed)
 
     def told(self) -> dict[str, object]:
@@ -64,12 +65,14 @@ class Result:
     phases: list[Phase] = field(default_factory=list)
     complete: bool = True
     why: str = ""               # it is not
+    where: str = ""             # the broker: mosq, of --start, else HOST:PORT
 
     @property
     def exact(self) -> bool:
         return all(phase.exact for phase in self.phases)
 
     def told(self) -> dict[str, object]:
-        return {"format": FORMAT, "scenario": self.spec["scenario"], "complete": self.complete, "why": self.why,
+        return {"format": FORMAT, "scenario": self.spec["scenario"], "where": self.where,
+                "complete": self.complete, "why": self.why,
                 "exact": self.exact, "started": self.started, "options": self.spec, "machine": self.machine,
                 "phases": [phase.told() for phase in self.phases]}

@@ -23,7 +23,8 @@ DESCRIPTORS = 64                # besides those of the clients
 
 def measure(spec: Spec, tell: Tell) -> Result:
     _descriptors(clients_of(spec))
-    result = Result(spec.told(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    result = Result(spec.told(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                    where="mosq" if spec.started else spec.where)
     try:
         run(spec, result.phases, tell)
     except (Stopped, BenchError) as stopped:

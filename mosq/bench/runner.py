@@ -86,6 +86,7 @@ class Runner:
         self.generator.clear()
         self.whole = self.measured = self.generator.counts()
         self.start, self.end = moment(self.spec.broker_pid), None
+        self.until = 0.0                # when publishing is to end
         try:
             yield phase
             phase.complete = True
@@ -102,6 +103,7 @@ class Runner:
         generator = self.generator
         generator.publish(rate=rate, messages=messages, seconds=0.0 if messages else warmup + seconds)
         begun = self.start.at
+        self.until = 0.0 if messages else begun + warmup + seconds
         warm = not messages and warmup > 0
         next_row = begun + TIMELINE_S
         self.how = MORE
@@ -132,12 +134,15 @@ class Runner:
         whole = {name: counts[name] - self.whole[name] for name in counts}
         wall_s = max(end.at - start.at, 1e-9)
         phase.seconds = wall_s
-        if done["received"] and (last_s := generator.last_received_s()) > start.at:
+        # A flow lasts as long as its publishing at least: else a broker that soon delivers nothing more looks fast.
+        last_s = max(generator.last_received_s(), generator.last_published_s(), min(self.until, end.at))
+        if done["received"] and last_s > start.at:
             phase.seconds = last_s - start.at
         phase.published, phase.delivered = done["published"], done["received"]
         phase.per = phase.per or phase.delivered
         phase.expected = whole["expected"]
-        phase.lost = max(0, whole["expected"] - (whole["received"] - whole["twice"]))
+        missing = max(0, whole["expected"] - (whole["received"] - whole["twice"]))
+        phase.lost, phase.outstanding = (missing, 0) if phase.complete else (0, missing)
         phase.duplicates, phase.out_of_order = whole["twice"], whole["late"]
         phase.foreign, phase.refused = whole["foreign"], whole["refused"]
         phase.stray_acks, phase.closed = whole["stray"], whole["closed"]
@@ -156,17 +161,16 @@ def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -
     phase.generator = {
         "cpu_s": own_s, "cpu_share": own_s / wall_s, "busy_share": min(1.0, (own_s + own_wait_s) / wall_s),
         "cpu_us_per": own_s / phase.per * 1e6 if phase.per else 0.0}
-    broker_s = end.broker.cpu_s - start.broker.cpu_s
-    if spec.broker_pid is not None and end.broker.cpu_s:
-        busy = min(1.0, (broker_s + end.broker.wait_s - start.broker.wait_s) / wall_s)
+    broker_s = 0.0
+    if start.broker.there and end.broker.there:         # of one that has gone in between nothing is known
+        broker_s = end.broker.cpu_s - start.broker.cpu_s
+        busy = min(1.0, (broker_s + max(0.0, end.broker.wait_s - start.broker.wait_s)) / wall_s)
         phase.broker = {
             "cpu_s": broker_s, "user_s": end.broker.user_s - start.broker.user_s,
             "system_s": end.broker.system_s - start.broker.system_s, "cpu_share": broker_s / wall_s,
             "busy_share": busy, "cpu_us_per": broker_s / phase.per * 1e6 if phase.per else 0.0,
             "rss_before_bytes": start.broker.rss_bytes, "rss_after_bytes": end.broker.rss_bytes,
             "pss_before_bytes": start.broker.pss_bytes, "pss_after_bytes": end.broker.pss_bytes}
-    else:
-        broker_s = 0.0
     phase.foreign_cpu_share = max(0.0, (end.all_cpu_s - start.all_cpu_s - own_s - broker_s) / wall_s)
     if phase.generator["busy_share"] >= BUSY:
         phase.limit = "generator"

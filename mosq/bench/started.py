@@ -1,14 +1,20 @@
-"""A fresh mosq for one run: on a free port of this machine, without log, its queues without limits."""
+"""A fresh mosq for one run: on a free port of this machine, without log, its queues without limits. It ends with the
+run; when the run is killed the kernel ends it (its folder stays then, but the key is no longer in it).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +22,7 @@ from typing import TYPE_CHECKING
 from mosq.bench.spec import BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HOST = "127.0.0.1"
 CONFIG = """listener {port} 127.0.0.1
@@ -28,6 +34,7 @@ log_type error
 """
 START_S = 15.0
 PORTS_FROM = 10_000
+PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
@@ -59,12 +66,15 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             config += "user root\n"             # it may not read what is in here as another
         path = Path(folder, "mosq.conf")
         path.write_text(config)
-        process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL, preexec_fn=_dying_with_us(),
+            process_group=0)                    # Ctrl-C is for us: the broker sees the end of the run
         try:
             if cpu is not None:
-                os.sched_setaffinity(process.pid, {cpu})
+                _pin(process.pid, cpu)
             _wait(port, process)
-            yield {**where, "broker_pid": process.pid}
+            Path(folder, "broker.key").unlink(missing_ok=True)      # it has read it
+            yield {**where, "broker_pid": process.pid, "started": True}
         finally:
             process.terminate()
             try:
@@ -72,6 +82,22 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _dying_with_us() -> Callable[[], object] | None:
+    """For a process to call before it becomes another program. The kernel asks for the thread that has forked, and
+    Python's code between fork and exec for there being no other: else the broker does without.
+    """
+    if threading.active_count() > 1:
+        return None
+    return functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _pin(pid: int, cpu: int) -> None:
+    try:
+        os.sched_setaffinity(pid, {cpu})
+    except OSError:
+        raise BenchError(f"there is no core {cpu} for the broker") from None
 
 
 def _certificate(folder: Path) -> str:

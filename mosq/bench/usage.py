@@ -1,5 +1,6 @@
 """CPU and memory of processes, from /proc. CPU is the scheduler's, in nanoseconds, where the kernel tells it; `wait` is
-the time that a process could have run and had no core: so a saturated one is known when others take its core.
+the time that a process could have run and had no core: so a saturated one is known when others take its core. Threads
+that have ended count in the CPU, and no longer in `wait`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from pathlib import Path
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SCHEDULED = 2                   # CPUCLOCK_SCHED
+ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
 class Used:
-    """By one process, up to now; zero and None for one that is not there."""
+    """By one process, up to now; zero and None for one that is not there, or has ended and waits to be reaped."""
 
+    there: bool = False
     cpu_s: float = 0.0
     wait_s: float = 0.0
     user_s: float = 0.0
@@ -41,22 +45,31 @@ def used(pid: int) -> Used:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         user_s, system_s = int(fields[11]) * TICK_S, int(fields[12]) * TICK_S
-        cpu_s, wait_s = _scheduled(pid)
+        waited_s = _waited_s(pid)
     except (OSError, IndexError):
         return Used()
+    if fields[0] in ENDED:
+        return Used()
     rss, pss = _memory(pid)
-    return Used(cpu_s or user_s + system_s, wait_s, user_s, system_s, rss, pss)
+    return Used(True, _cpu_s(pid) or user_s + system_s, waited_s, user_s, system_s, rss, pss)
 
 
-def _scheduled(pid: int) -> tuple[float, float]:
-    cpu_ns = wait_ns = 0
+def _cpu_s(pid: int) -> float:
+    """The CPU clock of a process, which anybody may read: with the threads that have ended [clock_gettime(2)]."""
+    try:
+        return time.clock_gettime(~pid << 3 | SCHEDULED)
+    except OSError:
+        return 0.0
+
+
+def _waited_s(pid: int) -> float:
+    wait_ns = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
-            ran, waited, _ = (thread / "schedstat").read_text().split()
-        except (OSError, ValueError):
+            wait_ns += int((thread / "schedstat").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
             continue
-        cpu_ns, wait_ns = cpu_ns + int(ran), wait_ns + int(waited)
-    return cpu_ns / 1e9, wait_ns / 1e9
+    return wait_ns / 1e9
 
 
 def _memory(pid: int) -> tuple[int | None, int | None]:

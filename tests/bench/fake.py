@@ -22,12 +22,12 @@ def packet(first: int, body: bytes) -> bytes:
 
 class Fake:
     """drop, double, swap: every n-th PUBLISH that is forwarded gets lost, comes twice, comes after the next one (0: none).
-    connack: the code of CONNACK; suback: of SUBACK; deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97;
+    connack: the code of CONNACK; suback: of SUBACK (None: the QoS that was asked for); deny: every n-th PUBLISH of QoS 1 is acknowledged with 0x97;
     after: so many, then `then` is done once: "stall" (nothing is read for stall_s), "close", "goodbye", "garbage", "silence".
     "deaf" from the beginning: nobody's goodbye is answered.
     """
 
-    def __init__(self, *, drop: int = 0, double: int = 0, swap: int = 0, deny: int = 0, connack: int = 0, suback: int = 0,
+    def __init__(self, *, drop: int = 0, double: int = 0, swap: int = 0, deny: int = 0, connack: int = 0, suback: int | None = None,
                  connack_props: bytes = b"", after: int = 0, then: str = "", stall_s: float = 0.0) -> None:
         self.drop, self.double, self.swap, self.deny = drop, double, swap, deny
         self.connack, self.suback, self.connack_props = connack, suback, connack_props
@@ -141,7 +141,8 @@ class Fake:
             _, group, filter = filter.split("/", 2)
         self.filters.append((group, filter, door))
         props = b"\0" if self.versions[door] == 5 else b""
-        self.send(door, packet(SUBACK << 4, body[:2] + props + bytes((self.suback,))))
+        code = body[at + 2 + size] & 3 if self.suback is None else self.suback
+        self.send(door, packet(SUBACK << 4, body[:2] + props + bytes((code,))))
 
     def publish(self, door: socket.socket, first: int, body: bytes) -> None:
         self.published += 1

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import signal
 import threading
 
 import pytest
 
+from cext.bench.generator import Generator
+from mosq.bench import scenarios
+from mosq.bench.report import lines
 from mosq.bench.run import measure
 from mosq.bench.spec import BenchError, Spec
+from mosq.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port
 
@@ -54,6 +62,24 @@ def test_a_subscription_that_is_refused(bench) -> None:
     with Fake(suback=0x80) as fake:
         result = bench("fan-in", fake.port)
     assert not result.complete and "refused a subscription" in result.why
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_subscription_that_is_granted_less(bench, version: int) -> None:
+    """What is delivered at QoS 0 is no measurement of QoS 1."""
+    with Fake(suback=0) as fake:
+        result = bench("pairs", fake.port, qos=1, version=version)
+    assert not result.complete and "QoS 0 for a subscription, less than was asked for" in result.why
+
+
+def test_a_publisher_without_numbers_left_says_so(bench, monkeypatch) -> None:
+    """They have 32 bits in a payload; with fewer this is fast."""
+    monkeypatch.setattr(scenarios, "Generator", functools.partial(Generator, numbers=100))
+    with Fake() as fake:
+        result = bench("pairs", fake.port, publishers=1, messages=0, seconds=60.0, warmup=0.0)
+        counted = bench("pairs", fake.port, publishers=1, messages=100)
+    assert not result.complete and "as many messages as there are numbers for" in result.why and fake.published == 200
+    assert counted.exact and counted.phases[0].published == 100
 
 
 def test_a_broker_with_lower_limits(bench) -> None:
@@ -115,7 +141,30 @@ def test_it_was_interrupted(bench) -> None:
     with Fake() as fake:
         result = measure(Spec("pairs", port=fake.port, seconds=60.0, warmup=0.0), interrupt)
     assert (result.complete, result.why) == (False, "interrupted")
-    assert result.phases[0].delivered > 100
+    phase, = result.phases
+    assert phase.delivered > 100 and (phase.lost, phase.outstanding) == (0, phase.expected - phase.delivered)
+
+
+def test_what_is_on_its_way_at_an_interruption_is_not_lost(bench) -> None:
+    def interrupt(what: str, counts: dict[str, int]) -> None:
+        raise KeyboardInterrupt
+
+    with Fake(drop=2) as fake:
+        result = measure(Spec("pairs", port=fake.port, publishers=1, messages=100, window=0), interrupt)
+    phase, = result.phases
+    assert (phase.complete, phase.published, phase.lost, phase.outstanding, phase.exact) == (False, 100, 0, 50, False)
+    assert any("outstanding 50" in line for line in lines(result)) and phase.told()["outstanding"] == 50
+
+
+def test_it_was_terminated(capfd) -> None:
+    """SIGTERM, too, keeps what was measured."""
+    with Fake(after=100) as fake:
+        fake.misbehave = lambda door: os.kill(os.getpid(), signal.SIGTERM)      # type: ignore[method-assign]
+        status = main(["bench", "pairs", "-p", str(fake.port), "--seconds", "60", "--json", "-"])
+    out, err = capfd.readouterr()
+    told = json.loads(out)
+    assert (status, told["complete"], told["why"]) == (1, False, "interrupted") and "is kept, and marked" in err
+    assert told["phases"][0]["published"] >= 100 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_more_clients_than_open_files() -> None:

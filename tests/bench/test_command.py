@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from mosq.bench.command import bench
 from mosq.bench.report import lines
 from mosq.bench.result import Phase, Result
 from mosq.bench.scenarios import SCENARIOS
+from mosq.bench.spec import Spec
 from mosq.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import free_port
@@ -61,6 +63,7 @@ def test_json_on_standard_output_is_nothing_but_json(capfd) -> None:
     with Fake() as fake:
         status, out, err = typed(capfd, "fan-out", "-p", str(fake.port), *FEW, "--subscribers", "2", "--json", "-")
     told = json.loads(out)
+    assert told["where"] == f"127.0.0.1:{fake.port}"
     assert status == 0 and told["complete"] and told["exact"] and "fan-out:" in err
     phase = told["phases"][0]
     assert sum(n for _, _, n in phase["latency"]["buckets_ns"]) == phase["delivered"] == 600
@@ -76,11 +79,29 @@ def test_a_fresh_broker_is_started_and_ended() -> None:
     assert not Path(f"/proc/{told['options']['broker_pid']}").exists()
 
 
+def test_a_fresh_broker_does_not_share_the_generators_core(capfd, monkeypatch) -> None:
+    cores, seen = os.sched_getaffinity(0), []
+
+    def measured(spec: Spec, tell: object) -> Result:
+        assert spec.broker_pid is not None
+        seen.append((os.sched_getaffinity(0), os.sched_getaffinity(spec.broker_pid)))
+        return Result(spec.told(), {}, "now")
+
+    monkeypatch.setattr("mosq.bench.command.measure", measured)
+    try:
+        assert typed(capfd, "connect", "--start", "--cpu", str(min(cores)))[0] == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert seen == [({min(cores)}, cores)]
+    assert typed(capfd, "connect", "--start", "--broker-cpu", "100000")[::2] == (1, "Error: there is no core 100000 for the broker\n")
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (["pairs", "--start", "--cpu", "0", "--broker-cpu", "0"], "another core than --cpu"), (["pairs", "--broker-cpu", "0"], "expected --start"),
     (["pairs", "--qos", "3"], "--qos"), (["pairs", "--size", "15"], "expected 16 to 200M bytes"), (["pairs", "--size", "x"], "got 'x'"),
     (["pairs", "--mqtt", "3.1"], "expected 3.1.1 or 5"), (["payloads", "--sizes", "16,k"], "got 'k'"), (["nothing"], "nothing"),
     (["fan-in", "--publishers", "0"], "--publishers"), (["pairs", "--start", "--broker-pid", "1"], "one of them"),
-    (["subscribe", "--kind", "some"], "--kind"), (["pairs", "--rate", "-1"], "--rate")])
+    (["subscribe", "--kind", "some"], "--kind"), (["pairs", "--rate", "-1"], "--rate"), (["pairs", "--seconds", "86401"], "--seconds")])
 def test_mistakes(capfd, arguments: list[str], words: str) -> None:
     status, out, err = typed(capfd, *arguments)
     assert (status, out) == (3, "") and words in err

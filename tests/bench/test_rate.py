@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from mosq.bench.report import lines
 from tests.bench.fake import Fake
 
 MS = 1_000_000
@@ -45,3 +48,14 @@ def test_what_was_due_and_never_sent_is_told(bench) -> None:
     assert not result.complete and not phase.complete and "not taken" in result.why
     assert (phase.unsent, phase.unacknowledged) == (100 - phase.published, phase.published - 20)
     assert phase.unsent > 0
+
+
+@pytest.mark.parametrize(("given", "least_s"), [({"messages": 0, "seconds": 0.8, "warmup": 0.0}, 0.8), ({"messages": 400}, 0.798)], ids=str)
+def test_a_broker_that_soon_delivers_nothing_more_is_not_fast(bench, given: dict[str, float], least_s: float) -> None:
+    """A rate is over the time of publishing, not up to the last delivery; and of what was lost no latency is known."""
+    with Fake(after=50, then="silence") as fake:
+        result = bench("pairs", fake.port, publishers=1, rate=500.0, stall=0.3, **given)
+    phase, = result.phases
+    assert (result.complete, phase.delivered, phase.lost) == (True, 50, 350)
+    assert least_s <= phase.seconds and phase.rate <= 50 / least_s
+    assert "; without 350 lost messages" in next(line for line in lines(result) if "latency" in line)

@@ -127,7 +127,8 @@ def test_what_comes_to_somebody_else_is_foreign(bench) -> None:
     with Fake() as fake:
         fake.asks_for = lambda asked, topic: True      # type: ignore[method-assign]
         phase = bench("match", fake.port, clients=10, filters=10, kind="exact", messages=50, topics=9, window=0).phases[1]
-    assert (phase.published, phase.delivered, phase.lost, phase.foreign) == (50, 50, 0, 50 * 9)
+    assert (phase.published, phase.delivered, phase.lost) == (50, 50, 0)
+    assert 49 * 9 <= phase.foreign <= 50 * 9        # with the last delivery that was expected the flow ends
 
 
 def test_durable_sessions_of_flows_are_gone_at_the_end(bench) -> None:
