@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
 INFLIGHT_MAX = 10_000
 SIZE_MAX = 200_000_000
+PREFIX_MAX = 1000
+TEXT_MAX = 65_000               # with the digits of %i
 SECONDS_MAX = 86_400            # the time in a payload has 48 bits, which are 78 hours
 EPILOG = """\b
 Examples:
@@ -241,12 +243,15 @@ def perform(name: str, given: dict[str, Any]) -> int:
     start, cpu, broker_cpu = given.pop("start"), given.pop("cpu"), given.pop("broker_cpu")
     json_file, parquet_file, quiet = given.pop("json_file"), given.pop("parquet_file"), given.pop("quiet")
     progress = Progress(not quiet)
+    _texts(given)
     _ways(given)
     if broker_cpu is not None and (not start or broker_cpu == cpu):
         raise click.UsageError("--broker-cpu: expected --start, and another core than --cpu.")
     try:
         if parquet_file is not None:
             parquet.check()
+        for file in (json_file, parquet_file):
+            _writable(file)
         with _terminated(), _place(start, broker_cpu, given) as place:
             if cpu is not None:
                 _pin(cpu)                       # not before: a broker of ours would inherit the core
@@ -289,6 +294,10 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
     if not start:
         yield {}
         return
+    asked = click.get_current_context().get_parameter_source
+    for option in ("host", "port"):
+        if asked(option) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--start and --{option}: expected one of them.")
     for option in ("broker_pid", "cafile", "cert", "psk", "servername"):
         if given[option] is not None:
             raise click.UsageError(f"--start and --{option.replace('_', '-')}: expected one of them.")
@@ -296,6 +305,29 @@ def _place(start: bool, broker_cpu: int | None, given: dict[str, Any]) -> Iterat
 
     with broker(broker_cpu, tls=given["tls"], ws=given["ws"]) as place:
         yield place
+
+
+def _texts(given: dict[str, Any]) -> None:
+    """What goes into packets: UTF-8 that fits, and a prefix that may begin a topic [v5 1.5.4, 4.7]."""
+    for name in ("prefix", "username", "password", "name"):
+        text, most = given[name], PREFIX_MAX if name == "prefix" else TEXT_MAX
+        try:
+            size = len((text or "").encode())
+        except UnicodeEncodeError:
+            raise click.UsageError(f"--{name}: expected UTF-8.") from None
+        if size > most or "\0" in (text or ""):
+            raise click.UsageError(f"--{name}: expected at most {most:,} bytes, and no zero among them.")
+    if "+" in given["prefix"] or "#" in given["prefix"] or given["prefix"].startswith("$"):
+        raise click.UsageError("--prefix: topics begin with it: expected no + and no #, and no $ at its beginning.")
+
+
+def _writable(file: str | None) -> None:
+    """Rather known before the run than after it."""
+    if file is None or file == "-":
+        return
+    folder = os.path.dirname(file) or "."
+    if os.path.isdir(file) or not os.access(file if os.path.exists(file) else folder, os.W_OK):
+        raise BenchError(f"cannot write {file}: expected a file in a folder that is there and may be written to")
 
 
 def _ways(given: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FOREIGN_SHARE = 0.25            # of a core, used by neither broker nor generator: figures of time suffer
 FOREIGN_FROM_S = 0.2            # the kernel counts what all use in hundredths of a second
+TOLD_FROM_S = 0.05              # what limits less than that is chance
 LATE_US = 1000.0
 
 
@@ -73,7 +74,7 @@ def _memory(values: dict[str, float | None]) -> str:
 
 def warnings(phase: Phase) -> Iterator[str]:
     busy = phase.generator.get("busy_share", 0.0)
-    if phase.limit == "generator":
+    if phase.limit == "generator" and phase.seconds >= TOLD_FROM_S:
         yield (f"WARNING: {phase.name}: the generator was the bottleneck (busy {busy * 100:.0f} %, and from "
                f"{BUSY * 100:.0f} % on it counts as one): the broker can do more than this.")
     if phase.foreign_cpu_share > FOREIGN_SHARE and phase.seconds >= FOREIGN_FROM_S:

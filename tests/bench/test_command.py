@@ -30,6 +30,24 @@ def typed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return status, *capfd.readouterr()
 
 
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--prefix", "a/+"), "--prefix: topics begin with it"), (("--prefix", "$SYS"), "--prefix: topics begin with it"),
+    (("--prefix", "p" * 1001), "--prefix: expected at most 1,000 bytes"), (("-u", "u" * 65_001), "--username: expected at most"),
+    (("-u", "\udcff"), "--username: expected UTF-8"), (("--start", "-h", "elsewhere"), "--start and --host"),
+    (("--start", "-p", "7"), "--start and --port")])
+def test_what_cannot_be_asked_for(capfd, arguments: tuple[str, ...], words: str) -> None:
+    status, out, err = typed(capfd, "pairs", *arguments)
+    assert (status, out) == (3, "") and words in err
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_run(capfd, tmp_path: Path) -> None:
+    with Fake() as fake:
+        for file in (tmp_path / "none" / "x.json", tmp_path):
+            assert typed(capfd, "pairs", "-p", str(fake.port), *FEW, "--json", str(file))[::2] == (
+                1, f"Error: cannot write {file}: expected a file in a folder that is there and may be written to\n")
+    assert fake.published == 0
+
+
 def test_a_run(capfd) -> None:
     with Fake() as fake:
         status, out, err = typed(capfd, "pairs", "-p", str(fake.port), *FEW)
@@ -161,6 +179,8 @@ def test_parquet_can_be_read(capfd, tmp_path: Path) -> None:
 
 
 def test_a_generator_at_its_limit_is_told() -> None:
-    phase = Phase("pairs", generator={"busy_share": 0.97, "cpu_us_per": 0.5, "cpu_share": 0.9}, limit="generator")
+    phase = Phase("pairs", seconds=1.0, generator={"busy_share": 0.97, "cpu_us_per": 0.5, "cpu_share": 0.9}, limit="generator")
     result = Result({"scenario": "pairs"}, {}, "now", [phase])
     assert any("WARNING: pairs: the generator was the bottleneck (busy 97 %" in line for line in lines(result))
+    phase.seconds = 0.04        # that is chance
+    assert not any("WARNING" in line for line in lines(result))
