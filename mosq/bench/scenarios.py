@@ -82,6 +82,10 @@ class Scene:
             self.runner.phases[-1].extra["at_the_end"] = (
                 f"{self.spec.stall:g} s after DISCONNECT the broker had not closed all connections")
 
+    def left_behind(self, why: Stopped) -> None:
+        for phase in self.runner.phases[-1:]:
+            phase.extra["at_the_end"] = f"what the broker keeps of this run was not removed: {why}"
+
 
 def window_of(spec: Spec) -> int:
     """Deliveries that may be on their way; a rate is kept without regard to them."""
@@ -248,6 +252,7 @@ def offline(spec: Spec, runner: Runner) -> None:
         phase.extra["bytes_per_queued"] = (after - before) / phase.per if after and before else None
         with runner.phase("drain") as phase:
             _fetched(scene, phase, each * spec.clients, publishers, spec.clients)
+        phase.latency = {"count": 0}            # it would count from publishing
     finally:
         if not spec.keep:
             _forget_sessions(scene, publishers)
@@ -263,8 +268,8 @@ def _forget_sessions(scene: Scene, first: int = 0) -> None:
         scene.runner.reach("disconnecting")
         scene.greet(first)
         scene.connect(first, scene.clients - first)
-    except Stopped:
-        pass
+    except Stopped as stopped:
+        scene.left_behind(stopped)
 
 
 def _fetched(scene: Scene, phase: Phase, expected: int, first: int, n: int, filters: Sequence[str] = ()) -> None:
@@ -306,6 +311,7 @@ def retained(spec: Spec, runner: Runner) -> None:
         phase.extra["bytes_per_retained"] = (after - before) / n if after and before else None
         with runner.phase("fetch") as phase:
             _fetched(scene, phase, n, publishers, 1, [f"{scene.root}/ret/#"])
+        phase.latency = {"count": 0}            # it would count from publishing
     finally:
         if not spec.keep and scene.generator.failure() is None:
             _forget_retained(scene, topics)
@@ -319,8 +325,8 @@ def _forget_retained(scene: Scene, topics: Sequence[str]) -> None:
         scene.runner.reach("cleaning up")
         scene.generator.ping()
         scene.runner.reach("cleaning up")
-    except Stopped:
-        pass
+    except Stopped as stopped:
+        scene.left_behind(stopped)
 
 
 SCENARIOS = {"fan-in": fan_in, "fan-out": fan_out, "pairs": pairs, "shared": shared, "connect": connect, "storm": storm,

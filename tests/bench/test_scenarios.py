@@ -9,7 +9,8 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.client import topic_matches_sub
 
-from mosq.bench.scenarios import SCENARIOS, window_of
+from mosq.bench.runner import Stopped
+from mosq.bench.scenarios import SCENARIOS, Scene, window_of
 from mosq.bench.spec import Spec
 from mosq.bench.topics import Corpus
 from tests.bench.fake import Fake
@@ -47,6 +48,22 @@ def test_counts(bench, broker: Broker, scenario: str) -> None:
         "shared": {"shared": (200, 200)}, "offline": {"store": (2400, 0), "drain": (0, 2400)},
         "retained": {"store": (200, 0), "fetch": (0, 200)}}[scenario]
     assert result.exact
+    # what was kept has no latency: it would count from publishing
+    assert {phase.name for phase in result.phases if phase.delivered and not phase.latency["count"]} == set(counts) & {"drain", "fetch"}
+
+
+def test_what_could_not_be_removed_is_told(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Fake() as fake:
+        connect = Scene.connect
+
+        def once(scene: Scene, first: int, n: int) -> None:
+            if scene.runner.phases:
+                raise Stopped("nobody there")
+            connect(scene, first, n)
+
+        monkeypatch.setattr(Scene, "connect", once)
+        phase, = bench("pairs", fake.port, session=True, publishers=2, messages=10).phases
+    assert phase.extra["at_the_end"] == "what the broker keeps of this run was not removed: nobody there"
 
 
 def test_each_publisher_has_the_same_share(bench) -> None:
