@@ -5,7 +5,6 @@
 # A segment: a head (SEGMENT_HEAD_BYTES, two copies of it), then blocks. A block: a head, then records. Both of a block's checks are salted with its segment
 # and its place in it, so that neither old bytes nor what a client puts into a payload look like a block.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 cdef enum:
     JOURNAL_FORMAT = 1
@@ -72,22 +71,6 @@ ctypedef struct Consumer:
     uint32_t n                  # shards it knows of; of others it has read nothing
     uint64_t updated_us
     uint64_t seqs[64]           # behind what it is done with
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t v
-    memcpy(&v, p, 4)
-    return v
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t v
-    memcpy(&v, p, 8)
-    return v
-
-cdef inline void store32(uint8_t* p, uint32_t v) noexcept nogil:
-    memcpy(p, &v, 4)
-
-cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
-    memcpy(p, &v, 8)
 
 cdef inline uint32_t mark_bytes(uint32_t shards) noexcept nogil:
     return MARK_HEAD + shards * MARK_SHARD + 4

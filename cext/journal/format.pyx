@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
+from cext.base.words cimport load32, load64, store32, store64
 from cext.store.crc cimport crc_bytes
 
 cdef const char* SEGMENT_MAGIC = b"mosqjrn\n"

@@ -7,6 +7,7 @@
 # nor what a client puts into a payload look like a record. SEGEND takes no lsn. A batch lies within one segment. docs/adr/0007.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from cext.base.words cimport load32, load64, store32
 from cext.store.crc cimport crc_head, crc_record
 
 cdef enum:
@@ -38,22 +39,6 @@ ctypedef struct Header:
 
 cdef inline uint64_t record_bytes(uint32_t body_n) noexcept nogil:
     return RECORD_HEAD + ((<uint64_t>body_n + (RECORD_ALIGN - 1)) & ~<uint64_t>(RECORD_ALIGN - 1))
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t v
-    memcpy(&v, p, 4)
-    return v
-
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t v
-    memcpy(&v, p, 8)
-    return v
-
-cdef inline void store32(uint8_t* p, uint32_t v) noexcept nogil:
-    memcpy(p, &v, 4)
-
-cdef inline void store64(uint8_t* p, uint64_t v) noexcept nogil:
-    memcpy(p, &v, 8)
 
 cdef inline uint64_t record_head_word(const uint8_t* p) noexcept nogil:     # n, kind, flags
     return (load64(p + 4) << 16) >> 16

@@ -10,8 +10,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from cext.base.words cimport load32
 from cext.store.file cimport file_write
-from cext.store.format cimport HEADER_BYTES, RECORD_ALIGN, RECORD_DAMAGED, load32, record_at, record_bytes, record_seal
+from cext.store.format cimport HEADER_BYTES, RECORD_ALIGN, RECORD_DAMAGED, record_at, record_bytes, record_seal
 from cext.store.replay cimport segment_load
 from cext.store.segment cimport batch_check, header_put, header_seed_of, row_count, segment_close, segment_insert, segment_remove
 from cext.store.spare cimport file_discard, file_take

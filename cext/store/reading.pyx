@@ -10,8 +10,9 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from cext.base.words cimport load32
 from cext.store.file cimport file_read
-from cext.store.format cimport HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, load32, record_at, record_bytes, \
+from cext.store.format cimport HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, record_at, record_bytes, \
     record_head_word
 from cext.store.replay cimport path_of
 from cext.store.segment cimport segment_of

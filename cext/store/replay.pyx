@@ -11,9 +11,10 @@ from libc.stdio cimport snprintf, sscanf
 from libc.stdlib cimport free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen, strncmp
 
+from cext.base.words cimport load32, load64
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read
 from cext.store.format cimport COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, \
-    SEGEND_BODY, STORE_KIND_MAX, header_read, load32, load64, record_at, record_bytes
+    SEGEND_BODY, STORE_KIND_MAX, header_read, record_at, record_bytes
 from cext.store.store cimport STORE_RANGES_TOLD, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
 
 cdef extern from "<fcntl.h>" nogil:

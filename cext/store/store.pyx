@@ -11,10 +11,11 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strlen
 
+from cext.base.words cimport load32, store64
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_system
-from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, load32, \
-    record_begin, record_bytes, store64
+from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, \
+    record_begin, record_bytes
 from cext.store.opening cimport advice_for, directory_check, lock_take, refuse
 from cext.store.replay cimport Listing, listing_free, listing_read, replay
 from cext.store.segment cimport segments_begin, segments_fini

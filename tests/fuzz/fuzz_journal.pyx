@@ -4,8 +4,9 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, calloc, free
 from libc.string cimport memcpy, memset, strcmp, strlen
+from cext.base.words cimport load32
 from cext.journal.columns cimport Columns, columns_free, columns_read
-from cext.journal.format cimport BLOCK_ALIGN, BLOCK_HEAD, SEGMENT_HEAD_BYTES, BlockHead, Marks, SegmentHead, block_seal, load32, mark_bytes, mark_write, \
+from cext.journal.format cimport BLOCK_ALIGN, BLOCK_HEAD, SEGMENT_HEAD_BYTES, BlockHead, Marks, SegmentHead, block_seal, mark_bytes, mark_write, \
     segment_head_seed, segment_head_write
 from cext.journal.reader cimport Reader, reader_close, reader_load, reader_next, reader_open, reader_seek, reader_seek_time
 from cext.journal.record cimport JournalRecord

@@ -4,8 +4,9 @@ from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport abort, calloc, free
 from libc.string cimport memcpy, memset, strlen
+from cext.base.words cimport load32
 from cext.store.file cimport FileOps, file_name_fn
-from cext.store.format cimport HEADER_BYTES, Header, RECORD_HEAD, header_seed, header_write, load32, record_begin, record_bytes, record_seal
+from cext.store.format cimport HEADER_BYTES, Header, RECORD_HEAD, header_seed, header_write, record_begin, record_bytes, record_seal
 from cext.store.replay cimport Listing, listing_free, listing_read, replay
 from cext.store.store cimport StoreLoss, StoreRecord
 
