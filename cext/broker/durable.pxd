@@ -131,13 +131,18 @@ ctypedef struct StoreGauges:
     uint64_t errors             # calls that failed
 
 
-# Something is to be in the open batch, of about so many bytes.
-cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+# Something is to be in the open batch, of about so many bytes, that nobody waits for.
+cdef inline void batch_opened(Durable* t, uint64_t bytes) noexcept nogil:
     if not t.dirty:
         t.dirty = 1
         t.opened_us = clock_monotonic_us()
-    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
     t.bytes += bytes
+
+
+# The same, and who it is for waits.
+cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+    batch_opened(t, bytes)
+    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
 
 
 cdef inline Durable* durable_of(Broker* b) noexcept nogil:
