@@ -5,6 +5,7 @@
 # A stream stands in the index as a shared group of one member, under a name that no client can give to one ("/" and its own): so the match finds it with
 # everybody else, and neither fan-outs nor merging ever look at it.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport strlen
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Publication
 from cext.journal.journal cimport Journal, JournalStats
@@ -23,12 +24,21 @@ ctypedef struct Stream:
     uint64_t looked             # the number of the last message that it was looked at for
     uint64_t records            # appended
     uint64_t lost               # not appended, though it should have been
-    uint64_t lost_told          # of them: that the log, or a gap record, has told
+    uint64_t lost_told          # events: of them, that a gap record tells
     JournalStats stats          # as of the last look
-    uint8_t tells_loss          # the log has said that something is lost
-    uint8_t failing             # the log has said that its files cannot be written
+    char why[512]               # JOURNAL_WHY_MAX: of its last error
+    uint64_t lost_logged        # of them: that the log has told
+    uint32_t errors_logged      # of stats
+    uint8_t loses               # the log has said so, and not that it is over
+
+ctypedef struct StreamsWriter:      # the storage thread's
+    uint64_t due_us             # monotonic; 0: not before something is written
+    uint64_t marked_us
+    uint8_t dirty               # something is behind the marks
+    uint8_t retains             # some of them have a bound
 
 ctypedef struct Streams:
+    StreamsWriter writer
     Stream* at[33]              # STREAMS_MAX, and the one of events
     uint32_t n
     uint32_t n_filters
@@ -36,11 +46,17 @@ ctypedef struct Streams:
     uint64_t messages           # numbers them, for Stream.looked
     uint64_t now_us             # wall clock, of this turn; 0: not asked yet
     uint8_t changed             # something was appended that no record of the store names
-    uint8_t tight               # so much waits for the disk that publishers have to
 
 
 cdef inline Streams* streams_of(Broker* b) noexcept nogil:
     return <Streams*>b.streams      # NULL: there are none
+
+
+cdef inline View stream_name(const Stream* s) noexcept nogil:
+    cdef View v
+    v.p = <const uint8_t*>s.name + 1
+    v.n = <uint32_t>strlen(s.name) - 1
+    return v
 
 
 # ---- for the routes
@@ -60,4 +76,13 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
 
 # ---- for the broker
 
-cdef void streams_fini(Broker* b) noexcept nogil           # after the store is closed
+# How many of the index's shared subscriptions are streams'.
+cdef inline uint64_t streams_filters(Broker* b) noexcept nogil:
+    return streams_of(b).n_filters if b.streams != NULL else 0
+
+cdef void streams_again(Broker* b) noexcept nogil           # what was recorded of them is about to go
+
+cdef bint streams_recorded(Broker* b) noexcept nogil        # how far each has come, into the open batch, if any has come further. 0: no memory
+cdef void streams_seal(Broker* b) noexcept nogil            # before the batch is
+cdef void streams_news(Broker* b) noexcept nogil            # the storage thread has come further, or has failed
+cdef void streams_turn(Broker* b) noexcept nogil            # the end of a turn

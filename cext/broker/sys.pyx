@@ -17,6 +17,7 @@ from cext.broker.durable cimport StoreGauges, TROUBLE_ERROR, TROUBLE_FULL
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
+from cext.broker.streams cimport streams_filters
 from cext.topic.explain cimport index_load_hundredths
 from cext.topic.index cimport IndexStats, index_stats
 from cext.topic.retained cimport retained_count
@@ -147,7 +148,7 @@ cdef void collect(Broker* b, Sys* y) noexcept nogil:
     set_value(y, 19, "packet/out/bytes", b.reactor.unsent_bytes)
     set_value(y, 20, "connections/socket/count", b.stats.sockets)
     set_value(y, 21, "subscriptions/count", index.subscriptions)
-    set_value(y, 22, "shared_subscriptions/count", index.shared)
+    set_value(y, 22, "shared_subscriptions/count", index.shared - streams_filters(b))
     set_value(y, 23, "retained messages/count", retained_count(b.retained))
     set_value(y, 24, "packet/out/count", packets_waiting(b))
     set_value(y, 25, "heap/current", b.messages.bytes + b.reactor.buffers.used_bytes + index.bytes)
@@ -161,7 +162,7 @@ cdef void collect_index(Broker* b, Sys* y, const IndexStats* index) noexcept nog
     set_value(y, 28, "index/nodes", index.nodes)
     set_value(y, 29, "index/depth", index.depth)
     set_value(y, 30, "index/subscriptions", index.subscriptions)
-    set_value(y, 31, "index/shared", index.shared)
+    set_value(y, 31, "index/shared", index.shared - streams_filters(b))
     set_value(y, 32, "index/buckets", index.buckets)
     set_value(y, 33, "index/load", index_load_hundredths(b.index))
     y.values[33].hundredths = 1

@@ -50,6 +50,8 @@ ctypedef struct JournalOptions:     # 0 anywhere: the default, or no bound
     uint64_t retain_age_us
     uint64_t retain_bytes
     uint8_t create                  # make the folder when it is missing (not its parents)
+    uint32_t n_until                # shards that this is known of; 0: of none. What a start finds from there on, behind the mark, was never committed
+    uint64_t until[64]              # JOURNAL_SHARDS_MAX
 
 ctypedef struct JournalRange:
     uint32_t shard
@@ -177,6 +179,7 @@ cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept n
 cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_us) noexcept nogil     # record_bytes: the next append cannot fail. >= 0 or why
 cdef bint journal_seal(Journal* j) noexcept nogil          # all open blocks; 1: something is to be handed over
 cdef void journal_hand(Journal* j) noexcept nogil          # under the owner's lock
+cdef void journal_back(Journal* j) noexcept nogil          # the same, but nothing is handed over: only what is done with comes back
 cdef bint journal_room(Journal* j) noexcept nogil          # 0: journal_append may say JOURNAL_WAITS
 
 cdef inline void blocks_add(Blocks* q, Block* b) noexcept nogil:

@@ -144,6 +144,10 @@ cdef bint journal_seal(Journal* j) noexcept nogil:
 
 cdef void journal_hand(Journal* j) noexcept nogil:
     blocks_join(&j.shared.sealed, &j.loop.sealed)
+    journal_back(j)
+
+
+cdef void journal_back(Journal* j) noexcept nogil:
     if j.loop.back == NULL:
         j.loop.back = j.shared.done
         j.shared.done = NULL
