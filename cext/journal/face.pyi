@@ -11,7 +11,7 @@ Path = str | PathLike[str]
 class ShardMark(TypedDict):
     first_seq: int
     seq: int
-    base_seq: int
+    segment: int
     offset: int
     time_us: int
 

@@ -38,7 +38,7 @@ cdef object failure(int error, path):
 
 cdef dict marks_dict(const Marks* m):
     return {"generation": m.generation, "made_us": m.made_us, "stream_id": (<const char*>m.stream_id)[:16].hex(),
-            "shards": [{"first_seq": m.shards[i].first_seq, "seq": m.shards[i].seq, "base_seq": m.shards[i].base_seq,
+            "shards": [{"first_seq": m.shards[i].first_seq, "seq": m.shards[i].seq, "segment": m.shards[i].segment,
                         "offset": m.shards[i].offset, "time_us": m.shards[i].time_us} for i in range(m.n)]}
 
 

@@ -1,7 +1,8 @@
 """The writer's side of a stream: blocks into segments, syncs, marks. Knows when a step is due as little as who calls it.
 
-Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; a slot of the mark is written
-only while the other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
+Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; it does not pass the beginning of
+what was given up until all of that is on the disk, so that a start, which looks behind the mark, finds it; a slot of the mark is written only while the
+other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -172,6 +173,13 @@ cdef void slot_give_up(Journal* j) noexcept nogil:
     j.files.unlink(j.files.ctx, path)
 
 
+cdef void shard_mark(const Shard* s, ShardMark* m) noexcept nogil:
+    cdef uint64_t first_seq = s.synced.first_seq
+    if s.synced.seq >= s.reached:
+        m[0] = s.synced
+    m.first_seq = first_seq
+
+
 cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef Marks m = w.marks
@@ -179,7 +187,7 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     cdef int got
     m.n = j.n_shards
     for shard in range(j.n_shards):
-        m.shards[shard] = w.shards[shard].synced
+        shard_mark(&w.shards[shard], &m.shards[shard])
     if m.n == w.marks.n and w.marks.generation and memcmp(m.shards, w.marks.shards, m.n * sizeof(ShardMark)) == 0:
         return 0
     m.generation += 1

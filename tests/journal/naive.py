@@ -31,10 +31,10 @@ def go_on(state: int, data: bytes) -> int:
 
 
 def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
-    magic, form, used, stream, shard, shards, base, salt, made, time = struct.unpack_from("<8sII16sIIQQQQ", data, at)
+    magic, form, used, stream, shard, shards, base, salt, made, time, number = struct.unpack_from("<8sII16sIIQQQQQ", data, at)
     assert magic == b"mosqjrn\n" and form == 1 and used == HEAD
     assert struct.unpack_from("<I", data, at + 84)[0] == crc(data[at:at + 84])
-    return {"stream": stream, "shard": shard, "shards": shards, "base": base, "made": made, "time": time,
+    return {"stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
             "seed": go_on(0, stream + struct.pack("<IQQ", shard, base, salt))}
 
 
