@@ -24,8 +24,8 @@ cdef enum:
     INDEX_ENTRY = 32
     INDEX_STEP_BYTES = 64 << 10     # of a segment between two entries, at least
     MARK_HEAD = 48
-    MARK_SHARD = 40
-    MARK_BYTES_MAX = 2612       # MARK_HEAD + JOURNAL_SHARDS_MAX * MARK_SHARD + 4
+    MARK_SHARD = 48
+    MARK_BYTES_MAX = 3124       # MARK_HEAD + JOURNAL_SHARDS_MAX * MARK_SHARD + 4
     CONSUMER_HEAD = 24
     CONSUMER_BYTES_MAX = 540    # CONSUMER_HEAD + JOURNAL_SHARDS_MAX * 8 + 4
     CONSUMER_NAME_MAX = 64
@@ -57,6 +57,7 @@ ctypedef struct ShardMark:
     uint64_t segment            # number of the segment that ends there; 0: there is none
     uint64_t offset             # and where in it
     uint64_t time_us            # largest time of a record so far
+    uint64_t behind             # segments that may hold what comes next: those of this number and later ones
 
 ctypedef struct Marks:
     uint32_t format

@@ -118,6 +118,7 @@ cdef void mark_write(bint hardware, uint8_t* p, const Marks* m) noexcept nogil:
         store64(at + 16, m.shards[i].segment)
         store64(at + 24, m.shards[i].offset)
         store64(at + 32, m.shards[i].time_us)
+        store64(at + 40, m.shards[i].behind)
         at += MARK_SHARD
     store32(at, crc_bytes(hardware, 0, p, <size_t>(at - p)))
 
@@ -143,8 +144,9 @@ cdef int mark_read(bint hardware, const uint8_t* p, uint64_t n, Marks* m) noexce
         m.shards[i].segment = load64(at + 16)
         m.shards[i].offset = load64(at + 24)
         m.shards[i].time_us = load64(at + 32)
+        m.shards[i].behind = load64(at + 40)
         at += MARK_SHARD
-        if m.shards[i].seq >> 62 or m.shards[i].first_seq > m.shards[i].seq or m.shards[i].segment >> 62 or m.shards[i].offset >> 62:
+        if m.shards[i].seq >> 62 or m.shards[i].first_seq > m.shards[i].seq or m.shards[i].segment >> 62 or m.shards[i].behind >> 62 or m.shards[i].offset >> 62:
             return -1
     return 0
 

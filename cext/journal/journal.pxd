@@ -50,6 +50,8 @@ ctypedef struct JournalOptions:     # 0 anywhere: the default, or no bound
     uint64_t retain_age_us
     uint64_t retain_bytes
     uint8_t create                  # make the folder when it is missing (not its parents)
+    uint32_t n_until                # shards that this is known of; 0: of none. What a start finds from there on, behind the mark, was never committed
+    uint64_t until[64]              # JOURNAL_SHARDS_MAX
 
 ctypedef struct JournalRange:
     uint32_t shard
@@ -64,6 +66,7 @@ ctypedef struct JournalLoss:
 ctypedef struct JournalFound:   # by journal_open
     JournalLoss loss            # of what the mark said was there
     uint64_t beyond             # records found behind the mark: written anew, as nobody knows whether they are on the disk
+    uint64_t dropped            # records behind `until`
     uint64_t torn_bytes         # behind them: never committed
     uint32_t unreadable         # files named as segments whose heads are damaged; left alone
     uint8_t mark_lost           # there are segments, but no mark
@@ -149,6 +152,8 @@ ctypedef struct Shard:          # the writer's
 ctypedef struct JournalWriter:
     Shard shards[64]
     uint64_t next_number        # of the next segment
+    uint64_t start_number       # the same as of the start: what a start finds is in lower ones
+    uint8_t restoring           # what the start has found is not all on the disk: nothing newer is written before
     Marks marks                 # the last one that was written
     int mark_fd[2]
     uint8_t mark_slot           # to be written next

@@ -138,7 +138,7 @@ cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Fo
 
 cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, int* slot) noexcept nogil:
     cdef char path[4096]
-    cdef uint8_t page[2612]
+    cdef uint8_t page[3124]
     cdef Marks one
     cdef int64_t n
     cdef int i, fd, got = -ENOENT

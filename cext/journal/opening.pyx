@@ -152,12 +152,13 @@ cdef int segments_take(Journal* j, Listing* l, JournalFound* found, char* why) n
     j.n_shards = max(j.n_shards, m.n)
     j.writer.next_number = 1
     for i in range(m.n):
-        j.writer.next_number = max(j.writer.next_number, m.shards[i].segment + 1)
+        j.writer.next_number = max(j.writer.next_number, m.shards[i].segment + 1, m.shards[i].behind)
     for i in range(l.n):
         got = segment_take(j, &l.files[i], found, id_known, why)
         if got < 0:
             return -1
         id_known = id_known or got == 1
+    j.writer.start_number = j.writer.next_number
     rows_settle(j, l, found)
     found.mark_lost = found.mark_lost and l.n
     if not id_known and getrandom(j.stream_id, 16, 0) != 16:

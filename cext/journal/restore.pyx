@@ -4,10 +4,11 @@ anybody is told.
 Nobody knows whether it is on the disk: a sync that failed before the kill may have left it in the system's cache alone, and another sync would say that all
 is well. So nothing that lies there is synced and believed; it is copied.
 
-Invariants: each file behind the mark is gone through once, in the order in which they were begun, up to its first block that is not right. What a writer has
-written is found so, since each was begun at the last record that was on the disk, or before. A record that was written after a start is never followed by
-an older one of the same file: that start has stopped there, too. Where a file begins behind what was found, that was on the disk once: it is told as lost.
-Files that are over go when all is on the disk. Memory: JOURNAL_KEPT_MAX_BYTES and a block.
+Invariants: each file that may hold something behind the mark is gone through once, in the order in which they were begun, up to its first block that is not
+right. All that a writer has written is found so, since each was begun at the last record that was on the disk, or before. Nothing newer is written before
+all that is found is on the disk, and the mark says that these files are not to be looked at again: so what lies behind a torn block, or was dropped, is never
+taken for what got its numbers later. Where a file begins behind what was found, that was on the disk once: it is told as lost. What lies behind `until` was
+never committed, and is dropped. Memory: JOURNAL_KEPT_MAX_BYTES and a block.
 """
 
 from libc.errno cimport EACCES, ENOENT, ENOMEM, EROFS
@@ -22,7 +23,7 @@ from cext.journal.journal cimport JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, LOSS_
 from cext.journal.listing cimport HEAD_DAMAGED, Found, segment_look
 from cext.journal.segment cimport segment_unlink
 from cext.journal.walk cimport Walk, walk_begin, walk_body, walk_free, walk_head, walk_init, walk_search
-from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
+from cext.journal.writer cimport journal_restored, journal_sync, journal_take, todo_write
 from cext.store.segment cimport error_text
 
 ctypedef struct Tail:
@@ -30,6 +31,7 @@ ctypedef struct Tail:
     uint64_t seq                # behind what was found
     uint64_t offset
     uint64_t time_us
+    uint64_t until              # nothing is taken from there on; not before the mark
 
 
 cdef int refuse(char* why, const char* what, const char* path, int error) noexcept nogil:
@@ -142,7 +144,7 @@ cdef int block_back(Journal* j, uint32_t shard, const Walk* w) noexcept nogil:
 
 cdef int written_anew(Journal* j, uint64_t now_us) noexcept nogil:
     # What is in memory. 0 or -1
-    cdef int got = journal_write(j, now_us)
+    cdef int got = todo_write(j, now_us)
     got |= journal_sync(j)
     journal_take(j)             # blocks that are done are idle
     journal_hand(j)
@@ -150,10 +152,12 @@ cdef int written_anew(Journal* j, uint64_t now_us) noexcept nogil:
     return got
 
 
-cdef int block_next(Tail* t) noexcept nogil:
+cdef int block_next(Tail* t, JournalFound* found) noexcept nogil:
     # 1: the open file's block that goes on at t.seq is in memory; 0: it has none; -errno
     cdef int got = walk_head(&t.w)
-    while got == 1 and t.w.head.first_seq + t.w.head.count <= t.seq:
+    while got == 1 and (t.w.head.first_seq + t.w.head.count <= t.seq or t.w.head.first_seq >= t.until):
+        if t.w.head.first_seq >= t.until:
+            found.dropped += t.w.head.count
         t.offset = t.w.at
         got = walk_head(&t.w)
     if got == 1:
@@ -167,7 +171,7 @@ cdef int block_next(Tail* t) noexcept nogil:
 cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, JournalFound* found, char* why) noexcept nogil:
     cdef int got
     t.offset = t.w.at
-    got = block_next(t)
+    got = block_next(t, found)
     while got == 1:
         found.beyond += t.w.head.count
         got = block_back(j, shard, &t.w)
@@ -176,7 +180,7 @@ cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, Jour
         if j.loop.waiting_bytes > JOURNAL_KEPT_MAX_BYTES and written_anew(j, now_us) < 0:
             memcpy(why, j.writer.why, JOURNAL_WHY_MAX)
             return -1
-        got = block_next(t)
+        got = block_next(t, found)
     if got < 0:
         return refuse(why, b"Cannot read a segment in", j.dir, got)
     found.torn_bytes += t.w.size - t.offset
@@ -191,19 +195,25 @@ cdef int files_restore(Journal* j, uint32_t shard, const Listing* l, Tail* t, ui
     t.seq = m.seq
     for i in range(l.n):
         f = &l.files[i]
-        if f.shard != shard or f.damaged or f.number < m.segment:
+        if f.shard != shard or f.damaged or f.number < m.behind:
             continue
         got = tail_open(j, shard, f.base_seq, f.number, t)
         if got < 0:
             return refuse(why, b"Cannot read a segment in", j.dir, got)
         if f.number == m.segment:
             t.w.at = m.offset
-        elif f.base_seq > t.seq:
-            loss_add(&found.loss, shard, LOSS_DAMAGED, t.seq, f.base_seq)
-            t.seq = f.base_seq
+        elif f.base_seq > t.seq and t.seq < t.until:
+            loss_add(&found.loss, shard, LOSS_DAMAGED, t.seq, min(f.base_seq, t.until))
+            t.seq = min(f.base_seq, t.until)
         if file_restore(j, shard, t, now_us, found, why) < 0:
             return -1
     return 0
+
+
+cdef uint64_t until(const Journal* j, uint32_t shard) noexcept nogil:
+    if j.options.n_until == 0:
+        return <uint64_t>1 << 62
+    return j.options.until[shard] if shard < j.options.n_until else 0
 
 
 cdef int shard_restore(Journal* j, uint32_t shard, const Listing* l, uint64_t now_us, JournalFound* found, char* why) noexcept nogil:
@@ -218,8 +228,12 @@ cdef int shard_restore(Journal* j, uint32_t shard, const Listing* l, uint64_t no
     s.synced.seq = max(s.synced.seq, j.loop.next_seq[shard])        # of files that cannot be read, where there is no mark
     s.written = t.seq = s.synced.seq
     s.time_us = s.synced.time_us
+    t.until = max(until(j, shard), s.synced.seq)
     if got == 0 and shard < j.writer.marks.n:
         got = files_restore(j, shard, l, &t, now_us, found, why)
+    if j.options.n_until and t.seq < t.until:
+        loss_add(&found.loss, shard, LOSS_MISSING, t.seq, t.until)
+        t.seq = t.until
     s.reached = t.seq
     j.loop.next_seq[shard] = t.seq
     walk_free(&t.w)
@@ -228,24 +242,17 @@ cdef int shard_restore(Journal* j, uint32_t shard, const Listing* l, uint64_t no
 
 # ---- the end of it
 
-cdef bint is_all_synced(const Journal* j) noexcept nogil:
-    cdef uint32_t shard
-    for shard in range(j.n_shards):
-        if j.writer.shards[shard].todo.head != NULL or j.writer.shards[shard].kept.head != NULL:
-            return 0
-    return 1
-
-
 cdef int restore_end(Journal* j, const Listing* l, uint64_t now_us, char* why) noexcept nogil:
     cdef uint32_t i, known = j.writer.marks.n
     cdef const Found* f
-    if (written_anew(j, now_us) < 0 and j.writer.stats.failing) or journal_mark(j, now_us) < 0:
+    j.writer.restoring = 1
+    if journal_restored(j, now_us) < 0:
         memcpy(why, j.writer.why, JOURNAL_WHY_MAX)
-        return -1
-    if is_all_synced(j):
-        for i in range(l.n):
-            f = &l.files[i]
-            if f.over and f.shard < known:      # one that cannot be removed goes with the next start
-                segment_unlink(j, f.shard, f.base_seq, f.number)
+        journal_take(j)
+        return -1 if j.writer.stats.failing else 0
+    for i in range(l.n):
+        f = &l.files[i]
+        if f.over and f.shard < known:      # one that cannot be removed goes with the next start
+            segment_unlink(j, f.shard, f.base_seq, f.number)
     journal_take(j)             # what there is may be asked for
     return 0

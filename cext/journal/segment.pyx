@@ -230,7 +230,7 @@ cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
         b = following
     s.named = 1
     s.synced.seq = s.written
-    s.synced.segment = s.segments[s.n - 1].number
+    s.synced.segment = s.synced.behind = s.segments[s.n - 1].number
     s.synced.offset = s.offset
     s.synced.time_us = s.time_us
     if s.synced.seq >= s.reached:

@@ -318,6 +318,61 @@ def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
     stream.check()
 
 
+# ---- what was written, and never committed by the owner
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream: Stream, full: bool) -> None:
+    for _ in range(8):
+        stream.append(700)      # over the end of a segment
+        assert stream.write()
+    stream.kill()
+    stream.disk.space = stream.disk.used() + (100 if full else 1 << 30)
+    stream.options["until"] = [7]
+    stream.open()
+    assert stream.face.next_seq() == 7 and stream.face.found["lost"] == []
+    assert (stream.face.found["beyond"], stream.face.found["dropped"]) == (2, 6)
+    stream.disk.space = stream.disk.used() + 4096 + 2 * 900
+    stream.append()             # in the place of the first one that was dropped
+    stream.write()
+    stream.kill()
+    stream.disk.space = 1 << 40
+    stream.options["until"] = [8]
+    stream.open()
+    assert stream.face.next_seq() == 8 and stream.face.found["lost"] == []
+    assert stream.face.found["dropped"] == 0
+    cut(stream)
+    stream.options["until"] = []
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 8      # nothing of what was dropped comes back
+    stream.check()
+
+
+def test_what_was_committed_and_is_not_there_is_told(stream: Stream) -> None:
+    stream.kill()
+    stream.options["until"] = [9]
+    stream.open()
+    assert stream.face.found["lost"] == [(0, "missing", 5, 9)]
+    assert stream.append() == 9
+    stream.commit()
+    stream.check(lost=[(0, "missing", 5, 9)])
+    stream.kill()
+    stream.open()
+    assert stream.face.found["lost"] == []
+
+
+def test_of_shards_that_no_batch_names_nothing_was_committed(stream: Stream) -> None:
+    stream.shards = 2
+    stream.kill()
+    stream.open()
+    stream.append(shard=1)
+    assert stream.write()
+    stream.kill()
+    stream.options["until"] = [5]
+    stream.open()
+    assert stream.face.next_seq(1) == 0 and stream.face.found["dropped"] == 1
+
+
 @pytest.mark.parametrize("call", ["datasync", "pread"])
 def test_a_start_on_a_failing_disk_is_refused(stream: Stream, call: str) -> None:
     stream.append()

@@ -59,8 +59,8 @@ def test_the_mark_names_what_is_synced(stream: Stream) -> None:
     stream.face.mark(99)
     slots.append(mark_of(file(stream.disk, "mark.b")))
     assert [slot["generation"] for slot in slots] == [1, 2]
-    assert slots[0]["shards"] == [(0, 0, 0, 0, 0)]
-    assert slots[1]["shards"] == [(0, 1, 1, len(file(stream.disk, FIRST)), stream.clock_us)]
+    assert slots[0]["shards"] == [(0, 0, 0, 0, 0, 1)]
+    assert slots[1]["shards"] == [(0, 1, 1, len(file(stream.disk, FIRST)), stream.clock_us, 1)]
     assert slots[1]["made"] == 99
     assert slots[1]["stream"] == head_of(file(stream.disk, FIRST))["stream"]
 

@@ -41,6 +41,7 @@ class Machine(RuleBasedStateMachine):
         self.live: list[ReaderFace | None] = [None, None]
         self.consumed = [0, 0]
         self.committed = [0, 0]  # behind what a step has written: an owner may have promised it
+        self.batch = [0, 0]  # the same, as its store knows it
 
     # ---- what an owner does
 
@@ -58,6 +59,10 @@ class Machine(RuleBasedStateMachine):
         self.stream.face.write(self.stream.clock_us)
         for shard in range(2):
             self.committed[shard] = max(self.committed[shard], self.stream.face.written(shard))
+
+    @rule()
+    def owner_commits(self) -> None:
+        self.batch = self.committed.copy()
 
     @rule(n=st.integers(1, 6), size=st.sampled_from([10, 900]))
     def work(self, n: int, size: int) -> None:
@@ -179,12 +184,22 @@ class Machine(RuleBasedStateMachine):
             assert not [seq for seq in self.seen[shard] if seq >= end]
             self.read(shard)
             assert self.bounds(shard)[1] == end
-            self.committed[shard] = end
+            self.committed[shard] = self.batch[shard] = end
 
     @rule(faults=st.one_of(st.none(), FAULTS))
     def kill(self, faults: dict[str, list[int | str]] | None) -> None:
         self.killed()
         self.again(self.committed, faults)
+
+    @rule(faults=st.one_of(st.none(), FAULTS))
+    def kill_before_a_batch(self, faults: dict[str, list[int | str]] | None) -> None:
+        self.disk.faults.clear()
+        until = [max(seq, self.bounds(shard)[1]) for shard, seq in enumerate(self.batch)]
+        self.killed()
+        self.stream.options["until"] = until
+        self.again(until, faults)
+        del self.stream.options["until"]
+        assert [self.stream.face.next_seq(shard) for shard in range(2)] == until
 
     @rule(shard=SHARDS, n=st.integers(1, 4), size=st.sampled_from([10, 900, 5000]), more=st.integers(0, 2), faults=FAULTS,
           room=st.sampled_from([1 << 30, 0, 4500, 6000]), again=st.booleans())
