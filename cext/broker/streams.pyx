@@ -112,6 +112,7 @@ cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint r
             lose(t, s)
         s = s.hit
     if refusable:
+        d.lazy = 0
         d.changes += ON_RECORD
         d.urgent |= (p.durability or d.level) >= DURABILITY_GROUP
     return 1
@@ -172,7 +173,6 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
 cdef bint streams_recorded(Broker* b) noexcept nogil:
     cdef Streams* t = streams_of(b)
     cdef Journal* j
-    cdef View name
     cdef uint8_t* out
     cdef uint64_t lsn, bytes = 0
     cdef uint32_t i

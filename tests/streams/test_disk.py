@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import re
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -14,9 +12,9 @@ from mosq.journal.stream import Stream
 from tests.durable.test_disk import QUOTA, spare_written
 from tests.durable.test_restart import Kept, publish, subscribe
 from tests.harness.faults import Faults, until
-from tests.harness.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.harness.wire import Wire
-from tests.streams.journalled import folder, keeping, payloads, records, stopped
+from tests.streams.journalled import folder, keeping, payloads, stopped
 
 
 @pytest.fixture
@@ -119,20 +117,20 @@ def test_what_does_not_fit_into_memory(faults: Faults) -> None:
         pub.send(Publish("end", b""))
         assert isinstance(sub.read_packet(), Publish)
         until(lambda: gauge(broker, "lost"))
-        lost = gauge(broker, "lost")
-        assert 5 < lost < 20 and "Warning: stream all: the disk does not keep up" in broker.log()
+        assert "Warning: stream all: the disk does not keep up" in broker.log()
         one.expect_nothing()
         faults.set(stalled=0)
         assert one.read_packet() == Puback(1, 0x10)
-        until(lambda: re.search(rf"Stream all has room again: {lost} records are not in it", broker.log()))
+        until(lambda: "Stream all has room again" in broker.log())
+        lost = sum(map(int, re.findall(r"Stream all has room again: (\d+) records are not in it", broker.log())))
+        assert 5 < lost < 20
         found = stopped(broker)
         assert len(found) == 43 - lost and (found[0].payload, b"one" in payloads(found)) == (b"first", True)
 
 
 def test_a_second_broker(faults: Faults) -> None:
-    with Kept(keeping("stream all #")) as broker:
-        with pytest.raises(RuntimeError, match="in use by another broker"):
-            Kept(broker.config.read_text().replace(str(broker.port), "{port}")).start()
+    with Kept(keeping("stream all #")) as broker, pytest.raises(RuntimeError, match="in use by another broker"):
+        Kept(broker.config.read_text().replace(str(broker.port), "{port}")).start()
 
 
 def test_shards_grow() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tests.durable.test_restart import FOR_LONG, Kept, publish, subscribe
-from tests.harness.packets import Connect, Disconnect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Will
+from tests.durable.test_restart import Kept, publish, subscribe
+from tests.harness.packets import Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Will
 from tests.harness.properties import P
 from tests.streams.journalled import MESSAGE, keeping, payloads, records, stopped
 
