@@ -25,8 +25,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # the second compiler costs more than it gains in so short a life
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         # started often and for a short time
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     })
