@@ -1,8 +1,9 @@
 """Topics against filters, as many as there are: the broker's own index in Spark's workers (`mosq pipeline match`).
 
-The filters go to each worker as one block of Arrow (a broadcast); the index of them is built once in a worker's process and kept for
-its next task. Batches of topics go in as Arrow has them and come out as pairs or counts: no object per row. Invariant: what a batch
-comes out is bounded by MOST pairs and by BYTES_MOST of texts. Cost: perf/micro/bench_matching.py."""
+The filters go to each worker as one block of Arrow (a broadcast); the index of them is built once in a worker's process
+and kept for its next task. Batches of topics go in as Arrow has them and come out as pairs or counts: no object per
+row. Invariant: a batch that comes out has at most MOST pairs and about BYTES_MOST of texts. Cost: docs/pipeline.md.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cext.matching.matcher import Matcher
-from mosq.pipeline.filters import CLIENT, FILTER, TOPIC, column
+from mosq.pipeline.matching_files import CLIENT, FILTER, TOPIC, column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +87,8 @@ class Matching:
         self.block = spark.sparkContext.broadcast(Block(rows))
 
     def pairs(self, topics: DataFrame, tell_bad: Callable[[int], None] | None = None) -> DataFrame:
-        """Who would receive what: topic, filter, shared (one member of the group receives it) and, where known, client_id."""
+        """Who would receive what: topic, filter, shared (one member of the group receives it) and, where known,
+        client_id."""
         block, by_client = self.block, self.by_client
 
         def run(batches: Batches) -> Batches:
@@ -188,12 +190,13 @@ def sums(batches: Batches, index: Indexed) -> Batches:
     whole = np.array([TOPICS, DELIVERIES, UNMATCHED, BAD], np.int32)
     yield pa.RecordBatch.from_arrays(
         [pa.array(np.concatenate([ids, whole])),
-         pa.array(np.concatenate([tally[ids], np.array([topics, deliveries, unmatched, wrong], np.int64)]))], names=["id", "n"])
+         pa.array(np.concatenate([tally[ids], np.array([topics, deliveries, unmatched, wrong], np.int64)]))],
+        names=["id", "n"])
 
 
 def named(batches: Batches, index: Indexed, by_client: bool) -> Batches:
     for batch in batches:
         ids = batch.column(0)
         columns = {CLIENT: index.columns[CLIENT].take(ids)} if by_client else {}
-        yield pa.RecordBatch.from_pydict(columns | {FILTER: index.columns[FILTER].take(ids), "shared": index.shared.take(ids),
-                                                    "topics": batch.column(1)})
+        yield pa.RecordBatch.from_pydict(columns | {FILTER: index.columns[FILTER].take(ids),
+                                                    "shared": index.shared.take(ids), "topics": batch.column(1)})

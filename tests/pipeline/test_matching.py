@@ -13,7 +13,7 @@ import pytest
 
 from cext.matching.matcher import Column, Matcher
 from mosq.pipeline import MosqPipelineError, matching
-from mosq.pipeline.filters import bad_topics, column, read_filters, read_topics
+from mosq.pipeline.matching_files import bad_topics, column, read_filters, read_topics
 from mosq.pipeline.matching import BAD, DELIVERIES, TOPICS, UNMATCHED, Matching
 
 if TYPE_CHECKING:

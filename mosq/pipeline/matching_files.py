@@ -166,7 +166,7 @@ def _kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
 # ---------------------------------------------------------------- topics
 
 def read_topics(spark: SparkSession, path: str) -> DataFrame:
-    """A column `topic`, without empty lines; of a bronze table the topics that messages were published to, each once."""
+    """A column `topic`, without empty lines; of a bronze table the topics of its messages, each once."""
     from pyspark.sql import functions as f
 
     place = Path(path)
