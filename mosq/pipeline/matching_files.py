@@ -71,7 +71,7 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
     counts."""
     place = Path(path)
     if (place / ABOUT).is_file():
-        return _kept(_of_events(spark, path), path, "row", clients)
+        return kept(subscribed(read_table(spark, path)).toArrow(), path, "row", clients)
     try:
         size = place.stat().st_size
     except OSError as error:
@@ -88,7 +88,7 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
         raise MosqPipelineError(f"cannot read {path}: {error.strerror or error}") from None
     except pa.ArrowInvalid as error:
         raise MosqPipelineError(f"cannot read {path}: {error}") from None
-    return _kept(table, path, "line" if read is _text else "row", clients)
+    return kept(table, path, "line" if read is _text else "row", clients)
 
 
 def _text(path: Path, clients: bool) -> pa.Table:
@@ -127,14 +127,13 @@ def _columns(table: pa.Table, path: Path, clients: bool) -> pa.Table:
     return table.select(wanted)
 
 
-def _of_events(spark: SparkSession, table: str) -> pa.Table:
-    """Of each client and filter the last word, unless its session has ended since."""
+def subscribed(events: DataFrame) -> DataFrame:
+    """filter, client_id: of each client and filter the last word, unless its session has ended since."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    events = read_table(spark, table)
     if not {"kind", "topic", "client_id", "seq", "shard"} <= set(events.columns):
-        raise MosqPipelineError(f"{table} is not a bronze table: it has no kind, topic, client_id, shard and seq")
+        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, shard and seq")
     said = events.where(f.col("kind").isin(SUBSCRIBE, UNSUBSCRIBE) & f.col("topic").isNotNull())
     ended = (events.where(f.col("kind") == EXPIRY).groupBy("client_id")
              .agg(f.max(f.struct("time", "shard", "seq")).alias("ended")))
@@ -142,10 +141,11 @@ def _of_events(spark: SparkSession, table: str) -> pa.Table:
     now = (said.withColumn("place", f.row_number().over(last)).where("place = 1").join(ended, "client_id", "left")
            .where((f.col("kind") == SUBSCRIBE)
                   & (f.col("ended").isNull() | (f.struct("time", "shard", "seq") > f.col("ended")))))
-    return now.select(f.col("topic").alias(FILTER), f.coalesce("client_id", f.lit("")).alias(CLIENT)).toArrow()
+    return now.select(f.col("topic").alias(FILTER), f.coalesce("client_id", f.lit("")).alias(CLIENT))
 
 
-def _kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
+def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
+    """Without what is no filter, and each once."""
     texts = table[FILTER].combine_chunks().cast(pa.binary())
     texts = texts.fill_null(b"")
     found = pa.array(problems(column(texts), True), pa.uint8()) if len(texts) else pa.array([], pa.uint8())
