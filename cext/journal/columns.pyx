@@ -96,7 +96,7 @@ cdef inline int row_add(Columns* c, uint32_t shard, int64_t commit_us, const Jou
     if text_add(&c.texts[TEXT_TOPIC], i, &record.topic, record.topic.n != 0) \
             or text_add(&c.texts[TEXT_CLIENT_ID], i, &record.client_id, record.client_id.n != 0) \
             or text_add(&c.texts[TEXT_USERNAME], i, &record.username, record.flags & JOURNAL_USERNAME) \
-            or text_add(&c.texts[TEXT_PAYLOAD], i, &record.payload, record.kind == JOURNAL_MESSAGE) \
+            or text_add(&c.texts[TEXT_PAYLOAD], i, &record.payload, record.payload.n != 0 or record.kind == JOURNAL_MESSAGE) \
             or text_add(&c.texts[TEXT_PROPERTIES], i, &record.properties, record.properties.n != 0):
         return -ENOMEM
     c.rows = i + 1

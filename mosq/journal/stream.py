@@ -109,6 +109,16 @@ class Stream:
         marks = self._reader(0).marks()
         return [Mark(mark["first_seq"], mark["seq"], mark["time_us"]) for mark in marks["shards"]]
 
+    def sizes(self, shard: int = 0) -> list[tuple[int, int]]:
+        """Of each segment there is, the oldest first: its first number, and the bytes of its file."""
+        found = []
+        for file in self.path.glob(f"{shard:03d}-*.seg"):
+            try:
+                found.append((int(file.stem[4:]), file.stat().st_size))
+            except (FileNotFoundError, ValueError):  # retention has just removed it; a name of somebody else
+                continue
+        return sorted(found)
+
     def read(
         self,
         from_seq: int = 0,

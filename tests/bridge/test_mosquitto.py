@@ -12,8 +12,8 @@ import pytest
 from tests.bridge.conftest import Client, Mosquitto, Site, World, block, wait_for
 from tests.harness.broker import Broker
 from tests.harness.certificates import Authority, authority, server_files
+from tests.harness.effort import TIMEOUT_S
 
-TIMEOUT_S = 10.0
 KEY = "00ff17c0de"
 
 

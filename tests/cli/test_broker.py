@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import ROOT, Broker, free_port
+from tests.harness.effort import AT_ONCE_S, TIMEOUT_S
 
-LISTEN_WITHIN_S = 0.1
-TIMEOUT_S = 10
 CONNECT_V5 = b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc"
 
 
@@ -46,7 +45,7 @@ def test_a_client_connects_and_the_broker_stops_at_once_with_it():
         assert connack(sock)[0] == 0x20
         began = time.monotonic()
         assert broker.stop() == 0
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE_S
         assert "mosq version 0.1.0 terminating" in broker.log()
         assert f"New connection from 127.0.0.1:{sock.getsockname()[1]} on port {broker.port}." in broker.log()
 
@@ -65,14 +64,14 @@ def test_a_signal_as_soon_as_it_listens(number):
         began = time.monotonic()
         broker.send_signal(number)
         assert broker.process.wait(TIMEOUT_S) == 0
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE_S
 
 
 def test_a_port_in_use():
     with Broker("") as broker:
         began = time.monotonic()
         done = run("-c", broker.config)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < AT_ONCE_S
         assert done.returncode == 1
         assert f"Error: cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in done.stderr
 
@@ -176,21 +175,3 @@ def test_the_trees_of_many_clients_are_printed_while_they_come():
         text = until(broker.log, lambda text: text.count("(c") == n)
         assert "            00099 (c00029, 1)\n" in text
 
-
-@pytest.mark.timing
-def test_it_listens_within_100_ms_of_being_started():
-    with Broker("") as broker:
-        best_s = 9.0
-        for _ in range(10):
-            broker.stop()
-            began = time.monotonic()
-            process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(broker.config)], cwd=ROOT, stderr=subprocess.DEVNULL)
-            broker.process = process
-            while process.poll() is None:
-                try:
-                    socket.create_connection(("127.0.0.1", broker.port)).close()
-                    break
-                except ConnectionRefusedError:
-                    time.sleep(0.001)
-            best_s = min(best_s, time.monotonic() - began)
-        assert best_s < LISTEN_WITHIN_S

@@ -150,9 +150,9 @@ def test_thousands_of_user_properties_stay_linear() -> None:
         data = block(user("name", "value") * n)
         best = 1.0
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.thread_time()
             assert face.props(data, CONNECT)[0] == 0
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
     # 16 times as many: a quadratic decoder would take 256 times as long.

@@ -338,20 +338,6 @@ def test_the_package_is_light_and_sync_use_needs_no_asyncio():
                        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
-@pytest.mark.timing
-def test_start_time(capsys, mosq_broker_factory):
-    took_ms = []
-    for _ in range(20):
-        start = time.perf_counter()
-        broker = mosq_broker_factory()
-        took_ms.append((time.perf_counter() - start) * 1000)
-        with Outside(broker.port):
-            pass
-    with capsys.disabled():
-        print(f"\n    start of a broker: median {sorted(took_ms)[10]:.2f} ms, first {took_ms[0]:.2f}, worst {max(took_ms):.2f}")
-    assert sorted(took_ms)[10] < 2000
-
-
 def test_explain(mosq_broker):
     with mosq_broker.subscribe("a/+", "$share/g/a/#"):
         told = mosq_broker.explain("a/b")

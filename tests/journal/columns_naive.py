@@ -19,7 +19,7 @@ def naive(shard: int, records: list[Record]) -> dict[str, list[object]]:
         "kind": [r[3] for r in records], "qos": [r[4] & 3 for r in records], "reason": [r[5] for r in records],
         "retain": [bool(r[4] & 4) for r in records], "dup": [bool(r[4] & 8) for r in records],
         "topic": [r[6] or None for r in records], "client_id": [r[7] or None for r in records], "username": [r[8] for r in records],
-        "payload": [r[10] if r[3] == 1 else None for r in records], "properties": [r[9] or None for r in records],
+        "payload": [r[10] if r[3] == 1 or r[10] else None for r in records], "properties": [r[9] or None for r in records],
     }
 
 

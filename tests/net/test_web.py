@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.harness.effort import AT_ONCE_S, TIMEOUT_S
 from tests.harness.packets import Connect, Disconnect, Packet, Pingreq, Publish, Subscribe, Will, decode, split
 from tests.harness.websocket import WebSocket, handshake
 from tests.net.conftest import Dial, Open, Run, Running
@@ -296,14 +297,14 @@ def test_pings_are_no_sign_of_life_of_mqtt(run: Run, web: Open) -> None:
     ws = enter(web(run(**WS)), keepalive=1)
     ws.sock.settimeout(0.1)
     began = time.monotonic()
-    while ws.closed is None and time.monotonic() - began < 8:
+    while ws.closed is None and time.monotonic() - began < AT_ONCE_S:
         ws.sock.sendall(frame(PING, b"here"))
         try:
             ws.recv()
         except TimeoutError:
             pass
     assert ws.closed == 1000
-    assert 1.2 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 1.2
 
 
 @pytest.mark.parametrize("options", [WS, {"enable_proxy_protocol": 1}, {"enable_proxy_protocol": 2}, {"enable_proxy_protocol": 2, **WS}])
@@ -323,16 +324,16 @@ def test_the_first_connect_has_a_deadline(run: Run, dial: Dial, options: dict[st
             got = sock.recv(100)
             break
         except TimeoutError:
-            if not dripping and time.monotonic() - began > 5:
+            if not dripping and time.monotonic() - began > AT_ONCE_S:
                 break
         except ConnectionResetError:
             got = b""
             break
         if at == len(text) - 2:
-            sock.settimeout(5)
+            sock.settimeout(TIMEOUT_S)
             got = sock.recv(100)
     assert got == b""
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < AT_ONCE_S
     broker.log("exceeded timeout")
     broker.until(lambda s: s["buffers_used_bytes"] == 0)
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.harness.broker import ROOT, free_port
+from tests.harness.effort import TIMEOUT_S
 from tests.harness.packets import Connect, Pingreq
 from tests.harness.wire import Wire
 
-TIMEOUT_S = 10.0
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 MOSQ = [sys.executable, "-m", "mosq"]
 

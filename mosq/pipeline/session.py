@@ -1,0 +1,130 @@
+"""A Spark session with what the pipeline counts on, and `format("mosq")` registered in it. What is missing on this
+machine is told before Spark is started, since Spark's own messages are about something else."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mosq.pipeline import MosqPipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+JAVA_AT_LEAST = 17
+# a package: versions (at least, below); pyspark 4.3 fails in many places with pandas 3
+PACKAGES = {
+    "pyspark": ((4, 2), (5,)),
+    "pandas": ((2, 2), (3,)),
+    "pyarrow": ((18,), None),
+    "protobuf": ((5,), None),
+}
+INSTALL = "pip install 'mosq[pipeline]'"
+
+
+def java() -> Path | None:
+    """The one that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (found := Path(home, "bin/java")).exists():
+        return found
+    on_path = shutil.which("java")
+    return Path(on_path) if on_path else None
+
+
+def java_version(program: Path) -> int | None:
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _package_problems() -> "Iterator[str]":
+    for name, (least, below) in PACKAGES.items():
+        wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+        try:
+            said = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield f"{name} is not installed: {INSTALL}"
+            continue
+        version = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
+        if version < least or (below and version >= below):
+            yield f"{name} {said} does not work with the pipeline: pip install '{wanted}'"
+
+
+def problems() -> list[str]:
+    """Why no session can be started here, each with what mends it."""
+    found = list(_package_problems())
+    program = java()
+    if program is None:
+        found.append("there is no Java: apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
+    else:
+        version = java_version(program)
+        if version is None:
+            found.append(f"{program} does not run: set JAVA_HOME to a Java of version {JAVA_AT_LEAST} or later")
+        elif version < JAVA_AT_LEAST:
+            found.append(f"{program} is Java {version}, Spark needs {JAVA_AT_LEAST}: set JAVA_HOME to a later one")
+    return found
+
+
+def _conf(master: str) -> dict[str, str]:
+    here = Path(__file__).parent
+    # workers find the same mosq as this process, wherever they are started
+    conf = {
+        "spark.executorEnv.PYTHONPATH": str(here.parent.parent),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # quiet from the first line on; `setLogLevel` would come too late
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # the default is a type of its own that readers other than Spark understand each in their way
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    if master.startswith("local"):
+        conf |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "4",
+        }
+    return conf
+
+
+def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, str] | None" = None) -> "SparkSession":
+    """A new session, or the one that this process has. `master`: "local[*]" unless told (under spark-submit: what that
+    says). `conf` goes before what is set here."""
+    if found := problems():
+        raise MosqPipelineError("Spark cannot be started:\n" + "\n".join(f"- {problem}" for problem in found))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(app)
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    for key, value in (_conf(master or ("" if submitted else "local")) | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: "SparkSession") -> None:
+    """Makes the formats known to a session that somebody else has made."""
+    from mosq.pipeline.source import JournalSource
+
+    spark.dataSource.register(JournalSource)

@@ -1,0 +1,38 @@
+"""`format("mosq")`: the broker's journal streams as a Spark source, batch and streaming. docs/pipeline.md: the options.
+
+Spark asks in a process beside the driver (which streams, up to where) and reads in workers (a range of a shard, as
+Arrow batches that the native decoder filled). Filters are not pushed down: Spark 4 gives wrong rows when a DataFrame
+with pushed ones is used twice."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from mosq.pipeline.source.options import Options
+from mosq.pipeline.source.rows import DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from mosq.pipeline.source.batch import JournalReader
+    from mosq.pipeline.source.stream import JournalStreamReader
+
+
+class JournalSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "mosq"
+
+    def schema(self) -> str:
+        Options(self.options)  # what is wrong is told at load(), not when the query runs
+        return DDL
+
+    def reader(self, schema: "StructType") -> "JournalReader":
+        from mosq.pipeline.source.batch import JournalReader
+
+        return JournalReader(Options(self.options, batch=True), schema.fieldNames())
+
+    def streamReader(self, schema: "StructType") -> "JournalStreamReader":  # noqa: N802
+        from mosq.pipeline.source.stream import JournalStreamReader
+
+        return JournalStreamReader(Options(self.options, batch=False), schema.fieldNames())

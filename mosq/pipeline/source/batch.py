@@ -1,0 +1,36 @@
+"""`spark.read.format("mosq")`: what is on the disk when the query is planned, or a part of it."""
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader
+
+from mosq.pipeline.source.plan import Part, cut
+from mosq.pipeline.source.streams import check_named, find, position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mosq.pipeline.source.options import Options
+
+
+class JournalReader(DataSourceReader):
+    def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> "list[Part]":
+        options = self.options
+        streams = find(options)
+        check_named("startingOffsets", options.starting, streams)
+        check_named("endingOffsets", options.ending, streams)
+        parts: list[Part] = []
+        for name, seen in streams.items():
+            starts = position(seen, "startingOffsets", options.starting, "earliest")
+            ends = position(seen, "endingOffsets", options.ending, "latest")
+            for shard, (lo, hi) in enumerate(zip(starts, ends, strict=True)):
+                parts += cut(name, seen.path, shard, lo, hi, options.partition_records)
+        return parts
+
+    def read(self, partition: Any) -> "Iterator[Any]":
+        # Spark asks for one partition, of None, where there is none
+        return partition.read(self.options.fail_on_loss, self.columns) if isinstance(partition, Part) else iter(())

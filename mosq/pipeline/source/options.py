@@ -1,0 +1,130 @@
+"""What a read may be told with `.option()`: checked as a whole before anything is read."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mosq.pipeline import MosqPipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    # where to begin or end: "earliest", "latest", a time in microseconds, or a number for each shard
+    Position = str | int | list[int]
+
+STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+BOTH = ("path", "streams", "startingOffsets", "failOnDataLoss", "maxRecordsPerPartition")
+OF_BATCH = ("endingOffsets",)
+OF_STREAM = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "consumer")
+KNOWN = {name.lower(): name for name in BOTH + OF_BATCH + OF_STREAM}
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _wrong(name: str, said: str, wanted: str) -> MosqPipelineError:
+    return MosqPipelineError(f'format("mosq"): option {name} is {said!r}: expected {wanted}')
+
+
+def time_us(said: str) -> int | None:
+    try:
+        when = datetime.fromisoformat(said)
+    except ValueError:
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _position(name: str, said: str, value: object) -> "Position":
+    if value in ("earliest", "latest"):
+        return str(value)
+    if isinstance(value, str) and (when := time_us(value)) is not None:
+        return when
+    if isinstance(value, list) and value and all(type(seq) is int and seq >= 0 for seq in value):
+        return value
+    raise _wrong(
+        name,
+        said,
+        "earliest, latest, an ISO time (UTC unless it says otherwise), or JSON: {stream: one of these, or a list with "
+        "the sequence number for each shard}",
+    )
+
+
+def _positions(name: str, said: str) -> "dict[str, Position]":
+    """Of each stream that is named; "": of all others."""
+    if not said.lstrip().startswith("{"):
+        return {"": _position(name, said, said)}
+    try:
+        value = json.loads(said)
+    except ValueError as error:
+        raise _wrong(name, said, f"JSON ({error})") from None
+    return {stream: _position(name, said, position) for stream, position in value.items()}
+
+
+class Options:
+    def __init__(self, given: "Mapping[str, str]", batch: bool | None = None) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        for name in self._given:
+            if name not in KNOWN:
+                raise MosqPipelineError(f'format("mosq") has no option {name}: there are {", ".join(KNOWN.values())}')
+        if batch is not None:
+            for name in OF_STREAM if batch else OF_BATCH:
+                if name.lower() in self._given:
+                    raise MosqPipelineError(
+                        f'format("mosq"): option {name} is for {"readStream" if batch else "read"}, not for '
+                        f"{'read' if batch else 'readStream'}"
+                    )
+        self.path = self._path()
+        self.streams = self._streams()
+        self.starting = _positions("startingOffsets", self._text("startingOffsets", "earliest"))
+        self.ending = _positions("endingOffsets", self._text("endingOffsets", "latest"))
+        self.fail_on_loss = self._bool("failOnDataLoss", True)
+        self.partition_records = self._count("maxRecordsPerPartition", 500_000)
+        self.trigger_records = self._count("maxRecordsPerTrigger", 0)
+        self.trigger_bytes = self._count("maxBytesPerTrigger", 0)
+        self.consumer = self._consumer()
+
+    def _text(self, name: str, default: str) -> str:
+        return self._given.get(name.lower(), default)
+
+    def _path(self) -> Path:
+        said = self._text("path", "")
+        if not said:
+            raise MosqPipelineError(
+                'format("mosq") needs a path, the folder of the streams: '
+                '.load("/var/lib/mosquitto/mosquitto.db.store/streams")'
+            )
+        path = said.removeprefix("file://").removeprefix("file:")
+        if "://" in path:
+            raise _wrong("path", said, "a folder of this machine or of mounted storage")
+        return Path(path)
+
+    def _streams(self) -> list[str]:
+        names = [name.strip() for name in self._text("streams", "").split(",") if name.strip()]
+        for name in names:
+            if not STREAM.fullmatch(name):
+                raise _wrong("streams", name, "names of streams, with commas between them")
+        return sorted(set(names))
+
+    def _bool(self, name: str, default: bool) -> bool:
+        said = self._text(name, str(default)).lower()
+        if said not in ("true", "false"):
+            raise _wrong(name, said, "true or false")
+        return said == "true"
+
+    def _count(self, name: str, default: int) -> int:
+        said = self._text(name, str(default))
+        found = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", said.strip().lower())
+        if not found or (name.lower() in self._given and not int(found[1])):
+            raise _wrong(name, said, "a number above 0 (k, m and g are possible behind it)")
+        return int(found[1]) * UNITS[found[2]]
+
+    def _consumer(self) -> str:
+        from mosq.journal.stream import CONSUMER
+
+        name = self._text("consumer", "")
+        if name and not CONSUMER.fullmatch(name):
+            raise _wrong("consumer", name, "1 to 64 letters, digits, '-', '_', '.' (not first)")
+        return name

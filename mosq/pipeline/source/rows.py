@@ -1,0 +1,120 @@
+"""A range of a shard as Arrow batches of the source's columns: those that the decoder filled, and the stream's name.
+
+Invariant: each number of the range is a row, or lies in a row of kind 10 (gap), or the read fails. What is a gap is
+found by the numbers themselves; the reader is only asked why."""
+
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mosq.journal.arrow import SCHEMA as DECODED
+from mosq.journal.arrow import batches
+from mosq.journal.stream import Range
+from mosq.pipeline import MosqPipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+SCHEMA = pa.schema([pa.field("stream", pa.string()), *DECODED])
+DDL = (
+    "stream string, shard int, seq bigint, time timestamp, commit_time timestamp, kind tinyint, qos tinyint, "
+    "reason smallint, retain boolean, dup boolean, topic string, client_id string, username string, payload binary, "
+    "properties binary"
+)
+GAP = 10
+BEHIND = "behind the end"
+# of a batch: see the figures of perf/spark_source.py
+ROWS, TEXT_BYTES = 1 << 16, 16 << 20
+FROM_COPY = "Restore the stream's files from a copy"
+ADVICE = {
+    "damaged": FROM_COPY,
+    "missing": FROM_COPY,
+    "retired": "Retention went past this reader: keep more (retain_age, retain_bytes), name a `consumer`, and begin "
+    "anew with a new checkpoint",
+    BEHIND: "The stream ends before what this reader has seen of it, as when an older copy was put back: "
+    "begin anew with a new checkpoint and new tables",
+}
+OR_GO_ON = "; or set failOnDataLoss=false, which goes on behind them and puts a row of kind 10 (gap) in their place"
+
+
+def lost(stream: str, path: "Path", hole: Range) -> MosqPipelineError:
+    if hole.why == BEHIND:
+        said = f"shard {hole.shard}: {hole.lo} to {hole.hi - 1} are not there yet"
+        return MosqPipelineError(f"stream {stream} in {path}: {said}. {ADVICE[BEHIND]}")
+    return MosqPipelineError(f"stream {stream} in {path}: {hole}. {ADVICE[hole.why]}{OR_GO_ON}")
+
+
+def _gap(stream: str, hole: Range) -> dict[str, Any]:
+    said = {"lost": hole.hi - hole.lo, "from": hole.lo, "to": hole.hi - 1, "why": hole.why}
+    flags = {"qos": 0, "reason": 0, "retain": False, "dup": False}
+    return flags | {
+        "stream": stream,
+        "shard": hole.shard,
+        "seq": hole.lo,
+        "kind": GAP,
+        "payload": json.dumps(said).encode(),
+    }
+
+
+def _text(column: Any) -> Any:
+    """What is no UTF-8 must not reach a table, whose readers would stop at it. Brokers refuse it; files may lie."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = pa.Array.from_buffers(pa.binary(), len(column), column.buffers(), column.null_count)
+        texts = [None if text is None else text.decode(errors="replace") for text in raw.to_pylist()]
+        return pa.array(texts, pa.string())
+    return column
+
+
+def _named(stream: str, batch: Any) -> Any:
+    columns = [_text(column) if column.type == pa.string() else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays([pa.repeat(stream, batch.num_rows), *columns], schema=SCHEMA)
+
+
+def _holes(shard: int, seqs: Any, at: int, told: list[Range]) -> list[Range]:
+    """Ranges from `at` on that the numbers leave out."""
+    if seqs[-1].as_py() + 1 - at == len(seqs):
+        return []
+    return [_why(shard, a + 1, b, told) for a, b in pairwise([at - 1, *seqs.to_pylist()]) if b != a + 1]
+
+
+def _why(shard: int, lo: int, hi: int, told: list[Range]) -> Range:
+    why = next((hole.why for hole in told if hole.lo < hi and lo < hole.hi and hole.why in ADVICE), "damaged")
+    return Range(shard, why, lo, hi)
+
+
+def read_range(
+    stream: str,
+    path: "Path",
+    shard: int,
+    lo: int,
+    hi: int,
+    fail_on_loss: bool = True,
+    columns: "Sequence[str] | None" = None,
+) -> "Iterator[Any]":
+    """RecordBatches of SCHEMA, or of those of its `columns`, of the records from lo up to, not including, hi."""
+    told: list[Range] = []
+
+    def checked(holes: list[Range]) -> list[dict[str, Any]]:
+        if holes and fail_on_loss:
+            raise lost(stream, path, holes[0])
+        return [_gap(stream, hole) for hole in holes]
+
+    def picked(batch: Any) -> Any:
+        return batch if columns is None else batch.select(columns)
+
+    at = lo
+    for batch in batches(path, shard, lo, hi, ROWS, TEXT_BYTES, told.append):
+        seqs = batch.column("seq")
+        if gaps := checked(_holes(shard, seqs, at, told)):
+            yield picked(pa.RecordBatch.from_pylist(gaps, schema=SCHEMA))
+        at = seqs[-1].as_py() + 1
+        yield picked(_named(stream, batch))
+    if at < hi:
+        # the reader says why, but for what lies behind the end of the stream
+        hole = _why(shard, at, hi, told) if told and told[-1].hi > at else Range(shard, BEHIND, at, hi)
+        yield picked(pa.RecordBatch.from_pylist(checked([hole]), schema=SCHEMA))

@@ -1,0 +1,193 @@
+"""`spark.readStream.format("mosq")`: micro-batches between offsets, which say of each shard what comes next.
+
+An offset is JSON and lies in the checkpoint, so its format stands:
+
+    {"version": 1, "streams": {"telemetry": {"id": "<the stream's id>", "next": [1000, 1010]}}}
+
+A stream that was not there before has `"from": [...]` beside it, once: where the batch that ends there begins in it. A
+batch is the same records whenever it is read again."""
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mosq.journal import Range, Stream
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.source.plan import Part, cut, within_bytes, within_records
+from mosq.pipeline.source.rows import BEHIND, lost
+from mosq.pipeline.source.streams import Seen, check_named, find, position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mosq.pipeline.source.options import Options
+
+    Offset = dict[str, Any]
+
+VERSION = 1
+NEW_CHECKPOINT = "begin anew with a new checkpoint and new tables"
+
+
+def _streams(offset: "Offset") -> dict[str, dict[str, Any]]:
+    if offset.get("version") != VERSION:
+        raise MosqPipelineError(
+            f"the checkpoint's offset is of version {offset.get('version')}, this mosq knows {VERSION}: update mosq, "
+            f"or {NEW_CHECKPOINT}"
+        )
+    streams: dict[str, dict[str, Any]] = offset["streams"]
+    return streams
+
+
+def _offset(streams: dict[str, dict[str, Any]]) -> "Offset":
+    return {"version": VERSION, "streams": {name: streams[name] for name in sorted(streams)}}
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
+        self.options = options
+        self.columns = columns
+        self.target: dict[str, list[int]] | None = None  # of a trigger that takes what there is now
+        self.told: dict[str, list[int]] = {}  # to streams, of the consumer
+
+    # ---- where to begin, and how far there is something
+
+    def initialOffset(self) -> "Offset":  # noqa: N802
+        streams = find(self.options)
+        check_named("startingOffsets", self.options.starting, streams)
+        return _offset(
+            {
+                name: {"id": seen.id, "next": position(seen, "startingOffsets", self.options.starting, "earliest")}
+                for name, seen in streams.items()
+            }
+        )
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.target = {name: seen.end for name, seen in find(self.options).items()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        # Spark passes one limit on: the other one is looked up where it counts
+        if self.options.trigger_records:
+            return ReadMaxRows(self.options.trigger_records)
+        if self.options.trigger_bytes:
+            return ReadMaxBytes(self.options.trigger_bytes)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> "Offset":  # noqa: N802
+        return _offset({name: {"id": seen.id, "next": seen.end} for name, seen in find(self.options).items()})
+
+    def latestOffset(self, start: "Offset", limit: ReadLimit) -> "Offset":  # noqa: N802
+        had = _streams(start)
+        streams = self._seen(had)
+        # Spark asks this only when all batches below `start` are done with: here the consumer's mark is not a batch
+        # late, as it is in commit()
+        self._tell_consumer(had, streams)
+        ranges = {}
+        for name, seen in streams.items():
+            if self.target is not None and name not in self.target:
+                continue
+            ends = seen.end if self.target is None else self.target[name]
+            starts = self._starts(had.get(name), seen)
+            for shard, (lo, hi) in enumerate(zip(starts, ends, strict=False)):
+                ranges[name, shard] = (lo, max(lo, hi))
+        if not isinstance(limit, ReadAllAvailable):
+            if self.options.trigger_records:
+                ranges = within_records(ranges, self.options.trigger_records)
+            if self.options.trigger_bytes:
+                paths = {name: seen.path for name, seen in streams.items()}
+                ranges = within_bytes(ranges, paths, self.options.trigger_bytes)
+        if all(lo == hi for lo, hi in ranges.values()):
+            return start
+        now = {name: {"id": said["id"], "next": said["next"]} for name, said in had.items()}
+        for name in dict.fromkeys(name for name, _ in ranges):
+            seen, shards = streams[name], [ranges[key] for key in sorted(ranges) if key[0] == name]
+            now[name] = {"id": seen.id, "next": [hi for _, hi in shards]}
+            if name not in had:
+                now[name]["from"] = [lo for lo, _ in shards]
+        return _offset(now)
+
+    def _seen(self, had: dict[str, dict[str, Any]]) -> dict[str, Seen]:
+        """The streams there are, of which nothing contradicts what was read of them before."""
+        streams = find(self.options)
+        for name, said in had.items():
+            if name in streams:
+                self._check(said, streams[name])
+            elif not self.options.streams and self.options.fail_on_loss:
+                raise MosqPipelineError(
+                    f"stream {name}, which was read before, is not in {self.options.path} any more: bring it back, or "
+                    "say which are to be read (option `streams`), or set failOnDataLoss=false"
+                )
+        return streams
+
+    def _check(self, said: dict[str, Any], seen: Seen) -> None:
+        where = f"stream {seen.name} in {seen.path}"
+        if said["id"] != seen.id:
+            raise MosqPipelineError(
+                f"{where} is another one than the checkpoint has read (its id is {seen.id}, it was {said['id']}): it "
+                "was removed and made anew, so its numbers mean other records. Bring back the old folder, or "
+                f"{NEW_CHECKPOINT}"
+            )
+        if len(said["next"]) > len(seen.end):
+            raise MosqPipelineError(
+                f"{where} has {len(seen.end)} shards, and the checkpoint has read {len(said['next'])}: shards never "
+                f"become fewer, so this is not what was read. Bring back the old folder, or {NEW_CHECKPOINT}"
+            )
+        for shard, (seq, first, end) in enumerate(zip(said["next"], seen.first, seen.end, strict=False)):
+            if seq > end:
+                raise lost(seen.name, seen.path, Range(shard, BEHIND, end, seq))
+            if seq < first and self.options.fail_on_loss:
+                raise lost(seen.name, seen.path, Range(shard, "retired", seq, first))
+
+    @staticmethod
+    def _starts(said: dict[str, Any] | None, seen: Seen) -> list[int]:
+        if said is None:  # it has come since: all of it is new
+            return list(seen.first)
+        return [*said["next"], *[0] * (len(seen.end) - len(said["next"]))]
+
+    # ---- a batch
+
+    def partitions(self, start: "Offset", end: "Offset") -> "Sequence[Part]":
+        before, streams = _streams(start), find(self.options)
+        parts: list[Part] = []
+        for name, said in _streams(end).items():
+            had = before.get(name)
+            starts = said["from"] if had is None else had["next"] + [0] * (len(said["next"]) - len(had["next"]))
+            if starts == said["next"]:
+                continue
+            if name not in streams:
+                raise MosqPipelineError(
+                    f"the batch that was begun reads the stream {name}, which is not among the streams of this read "
+                    "any more: bring it back until the batch is done"
+                )
+            self._check({"id": said["id"], "next": starts}, streams[name])
+            for shard, (lo, hi) in enumerate(zip(starts, said["next"], strict=True)):
+                parts += cut(name, streams[name].path, shard, lo, hi, self.options.partition_records)
+        return parts
+
+    def read(self, partition: Any) -> "Iterator[Any]":
+        rows: Iterator[Any] = partition.read(self.options.fail_on_loss, self.columns)
+        return rows
+
+    # ---- what is done with
+
+    def _tell_consumer(self, had: dict[str, dict[str, Any]], streams: dict[str, Seen]) -> None:
+        if not self.options.consumer:
+            return
+        for name, seen in streams.items():
+            seqs = self._starts(had.get(name), seen)
+            if self.told.get(name) != seqs:
+                try:
+                    Stream(seen.path).put_consumer(self.options.consumer, seqs)
+                except OSError as error:
+                    raise MosqPipelineError(
+                        f"the mark of the consumer {self.options.consumer} cannot be written to {seen.path}/consumers "
+                        f"({error}): let this process write there, or leave the option `consumer` away, and keep "
+                        "records long enough"
+                    ) from error
+                self.told[name] = seqs

@@ -1,0 +1,98 @@
+"""The streams that a read is about: found in the folder, with what their marks say. No lock, no broker."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cext.journal import face
+from mosq.journal import Stream
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.source.options import STREAM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mosq.pipeline.source.options import Options, Position
+
+
+class Seen(NamedTuple):
+    """A stream now. Of each shard: its oldest record, and behind the last one that is on the disk."""
+
+    name: str
+    path: "Path"
+    id: str
+    first: list[int]
+    end: list[int]
+
+
+def _is_stream(path: "Path") -> bool:
+    return (path / "mark.a").exists() or (path / "mark.b").exists()
+
+
+def look(name: str, path: "Path") -> Seen:
+    try:
+        marks = face.marks(path)
+    except FileNotFoundError:
+        raise MosqPipelineError(
+            f"there is no stream in {path}: name another one, or configure `stream {name} FILTER`; if a broker has it, "
+            "start that broker once, which makes the mark anew"
+        ) from None
+    except OSError as error:
+        raise MosqPipelineError(
+            f"the mark of the stream in {path} cannot be read ({error.strerror}): it was written by a later version of "
+            "mosq, or it is damaged, which the broker's next start mends"
+        ) from error
+    shards = marks["shards"]
+    return Seen(
+        name, path, marks["stream_id"], [mark["first_seq"] for mark in shards], [mark["seq"] for mark in shards]
+    )
+
+
+def find(options: "Options") -> dict[str, Seen]:
+    """name -> stream, in the order of names."""
+    path = options.path
+    if not path.is_dir():
+        raise MosqPipelineError(f"there is no folder {path}: docs/pipeline.md says where the broker keeps its streams")
+    if _is_stream(path):  # the folder of a stream itself
+        found = {path.name: path}
+    else:
+        found = {each.name: each for each in path.iterdir() if STREAM.fullmatch(each.name) and _is_stream(each)}
+    names = options.streams or sorted(found)
+    if missing := [name for name in names if name not in found]:
+        raise MosqPipelineError(
+            f"there is no stream {', '.join(missing)} in {path}; there are: {', '.join(sorted(found)) or 'none'}"
+        )
+    if not names:
+        raise MosqPipelineError(
+            f"there is no stream in {path} yet: configure one (`stream NAME FILTER...`) and start the broker"
+        )
+    return {name: look(name, found[name]) for name in names}
+
+
+def position(seen: Seen, option: str, positions: "dict[str, Position]", default: "Position") -> list[int]:
+    """Sequence numbers of the shards of a stream, as an option says."""
+    said = positions.get(seen.name, positions.get("", default))
+    if said == "earliest":
+        return list(seen.first)
+    if said == "latest":
+        return list(seen.end)
+    if isinstance(said, int):
+        stream = Stream(seen.path)
+        return [min(stream.seq_at(said, shard), end) for shard, end in enumerate(seen.end)]
+    assert isinstance(said, list)
+    if len(said) != len(seen.end):
+        raise MosqPipelineError(
+            f"option {option}: stream {seen.name} has {len(seen.end)} shards, and {len(said)} numbers are given for it"
+        )
+    for shard, (seq, end) in enumerate(zip(said, seen.end, strict=True)):
+        if seq > end:
+            raise MosqPipelineError(
+                f"option {option}: stream {seen.name}, shard {shard}: {seq} is not there yet; the next one will be "
+                f"{end}"
+            )
+    return said
+
+
+def check_named(option: str, positions: "dict[str, Position]", found: dict[str, Seen]) -> None:
+    if unknown := [name for name in positions if name and name not in found]:
+        raise MosqPipelineError(
+            f"option {option} names the stream {', '.join(unknown)}, which is not read; read are: {', '.join(found)}"
+        )

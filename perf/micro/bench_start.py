@@ -1,0 +1,68 @@
+"""From the command to the first connection, and from SIGTERM to the end: `python -m perf.micro.bench_start [rounds]`.
+
+Bare Python beside it, in turn, as the machine may be slow: what counts is the difference.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import mosq
+from mosq.bench.started import free_port
+
+
+def ms(since_s: float) -> float:
+    return (time.monotonic() - since_s) * 1000
+
+
+def bare() -> float:
+    """Milliseconds that Python takes to begin and end."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+    return ms(began)
+
+
+def embedded() -> float:
+    """Milliseconds until a program has a broker of its own."""
+    began = time.monotonic()
+    with mosq.Broker():
+        return ms(began)
+
+
+def once() -> tuple[float, float]:
+    """Milliseconds until a client is taken, and until the process is gone."""
+    port = free_port()
+    began = time.monotonic()
+    with subprocess.Popen([sys.executable, "-m", "mosq", "-p", str(port)], stderr=subprocess.PIPE) as broker:
+        while broker.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.0005)
+        up = ms(began)
+        assert broker.stderr is not None
+        while b" running\n" not in broker.stderr.readline():
+            pass
+        began = time.monotonic()
+        broker.send_signal(signal.SIGTERM)
+        broker.wait()
+        return up, ms(began)
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    runs = [(bare(), *once(), embedded()) for _ in range(rounds)]
+    print("| | best ms | median ms | worst ms |\n|---|---|---|---|")
+    names = ("bare Python", "start to listening", "stop", "a broker in a program")
+    for name, column in zip(names, zip(*runs, strict=True), strict=True):
+        print(f"| {name} | {min(column):.1f} | {statistics.median(column):.1f} | {max(column):.1f} |")
+
+
+if __name__ == "__main__":
+    main()
