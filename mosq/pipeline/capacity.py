@@ -32,6 +32,11 @@ CONNECTION_COSTS = 50 + 1  # of turn_budget: the first delivery to a connection 
 UNKNOWN = "cannot be told: there are no events; have the broker write them: stream_events true"
 
 
+def default_of(option: str) -> int:
+    value = BY_KEYWORD[option].default
+    return value if isinstance(value, int) else 0
+
+
 @dataclass
 class Advice:
     option: str
@@ -111,7 +116,7 @@ def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
         yield Advice("pool_idle_max", None, UNKNOWN)
         return
     peak, wave = seen.connections.peak, seen.connections.wave
-    was_grow, was_idle = (BY_KEYWORD[name].default for name in ("pool_grow", "pool_idle_max"))
+    was_grow, was_idle = (default_of(name) for name in ("pool_grow", "pool_idle_max"))
     grow = max(GROW_LEAST, -(-peak // GROW_STEPS // 100) * 100)
     idle = wave + grow
     curve = seen.connections.curve
@@ -149,7 +154,7 @@ def match_cache(seen: Observed) -> Advice:
     if seen.subscribed is None:
         return Advice("match_cache", None, UNKNOWN)
     inputs = {"topics": seen.short_topics, "messages": seen.messages, "wildcard_filters": seen.subscribed.wild}
-    most = BY_KEYWORD["match_cache"].default
+    most = default_of("match_cache")
     if not seen.subscribed.wild:
         return Advice("match_cache", None, "there are no filters with wildcards: it is not asked", inputs)
     if seen.messages < REPEATS_LEAST * seen.short_topics:
@@ -163,7 +168,7 @@ def match_cache(seen: Observed) -> Advice:
         )
     # twice as many places: a topic has four, which it shares with others
     value = min(
-        max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()), BY_KEYWORD["match_cache"].high or 1 << 20
+        max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()), int(BY_KEYWORD["match_cache"].high or 1 << 20)
     )
     hits = max(0, seen.messages - misses_of(seen.short_topics, value)) / max(seen.messages, 1)
     return Advice(
@@ -238,7 +243,7 @@ def queue(seen: Observed) -> Advice:
         return Advice("max_queued_messages", None, UNKNOWN)
     need = seen.queues.most
     value = max(QUEUE_LEAST, math.ceil(QUEUE_ROOM * need / 100) * 100)
-    default = BY_KEYWORD["max_queued_messages"].default
+    default = default_of("max_queued_messages")
     worst = int((default - value) * seen.payload_mean * max(seen.queues.sessions, 1))
     inputs = {
         "most_waiting_or_dropped": need,
@@ -265,7 +270,7 @@ def queue(seen: Observed) -> Advice:
 def memory(seen: Observed) -> Advice:
     if seen.queues is None:
         return Advice("queue_memory", None, UNKNOWN)
-    default, need = BY_KEYWORD["queue_memory"].default, seen.queues.together_bytes
+    default, need = default_of("queue_memory"), seen.queues.together_bytes
     inputs = {"waiting_bytes": need}
     if 2 * need <= default:
         return Advice("queue_memory", None, "twice what waited at once is less than the default", inputs)
@@ -283,7 +288,7 @@ def memory(seen: Observed) -> Advice:
 def turn(seen: Observed) -> Advice:
     if seen.subscribed is None:
         return Advice("turn_budget", None, UNKNOWN)
-    default, work = BY_KEYWORD["turn_budget"].default, seen.subscribed.fan_out * CONNECTION_COSTS
+    default, work = default_of("turn_budget"), seen.subscribed.fan_out * CONNECTION_COSTS
     inputs = {"fan_out": seen.subscribed.fan_out, "topic": seen.subscribed.fan_out_topic}
     if work <= default:
         return Advice("turn_budget", None, f"the largest fan-out x {CONNECTION_COSTS} fits into a turn", inputs)

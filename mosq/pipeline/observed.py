@@ -138,7 +138,8 @@ def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:
         text.partition("/")[2].partition("/")[2] if text.startswith("$share/") else text
         for text in filters[FILTER].unique().to_pylist()
     ]
-    exact, wild = set(), set()
+    exact: set[str] = set()
+    wild: set[str] = set()
     for text in distinct:
         (wild if "+" in text or "#" in text else exact).add(text)
     found = Subscribed(len(exact) + len(wild), len(wild), partitions(exact))
