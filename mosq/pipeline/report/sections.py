@@ -339,8 +339,8 @@ def late(tables: Tables) -> Section:
         return section
     sums = gather.summed(frame, over, ("rows",))
     section.warnings = [
-        f"{sum(one['rows'] for one in sums.values()):,} rows came late: bronze and silver have them, the windows here do "
-        "not. A clock that was set back makes rows late; a longer watermark in the settings waits for them."
+        f"{sum(one['rows'] for one in sums.values()):,} rows came late: bronze and silver have them, the windows here "
+        "do not. A clock that was set back makes rows late; a longer watermark in the settings waits for them."
     ]
     section.charts = lines(
         "Late rows by the time they belong to", "count", [gather.counts(sums, over, "rows", "rows", 1)]
