@@ -1,0 +1,5 @@
+"""`match`, `capacity`, `report`: what the tables are asked."""
+
+import click
+
+COMMANDS: tuple[click.Command, ...] = ()
