@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosq.config.options import BY_KEYWORD, TUNING
 from mosq.pipeline.observed import CROWDED, TABLE_FIRST
+from mosq.table import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,21 @@ class Plan:
     def lines(self) -> list[str]:
         """Of a configuration file: what is no flag."""
         return [f"{one.option} {one.value}" for one in self.advice if not one.is_flag and one.value is not None]
+
+    def text(self) -> Iterator[str]:
+        """For people: what to type, then why."""
+        yield f"mosq {' '.join(self.flags())}".rstrip()
+        if lines := self.lines():
+            yield "and in the configuration:"
+            yield from (f"  {line}" for line in lines)
+        for one in self.advice:
+            yield ""
+            yield f"{one.option}: {'leave it' if one.value is None else one.value} (default: {one.default})"
+            yield f"  formula  {one.formula}"
+            if one.inputs:
+                yield f"  inputs   {', '.join(f'{name} {shown(str(value))}' for name, value in one.inputs.items())}"
+            if one.saving:
+                yield f"  expected {one.saving}"
 
     def told(self) -> dict[str, Any]:
         return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.told() for one in self.advice]}
@@ -168,7 +184,8 @@ def match_cache(seen: Observed) -> Advice:
         )
     # twice as many places: a topic has four, which it shares with others
     value = min(
-        max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()), int(BY_KEYWORD["match_cache"].high or 1 << 20)
+        max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()),
+        int(BY_KEYWORD["match_cache"].high or 1 << 20),
     )
     hits = max(0, seen.messages - misses_of(seen.short_topics, value)) / max(seen.messages, 1)
     return Advice(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FILTER, CLIENT, TOPIC = "filter", "client_id", "topic"
 BYTES_MAX = 1 << 30                 # of a file of filters: each worker has it, and an index of it
-SUBSCRIBE, UNSUBSCRIBE, EXPIRY = 4, 5, 7        # kinds of events: docs/journal.md
 SHOWN_MAX = 100                     # bad lines that are kept to be told
 
 
@@ -127,21 +126,14 @@ def _columns(table: pa.Table, path: Path, clients: bool) -> pa.Table:
     return table.select(wanted)
 
 
-def subscribed(events: DataFrame) -> DataFrame:
-    """filter, client_id: of each client and filter the last word, unless its session has ended since."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
+def subscribed(bronze: DataFrame) -> DataFrame:
+    """client_id, filter, qos of the subscriptions that stand at the end of it."""
+    from mosq.pipeline.gold import SUBSCRIPTIONS
 
-    if not {"kind", "topic", "client_id", "seq", "shard"} <= set(events.columns):
-        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, shard and seq")
-    said = events.where(f.col("kind").isin(SUBSCRIBE, UNSUBSCRIBE) & f.col("topic").isNotNull())
-    ended = (events.where(f.col("kind") == EXPIRY).groupBy("client_id")
-             .agg(f.max(f.struct("time", "shard", "seq")).alias("ended")))
-    last = Window.partitionBy("client_id", "topic").orderBy(f.desc("time"), f.desc("shard"), f.desc("seq"))
-    now = (said.withColumn("place", f.row_number().over(last)).where("place = 1").join(ended, "client_id", "left")
-           .where((f.col("kind") == SUBSCRIBE)
-                  & (f.col("ended").isNull() | (f.struct("time", "shard", "seq") > f.col("ended")))))
-    return now.select(f.col("topic").alias(FILTER), f.coalesce("client_id", f.lit("")).alias(CLIENT))
+    if not {"kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
+        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, seq and payload")
+    bronze.createOrReplaceTempView("mosq_bronze")
+    return bronze.sparkSession.sql(SUBSCRIPTIONS)
 
 
 def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:

@@ -75,4 +75,4 @@ def tables(spark: SparkSession, wrong: bool = True) -> Tables:
                          "reason": "not a number" if i % 2 else "not JSON", "payload": b"\x00\xff{<b>"} for i in range(9)], reason=pa.string())
     subscriptions = pa.table({"filter": ["site/+/temp", "site/7/#", "site/7/#", "+x"], "client_id": ["a", "a", "b", "c"]})
     return Tables(frames, bronze.frame(spark), spark.createDataFrame(quarantine), spark.createDataFrame(subscriptions),
-                  [Lag("traffic", 0, 100, 90), Lag("events", 0, 20, 20)], "/tables")
+                  [Lag("traffic", 90, 10, 1.5), Lag("events", 20, 0, 0.0)], "/tables")

@@ -23,12 +23,12 @@ BARS = 15
 
 @dataclass
 class Lag:
-    """Of a shard: numbers behind the last record that is on the disk, and in bronze."""
+    """Of a stream: rows in bronze, rows on the disk that are not, and for how long the first of them has waited."""
 
     stream: str
-    shard: int
-    on_disk: int
-    in_bronze: int
+    rows: int
+    behind: int
+    behind_s: float | None
 
 
 @dataclass

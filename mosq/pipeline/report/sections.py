@@ -60,6 +60,12 @@ def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0
     return [Bars(title, kind, (("", shown),))] if shown else []
 
 
+def listed(title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> Any:
+    """The first rows, and all where there are more of them, folded."""
+    first = [Table(title, heads, rows[: gather.BARS])]
+    return first, [] if len(rows) <= gather.BARS else [(f"The first {len(rows)}", Table(title, heads, rows))]
+
+
 # ---------------------------------------------------------------- what it is of
 
 
@@ -90,29 +96,22 @@ def source(tables: Tables) -> Section:
                 f"{told.gaps:,} times the broker could not write its events: what is counted by events is too low."
             )
     if tables.lag:
-        behind = sum(max(0, one.on_disk - one.in_bronze) for one in tables.lag)
-        section.tables.append(
-            Table(
-                "How far the tables are",
-                (*names("Stream"), *figures("Shard", "on the disk", "in bronze", "behind")),
-                tuple(
-                    (
-                        words(one.stream),
-                        number("count", one.shard),
-                        number("count", one.on_disk),
-                        number("count", one.in_bronze),
-                        number(
-                            "count", max(0, one.on_disk - one.in_bronze), "" if one.on_disk <= one.in_bronze else "bad"
-                        ),
-                    )
-                    for one in tables.lag
-                ),
+        behind = sum(one.behind for one in tables.lag)
+        rows = tuple(
+            (
+                words(one.stream),
+                number("count", one.rows),
+                number("count", one.behind, "bad" if one.behind else ""),
+                Cell("" if one.behind_s is None else seconds(one.behind_s)),
             )
+            for one in tables.lag
         )
+        heads = (*names("Stream"), *figures("Rows in bronze", "Behind", "Behind by"))
+        section.tables.append(Table("How far the tables are", heads, rows))
         section.notes.append(
-            "Everything that is on the disk is in the tables."
-            if not behind
-            else f"{behind:,} records are on the disk and not in the tables yet: `mosq pipeline run --once` reads them."
+            f"{behind:,} records are on the disk and not in the tables yet: `mosq pipeline run --once` reads them."
+            if behind
+            else "Everything that is on the disk is in the tables."
         )
     return section
 
@@ -175,22 +174,18 @@ def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> 
         *lines("Messages a second", "rate", gather.of_keys(frame, over, key, "messages", lead)),
         *bars("Bytes", "bytes", sorted(((str(row[key]), row.bytes) for row in most), key=lambda one: -one[1]), 2),
     ]
-    section.tables = [
-        Table(
-            "",
-            (*names(key.replace("_", " ").capitalize()), *figures("Messages", "Share", "Bytes", "Bytes per message")),
-            tuple(
-                (
-                    words(str(row[key])),
-                    number("count", row.messages),
-                    Cell(f"{row.messages / max(told.messages, 1):.1%}"),
-                    number("bytes", row.bytes),
-                    Cell(numbers.digits(row.bytes / max(row.messages, 1))),
-                )
-                for row in most
-            ),
+    heads = (*names(key.replace("_", " ").capitalize()), *figures("Messages", "Share", "Bytes", "Bytes per message"))
+    rows = tuple(
+        (
+            words(str(row[key])),
+            number("count", row.messages),
+            Cell(f"{row.messages / max(told.messages, 1):.1%}"),
+            number("bytes", row.bytes),
+            Cell(numbers.digits(row.bytes / max(row.messages, 1))),
         )
-    ]
+        for row in most
+    )
+    section.tables, section.folded = listed("", heads, rows)
     return section
 
 
@@ -307,22 +302,17 @@ def fan_out(tables: Tables) -> Section:
             1,
         ),
     ]
-    section.tables = [
-        Table(
-            "By fan-out",
-            (*names("Subscribers"), *figures("Topics", "Messages")),
-            tuple(
-                (words(name), number("count", by_place[at].topics), number("count", by_place[at].messages))
-                for at, (_, name) in enumerate(FAN_OUTS)
-                if at in by_place
-            ),
-        ),
-        Table(
-            "Topics that reach most",
-            (*names("Topic"), *figures("Subscribers", "Messages")),
-            tuple((words(row.topic), number("count", row.deliveries), number("count", row.messages)) for row in most),
-        ),
-    ]
+    by_fan_out = tuple(
+        (words(name), number("count", by_place[at].topics), number("count", by_place[at].messages))
+        for at, (_, name) in enumerate(FAN_OUTS)
+        if at in by_place
+    )
+    reaching = tuple(
+        (words(row.topic), number("count", row.deliveries), number("count", row.messages)) for row in most
+    )
+    heads = (*names("Topic"), *figures("Subscribers", "Messages"))
+    first, section.folded = listed("Topics that reach most", heads, reaching)
+    section.tables = [Table("By fan-out", (*names("Subscribers"), *figures("Topics", "Messages")), by_fan_out), *first]
     return section
 
 
