@@ -25,7 +25,6 @@ PACKAGES = {
     "pyarrow": ((18,), None),
     "protobuf": ((5,), None),
 }
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 INSTALL = "pip install 'mosq[pipeline]'"
 
 
@@ -124,7 +123,7 @@ def _conf(master: str) -> dict[str, str]:
 
 def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, str] | None" = None) -> "SparkSession":
     """A new session, or the one that this process has. `master`: "local[*]" unless told (under spark-submit: what that
-    says). `conf` goes before what is set here; options of Java are added to ours."""
+    says). `conf` goes before what is set here."""
     if found := problems():
         raise MosqPipelineError("Spark cannot be started:\n" + "\n".join(f"- {problem}" for problem in found))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -134,9 +133,7 @@ def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, st
     builder = SparkSession.builder.appName(app)
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
-    ours, given = _conf(master or ("" if submitted else "local")), dict(conf or {})
-    given[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {given.get(JAVA_OPTIONS, '')}".rstrip()
-    for key, value in (ours | given).items():
+    for key, value in (_conf(master or ("" if submitted else "local")) | dict(conf or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
