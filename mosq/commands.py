@@ -6,7 +6,6 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
-from mosq.commands_bench import bench
 from mosq.commands_config import config
 from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
@@ -15,6 +14,7 @@ from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 from mosq.db.commands import db
+from mosq.late import Late
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ Examples:
   mosq db stats /var/lib/mosquitto                what does the store hold?
   mosq journal stats /var/lib/mosquitto           what is in its streams, and who reads them?
   mosq bench pairs --start                        how fast is a broker here? a load for it
+  mosq pipeline run --once                        tables of what the broker's streams hold
 
 \b
 Exit status:
@@ -175,7 +176,8 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     return EXIT_OK
 
 
-mosq.add_command(bench)
+mosq.add_command(Late("bench", "mosq.bench.command:bench", "Put a load on a broker, any broker, and say what became of each message."))
+mosq.add_command(Late("pipeline", "mosq.pipeline.command:pipeline", "Tables, audits and reports of what the broker carried, by Spark."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 
