@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.rows import DDL
 
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.source.batch import JournalReader
     from mosq.pipeline.source.stream import JournalStreamReader
+
+
+def _columns(schema: "StructType") -> list[str]:
+    """Those that `.schema()` picked, or all: the rest is decoded and goes no further."""
+    types = dict(column.split() for column in DDL.split(", "))
+    for field in schema.fields:
+        if field.dataType.simpleString() != types.get(field.name):
+            raise MosqPipelineError(
+                f'format("mosq") has no column {field.name} {field.dataType.simpleString()}: .schema() may pick some '
+                f'of: {DDL}'
+            )
+    names: list[str] = schema.fieldNames()
+    return names
 
 
 class JournalSource(DataSource):
@@ -30,9 +44,9 @@ class JournalSource(DataSource):
     def reader(self, schema: "StructType") -> "JournalReader":
         from mosq.pipeline.source.batch import JournalReader
 
-        return JournalReader(Options(self.options, batch=True), schema.fieldNames())
+        return JournalReader(Options(self.options, batch=True), _columns(schema))
 
     def streamReader(self, schema: "StructType") -> "JournalStreamReader":  # noqa: N802
         from mosq.pipeline.source.stream import JournalStreamReader
 
-        return JournalStreamReader(Options(self.options, batch=False), schema.fieldNames())
+        return JournalStreamReader(Options(self.options, batch=False), _columns(schema))
