@@ -309,8 +309,8 @@ def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:
     assert first > 0
     sizes = Stream(journal.path).sizes()
     (missing_lo, _), (missing_hi, _), (damaged, _) = sizes[1], sizes[2], sizes[3]
-    (journal.path / f"000-{missing_lo:020d}.seg").unlink()
-    path = journal.path / f"000-{damaged:020d}.seg"
+    next(journal.path.glob(f"000-{missing_lo:020d}*.seg")).unlink()
+    path = next(journal.path.glob(f"000-{damaged:020d}*.seg"))
     raw = bytearray(path.read_bytes())
     raw[4096 + 48 + 300] ^= 1       # in the first block's body
     path.write_bytes(raw)
