@@ -3,10 +3,12 @@ own and goes on where it was when it is started again.
 
     python -m tests.pipeline.processes driver JOURNAL TABLE CHECKPOINT
     python -m tests.pipeline.processes writer JOURNAL ACKNOWLEDGED
+    python -m tests.pipeline.processes receiver OPTIONS     a JSON file; spools and never acknowledges
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,5 +85,17 @@ def writer(journal: Path, acknowledged: Path) -> None:
                 time.sleep(0.03)        # what a broker's writer waits for more
 
 
+def receiver(options: Path) -> None:
+    from mosq.pipeline.mqtt.options import ReadOptions
+    from mosq.pipeline.mqtt.receiver import Receiver
+
+    class Silent(Receiver):
+        def acknowledge(self, items: list[object]) -> None:
+            """As if it was killed just before."""
+
+    Silent(ReadOptions(json.loads(options.read_text()))).start()
+    signal.pause()
+
+
 if __name__ == "__main__":
-    {"driver": driver, "writer": writer}[sys.argv[1]](*map(Path, sys.argv[2:]))     # type: ignore[operator]
+    {"driver": driver, "writer": writer, "receiver": receiver}[sys.argv[1]](*map(Path, sys.argv[2:]))     # type: ignore[operator]

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from mosq.pipeline.source.stream import JournalStreamReader
 
 
-def _columns(schema: "StructType") -> list[str]:
+def columns_of(source: str, schema: "StructType", ddl: str) -> list[str]:
     """Those that `.schema()` picked, or all: the rest is decoded and goes no further."""
-    types = dict(column.split() for column in DDL.split(", "))
+    types = dict(column.split() for column in ddl.split(", "))
     for field in schema.fields:
         if field.dataType.simpleString() != types.get(field.name):
-            raise MosqPipelineError(
-                f'format("mosq") has no column {field.name} {field.dataType.simpleString()}: .schema() may pick some '
-                f'of: {DDL}'
-            )
+            said = f"{field.name} {field.dataType.simpleString()}"
+            raise MosqPipelineError(f'format("{source}") has no column {said}: .schema() may pick some of: {ddl}')
     names: list[str] = schema.fieldNames()
     return names
 
@@ -44,9 +42,9 @@ class JournalSource(DataSource):
     def reader(self, schema: "StructType") -> "JournalReader":
         from mosq.pipeline.source.batch import JournalReader
 
-        return JournalReader(Options(self.options, batch=True), _columns(schema))
+        return JournalReader(Options(self.options, batch=True), columns_of("mosq", schema, DDL))
 
     def streamReader(self, schema: "StructType") -> "JournalStreamReader":  # noqa: N802
         from mosq.pipeline.source.stream import JournalStreamReader
 
-        return JournalStreamReader(Options(self.options, batch=False), _columns(schema))
+        return JournalStreamReader(Options(self.options, batch=False), columns_of("mosq", schema, DDL))
