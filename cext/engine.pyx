@@ -136,9 +136,9 @@ cdef class Engine:
         self.b.adopted.security = self.b.securities[0]
         return 0
 
-    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0):
-        """Opens the store in a directory and becomes what it holds; before open(). See cext/setup/persist.pyx."""
-        return persist(&self.b, directory, durability, interval_ms, segment_bytes)
+    def persist(self, directory, durability="group", interval_ms=2, segment_bytes=0, streams=()):
+        """Opens the store in a directory, with its streams, and becomes what it holds; before open(). See cext/setup/persist.pyx, streams.pyx."""
+        return persist(&self.b, directory, durability, interval_ms, segment_bytes, list(streams))
 
     def open(self):
         """Binds and listens on every listener."""

@@ -15,6 +15,8 @@ from mosq.config.security import SecuritySource, places_of, securities_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from mosq.config.acl import AclRule
     from mosq.engine import ListenerSpec, Security, SettingValue
 
@@ -91,6 +93,20 @@ def keeps(config: Config) -> bool:
     """Is there a store? The plugin that asks for one is as good as the option."""
     asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
     return asked and config.durability != "none"
+
+
+def stream_specs(config: Config) -> "list[dict[str, Any]]":
+    """The streams, as the engine takes them."""
+    if not config.stream and not config.stream_events:
+        return []
+    from mosq.config.streams import EVENTS, EVENTS_BYTES, stream_of
+
+    specs: list[dict[str, Any]] = [
+        {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000, "retain_bytes": s.retain_bytes}
+        for s in map(stream_of, config.stream)]
+    if config.stream_events:
+        specs.append({"name": EVENTS, "events": True, "retain_bytes": EVENTS_BYTES})
+    return specs
 
 
 def acl_rules(config: Config) -> "list[list[AclRule] | None]":

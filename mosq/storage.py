@@ -4,7 +4,7 @@ is in the files (cext/store, cext/session/record)."""
 import os
 
 from mosq.config.options import LOG_TYPES
-from mosq.settings import keeps
+from mosq.settings import keeps, stream_specs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,17 +34,36 @@ def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], No
     if os.path.isfile(before) and not os.path.isdir(directory):
         say(WARNING, f"Warning: {before} is a database of Mosquitto's, which is not read. To take it over, stop "
                      f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
-    found = engine.persist(directory, config.durability, config.durability_interval)
+    found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
     say(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
                      f"{found['messages']} queued and {found['retained']} retained messages "
                      f"(durability {config.durability}).")
     for line in losses(directory, found):
         say(WARNING, f"Warning: {line}")
+    for stream in found["streams"]:
+        say(INFORMATION, f"Stream {stream['name']}: {stream['shards']} {'shard' if stream['shards'] == 1 else 'shards'} in "
+                         f"{os.path.join(directory, 'streams', stream['name'])}.")
+        for line in stream_losses(stream):
+            say(WARNING, f"Warning: {line}")
 
 
 def _config_of(config: "Config") -> str:
     """Told where it tells whose sessions are bridges'."""
     return f"-c {config.file} " if config.bridges and config.file else ""
+
+
+def stream_losses(stream: "dict[str, Any]") -> list[str]:
+    """What is not in a stream any more, in words."""
+    name, lines = stream["name"], []
+    if stream["lost"]:
+        ranges = ", ".join(f"{lo} to {hi - 1}{f' of shard {shard}' if stream['shards'] > 1 else ''} ({why})"
+                           for shard, lo, hi, why in stream["lost"])
+        lines.append(f"the stream {name} has lost {stream['lost_records']} records: {ranges}. Their numbers are not given again.")
+    if stream["mark_lost"]:
+        lines.append(f"the marks of the stream {name} were gone: what its segments hold counts.")
+    if stream["unreadable"]:
+        lines.append(f"{stream['unreadable']} damaged files of the stream {name} were left alone.")
+    return lines
 
 
 def losses(directory: str, found: "dict[str, Any]") -> list[str]:

@@ -6,3 +6,4 @@ cdef uint64_t clock_monotonic_us() noexcept nogil             # for what is shor
 cdef uint64_t clock_monotonic_ns() noexcept nogil             # for what is measured
 cdef int64_t clock_wall_s() noexcept nogil
 cdef uint64_t clock_wall_ms() noexcept nogil
+cdef uint64_t clock_wall_us() noexcept nogil

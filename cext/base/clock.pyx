@@ -35,3 +35,9 @@ cdef uint64_t clock_wall_ms() noexcept nogil:
     cdef timespec t
     clock_gettime(CLOCK_REALTIME, &t)
     return <uint64_t>t.tv_sec * 1000 + <uint64_t>(t.tv_nsec // 1000000)
+
+
+cdef uint64_t clock_wall_us() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_REALTIME, &t)
+    return <uint64_t>t.tv_sec * 1000000 + <uint64_t>(t.tv_nsec // 1000)

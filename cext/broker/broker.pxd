@@ -322,6 +322,7 @@ ctypedef struct Publication:
     uint8_t qos
     uint8_t retain
     uint8_t shaped                      # small enough for shapes
+    uint8_t dup                         # of the PUBLISH that it came with; QoS 1
     uint8_t durability                  # 0: as for all
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # the frame as it came, when it may be passed on as it is
@@ -462,6 +463,7 @@ ctypedef struct Broker:
     Average loads[9]
     void* sys                           # what was last published, see sys.pyx
     void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
+    void* streams                       # Streams* of streams.pxd; NULL: none
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
     void* links                         # Links* of link.pxd; NULL: none

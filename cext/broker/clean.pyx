@@ -21,11 +21,12 @@ from cext.session.message cimport Message
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, Delivery, Held, delivery_message, delivery_moved, inbox_find, is_paged, paged_lsn, queue_at,
 )
+from cext.broker.streams cimport streams_again
 from cext.session.record cimport (
     RECORD_INBOX, RECORD_MSG, RECORD_RELEASED, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SUB, RECORD_WILL, RecordAck, RecordEntry, RecordInbox,
     RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_entry_next, record_entry_put, record_entry_size, record_inbox_read,
     record_msg_end_put, record_msg_put, record_msg_read, record_msg_size, record_released_check, record_released_next, record_session_read,
-    record_sub_read, record_will_read,
+    record_sub_read, record_will_read, RECORD_STREAMS,
 )
 from cext.session.session cimport Session
 from cext.store.store cimport StoreRecord, store_clean_again, store_clean_chunk, store_clean_done
@@ -284,6 +285,8 @@ cdef void look_at(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
         inbox_again(b, t, r.body)
     elif r.kind == RECORD_WILL:
         will_again(b, t, r.body)
+    elif r.kind == RECORD_STREAMS and b.streams != NULL:
+        streams_again(b)
 
 
 cdef bint clean_some(Broker* b) noexcept nogil:

@@ -34,6 +34,8 @@ from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
 from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_go_on, promises_release
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept
+from cext.broker.stream_files cimport streams_fini
+from cext.broker.streams cimport streams_news, streams_recorded, streams_seal, streams_turn
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
@@ -180,7 +182,7 @@ cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
     for i in range(t.n_pendings):
         if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
             return 0
-    return ends_record(t) == 0 and acks_record(t) == 0
+    return ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
 
 
 cdef void memory_told(Broker* b, Durable* t, bint short) noexcept nogil:
@@ -228,6 +230,8 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     batch.serial = t.serial
     batch.sync = t.strict or t.level == DURABILITY_STRICT
     t.strict = t.urgent = 0
+    if b.streams != NULL:
+        streams_seal(b)
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
     t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM
@@ -322,6 +326,8 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
         flags = store_poll(&t.store)
         news(b, t, flags)
         committed(b, t)
+        if b.streams != NULL:
+            streams_news(b)
         if flags & STORE_READ:
             pages_come(b, t)
     if t.cleaning:
@@ -329,6 +335,8 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
     if is_due(b, t):
         durable_seal(b)
         committed(b, t)          # it may have proved empty
+    if b.streams != NULL:
+        streams_turn(b)
     return t.cleaning
 
 
@@ -405,6 +413,7 @@ cdef void durable_close(Broker* b) noexcept nogil:
         durable_seal(b)
     if store_close(&t.store, why, sizeof(why)) != 0:
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    streams_fini(b)
 
 
 cdef void durable_fini(Broker* b) noexcept nogil:
@@ -426,6 +435,7 @@ cdef void durable_fini(Broker* b) noexcept nogil:
     for i in range(t.readers_head, t.n_readers):
         record_over(b, t.readers[i])
     b.durable = NULL
+    free(<void*>t.streams.p)
     free(t.readers)
     free(t.pendings)
     free(t.owed)

@@ -2,6 +2,7 @@
 # go, recover.pyx reads it all again, clean.pyx says what of an old segment still counts.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.clock cimport clock_monotonic_us
+from cext.base.view cimport View
 from cext.session.message cimport Message
 from cext.session.session cimport Session
 from cext.store.store cimport Store
@@ -22,6 +23,7 @@ cdef enum:
 cdef enum:
     PENDING = 0x8000000000000000u       # Message.lsn: its record is still to be written; the rest is its place among the pending
     NO_PENDING = 0xFFFFFFFFu
+    ON_RECORD = 0x100000001u            # added to `changes` where something is written whoever acknowledges what
 
 ctypedef struct Owed:           # one delivery of a pending message
     Session* session            # counted in session.records
@@ -68,7 +70,8 @@ ctypedef struct Durable:
     uint8_t closed              # the store is
     uint8_t cleaning            # the oldest segment is looked at
     uint8_t patient             # waiting pays: see commit
-    uint8_t urgent              # the open batch has what somebody is owed who is away
+    uint8_t urgent              # the open batch has what somebody is owed who is away, or what a stream has
+    uint8_t tight               # so much of a stream waits for the disk that publishers do, too
     uint32_t interval_ms
     uint32_t serial             # of the open batch
     uint32_t committed          # the last serial that is committed
@@ -111,6 +114,7 @@ ctypedef struct Durable:
     uint64_t* seen              # subscriptions written again in this pass: pairs of hashes, open addressing, at most half full
     uint32_t seen_mask
     uint32_t n_seen
+    View streams                # recovery: how far each stream had come by the last batch; malloc's
     uint64_t written_messages   # stats
     uint64_t elided_messages
     uint64_t sealed
@@ -131,13 +135,18 @@ ctypedef struct StoreGauges:
     uint64_t errors             # calls that failed
 
 
-# Something is to be in the open batch, of about so many bytes.
-cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+# Something is to be in the open batch, of about so many bytes, that nobody waits for.
+cdef inline void batch_opened(Durable* t, uint64_t bytes) noexcept nogil:
     if not t.dirty:
         t.dirty = 1
         t.opened_us = clock_monotonic_us()
-    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
     t.bytes += bytes
+
+
+# The same, and who it is for waits.
+cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
+    batch_opened(t, bytes)
+    t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
 
 
 cdef inline Durable* durable_of(Broker* b) noexcept nogil:

@@ -27,7 +27,7 @@ from cext.broker.client cimport client_room, client_wrote
 from cext.broker.parked cimport PARKED, park, park_again
 from cext.broker.publication cimport memory_short
 from cext.broker.share cimport (
-    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, share_strategy,
+    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, SHARE_STREAM, share_strategy,
 )
 from cext.codec.decode cimport Publish
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -264,6 +264,8 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
 cdef const char* strategy_name(void* broker, const Group* g) noexcept nogil:
     """As the option shared_strategy says it."""
     cdef uint8_t strategy = share_strategy(<Broker*>broker, g)
+    if strategy == SHARE_STREAM:
+        return "stream"
     if strategy == SHARE_RANDOM:
         return "random"
     if strategy == SHARE_STICKY:

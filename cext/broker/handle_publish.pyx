@@ -31,7 +31,7 @@ from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
-from cext.broker.route cimport route
+from cext.broker.route cimport ROUTE_REFUSED, route
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
@@ -99,7 +99,9 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         out.durability = durability_of(b, c, out.topic)
         if verdict < 0x80 and not is_taken(c) and not was_here:
             verdict = publish_accepted(b, c, &out)
-        if p.qos:
+            if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
+                rc = RC_QUOTA_EXCEEDED           # it cannot be told but so, and sends it again
+        if p.qos and rc == 0:
             promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
@@ -196,9 +198,14 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
 
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
+    cdef uint32_t matched
     if p.retain:
         retain_store(b, p)
-    return RC_SUCCESS if route(b, p, c) else RC_NO_MATCHING_SUBSCRIBERS      # [v5 3.4.2.1]
+    matched = route(b, p, c)
+    if matched == ROUTE_REFUSED:
+        b.stats.drops[DROP_DISK] += 1
+        return RC_QUOTA_EXCEEDED
+    return RC_SUCCESS if matched else RC_NO_MATCHING_SUBSCRIBERS      # [v5 3.4.2.1]
 
 
 # ---------------------------------------------------------------- QoS 2
@@ -263,21 +270,23 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef Message* m
     cdef Publication p
     cdef uint64_t changes = changes_of(b)
-    cdef uint8_t durability = 0
+    cdef uint8_t durability = 0, verdict = RC_SUCCESS
     if h == NULL:
         promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
         return 0
     m = h.message
     if not keep_room(b, c.session, m.topic.n if m != NULL else 0):
         return RC_QUOTA_EXCEEDED
-    inbox_remove(&c.session.inbox, h)
     if m != NULL:
         publication_of(&p, m)
         p.source = c.session
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
-            publish_accepted(b, c, &p)
+            verdict = publish_accepted(b, c, &p)
         publication_fini(b, &p)
+        if verdict == RC_QUOTA_EXCEEDED:
+            return RC_QUOTA_EXCEEDED
+    inbox_remove(&c.session.inbox, h)
     if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
         b.jobs_tail.released_pid = pid           # it goes on in slices
     else:
@@ -398,6 +407,7 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     out.topic.n = p.topic.n - name.cut
     out.payload = p.payload
     out.qos = p.qos
+    out.dup = p.dup
     out.retain = p.retain
     out.source = c.session
     out.shaped = p.payload.n < LEND_MIN_BYTES

@@ -21,6 +21,7 @@ from cext.broker.log cimport pthread_mutex_destroy, pthread_mutex_init, pthread_
 from cext.broker.reload cimport Reload, reload_apply
 from cext.broker.roles cimport Roles
 from cext.broker.sys cimport packets_waiting
+from cext.broker.streams cimport streams_filters
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 from cext.net.reactor cimport conn_flush, reactor_wake
 from cext.session.session cimport Session, sessions_find, sessions_scan
@@ -218,7 +219,7 @@ cdef void answer_stats(Broker* b, Ask* a) noexcept nogil:
     v[16] = b.messages.count
     v[17] = b.messages.bytes
     v[18] = index.subscriptions
-    v[19] = index.shared
+    v[19] = index.shared - streams_filters(b)
     v[20] = index.filters
     v[21] = index.nodes
     v[22] = index.bytes

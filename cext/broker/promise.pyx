@@ -39,7 +39,7 @@ cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
 
 cdef inline bint has_room(const Durable* t) noexcept nogil:
     """Of what is on its way, and of what cannot get on it while the disk is full."""
-    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes
+    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
 
 
 cdef inline bint takes(int packet_type, uint8_t rc) noexcept nogil:

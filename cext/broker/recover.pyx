@@ -13,7 +13,7 @@ Cost: linear in the records; some 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from cext.base.clock cimport clock_wall_ms
@@ -40,7 +40,7 @@ from cext.session.record cimport (
     RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
     record_from_read,
     record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next, record_session_read,
-    record_sub_read, record_topic_read, record_unsub_read, record_will_read,
+    record_sub_read, record_topic_read, record_unsub_read, record_will_read, RECORD_STREAMS, record_streams_check,
 )
 from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_LINK, Session, session_free, session_new, sessions_add, sessions_find, sessions_first, sessions_next, sessions_remove,
@@ -69,6 +69,7 @@ ctypedef struct Load:
     bint again                  # the second walk
     Durable* t
     uint64_t now_wall_ms
+    uint32_t streams_cap
     Recovered* out
 
 
@@ -396,6 +397,22 @@ cdef int from_apply(Load* l, View body) noexcept nogil:
     return 0
 
 
+cdef int streams_apply(Load* l, View body) noexcept nogil:
+    """The last one counts: what the journals have behind it was never committed."""
+    cdef uint8_t* p
+    if record_streams_check(body) != 0:
+        return ODD
+    if body.n > l.streams_cap:
+        p = <uint8_t*>realloc(<void*>l.t.streams.p, body.n)
+        if p == NULL:
+            return -1
+        l.t.streams.p = p
+        l.streams_cap = body.n
+    memcpy(<void*>l.t.streams.p, body.p, body.n)
+    l.t.streams.n = body.n
+    return 0
+
+
 # ---------------------------------------------------------------- all of it
 
 cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
@@ -434,6 +451,8 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
         rc = will_apply(l, r.body, r.kind == RECORD_WILL)
     elif r.kind == RECORD_RETAINED_FROM:
         rc = from_apply(l, r.body)
+    elif r.kind == RECORD_STREAMS:
+        rc = streams_apply(l, r.body)
     if rc > 0:
         l.out.odd += 1
         return 0

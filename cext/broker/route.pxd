@@ -2,8 +2,12 @@
 from libc.stdint cimport uint32_t
 from cext.broker.broker cimport Broker, Client, Job, Publication
 
+cdef enum:
+    ROUTE_REFUSED = 0xFFFFFFFFu
+
 # Delivers p to all matching subscribers, or (a huge fan-out) hands it to a job of bounded slices, for which `owner` (may be NULL) waits
-# so that its messages stay in order. Returns how many subscriptions matched (0x10 when 0).
+# so that its messages stay in order. Returns how many subscriptions matched (0x10 when 0), or ROUTE_REFUSED: nobody has got it, since a stream cannot
+# take it; only of QoS 1 and 2 with an owner, who is to be told.
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
 # One slice; 1: done.
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil

@@ -1,7 +1,8 @@
 """From a publication to every session that subscribed. Knows the index and the options of a subscription; not sockets, nor how a
 delivery is kept.
 
-    index_match -> per list: per entry: deliver          (small: at once)
+    index_match -> streams: journalled, or refused     (before anybody gets it)
+                -> per list: per entry: deliver          (small: at once)
                 -> merge: one copy per session           (overlapping subscriptions, where the settings ask for it)
                 -> JOB_FANOUT: pinned lists, a position  (more than a turn's budget: in slices, the publisher waits)
                 -> per shared group: one member
@@ -21,7 +22,8 @@ from cext.broker.jobs cimport job_add, job_new
 from cext.broker.keep cimport inbox_forgotten
 from cext.broker.merge cimport merge_begin, merge_bytes, merge_deliver, merge_end, merge_gather
 from cext.broker.publication cimport publication_fini, publication_of, publication_store
-from cext.broker.share cimport share_deliver
+from cext.broker.share cimport SHARE_STREAM, share_deliver
+from cext.broker.streams cimport stream_message
 from cext.session.message cimport message_ref
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_places, match_total
@@ -43,9 +45,13 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
         return 0
     total = match_total(m)
-    matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF) + m.n_groups
+    matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
+    if m.n_groups and b.streams != NULL and not stream_message(b, p, m, owner != NULL and p.qos != 0):
+        return ROUTE_REFUSED
     for i in range(m.n_groups):
-        share_deliver(b, p, m.groups[i])
+        if m.groups[i].strategy != SHARE_STREAM:
+            share_deliver(b, p, m.groups[i])
+            matched += 1
     if m.n_lists == 0:
         return matched
     if match_places(m) * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, total, owner):

@@ -12,6 +12,7 @@ cdef enum:
     SHARE_LEAST_INFLIGHT = 4    # fewest deliveries not acknowledged, waiting ones included; then unsent bytes; then in turn
     SHARE_HASH_TOPIC = 5
     SHARE_HASH_CLIENT = 6       # of who published it; by topic where that is the broker itself
+    SHARE_STREAM = 7            # not a group of clients, but a stream that a journal is written of: see streams.pxd
 
     SHARE_LOOK_MAX = 1024       # members of a group that are looked at for one message
 

@@ -100,6 +100,13 @@ cdef int block_for(Journal* j, uint32_t shard, uint64_t need, uint64_t time_us) 
     return soon
 
 
+cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_us) noexcept nogil:
+    cdef Block* b = j.loop.open[shard]
+    if b == NULL or b.n + n > b.cap or time_us > b.time_us + UINT32_MAX:
+        return block_for(j, shard, n, time_us)
+    return JOURNAL_TAKEN
+
+
 cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil:
     cdef Block* b = j.loop.open[shard]
     cdef uint64_t n = record_bytes(r)
@@ -137,6 +144,10 @@ cdef bint journal_seal(Journal* j) noexcept nogil:
 
 cdef void journal_hand(Journal* j) noexcept nogil:
     blocks_join(&j.shared.sealed, &j.loop.sealed)
+    journal_back(j)
+
+
+cdef void journal_back(Journal* j) noexcept nogil:
     if j.loop.back == NULL:
         j.loop.back = j.shared.done
         j.shared.done = NULL

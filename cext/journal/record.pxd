@@ -20,6 +20,8 @@ cdef enum:
     JOURNAL_DROP = 6            # of a message: its topic, the session's client id; the reason is the broker's
     JOURNAL_EXPIRY = 7          # of a session
     JOURNAL_TAKE_OVER = 8
+    JOURNAL_ACCOUNT = 9         # of a session: its counters so far
+    JOURNAL_GAP = 10            # so many events were not journalled
 
 cdef enum:
     # flags

@@ -18,7 +18,8 @@ cdef enum:
     RECORD_WILL_GONE = 12
     RECORD_META = 13            # text, lines of key=value
     RECORD_RETAINED_FROM = 14   # who published its topic's retained message, where that decides who gets it
-    RECORD_KIND_MAX = 14
+    RECORD_STREAMS = 15         # how far each journal had come by this batch
+    RECORD_KIND_MAX = 15
 
 cdef enum:
     # what a *_read says of a body; 0: it is right
@@ -162,6 +163,14 @@ cdef int record_will_read(View body, RecordWill* out) noexcept nogil
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil
 cdef uint8_t* record_from_put(uint8_t* out, const RecordFrom* f) noexcept nogil
 cdef int record_from_read(View body, RecordFrom* out) noexcept nogil
+
+# One stream of a STREAMS: its name, and behind the last record of each shard
+cdef uint64_t record_stream_size(View name, uint32_t shards) noexcept nogil
+cdef uint8_t* record_stream_put(uint8_t* out, View name, const uint64_t* seqs, uint32_t shards) noexcept nogil
+cdef bint record_stream_next(View* body, View* name, View* seqs) noexcept nogil     # 0: that was all. Of a body that record_streams_check took
+cdef int record_streams_check(View body) noexcept nogil
+# The shards of the stream of that name, at most 64: how many there are. 0: it is not there, or the body is not right
+cdef uint32_t record_stream_find(View body, View name, uint64_t* seqs) noexcept nogil
 
 cdef int record_topic_read(View body) noexcept nogil                            # RETAINED_GONE: the body is the topic
 # The value of a key of a META, a view into it. 0: it has no such key.

@@ -12,6 +12,7 @@ from cext.base.view cimport View
 cdef enum:
     SESSION_FLAGS = RECORD_CONNECTED | RECORD_HAS_USER | RECORD_LINK
     MESSAGE_FLAGS = RECORD_QOS | RECORD_RETAIN | RECORD_RETAINED_SET | RECORD_HAS_EXPIRY | RECORD_HAS_SOURCE | RECORD_AGAIN
+    STREAM_SHARDS_MAX = 64
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
 
@@ -431,6 +432,59 @@ cdef int record_from_read(View body, RecordFrom* out) noexcept nogil:
     return record_topic_read(out.topic) if out.user.n <= 65535 else RECORD_LONG
 
 
+# -- streams
+
+cdef uint64_t record_stream_size(View name, uint32_t shards) noexcept nogil:
+    return 4 + <uint64_t>name.n + 8 * <uint64_t>shards
+
+
+cdef uint8_t* record_stream_put(uint8_t* out, View name, const uint64_t* seqs, uint32_t shards) noexcept nogil:
+    cdef uint32_t i
+    out = put_view(put16(out, <uint16_t>name.n), name)
+    out = put16(out, <uint16_t>shards)
+    for i in range(shards):
+        out = put64(out, seqs[i])
+    return out
+
+
+cdef int stream_read(View* body, View* name, View* seqs) noexcept nogil:
+    cdef uint32_t n
+    if text_read(body, name) != 0 or body.n < 2:
+        return RECORD_SHORT
+    n = 8 * <uint32_t>get16(cut(body, 2).p)
+    if body.n < n:
+        return RECORD_SHORT
+    seqs[0] = cut(body, n)
+    return 0
+
+
+cdef bint record_stream_next(View* body, View* name, View* seqs) noexcept nogil:
+    return body.n != 0 and stream_read(body, name, seqs) == 0
+
+
+cdef int record_streams_check(View body) noexcept nogil:
+    cdef View name, seqs
+    while body.n:
+        if stream_read(&body, &name, &seqs) != 0:
+            return RECORD_SHORT
+        if name.n == 0 or seqs.n == 0 or seqs.n > 8 * STREAM_SHARDS_MAX:
+            return RECORD_VALUE
+    return 0
+
+
+cdef uint32_t record_stream_find(View body, View wanted, uint64_t* out) noexcept nogil:
+    cdef View name, seqs
+    cdef uint32_t i
+    if record_streams_check(body) != 0:
+        return 0
+    while record_stream_next(&body, &name, &seqs):
+        if name.n == wanted.n and memcmp(name.p, wanted.p, name.n) == 0:
+            for i in range(seqs.n // 8):
+                out[i] = get64(seqs.p + 8 * i)
+            return seqs.n // 8
+    return 0
+
+
 # -- the rest
 
 cdef bint record_meta_find(View body, View key, View* value) noexcept nogil:
@@ -480,4 +534,6 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
         return record_will_read(body, &will)
     if kind == RECORD_RETAINED_FROM:
         return record_from_read(body, &source)
+    if kind == RECORD_STREAMS:
+        return record_streams_check(body)
     return 0 if kind == RECORD_META else RECORD_KIND

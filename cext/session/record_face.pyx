@@ -9,20 +9,20 @@ from cext.base.view cimport View
 from cext.session.record cimport (
     RECORD_ACKS, RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_FLAGS, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_KIND,
     RECORD_LINK, RECORD_LONG, RECORD_META, RECORD_MSG, RECORD_QOS, RECORD_RELEASED, RECORD_RETAIN, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE,
-    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
+    RECORD_RETAINED_SET, RECORD_SESSION, RECORD_SHORT, RECORD_STREAMS, RECORD_SUB, RECORD_UNSUB, RECORD_VALUE, RECORD_WILL, RECORD_WILL_GONE,
     RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage, RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_ack_put,
     record_check, record_end_put, record_end_read, record_entry_next, record_entry_put, record_entry_size, record_from_put,
     record_from_read, record_from_size, record_inbox_done_put,
     record_inbox_done_read, record_inbox_put, record_inbox_read, record_inbox_size, record_meta_find, record_msg_end_put,
     record_msg_put, record_msg_read, record_msg_size, record_released_next, record_released_put, record_session_put,
     record_session_read, record_session_size, record_sub_put, record_sub_read, record_sub_size, record_unsub_put, record_unsub_read,
-    record_unsub_size, record_will_put, record_will_read, record_will_size,
+    record_stream_next, record_stream_put, record_unsub_size, record_will_put, record_will_read, record_will_size,
 )
 
 KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RECORD_END: "end", RECORD_MSG: "msg",
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
-         RECORD_RETAINED_FROM: "retained_from"}
+         RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams"}
 PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
             RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
             RECORD_VALUE: "has a field with an impossible value", RECORD_KIND: "is of a kind that this version does not know"}
@@ -177,6 +177,20 @@ cdef bytes encode_from(dict f):
     return body.whole(record_from_put(body.p, &r))
 
 
+cdef bytes encode_streams(list streams):
+    cdef uint64_t seqs[64]
+    cdef Body body = Body(sum(4 + len(s["name"]) + 8 * len(s["seqs"]) for s in streams))
+    cdef uint8_t* p = body.p
+    for s in streams:
+        name = short_name(s["name"], "a name")
+        if len(s["seqs"]) > 64:
+            raise ValueError("a stream has at most 64 shards")
+        for i, seq in enumerate(s["seqs"]):
+            seqs[i] = seq
+        p = record_stream_put(p, view_of(name), seqs, len(s["seqs"]))
+    return body.whole(p)
+
+
 def record_encode(uint8_t kind, dict fields):
     """The body of a record; ValueError, KeyError or OverflowError where the fields cannot be one."""
     cdef Body body
@@ -202,6 +216,8 @@ def record_encode(uint8_t kind, dict fields):
         return encode_will(fields)
     if kind == RECORD_RETAINED_FROM:
         return encode_from(fields)
+    if kind == RECORD_STREAMS:
+        return encode_streams(fields["streams"])
     if kind == RECORD_META:
         return b"".join(b"%s=%s\n" % pair for pair in fields.items())
     raise ValueError(f"no kind {kind}")
@@ -284,6 +300,15 @@ cdef dict decode_from(View body):
     return {"security": r.security, "topic": bytes_of(r.topic), "id": bytes_of(r.id), "user": bytes_of(r.user)}
 
 
+cdef dict decode_streams(View body):
+    cdef View name, seqs
+    streams = []
+    while record_stream_next(&body, &name, &seqs):
+        raw = bytes_of(seqs)
+        streams.append({"name": bytes_of(name), "seqs": [int.from_bytes(raw[i:i + 8], "little") for i in range(0, len(raw), 8)]})
+    return {"streams": streams}
+
+
 cdef dict decode(uint8_t kind, View body):
     cdef uint32_t sno = 0
     if kind == RECORD_SESSION:
@@ -304,6 +329,8 @@ cdef dict decode(uint8_t kind, View body):
         return decode_will(body)
     if kind == RECORD_RETAINED_FROM:
         return decode_from(body)
+    if kind == RECORD_STREAMS:
+        return decode_streams(body)
     return {key: value for key, found, value in (line.partition(b"=") for line in bytes_of(body).split(b"\n")) if found}
 
 

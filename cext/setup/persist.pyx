@@ -9,11 +9,12 @@ from cext.broker.commit cimport durable_init
 from cext.broker.durable cimport Durable, durable_of
 from cext.broker.recover cimport Recovered, durable_recover
 from cext.setup.settings import LEVELS
+from cext.setup.streams cimport streams_open
 from cext.store.store cimport (
     STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open,
 )
 
-cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes):
+cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams):
     """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""
     cdef char why[STORE_WHY_MAX]
     cdef StoreOptions options
@@ -41,7 +42,8 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
             store_error(&t.store, why, sizeof(why))
     if rc != 0:
         raise OSError((<bytes>why).decode("utf-8", "replace") or "out of memory while the store was read")
-    return {"records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
+    opened = streams_open(b, streams) if streams else []
+    return {"streams": opened, "records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
             "messages": found.messages, "retained": found.retained, "lost_bytes": loss.bytes,
             "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
             "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_TOLD))], "n_lost": loss.n}

@@ -37,6 +37,7 @@ cdef enum:
     STORE_READ = 32             # records wait for store_read_next
     STORE_ERROR_OVER = 64       # writing works again
     STORE_READ_ERROR = 128      # reading back does not work now (descriptors, memory, the disk): it is tried again. Told once until it does
+    STORE_DOOR = 256            # who is behind the door has some
 
 cdef enum:
     # StoreOptions.sync
@@ -97,6 +98,19 @@ ctypedef struct StoreStats:
     uint32_t errors             # failed calls
     uint8_t full                # as of now: STORE_FULL was told, and not that it is over
     uint8_t failing             # the same of STORE_ERROR
+
+# What somebody else has written by this thread, with the batches: what was handed over when one was sealed is written before it, so that what is committed
+# has it. The store does not know what that is. Set between store_open and store_start.
+ctypedef struct StoreDoor:
+    void* ctx                                                                   # NULL: nobody
+    void (*hand)(void* ctx, bint sealed) noexcept nogil                         # the loop's thread, under the lock; sealed: with a batch
+    void (*take)(void* ctx) noexcept nogil                                      # the storage thread, under the lock
+    # 0, or -errno and why: then no batch is written, and it is tried again
+    int (*write)(void* ctx, char* why, size_t why_n) noexcept nogil
+    int (*sync)(void* ctx, char* why, size_t why_n) noexcept nogil              # before what is to be on the disk is said to be
+    # What is not done for a batch, once per turn; when it is to be called at the latest (monotonic), 0: whenever there is a turn. committed: all that
+    # was taken has its batch written. last: there is no further turn. *news: there are some
+    uint64_t (*tend)(void* ctx, bint committed, bint last, bint* news) noexcept nogil
 
 # ---- inside
 
@@ -205,6 +219,7 @@ ctypedef struct StoreWriter:
     uint8_t failing             # told
     uint8_t troubled            # something failed in this turn
     uint64_t retry_us           # nothing is tried before; 0: nothing has failed
+    uint64_t door_us            # who is behind the door wants a turn then; 0: no
     uint64_t sync_lsn           # all below is to be on the disk
     uint64_t written
     uint64_t synced
@@ -244,6 +259,7 @@ ctypedef struct Store:
     uint64_t live_bytes         # kept by the owner: store_record_bytes of each live record
     FileOps files
     StoreOptions options
+    StoreDoor door
     char* dir
     uint8_t store_id[16]
     uint8_t hardware            # has CRC-32C

@@ -249,6 +249,8 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
         shared.sealed.tail = b
     if sync:
         shared.sync_lsn = s.loop.next_lsn
+    if s.door.ctx != NULL:
+        s.door.hand(s.door.ctx, b != NULL)
     shared.live_bytes = s.live_bytes
     wake(shared)
     pthread_mutex_unlock(&shared.lock)
@@ -280,6 +282,8 @@ cdef uint32_t store_poll(Store* s) noexcept nogil:
     if shared.cleaning != NULL:
         s.loop.cleaning = shared.cleaning
         shared.cleaning = NULL
+    if s.door.ctx != NULL:
+        s.door.hand(s.door.ctx, 0)
     shared.live_bytes = s.live_bytes
     pthread_mutex_unlock(&shared.lock)
     while done != NULL:

@@ -17,7 +17,7 @@ from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
 from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
 from cext.store.spare cimport spare_prepare
-from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, \
+from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_DOOR, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, \
     STORE_WHY_MAX, Batch, Batches, Segment, Store, StoreShared, StoreWriter, pthread_cond_t, pthread_mutex_t
 
 cdef extern from "<pthread.h>" nogil:
@@ -84,6 +84,8 @@ cdef void take(Store* s) noexcept nogil:
     w.answers_bytes = shared.answers_bytes
     w.live_bytes = shared.live_bytes
     w.sync_lsn = shared.sync_lsn
+    if s.door.ctx != NULL:
+        s.door.take(s.door.ctx)
     pthread_mutex_unlock(&shared.lock)
     if w.sync_lsn and s.options.sync != STORE_SYNC_NEVER:
         w.sync_wanted = 1
@@ -115,6 +117,8 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
             last = last.next
         last.next = shared.done
         shared.done = done
+    if s.door.ctx != NULL:
+        s.door.take(s.door.ctx)
     pthread_mutex_unlock(&shared.lock)
     if news:
         write(s.event_fd, &one, 8)
@@ -124,8 +128,15 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
 
 cdef void tell(Store* s, const char* what, int error) noexcept nogil:
     # `what` failed: said once, until it works again.
-    cdef StoreWriter* w = &s.writer
+    cdef char why[STORE_WHY_MAX]
     cdef char text[128]
+    error_text(text, sizeof(text), error)
+    snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
+    tell_why(s, why, error)
+
+
+cdef void tell_why(Store* s, const char* why, int error) noexcept nogil:
+    cdef StoreWriter* w = &s.writer
     cdef uint32_t news = 0
     w.stats.errors += 1
     if error == -ENOSPC or error == -EDQUOT:
@@ -137,9 +148,8 @@ cdef void tell(Store* s, const char* what, int error) noexcept nogil:
         w.failing = 1
     if news == 0:
         return
-    error_text(text, sizeof(text), error)
     pthread_mutex_lock(&s.shared.lock)
-    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
+    snprintf(s.shared.why, STORE_WHY_MAX, "%s", why)
     pthread_mutex_unlock(&s.shared.lock)
     publish(s, news, NULL)
 
@@ -159,9 +169,13 @@ cdef void read_trouble(Store* s, int error) noexcept nogil:
 
 cdef void trouble(Store* s, const char* what, int error) noexcept nogil:
     # The same, and it is to be tried again in a while.
+    again_later(s)
+    tell(s, what, error)
+
+
+cdef void again_later(Store* s) noexcept nogil:
     s.writer.troubled = 1
     s.writer.retry_us = clock_monotonic_us() + RETRY_US
-    tell(s, what, error)
 
 
 cdef uint32_t trouble_over(Store* s) noexcept nogil:
@@ -170,6 +184,28 @@ cdef uint32_t trouble_over(Store* s) noexcept nogil:
     cdef uint32_t news = (STORE_FULL_OVER if w.full else 0) | (STORE_ERROR_OVER if w.failing else 0)
     w.full = w.failing = 0
     return news
+
+
+# ---- the door
+
+cdef bint behind_door(Store* s, int (*step)(void* ctx, char* why, size_t n) noexcept nogil) noexcept nogil:
+    # 0: it failed, and is tried again.
+    cdef char why[STORE_WHY_MAX]
+    cdef int got = step(s.door.ctx, why, STORE_WHY_MAX) if s.door.ctx != NULL else 0
+    if got == 0:
+        return 1
+    again_later(s)
+    tell_why(s, why, got)
+    return 0
+
+
+cdef void tend(Store* s, bint last) noexcept nogil:
+    cdef bint news = 0
+    if s.door.ctx == NULL:
+        return
+    s.writer.door_us = s.door.tend(s.door.ctx, s.writer.todo.head == NULL, last, &news)
+    if news:
+        publish(s, STORE_DOOR, NULL)
 
 
 # ---- writing
@@ -266,6 +302,8 @@ cdef void sync_asked(Store* s, Batch** done) noexcept nogil:
         return
     if w.synced >= w.written or not (w.sync_lsn > w.synced or w.kept_bytes > KEEP_MAX_BYTES or clean_wants_sync(s)):
         return
+    if not behind_door(s, s.door.sync):
+        return
     got = sync_all(s, &what)
     if got < 0:
         trouble(s, what, got)
@@ -289,6 +327,8 @@ cdef void commit(Store* s) noexcept nogil:
     cdef Batch* done = NULL
     cdef uint64_t before = w.written
     cdef uint64_t start = clock_monotonic_us() if w.todo.head != NULL else 0
+    if not behind_door(s, s.door.write):
+        return
     write_todo(s, &done)
     if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
         publish(s, 0, done)
@@ -346,6 +386,7 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
             w.read_failing = 0
         if answered:
             publish(s, STORE_READ, NULL)
+    tend(s, 0)
     return more or answered
 
 
@@ -357,13 +398,15 @@ cdef bint news_for_us(Store* s) noexcept nogil:
 
 
 cdef void wait(Store* s) noexcept nogil:
-    # Until the loop has something, or it is time to try again.
+    # Until the loop has something, or it is time to try again, or for who is behind the door.
     cdef StoreShared* shared = &s.shared
     cdef timespec until
     cdef bint late = 0
     cdef uint64_t retry_us = s.writer.retry_us
     if s.writer.read_retry_us and (retry_us == 0 or s.writer.read_retry_us < retry_us):
         retry_us = s.writer.read_retry_us
+    if s.writer.door_us and (retry_us == 0 or s.writer.door_us < retry_us):
+        retry_us = s.writer.door_us
     until.tv_sec = <int64_t>(retry_us // 1000000)
     until.tv_nsec = <long>(retry_us % 1000000) * 1000
     pthread_mutex_lock(&shared.lock)
@@ -400,12 +443,14 @@ cdef void writer_end(Store* s) noexcept nogil:
     cdef const char* what = ""
     cdef int got
     take(s)
-    if write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER:
+    if behind_door(s, s.door.write) and write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
+            and behind_door(s, s.door.sync):
         got = sync_all(s, &what)
         if got < 0:
             trouble(s, what, got)
         else:
             kept_release(w, &done)
+    tend(s, 1)
     publish(s, 0, done)
 
 

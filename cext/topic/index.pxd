@@ -110,6 +110,8 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
 # The entry of an owner's subscription to f, or NULL.
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
+# The shared group of f, or NULL.
+cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
 # The entry of an owner in a list, or NULL: no scan where the list is long.
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil
 # A pinned list (and its node) stays where it is until the last unpin, which may free it.

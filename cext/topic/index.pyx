@@ -322,14 +322,18 @@ cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept 
     return n
 
 
-cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
+cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil:
     cdef Leaf* leaf = leaf_find(ix, f)
+    return group_find(ix, leaf, f.group) if leaf != NULL else NULL
+
+
+cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
+    cdef Leaf* leaf
     cdef Group* group
-    if leaf == NULL:
-        return NULL
     if f.group.n == 0:
-        return entry_of(ix, &leaf.plain, owner)
-    group = group_find(ix, leaf, f.group)
+        leaf = leaf_find(ix, f)
+        return entry_of(ix, &leaf.plain, owner) if leaf != NULL else NULL
+    group = index_group(ix, f)
     return entry_of(ix, &group.members, owner) if group != NULL else NULL
 
 

@@ -23,9 +23,9 @@ LOCALHOST = "127.0.0.1"
 FREE_PORT = 0
 TEXT_NAME = "<config>"              # in place of the file's name in errors
 # a list is several lines
-REPEATED = ("listener", "log_dest", "shared_strategy", "durability_topic", "plugin", "websockets_origin",
+REPEATED = ("listener", "log_dest", "shared_strategy", "durability_topic", "stream", "plugin", "websockets_origin",
             "plugin_load", "global_plugin")
-ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic")     # within one source
+ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic", "stream")     # within one source
 
 
 def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:

@@ -43,12 +43,14 @@ __all__ = [
     "INT64_MAX", "LISTENER", "LISTENER_ONLY",
     "LISTENER_OR_DEFAULT", "LISTENER_RESTART", "LIVE", "LOG_ALL", "LOG_DESTS", "LOG_TYPES", "NEVER_S", "NEW",
     "OF_LISTENERS", "OPTIONS", "PACKET_MAX", "PLUGIN", "RESTART", "SECTIONS", "SECURITY", "SHARED_LINES_MAX",
-    "SHARED_STRATEGIES", "TUNING", "UINT16_MAX", "UINT32_MAX", "Option", "find_option",
+    "SHARED_STRATEGIES", "STREAM_FILTERS_MAX", "STREAM_LINES_MAX", "TUNING", "UINT16_MAX", "UINT32_MAX", "Option", "find_option",
 ]
 
 LOG_ALL = 511
 SHARED_LINES_MAX = 1000
 DURABILITY_LINES_MAX = 64       # each publication looks at them
+STREAM_LINES_MAX = 32
+STREAM_FILTERS_MAX = 256        # of one line
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 # in the order of docs/options.md

@@ -246,6 +246,10 @@ class Reader:
             value = shared_strategies(config.shared_strategy, keyword, value)
         elif name == "durability_topic":
             value = durability_topics(config.durability_topic, keyword, value)
+        elif name == "stream":
+            from mosq.config.streams import streams_with    # starting must be quick
+
+            value = streams_with(config.stream, str(value))
         elif name == "log_dest":
             value, warning = log_dests(config.log_dest, keyword, str(value))
             if warning:

@@ -12,6 +12,7 @@ Value = bool | int | str | tuple[str, ...]
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 # m and y are what Mosquitto takes them for: 30 and 365 days
 DURATION_UNITS_S = {"s": 1, "h": 3600, "d": 86400, "w": 604800, "m": 2592000, "y": 31536000}
+SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 SHOWN_MAX = 80          # of a wrong value, in an error
 DIGITS_MAX = 24         # int() is slow on thousands of them
 ONE_WORD = ("bool", "int", "count", "duration", "enum")

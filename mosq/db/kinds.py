@@ -1,7 +1,7 @@
 """Kinds of records, as cext/session/record.pxd numbers them."""
 
 SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE = range(1, 10)
-RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM = range(10, 15)
+RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(10, 16)
 NAMES = {
     SESSION: "session",
     SUB: "sub",
@@ -17,5 +17,6 @@ NAMES = {
     WILL_GONE: "will_gone",
     META: "meta",
     RETAINED_FROM: "retained_from",
+    STREAMS: "streams",
 }
 BY_NAME = {name: kind for kind, name in NAMES.items()}

@@ -80,6 +80,8 @@ def record_json(kind: int, f: dict[Any, Any], with_payload: bool) -> dict[str, A
         return {plain(key): plain(value) for key, value in f.items()}
     if kind in (kinds.ACKS, kinds.RELEASED):
         return {"acks": [dict(zip(("sno", "position", "pid"), ack, strict=False)) for ack in f["acks"]]}
+    if kind == kinds.STREAMS:
+        return {"streams": [{"name": plain(s["name"]), "seqs": s["seqs"]} for s in f["streams"]]}
     out: dict[str, Any] = {}
     for name, value in f.items():
         if isinstance(value, bytes):
@@ -162,6 +164,8 @@ def _fields(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
         return text(f["topic"])
     if kind == kinds.RETAINED_FROM:
         return f"{text(f['topic'])} of {text(f['id'])}" + (f" user {text(f['user'])}" if f["user"] else "")
+    if kind == kinds.STREAMS:
+        return ", ".join(f"{text(s['name'])} up to {' '.join(map(str, s['seqs']))}" for s in f["streams"])
     if kind == kinds.MSG:
         to = _several([_entry(entry) for entry in f["entries"]]) or "nobody"
         return f"{_message(f, with_payload)} -> {to}"

@@ -241,6 +241,9 @@ class State:
     def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
         """Of the message before it."""
 
+    def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Of journals, which are files of their own."""
+
     def _acks(self, _lsn: int, f: dict[Any, Any]) -> None:
         for sno, position in f["acks"]:
             s = self.sessions.get(sno)

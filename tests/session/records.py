@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM = range(1, 15)
+SESSION, SUB, UNSUB, END, MSG, ACKS, RELEASED, INBOX, INBOX_DONE, RETAINED_GONE, WILL, WILL_GONE, META, RETAINED_FROM, STREAMS = range(1, 16)
 
 MESSAGE = {"qos": 1, "retain": False, "retained_set": False, "expires_wall_ms": 0, "source_hash": 0, "topic": b"a/b",
            "props": b"", "payload": b"hi"}
@@ -45,6 +45,9 @@ ROWS = [
         "01000000 0200000000000000 03000000 0100 0000 00000000"),
     Row(WILL_GONE, {"sno": 1}, "01000000"),
     Row(RETAINED_FROM, {"security": 1, "topic": b"a/b", "id": b"me", "user": b"u"}, "01000000" "0300612f62" "02006d65" "75"),
+    Row(STREAMS, {"streams": [{"name": b"a", "seqs": [1, 0x0102030405060708]}, {"name": b"events", "seqs": [2]}]},
+        "0100 61 0200 0100000000000000 0807060504030201" "0600 6576656e7473 0100 0200000000000000"),
+    Row(STREAMS, {"streams": []}, ""),
     Row(META, {b"format": b"1", b"broker": b"mosq=x"}, b"format=1\nbroker=mosq=x\n".hex()),
     Row(SESSION, {"sno": 1, "connected": True, "link": True, "expiry_s": 0xFFFFFFFF, "ends_wall_ms": 0, "next": 0, "id": b"ab", "user": None},
         "01000000 05 ffffffff 0000000000000000 00000000 0200 6162 0000"),
@@ -99,7 +102,13 @@ WRONG = [
     (RETAINED_FROM, b"\0" * 8, SHORT),
     (RETAINED_FROM, b"\0\0\0\0\1\0a\1\0", SHORT),
     (RETAINED_FROM, b"\0\0\0\0\1\0a\0\0" + b"u" * 65536, LONG),
+    (STREAMS, b"\1", SHORT),
+    (STREAMS, b"\1\0a\1", SHORT),
+    (STREAMS, b"\1\0a\1\0" + b"\0" * 7, SHORT),
+    (STREAMS, b"\1\0a\0\0", VALUE),
+    (STREAMS, b"\0\0\1\0" + b"\0" * 8, VALUE),
+    (STREAMS, b"\1\0a\x41\0" + b"\0" * 8 * 65, VALUE),
     (0, b"", UNKNOWN),
-    (15, b"", UNKNOWN),
+    (16, b"", UNKNOWN),
     (255, b"abc", UNKNOWN),
 ]

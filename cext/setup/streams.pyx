@@ -1,0 +1,77 @@
+"""Streams are opened: before the loop, once the store is open and read. Knows what the control plane says of them, and errors."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from cext.base.pybytes cimport view_of
+from cext.broker.broker cimport Broker
+from cext.broker.stream_files cimport STREAM_WHY_MAX, stream_filter, stream_open, streams_begin, streams_open_done
+from cext.broker.streams cimport STREAM_FILTERS_MAX, STREAM_NAME_MAX, STREAMS_MAX, Stream
+from cext.journal.format cimport JOURNAL_SHARDS_MAX
+from cext.journal.journal cimport JOURNAL_RANGES_TOLD, JournalFound, JournalOptions
+
+cdef enum:
+    SEGMENTS = 8                # of a stream whose size is bounded, and whose age is: what retention drops is a segment
+
+LOSSES = {1: "damaged", 2: "missing", 3: "retired"}
+
+
+cdef int options_of(JournalOptions* o, dict spec) except -1:
+    memset(o, 0, sizeof(JournalOptions))
+    o.create = 1
+    o.shards = spec.get("shards") or 1
+    if o.shards > JOURNAL_SHARDS_MAX:
+        raise ValueError(f"a stream has at most {JOURNAL_SHARDS_MAX} shards")
+    o.retain_age_us = spec.get("retain_age_us") or 0
+    o.retain_bytes = spec.get("retain_bytes") or 0
+    o.roll_age_us = o.retain_age_us // SEGMENTS
+    o.segment_bytes = spec.get("segment_bytes") or (min(o.retain_bytes // SEGMENTS, 64 << 20) if o.retain_bytes else 0)
+    return 0
+
+
+cdef dict found_in(str name, const JournalFound* f, uint32_t shards):
+    cdef uint32_t i
+    n = min(f.loss.n, <uint32_t>JOURNAL_RANGES_TOLD)
+    lost = [(f.loss.ranges[i].shard, f.loss.ranges[i].lo, f.loss.ranges[i].hi, LOSSES.get(f.loss.ranges[i].why, "unknown")) for i in range(n)]
+    return {"name": name, "shards": shards, "lost": lost, "lost_records": f.loss.records, "beyond": f.beyond, "torn_bytes": f.torn_bytes,
+            "unreadable": f.unreadable, "mark_lost": bool(f.mark_lost)}
+
+
+cdef list streams_open(Broker* b, list specs):
+    """Each is a dict: name, filters, and of the journal's options; events: it is the one of events. What was found of each. Raises OSError with a text."""
+    cdef char why[STREAM_WHY_MAX]
+    cdef JournalOptions options
+    cdef JournalFound found
+    cdef Stream* s
+    cdef const char* name
+    cdef bint events
+    cdef int rc
+    if len(specs) > STREAMS_MAX + 1:
+        raise ValueError(f"at most {STREAMS_MAX} streams")
+    why[0] = 0
+    with nogil:
+        rc = streams_begin(b, why)
+    if rc != 0:
+        raise OSError((<bytes>why).decode("utf-8", "replace"))
+    out = []
+    for spec in specs:
+        raw = spec["name"].encode()
+        filters = [f.encode() for f in spec.get("filters") or ()]
+        if not raw or len(raw) > STREAM_NAME_MAX or b"/" in raw or len(filters) > STREAM_FILTERS_MAX:
+            raise ValueError(f"{spec['name']!r} is no name of a stream, or it has too many filters")
+        name = raw
+        options_of(&options, spec)
+        events = bool(spec.get("events"))
+        with nogil:
+            s = stream_open(b, name, &options, events, &found, why)
+        if s == NULL:
+            raise OSError((<bytes>why).decode("utf-8", "replace"))
+        if spec.get("shards") and s.journal.n_shards > spec["shards"]:
+            raise OSError(f"The stream {spec['name']} in {s.journal.dir.decode('utf-8', 'replace')} has {s.journal.n_shards} shards; their number can only "
+                          f"grow: say shards {s.journal.n_shards}, or take another name")
+        for f in filters:
+            if stream_filter(b, s, view_of(f)) != 0:
+                raise ValueError(f"{f!r} is no filter for a stream")
+        out.append(found_in(spec["name"], &found, s.journal.n_shards))
+    streams_open_done(b)
+    return out

@@ -1,0 +1,39 @@
+"""What a broker's streams hold, by the reader that everybody has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mosq.journal.stream import Record, Stream
+from tests.durable.test_restart import KEEP, Kept
+from tests.harness.faults import until
+
+MESSAGE = 1
+
+
+def folder(broker: Kept, name: str = "all") -> Path:
+    return broker.dir / "mosquitto.db.store" / "streams" / name
+
+
+def records(broker: Kept, n: int, name: str = "all", shard: int = 0) -> list[Record]:
+    """Once so many are there, which is within about a second."""
+    stream = Stream(folder(broker, name))
+    until(lambda: stream.marks()[shard].seq >= n)
+    found = list(stream.read(0, 1 << 40, shard=shard))
+    assert [r.seq for r in found] == list(range(n))
+    return found
+
+
+def stopped(broker: Kept, name: str = "all", shard: int = 0) -> list[Record]:
+    """All of it: a broker that stops leaves nothing behind its mark."""
+    assert broker.stop() == 0
+    stream = Stream(folder(broker, name))
+    return list(stream.read(stream.marks()[shard].first_seq, 1 << 40, shard=shard))
+
+
+def payloads(found: list[Record]) -> list[bytes]:
+    return [r.payload for r in found]
+
+
+def keeping(*lines: str) -> str:
+    return KEEP + "".join(f"{line}\n" for line in lines)
