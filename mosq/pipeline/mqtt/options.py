@@ -20,7 +20,8 @@ OF_JOURNAL = ("failOnDataLoss", "maxRecordsPerTrigger", "maxBytesPerTrigger", "m
 OF_READ = (
     "topics", "lanes", "qos", "spool", "sessionExpiry", "receiveMaximum", "keyProperty", "drainTime", *OF_JOURNAL,
 )
-OF_WRITE = ("topic", "qos", "retain", "ackTimeout", "path")
+# the last two are for Spark
+OF_WRITE = ("topic", "qos", "retain", "ackTimeout", "path", "checkpointLocation")
 VERSIONS = {"3.1.1": 4, "5": 5}
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
