@@ -20,6 +20,9 @@ KINDS = {
     6: "drop",
     7: "expiry",
     8: "take_over",
+    9: "account",
+    10: "gap",
+    11: "start",
 }
 CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
