@@ -15,6 +15,7 @@ cdef enum:
     STREAMS_MAX = 32
     STREAM_NAME_MAX = 64
     STREAM_FILTERS_MAX = 256    # of one stream
+    STREAM_GAUGES = 7
 
 ctypedef struct Stream:
     Journal journal
@@ -30,6 +31,8 @@ ctypedef struct Stream:
     uint64_t lost_logged        # of them: that the log has told
     uint32_t errors_logged      # of stats
     uint8_t loses               # the log has said so, and not that it is over
+    uint64_t forced_logged      # of stats.forced_records
+    uint64_t gauges[7]          # plus 1, as $SYS has them: STREAM_GAUGES
 
 ctypedef struct StreamsWriter:      # the storage thread's
     uint64_t due_us             # monotonic; 0: not before something is written
@@ -46,6 +49,7 @@ ctypedef struct Streams:
     uint64_t messages           # numbers them, for Stream.looked
     uint64_t now_us             # wall clock, of this turn; 0: not asked yet
     uint8_t changed             # something was appended that no record of the store names
+    uint8_t loses               # some of them do, and it was not told, or is not over
 
 
 cdef inline Streams* streams_of(Broker* b) noexcept nogil:

@@ -50,6 +50,11 @@ cdef inline bint is_tight(const Journal* j) noexcept nogil:
     return j.loop.waiting_bytes > j.options.waiting_max_bytes // 4 * 3
 
 
+cdef inline void lose(Streams* t, Stream* s) noexcept nogil:
+    s.lost += 1
+    t.loses = 1
+
+
 # ---------------------------------------------------------------- messages
 
 cdef Stream* wanting(Streams* t, const Match* m) noexcept nogil:
@@ -103,7 +108,8 @@ cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint r
         s = s.hit
     s = first
     while s != NULL:
-        s.lost += not append(b, s, shard_for(&s.journal, &r.topic), &r, refusable)
+        if not append(b, s, shard_for(&s.journal, &r.topic), &r, refusable):
+            lose(t, s)
         s = s.hit
     if refusable:
         d.changes += ON_RECORD
@@ -147,7 +153,7 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     if s.lost != s.lost_told:
         gap_tell(b, s)
     if s.lost != s.lost_told:
-        s.lost += 1                  # not before what tells of those before it
+        lose(streams_of(b), s)       # not before what tells of those before it
         return
     r.time_us = now_us(streams_of(b))
     r.kind = kind
@@ -158,7 +164,8 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     r.username = username
     r.properties.n = 0
     r.payload = payload
-    s.lost += not append(b, s, 0, &r, 0)
+    if not append(b, s, 0, &r, 0):
+        lose(streams_of(b), s)
 
 
 cdef bint streams_events_fit(Broker* b) noexcept nogil:
@@ -215,6 +222,10 @@ cdef void told(Broker* b, Stream* s) noexcept nogil:
     if s.stats.errors != s.errors_logged and (s.stats.full or s.stats.failing):
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: stream %s: %s", <const char*>&s.name[1], <const char*>s.why))
     s.errors_logged = s.stats.errors
+    if s.stats.forced_records != s.forced_logged:
+        log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: stream %s: its retain_bytes took %llu records that a consumer had not read.",
+                                          <const char*>&s.name[1], <unsigned long long>(s.stats.forced_records - s.forced_logged)))
+        s.forced_logged = s.stats.forced_records
     if s.loses and not is_crowded(&s.journal):
         s.loses = 0
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Stream %s has room again: %llu records are not in it.", <const char*>&s.name[1],
@@ -243,7 +254,14 @@ cdef void streams_news(Broker* b) noexcept nogil:
 cdef void streams_turn(Broker* b) noexcept nogil:
     cdef Streams* t = streams_of(b)
     cdef Stream* s = t.events
+    cdef uint32_t i
     t.now_us = 0
+    if not t.loses:
+        return
+    t.loses = 0
+    for i in range(t.n):
+        told(b, t.at[i])
+        t.loses |= t.at[i].loses
     if s != NULL and s.lost != s.lost_told:
         gap_tell(b, s)
         t.now_us = 0

@@ -17,14 +17,14 @@ from cext.broker.durable cimport StoreGauges, TROUBLE_ERROR, TROUBLE_FULL
 from cext.broker.publication cimport publication_fini, publication_init
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
-from cext.broker.streams cimport streams_filters
+from cext.broker.streams cimport Stream, Streams, streams_filters, streams_of
 from cext.topic.explain cimport index_load_hundredths
 from cext.topic.index cimport IndexStats, index_stats
 from cext.topic.retained cimport retained_count
 
 cdef enum:
     VALUES = 50
-    TOPIC_MAX = 96
+    TOPIC_MAX = 128
     TEXT_MAX = 64
     LOADS = 9
 
@@ -200,6 +200,34 @@ cdef void collect_store(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
         publish(b, "store/state", state, <int>strlen(state))
 
 
+cdef void publish_gauge(Broker* b, Stream* s, int i, const char* name, uint64_t v) noexcept nogil:
+    cdef char topic[TOPIC_MAX]
+    cdef char text[TEXT_MAX]
+    if s.gauges[i] == v + 1:
+        return
+    s.gauges[i] = v + 1
+    snprintf(topic, sizeof(topic), "streams%s/%s", <const char*>s.name, name)
+    publish(b, topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v))
+
+
+cdef void publish_streams(Broker* b) noexcept nogil:
+    """What docs/journal.md explains."""
+    cdef Streams* t = streams_of(b)
+    cdef Stream* s
+    cdef uint32_t i
+    if t == NULL:
+        return
+    for i in range(t.n):
+        s = t.at[i]
+        publish_gauge(b, s, 0, "records", s.records)
+        publish_gauge(b, s, 1, "lost", s.lost)
+        publish_gauge(b, s, 2, "waiting/bytes", s.journal.loop.waiting_bytes)
+        publish_gauge(b, s, 3, "disk/bytes", s.stats.total_bytes)
+        publish_gauge(b, s, 4, "retired/records", s.stats.retired_records)
+        publish_gauge(b, s, 5, "retired/unread", s.stats.forced_records)
+        publish_gauge(b, s, 6, "errors", s.stats.errors)
+
+
 cdef inline void drops_named(Value* v) noexcept nogil:
     # in the order of DROP_...
     v[0].topic = "dropped/queue_messages"
@@ -249,6 +277,7 @@ cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
     for i in range(DROP_REASONS):
         if y.drops[i].now:
             publish_value(b, &y.drops[i])
+    publish_streams(b)
     loads(b, elapsed_s)
 
 

@@ -11,8 +11,9 @@ Path = str | PathLike[str]
 class ShardMark(TypedDict):
     first_seq: int
     seq: int
-    base_seq: int
+    segment: int
     offset: int
+    behind: int
     time_us: int
 
 class Marks(TypedDict):
@@ -24,6 +25,7 @@ class Marks(TypedDict):
 class Found(TypedDict):
     lost: list[Range]
     beyond: int
+    dropped: int
     torn_bytes: int
     unreadable: int
     mark_lost: bool
@@ -52,7 +54,7 @@ class JournalFace:
     shards: int
     def __init__(self, directory: Path, shards: int = 1, segment_bytes: int = 0, block_bytes: int = 0,
                  waiting_max_bytes: int = 0, roll_age_us: int = 0, retain_age_us: int = 0, retain_bytes: int = 0,
-                 create: bool = True, disk: object = None, now_us: int = 1) -> None: ...
+                 until: Sequence[int] = (), create: bool = True, disk: object = None, now_us: int = 1) -> None: ...
     def close(self) -> None: ...
     def append(self, shard: int, kind: int = 1, topic: bytes = b"t", client_id: bytes = b"",
                username: bytes | None = None, properties: bytes = b"", payload: bytes = b"", flags: int = 0,

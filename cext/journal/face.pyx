@@ -38,8 +38,8 @@ cdef object failure(int error, path):
 
 cdef dict marks_dict(const Marks* m):
     return {"generation": m.generation, "made_us": m.made_us, "stream_id": (<const char*>m.stream_id)[:16].hex(),
-            "shards": [{"first_seq": m.shards[i].first_seq, "seq": m.shards[i].seq, "base_seq": m.shards[i].base_seq,
-                        "offset": m.shards[i].offset, "time_us": m.shards[i].time_us} for i in range(m.n)]}
+            "shards": [{"first_seq": m.shards[i].first_seq, "seq": m.shards[i].seq, "segment": m.shards[i].segment,
+                        "offset": m.shards[i].offset, "behind": m.shards[i].behind, "time_us": m.shards[i].time_us} for i in range(m.n)]}
 
 
 cdef inline bytes text(const View* v):
@@ -260,7 +260,7 @@ cdef class JournalFace:
     cdef readonly dict found
 
     def __cinit__(self, directory, uint32_t shards=1, segment_bytes=0, block_bytes=0, waiting_max_bytes=0, roll_age_us=0, retain_age_us=0,
-                  retain_bytes=0, bint create=True, disk=None, uint64_t now_us=1):
+                  retain_bytes=0, until=(), bint create=True, disk=None, uint64_t now_us=1):
         import os
         cdef bytes path = os.fsencode(directory)
         cdef const char* dir_ = path
@@ -278,6 +278,9 @@ cdef class JournalFace:
         options.retain_age_us = retain_age_us
         options.retain_bytes = retain_bytes
         options.create = create
+        options.n_until = <uint32_t>min(len(until), JOURNAL_SHARDS_MAX)
+        for i in range(options.n_until):
+            options.until[i] = until[i]
         why[0] = 0
         self.disk = disk
         self.j = <Journal*>calloc(1, sizeof(Journal))
@@ -287,7 +290,7 @@ cdef class JournalFace:
             got = journal_open(self.j, dir_, &options, &files, now_us, &found, why)
         if got != 0:
             raise OSError((<const char*>why).decode("utf-8", "replace"))
-        self.found = {"lost": ranges(&found.loss), "beyond": found.beyond, "torn_bytes": found.torn_bytes, "unreadable": found.unreadable,
+        self.found = {"lost": ranges(&found.loss), "beyond": found.beyond, "dropped": found.dropped, "torn_bytes": found.torn_bytes, "unreadable": found.unreadable,
                       "mark_lost": bool(found.mark_lost)}
 
     def __dealloc__(self):

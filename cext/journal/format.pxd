@@ -1,6 +1,9 @@
 # What lies in a stream's folder, little-endian (docs/journal.md has it as tables):
 #
-#     lock | mark.a | mark.b | SSS-BASE.seg | SSS-BASE.idx | consumers/NAME
+#     lock | mark.a | mark.b | SSS-BASE-NUMBER.seg | SSS-BASE-NUMBER.idx | consumers/NAME
+#
+# Segments are numbered as they are begun, over all shards, from 1 on. **A segment counts up to where a later one of its shard begins**, whatever lies in its file
+# behind that: so what could not be synced is written to another one, from the same record on.
 #
 # A segment: a head (SEGMENT_HEAD_BYTES, two copies of it), then blocks. A block: a head, then records. Both of a block's checks are salted with its segment
 # and its place in it, so that neither old bytes nor what a client puts into a payload look like a block.
@@ -21,8 +24,8 @@ cdef enum:
     INDEX_ENTRY = 32
     INDEX_STEP_BYTES = 64 << 10     # of a segment between two entries, at least
     MARK_HEAD = 48
-    MARK_SHARD = 40
-    MARK_BYTES_MAX = 2612       # MARK_HEAD + JOURNAL_SHARDS_MAX * MARK_SHARD + 4
+    MARK_SHARD = 48
+    MARK_BYTES_MAX = 3124       # MARK_HEAD + JOURNAL_SHARDS_MAX * MARK_SHARD + 4
     CONSUMER_HEAD = 24
     CONSUMER_BYTES_MAX = 540    # CONSUMER_HEAD + JOURNAL_SHARDS_MAX * 8 + 4
     CONSUMER_NAME_MAX = 64
@@ -33,6 +36,7 @@ ctypedef struct SegmentHead:
     uint32_t shard
     uint32_t shards             # how many there were when it was begun
     uint64_t base_seq           # of its first record
+    uint64_t number             # a later one has a higher number
     uint64_t salt               # so that a file that is made anew does not take an older one's blocks for its own
     uint64_t made_us            # wall clock
     uint64_t time_us            # largest time of a record before it in its shard; 0: none
@@ -50,9 +54,10 @@ ctypedef struct BlockHead:
 ctypedef struct ShardMark:
     uint64_t first_seq          # oldest record that is kept
     uint64_t seq                # behind the last record that is on the disk
-    uint64_t base_seq           # of the segment that ends there
+    uint64_t segment            # number of the segment that ends there; 0: there is none
     uint64_t offset             # and where in it
     uint64_t time_us            # largest time of a record so far
+    uint64_t behind             # segments that may hold what comes next: those of this number and later ones
 
 ctypedef struct Marks:
     uint32_t format

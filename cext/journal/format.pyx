@@ -11,7 +11,7 @@ cdef const char* MARK_MAGIC = b"mosqmrk\n"
 cdef const char* CONSUMER_MAGIC = b"mosqcon\n"
 
 
-# ---- a segment's head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time; its check at the end
+# ---- a segment's head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time, number; its check at the end
 
 cdef void segment_head_seed(bint hardware, SegmentHead* h) noexcept nogil:
     cdef uint8_t salt[36]
@@ -34,6 +34,7 @@ cdef void segment_head_write(bint hardware, uint8_t* p, const SegmentHead* h) no
     store64(p + 48, h.salt)
     store64(p + 56, h.made_us)
     store64(p + 64, h.time_us)
+    store64(p + 72, h.number)
     store32(p + SEGMENT_HEAD_USED - 4, crc_bytes(hardware, 0, p, SEGMENT_HEAD_USED - 4))
     memcpy(p + SEGMENT_HEAD_COPY, p, SEGMENT_HEAD_USED)
 
@@ -52,6 +53,7 @@ cdef int segment_copy_read(bint hardware, const uint8_t* p, SegmentHead* h) noex
     h.salt = load64(p + 48)
     h.made_us = load64(p + 56)
     h.time_us = load64(p + 64)
+    h.number = load64(p + 72)
     segment_head_seed(hardware, h)
     return 0
 
@@ -113,9 +115,10 @@ cdef void mark_write(bint hardware, uint8_t* p, const Marks* m) noexcept nogil:
     for i in range(m.n):
         store64(at, m.shards[i].first_seq)
         store64(at + 8, m.shards[i].seq)
-        store64(at + 16, m.shards[i].base_seq)
+        store64(at + 16, m.shards[i].segment)
         store64(at + 24, m.shards[i].offset)
         store64(at + 32, m.shards[i].time_us)
+        store64(at + 40, m.shards[i].behind)
         at += MARK_SHARD
     store32(at, crc_bytes(hardware, 0, p, <size_t>(at - p)))
 
@@ -138,11 +141,12 @@ cdef int mark_read(bint hardware, const uint8_t* p, uint64_t n, Marks* m) noexce
     for i in range(shards):
         m.shards[i].first_seq = load64(at)
         m.shards[i].seq = load64(at + 8)
-        m.shards[i].base_seq = load64(at + 16)
+        m.shards[i].segment = load64(at + 16)
         m.shards[i].offset = load64(at + 24)
         m.shards[i].time_us = load64(at + 32)
+        m.shards[i].behind = load64(at + 40)
         at += MARK_SHARD
-        if m.shards[i].seq >> 62 or m.shards[i].first_seq > m.shards[i].seq or m.shards[i].base_seq > m.shards[i].seq or m.shards[i].offset >> 62:
+        if m.shards[i].seq >> 62 or m.shards[i].first_seq > m.shards[i].seq or m.shards[i].segment >> 62 or m.shards[i].behind >> 62 or m.shards[i].offset >> 62:
             return -1
     return 0
 

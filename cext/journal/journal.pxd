@@ -65,7 +65,8 @@ ctypedef struct JournalLoss:
 
 ctypedef struct JournalFound:   # by journal_open
     JournalLoss loss            # of what the mark said was there
-    uint64_t beyond             # records found behind the mark: written, and not known to be on the disk before
+    uint64_t beyond             # records found behind the mark: written anew, as nobody knows whether they are on the disk
+    uint64_t dropped            # records behind `until`
     uint64_t torn_bytes         # behind them: never committed
     uint32_t unreadable         # files named as segments whose heads are damaged; left alone
     uint8_t mark_lost           # there are segments, but no mark
@@ -108,7 +109,7 @@ ctypedef struct Blocks:         # a queue of them
 
 ctypedef struct Segment:
     uint64_t base_seq
-    uint64_t end_seq            # behind the last record it is read for
+    uint64_t number
     uint64_t bytes_
     uint64_t made_us
     uint64_t time_us            # of its head
@@ -141,6 +142,8 @@ ctypedef struct Shard:          # the writer's
     uint64_t index_n            # entries
     uint64_t index_at           # offset of the last one
     uint64_t written            # sequence number behind what was written
+    uint64_t reached            # the same of segments that were given up, or that a start has found: the mark waits for it
+    Segment spare               # one of those that nothing of was ever synced, kept until what reaches so far is; number 0: none
     uint64_t time_us            # largest time so far
     Blocks todo
     Blocks kept                 # written to this segment, not synced
@@ -148,6 +151,9 @@ ctypedef struct Shard:          # the writer's
 
 ctypedef struct JournalWriter:
     Shard shards[64]
+    uint64_t next_number        # of the next segment
+    uint64_t start_number       # the same as of the start: what a start finds is in lower ones
+    uint8_t restoring           # what the start has found is not all on the disk: nothing newer is written before
     Marks marks                 # the last one that was written
     int mark_fd[2]
     uint8_t mark_slot           # to be written next

@@ -5,10 +5,13 @@ from cext.store.file cimport FileOps
 
 ctypedef struct Found:          # a segment's file, by its name
     uint64_t base_seq
+    uint64_t number
     uint32_t shard
+    uint8_t damaged             # said by who has looked at its head: it puts no end to others then
+    uint8_t over                # a later one begins where it does, or before: nothing in it counts any more
 
 ctypedef struct Listing:
-    Found* files                # by shard, then by base
+    Found* files                # by shard, then by number; without those that are over also by base
     uint32_t n
     uint32_t cap
 
@@ -21,10 +24,11 @@ cdef enum:
     HEAD_FOREIGN = 2            # of another stream
     HEAD_LATER = 3              # of a later format
 
-# The segments of a shard, or of all. 0 or -errno. Memory is kept from call to call; l: memset 0 at first
+# The segments of a shard, without those that are over; or of all shards, with them. 0 or -errno. Memory is kept from call to call; l: memset 0 at first
 cdef int listing_read(Listing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil
+cdef void listing_over(Listing* l) noexcept nogil      # of all shards: says again which are over, when some are damaged
 cdef void listing_free(Listing* l) noexcept nogil
-cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, const char* kind) noexcept nogil     # FILE_PATH_MAX
+cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil     # FILE_PATH_MAX
 cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil
 # Opens a segment to be read: its descriptor, or -errno. *state: HEAD_*; *size: of the file. `stream_id` NULL: any
 cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Found* found, const uint8_t* stream_id, SegmentHead* h,

@@ -1,7 +1,7 @@
 """Names and heads in a stream's folder. Knows no blocks. Names that are none of ours are passed over; cost: one reading of the folder, and a head where it is asked for."""
 
 from libc.errno cimport ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf, sscanf
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcmp, memset, strcmp, strlen
@@ -14,15 +14,15 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 cdef enum:
-    NAME_MAX = 28               # SSS-BBBBBBBBBBBBBBBBBBBB.seg
+    NAME_MAX = 49               # SSS-BBBBBBBBBBBBBBBBBBBB-NNNNNNNNNNNNNNNNNNNN.seg
 
 ctypedef struct Naming:
     Listing* l
     uint32_t shard
 
 
-cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, const char* kind) noexcept nogil:
-    snprintf(out, FILE_PATH_MAX, "%s/%03u-%020llu.%s", dir, shard, <unsigned long long>base_seq, kind)
+cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
+    snprintf(out, FILE_PATH_MAX, "%s/%03u-%020llu-%020llu.%s", dir, shard, <unsigned long long>base_seq, <unsigned long long>number, kind)
 
 
 cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil:
@@ -33,13 +33,13 @@ cdef int name_seen(void* arg, const char* name) noexcept nogil:
     cdef Naming* a = <Naming*>arg
     cdef Listing* l = a.l
     cdef unsigned int shard = 0
-    cdef unsigned long long base = 0
+    cdef unsigned long long base = 0, number = 0
     cdef char again[64]
     cdef Found* more
-    if strlen(name) != NAME_MAX or sscanf(name, "%3u-%20llu.seg", &shard, &base) != 2:
+    if strlen(name) != NAME_MAX or sscanf(name, "%3u-%20llu-%20llu.seg", &shard, &base, &number) != 3:
         return 0
-    snprintf(again, sizeof(again), "%03u-%020llu.seg", shard, base)
-    if strcmp(again, name) != 0 or shard >= JOURNAL_SHARDS_MAX or base >> 62 or (a.shard != <uint32_t>LISTING_ALL and shard != a.shard):
+    snprintf(again, sizeof(again), "%03u-%020llu-%020llu.seg", shard, base, number)
+    if strcmp(again, name) != 0 or shard >= JOURNAL_SHARDS_MAX or base >> 62 or number >> 62 or (a.shard != <uint32_t>LISTING_ALL and shard != a.shard):
         return 0
     if l.n == l.cap:
         more = <Found*>realloc(l.files, (l.cap * 2 if l.cap else 32) * sizeof(Found))
@@ -49,16 +49,39 @@ cdef int name_seen(void* arg, const char* name) noexcept nogil:
         l.cap = l.cap * 2 if l.cap else 32
     l.files[l.n].shard = shard
     l.files[l.n].base_seq = base
+    l.files[l.n].number = number
+    l.files[l.n].damaged = 0
     l.n += 1
     return 0
 
 
-cdef int by_base(const void* a, const void* b) noexcept nogil:
+cdef int by_number(const void* a, const void* b) noexcept nogil:
     cdef const Found* x = <const Found*>a
     cdef const Found* y = <const Found*>b
     if x.shard != y.shard:
         return -1 if x.shard < y.shard else 1
-    return -1 if x.base_seq < y.base_seq else x.base_seq > y.base_seq
+    return -1 if x.number < y.number else x.number > y.number
+
+
+cdef void listing_over(Listing* l) noexcept nogil:
+    cdef uint64_t least = UINT64_MAX        # where a later one of the shard begins
+    cdef uint32_t i = l.n
+    while i:
+        i -= 1
+        if i + 1 < l.n and l.files[i].shard != l.files[i + 1].shard:
+            least = UINT64_MAX
+        l.files[i].over = l.files[i].base_seq >= least
+        if not l.files[i].damaged:
+            least = min(least, l.files[i].base_seq)
+
+
+cdef void over_leave(Listing* l) noexcept nogil:
+    cdef uint32_t i, n = 0
+    for i in range(l.n):
+        if not l.files[i].over:
+            l.files[n] = l.files[i]
+            n += 1
+    l.n = n
 
 
 cdef int listing_read(Listing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil:
@@ -71,7 +94,10 @@ cdef int listing_read(Listing* l, const FileOps* f, const char* dir, uint32_t sh
     if got < 0:
         return got
     if l.n:
-        qsort(l.files, l.n, sizeof(Found), by_base)
+        qsort(l.files, l.n, sizeof(Found), by_number)
+    listing_over(l)
+    if shard != <uint32_t>LISTING_ALL:
+        over_leave(l)
     return 0
 
 
@@ -86,7 +112,7 @@ cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Fo
     cdef uint8_t page[4096]
     cdef int64_t n, got
     cdef int fd
-    segment_path(path, dir, found.shard, found.base_seq, b"seg")
+    segment_path(path, dir, found.shard, found.base_seq, found.number, b"seg")
     fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         return fd
@@ -103,7 +129,7 @@ cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Fo
         state[0] = HEAD_FOREIGN
     elif h.format > JOURNAL_FORMAT:
         state[0] = HEAD_LATER
-    elif h.shard != found.shard or h.base_seq != found.base_seq:
+    elif h.shard != found.shard or h.base_seq != found.base_seq or h.number != found.number:
         state[0] = HEAD_DAMAGED
     else:
         state[0] = HEAD_RIGHT
@@ -112,7 +138,7 @@ cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Fo
 
 cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, int* slot) noexcept nogil:
     cdef char path[4096]
-    cdef uint8_t page[2612]
+    cdef uint8_t page[3124]
     cdef Marks one
     cdef int64_t n
     cdef int i, fd, got = -ENOENT

@@ -1,7 +1,7 @@
 """Reading a stream by sequence number or by time. Knows what the mark allows; not who writes, nor whether anybody does.
 
 Invariants: `seq` only rises; each number below it was given, or is in a range of `loss` with its reason; nothing is read beyond the mark. The mark is read
-before the folder is listed, and a segment ends where the next one begins: so what lies behind that in its file (left by a failed sync, or by a broker that
+before the folder is listed, and a segment ends where a later one begins: so what lies behind that in its file (left by a failed sync, or by a broker that
 was killed) is never taken for a record. Entries of the index are a help: one that is wrong costs time only.
 """
 
@@ -75,7 +75,7 @@ cdef uint64_t index_offset(Reader* r, uint32_t at, uint64_t seq, uint64_t time_u
     cdef int64_t got
     cdef uint32_t i
     cdef int fd
-    segment_path(path, r.dir, r.shard, r.list.files[at].base_seq, b"idx")
+    segment_path(path, r.dir, r.shard, r.list.files[at].base_seq, r.list.files[at].number, b"idx")
     fd = r.files.open(r.files.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         return offset
@@ -282,7 +282,7 @@ cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
             hi = mid
     reader_seek(r, max(r.list.files[lo - 1].base_seq, first_seq) if lo else first_seq)
     if lo and r.seq < r.end and r.list.files[lo - 1].base_seq == r.seq:
-        got = segment_enter(r, lo - 1, UINT64_MAX, time_us)
+        got = segment_enter(r, lo - 1, segment_limit(r, lo - 1) - 1, time_us)
         if got == 1 and r.walk.at != SEGMENT_HEAD_BYTES and walk_head(&r.walk) == 1:
             r.seq = max(r.seq, min(r.walk.head.first_seq, r.end))
             r.walk.at = r.walk.here

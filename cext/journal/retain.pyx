@@ -90,7 +90,8 @@ cdef int floors_read(Journal* j, uint64_t* floors) noexcept nogil:
 # ---- which segments go
 
 cdef inline bint may_go(const Shard* s, uint32_t planned) noexcept nogil:
-    return planned + 1 < s.n and s.segments[planned + 1].base_seq <= s.synced.seq
+    # What was given up is needed by a start, until it has been written anew.
+    return planned + 1 < s.n and s.segments[planned + 1].base_seq <= s.synced.seq and s.reached <= s.synced.seq
 
 
 cdef bint is_old(Journal* j, const Shard* s, uint32_t planned, uint64_t now_us) noexcept nogil:
@@ -129,7 +130,7 @@ cdef int drop(Journal* j, uint32_t shard, uint32_t n, uint64_t floor) noexcept n
     cdef int got
     while n:
         g = &s.segments[0]
-        got = segment_unlink(j, shard, g.base_seq)
+        got = segment_unlink(j, shard, g.base_seq, g.number)
         if got < 0:
             return failed(j, got, b"remove a segment from")
         count(j, g, s.segments[1].base_seq, floor)

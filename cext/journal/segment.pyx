@@ -1,11 +1,12 @@
 """Segments that are written: begun, filled with blocks, synced, given up. Knows one shard at a time, and no marks.
 
-Invariants: a segment is named by the sequence number of its first record, and begins only where everything before it is on the disk, so only the last one
-of a shard is ever not; the next one's first number ends it, whatever lies in its file behind that; a file whose write or sync has failed is closed
-and never written to or synced again: the blocks since its last sync are still in memory. An index entry that cannot be written is only counted.
+Invariants: a segment is named by the sequence number of its first record and by its own number, which rises, and begins only where everything before it is
+on the disk, so only the last one of a shard is ever not; a later one's first record ends it, whatever lies in its file behind that; a file whose write or
+sync has failed is closed and never written to or synced again: the blocks since its last sync are still in memory. What it holds stays where a start finds
+it, until what is written anew reaches as far. An index entry that cannot be written is only counted.
 """
 
-from libc.errno cimport EDQUOT, EEXIST, ENOENT, ENOMEM, ENOSPC
+from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memmove, memset
@@ -49,12 +50,12 @@ cdef void segment_forget(Journal* j, uint32_t shard, uint32_t at) noexcept nogil
     memmove(&s.segments[at], &s.segments[at + 1], (s.n - at) * sizeof(Segment))
 
 
-cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq) noexcept nogil:
+cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number) noexcept nogil:
     cdef char path[4096]
     cdef int got
-    segment_path(path, j.dir, shard, base_seq, b"idx")
+    segment_path(path, j.dir, shard, base_seq, number, b"idx")
     j.files.unlink(j.files.ctx, path)
-    segment_path(path, j.dir, shard, base_seq, b"seg")
+    segment_path(path, j.dir, shard, base_seq, number, b"seg")
     got = j.files.unlink(j.files.ctx, path)
     return 0 if got == -ENOENT else got
 
@@ -70,20 +71,13 @@ cdef void segment_close(Journal* j, uint32_t shard) noexcept nogil:
 
 # ---- one of them
 
-cdef int file_new(Journal* j, uint32_t shard, uint64_t base_seq, const char* kind) noexcept nogil:
-    # A file of that name that is there is a leftover of one that never counted.
+cdef int file_new(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
     cdef char path[4096]
-    cdef int got
-    segment_path(path, j.dir, shard, base_seq, kind)
-    got = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
-    if got == -EEXIST:
-        got = j.files.unlink(j.files.ctx, path)
-        if got == 0:
-            got = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
-    return got
+    segment_path(path, j.dir, shard, base_seq, number, kind)
+    return j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
 
 
-cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us) noexcept nogil:
+cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, uint64_t now_us) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef uint8_t page[4096]
     cdef SegmentHead h
@@ -95,6 +89,7 @@ cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us
     h.shard = shard
     h.shards = j.n_shards
     h.base_seq = base_seq
+    h.number = number
     h.salt = random.k0
     h.made_us = now_us
     h.time_us = s.time_us
@@ -107,20 +102,23 @@ cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us
 cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** what) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef Segment* g
+    cdef uint64_t number = j.writer.next_number
     cdef int got
+    j.writer.next_number += 1           # used up, whatever comes of it
     what[0] = "make a segment file in"
-    got = file_new(j, shard, base_seq, b"seg")
+    got = file_new(j, shard, base_seq, number, b"seg")
     if got < 0:
         return got
     s.fd = got
     what[0] = "write a segment's head in"
-    got = head_put(j, shard, base_seq, now_us)
+    got = head_put(j, shard, base_seq, number, now_us)
     g = segment_add(j, shard) if got == 0 else NULL
     if g == NULL:
         segment_close(j, shard)
-        segment_unlink(j, shard, base_seq)
+        segment_unlink(j, shard, base_seq, number)
         return got if got else -ENOMEM
-    g.base_seq = g.end_seq = base_seq
+    g.base_seq = base_seq
+    g.number = number
     g.bytes_ = SEGMENT_HEAD_BYTES
     g.made_us = now_us
     g.time_us = s.time_us
@@ -128,7 +126,7 @@ cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t n
     s.named = 0
     s.offset = s.index_at = SEGMENT_HEAD_BYTES
     s.index_n = 0
-    s.index_fd = file_new(j, shard, base_seq, b"idx")
+    s.index_fd = file_new(j, shard, base_seq, number, b"idx")
     if s.index_fd < 0:
         j.writer.stats.index_errors += 1
         s.index_fd = -1
@@ -207,7 +205,6 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
     s.written = b.first_seq + b.count
     s.time_us = max(s.time_us, b.time_us + b.span_us)
     g = &s.segments[s.n - 1]
-    g.end_seq = s.written
     g.bytes_ += b.n
     j.writer.stats.total_bytes += b.n
     return 0
@@ -233,9 +230,19 @@ cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
         b = following
     s.named = 1
     s.synced.seq = s.written
-    s.synced.base_seq = s.segments[s.n - 1].base_seq
+    s.synced.segment = s.synced.behind = s.segments[s.n - 1].number
     s.synced.offset = s.offset
     s.synced.time_us = s.time_us
+    if s.synced.seq >= s.reached:
+        spare_remove(j, shard)
+
+
+cdef void spare_remove(Journal* j, uint32_t shard) noexcept nogil:
+    # One that cannot be removed is over, and goes with the next start.
+    cdef Segment* g = &j.writer.shards[shard].spare
+    if g.number:
+        segment_unlink(j, shard, g.base_seq, g.number)
+    g.number = 0
 
 
 cdef Block* blocks_pop_all(Blocks* q) noexcept nogil:
@@ -246,7 +253,6 @@ cdef Block* blocks_pop_all(Blocks* q) noexcept nogil:
 
 cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment* g = &s.segments[s.n - 1]
     cdef Block* b = s.kept.head
     j.writer.stats.poisoned += 1
     while b != NULL:
@@ -256,9 +262,23 @@ cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil:
     s.todo = s.kept
     s.kept.head = s.kept.tail = NULL
     segment_close(j, shard)
+    given_up(j, shard, s.written)
     s.written = s.synced.seq
     s.time_us = s.synced.time_us
-    g.end_seq = s.written
-    if g.base_seq == s.written:         # nothing of it was ever on the disk
-        segment_unlink(j, shard, g.base_seq)
-        segment_forget(j, shard, s.n - 1)
+
+
+cdef void given_up(Journal* j, uint32_t shard, uint64_t reached) noexcept nogil:
+    # What the last segment holds behind what was synced is all that a start would find of it: it stays, unless another one reaches farther.
+    cdef Shard* s = &j.writer.shards[shard]
+    cdef Segment g = s.segments[s.n - 1]
+    cdef bint farther = reached > max(s.reached, s.synced.seq)
+    if farther:
+        s.reached = reached
+        spare_remove(j, shard)
+    if s.synced.segment == g.number:
+        return
+    segment_forget(j, shard, s.n - 1)       # nothing of it was ever on the disk
+    if farther:
+        s.spare = g
+    else:
+        segment_unlink(j, shard, g.base_seq, g.number)

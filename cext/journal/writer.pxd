@@ -6,5 +6,8 @@ cdef void journal_take(Journal* j) noexcept nogil                       # under 
 cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil      # -1: not all of it
 cdef int journal_sync(Journal* j) noexcept nogil                        # what is written goes to the disk
 cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil       # what is on the disk is told to readers
+cdef int todo_write(Journal* j, uint64_t now_us) noexcept nogil        # what was taken before
+# What a start has found is written, synced and marked, before anything newer. -1: not yet
+cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil
 cdef int failed(Journal* j, int error, const char* what) noexcept nogil     # -1
 cdef void works(Journal* j) noexcept nogil

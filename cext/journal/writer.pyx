@@ -1,7 +1,8 @@
 """The writer's side of a stream: blocks into segments, syncs, marks. Knows when a step is due as little as who calls it.
 
-Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; a slot of the mark is written
-only while the other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
+Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; it does not pass the beginning of
+what was given up until all of that is on the disk, so that a start, which looks behind the mark, finds it; a slot of the mark is written only while the
+other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -74,14 +75,10 @@ cdef int shard_write(Journal* j, uint32_t shard, uint64_t now_us) noexcept nogil
     return 0
 
 
-cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil:
+cdef int todo_write(Journal* j, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
-    cdef Block* b = blocks_pop(&w.incoming)
     cdef uint32_t shard, errors = w.stats.errors
     cdef bint wrote = 0
-    while b != NULL:
-        blocks_add(&w.shards[b.shard].todo, b)
-        b = blocks_pop(&w.incoming)
     for shard in range(j.n_shards):
         if w.shards[shard].todo.head != NULL:
             wrote = 1
@@ -91,6 +88,18 @@ cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil:
     if wrote:
         works(j)
     return 0
+
+
+cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Block* b
+    if w.restoring and journal_restored(j, now_us) < 0:
+        return -1
+    b = blocks_pop(&w.incoming)
+    while b != NULL:
+        blocks_add(&w.shards[b.shard].todo, b)
+        b = blocks_pop(&w.incoming)
+    return todo_write(j, now_us)
 
 
 # ---- syncs
@@ -147,7 +156,7 @@ cdef int slot_open(Journal* j) noexcept nogil:
 
 cdef int slot_write(Journal* j, const Marks* m) noexcept nogil:
     cdef JournalWriter* w = &j.writer
-    cdef uint8_t page[2612]     # MARK_BYTES_MAX
+    cdef uint8_t page[3124]     # MARK_BYTES_MAX
     cdef int got = slot_open(j)
     if got < 0:
         return got
@@ -172,6 +181,13 @@ cdef void slot_give_up(Journal* j) noexcept nogil:
     j.files.unlink(j.files.ctx, path)
 
 
+cdef void shard_mark(const Shard* s, ShardMark* m) noexcept nogil:
+    cdef uint64_t first_seq = s.synced.first_seq
+    if s.synced.seq >= s.reached:
+        m[0] = s.synced
+    m.first_seq = first_seq
+
+
 cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef Marks m = w.marks
@@ -179,7 +195,7 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     cdef int got
     m.n = j.n_shards
     for shard in range(j.n_shards):
-        m.shards[shard] = w.shards[shard].synced
+        shard_mark(&w.shards[shard], &m.shards[shard])
     if m.n == w.marks.n and w.marks.generation and memcmp(m.shards, w.marks.shards, m.n * sizeof(ShardMark)) == 0:
         return 0
     m.generation += 1
@@ -191,4 +207,21 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
     w.marks = m
     w.mark_slot ^= 1
     w.stats.marks += 1
+    return 0
+
+
+cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil:
+    cdef JournalWriter* w = &j.writer
+    cdef Shard* s
+    cdef uint32_t shard
+    cdef int got = todo_write(j, now_us)
+    if journal_sync(j) < 0 or got < 0:
+        return -1
+    for shard in range(j.n_shards):         # older files hold nothing that counts behind the mark; what was not found is lost
+        s = &w.shards[shard]
+        s.synced.behind = max(s.synced.behind, w.start_number)
+        s.written = s.synced.seq = max(s.synced.seq, s.reached)
+    if journal_mark(j, now_us) < 0:
+        return -1
+    w.restoring = 0
     return 0

@@ -84,14 +84,14 @@ def block_row(first: int, payloads: list[bytes], damage: int = 0) -> bytes:
 
 
 def journals() -> list[bytes]:
-    """Two segments that follow each other; damage in each block; a gap; what lies behind the next one's beginning."""
+    """Two segments that follow each other; damage in each block; a gap; what lies behind the next one's beginning; a second one that is over."""
     found = []
     for bad in range(-1, 4):
         parts = []
         for base, n in ((0, 4), (20, 3)):
             rows = [block_row(base + 2 * i, [b"x" * i, b"12"], 83 if i == bad else 0) for i in range(n)]
             parts.append(b"".join(rows).ljust(600, b"\0"))
-        found += [bytes([end, first, 0, 0, 150, 0, 0, 0]) + b"".join(parts) for end, first in ((26, 0), (26, 3), (22, 0), (60, 21))]
+        found += [bytes([end, first, over, 0, 150, 0, 0, 0]) + b"".join(parts) for end, first, over in ((26, 0, 0), (26, 3, 0), (22, 0, 1), (60, 21, 0))]
     return found
 
 

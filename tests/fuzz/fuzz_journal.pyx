@@ -20,7 +20,13 @@ cdef enum:
     FILES = 4
     SECOND_BASE = 20
 
+cdef const char* FIRST_NAME = b"000-00000000000000000000-00000000000000000001.seg"
+cdef const char* OVER_NAME = b"000-00000000000000000000-00000000000000000003.seg"        # the first one, begun again behind the second
+cdef const char* SECOND_NAME = b"000-00000000000000000020-00000000000000000002.seg"
+cdef const char* INDEX_NAME = b"000-00000000000000000000-00000000000000000001.idx"
+
 cdef struct Files:
+    bint over
     uint8_t* p[4]
     size_t n[4]
 
@@ -29,11 +35,11 @@ cdef int mem_open(void* ctx, const char* path, int flags) noexcept nogil:
     cdef const char* name = path + strlen(b"/d/")
     if strcmp(name, b"mark.a") == 0:
         return MARK
-    if strcmp(name, b"000-00000000000000000000.seg") == 0:
+    if strcmp(name, FIRST_NAME) == 0 or strcmp(name, OVER_NAME) == 0:
         return FIRST
-    if strcmp(name, b"000-00000000000000000020.seg") == 0:
+    if strcmp(name, SECOND_NAME) == 0:
         return SECOND
-    if strcmp(name, b"000-00000000000000000000.idx") == 0:
+    if strcmp(name, INDEX_NAME) == 0:
         return INDEX
     return -ENOENT
 
@@ -56,10 +62,10 @@ cdef int64_t mem_size(void* ctx, int fd) noexcept nogil:
 
 
 cdef int mem_names(void* ctx, const char* path, file_name_fn each, void* arg) noexcept nogil:
-    each(arg, b"000-00000000000000000020.seg")
+    each(arg, SECOND_NAME)
     each(arg, b"lock")
-    each(arg, b"000-00000000000000000000.idx")
-    return each(arg, b"000-00000000000000000000.seg")
+    each(arg, INDEX_NAME)
+    return each(arg, OVER_NAME if (<Files*>ctx).over else FIRST_NAME)
 
 
 cdef uint64_t read(Files* f, uint64_t time_us) noexcept nogil:
@@ -105,6 +111,7 @@ cdef uint64_t journal_raw(const uint8_t* p, size_t n) noexcept nogil:
     cdef uint32_t i
     cdef uint64_t total
     cdef size_t share = n // FILES
+    f.over = 0
     for i in range(FILES):
         f.n[i] = share
         f.p[i] = <uint8_t*>calloc(1, share + 1)
@@ -141,11 +148,12 @@ cdef size_t blocks_write(uint8_t* out, size_t out_n, uint32_t seed, const uint8_
     return min(at, out_n)
 
 
-cdef void segment_write(Files* f, int which, uint64_t base_seq, const uint8_t* p, size_t n) noexcept nogil:
+cdef void segment_write(Files* f, int which, uint64_t base_seq, uint64_t number, const uint8_t* p, size_t n) noexcept nogil:
     cdef SegmentHead h
     cdef size_t room = SEGMENT_HEAD_BYTES + n * 16
     memset(&h, 0, sizeof(h))
     h.base_seq = base_seq
+    h.number = number
     h.shards = 1
     h.time_us = base_seq * 100
     segment_head_seed(0, &h)
@@ -171,8 +179,9 @@ cdef uint64_t journal_blocks(const uint8_t* p, size_t n) noexcept nogil:
     f.p[MARK] = <uint8_t*>calloc(1, f.n[MARK])
     mark_write(0, f.p[MARK], &m)
     share = (n - 8) // 2
-    segment_write(&f, FIRST, 0, p + 8, share)
-    segment_write(&f, SECOND, SECOND_BASE, p + 8 + share, share)
+    f.over = p[2] & 1
+    segment_write(&f, FIRST, 0, 3 if f.over else 1, p + 8, share)
+    segment_write(&f, SECOND, SECOND_BASE, 2, p + 8 + share, share)
     total = read(&f, load32(p + 4) & 0xFFFF)
     for i in range(FILES):
         free(f.p[i])

@@ -31,6 +31,11 @@ class FolderDisk(Disk):
         return sorted(name for name in self.files if name.endswith("." + kind))
 
 
+def first_of(name: str) -> int:
+    """The number of a segment's first record, by its name."""
+    return int(name[-45:-25])
+
+
 def content(record: Record) -> tuple[bytes, bytes, int]:
     return record[6], record[10], record[1]
 

@@ -31,10 +31,10 @@ def go_on(state: int, data: bytes) -> int:
 
 
 def head_of(data: bytes, at: int = 0) -> dict[str, int | bytes]:
-    magic, form, used, stream, shard, shards, base, salt, made, time = struct.unpack_from("<8sII16sIIQQQQ", data, at)
+    magic, form, used, stream, shard, shards, base, salt, made, time, number = struct.unpack_from("<8sII16sIIQQQQQ", data, at)
     assert magic == b"mosqjrn\n" and form == 1 and used == HEAD
     assert struct.unpack_from("<I", data, at + 84)[0] == crc(data[at:at + 84])
-    return {"stream": stream, "shard": shard, "shards": shards, "base": base, "made": made, "time": time,
+    return {"stream": stream, "shard": shard, "shards": shards, "base": base, "number": number, "made": made, "time": time,
             "seed": go_on(0, stream + struct.pack("<IQQ", shard, base, salt))}
 
 
@@ -69,10 +69,10 @@ def records_of(body: bytes, count: int) -> Iterator[tuple]:
 
 def mark_of(data: bytes) -> dict[str, object]:
     magic, form, n, stream, generation, made = struct.unpack_from("<8sII16sQQ", data)
-    assert magic == b"mosqmrk\n" and form == 1 and len(data) == 48 + n * 40 + 4
+    assert magic == b"mosqmrk\n" and form == 1 and len(data) == 48 + n * 48 + 4
     assert struct.unpack_from("<I", data, len(data) - 4)[0] == crc(bytes(data[:-4]))
     return {"stream": stream, "generation": generation, "made": made,
-            "shards": [struct.unpack_from("<QQQQQ", data, 48 + i * 40) for i in range(n)]}
+            "shards": [struct.unpack_from("<QQQQQQ", data, 48 + i * 48) for i in range(n)]}
 
 
 def file(disk: FolderDisk, name: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cext.journal.face import JournalFace, consumer_mark, marks
-from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream
+from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, first_of
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_failed_write_is_made_again_elsewhere(stream: Stream) -> None:
     assert not stream.write()
     assert stream.face.stats()["failing"] and stream.face.stats()["poisoned"] == 1
     stream.commit()
-    assert [name[-8:-4] for name in stream.disk.segments()] == ["0000", "0005"]
+    assert [first_of(name) for name in stream.disk.segments()] == [0, 5]
     stream.check()
 
 
@@ -70,7 +70,7 @@ def test_a_segment_that_never_got_its_head_hides_nothing(stream: Stream) -> None
     stream.kill()
     stream.open()
     assert stream.face.next_seq() == 6 and stream.face.found["lost"] == []
-    assert len(stream.disk.segments()) == 1
+    assert [first_of(name) for name in stream.disk.segments()] == [0, 5]        # what was behind the mark, written anew
     stream.check()
 
 
@@ -170,6 +170,207 @@ def test_what_a_kill_left_in_the_cache_is_on_the_disk_before_it_is_told(stream: 
     stream.open()
     assert stream.face.found["lost"] == [] and stream.face.next_seq() == 6
     stream.check()
+
+
+# ---- what was written is there after a kill, whatever failed before
+
+def cut(stream: Stream) -> None:
+    """The power, and a start: what is told then is what is on the disk."""
+    stream.face.close()
+    stream.disk.power_cut(lambda: False)
+    stream.open()
+    assert stream.face.found["lost"] == []
+
+
+@pytest.mark.parametrize("before", [0, 5])
+def test_a_kill_after_a_failed_sync_loses_nothing_and_believes_no_second_sync(before: int) -> None:
+    stream = Stream(FolderDisk())
+    stream.fill(before)
+    stream.append()
+    assert stream.write()
+    stream.disk.faults["datasync"] = [errno.EIO]
+    assert not stream.face.sync()
+    stream.kill()
+    stream.open()
+    assert (stream.face.next_seq(), stream.face.found["beyond"]) == (before + 1, 1)
+    stream.check()
+    cut(stream)
+    assert stream.face.next_seq() == before + 1
+    stream.check()
+
+
+def test_a_kill_before_all_of_it_is_written_anew(stream: Stream) -> None:
+    for _ in range(4):
+        stream.append(300)
+        assert stream.write()
+    stream.disk.faults["pwrite"] = [errno.EIO]
+    stream.append()
+    assert not stream.write()
+    stream.disk.faults["pwrite"] = ["ok"] * 3 + [errno.EIO]       # a head and two blocks of what is to be written anew
+    assert not stream.write()
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 9
+    stream.append()
+    stream.commit()
+    stream.check()
+
+
+def test_a_new_segment_is_no_end_of_what_an_earlier_one_held(stream: Stream) -> None:
+    for _ in range(4):
+        stream.append(300)
+        assert stream.write()
+    stream.disk.faults["datasync"] = [errno.EIO]
+    assert not stream.face.sync()
+    stream.disk.space = stream.disk.used() + 4096 + 500
+    stream.append()
+    assert not stream.write() and stream.face.sync() and stream.face.mark()      # one block of it is on the disk now
+    stream.kill()
+    stream.disk.space = 1 << 40
+    stream.open()
+    assert stream.face.next_seq() == 9
+    stream.check()
+
+
+def test_syncs_that_go_on_failing_leave_one_file_more() -> None:
+    stream = Stream(FolderDisk())
+    for n in range(20):
+        stream.append(10)
+        assert stream.write()
+        stream.disk.faults["datasync"] = [errno.EIO]
+        assert not stream.face.sync()
+        assert len(stream.disk.segments()) <= 1, n
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 20
+    assert len(stream.disk.segments()) == 1 == len(stream.disk.segments("idx"))
+    cut(stream)
+    stream.check()
+
+
+def test_retention_leaves_what_a_start_would_need() -> None:
+    stream = Stream(FolderDisk(), retain_age_us=1)
+    stream.fill(3)
+    for _ in range(2):
+        stream.append(300)
+        assert stream.write()
+    stream.disk.faults["datasync"] = [errno.EIO]
+    assert not stream.face.sync()
+    stream.disk.space = stream.disk.used() + 4096 + 500
+    assert not stream.write() and stream.face.sync() and stream.face.mark()
+    stream.face.retain(10**9)
+    assert len(stream.disk.segments()) == 2         # the older one is old, and has what is not written anew yet
+    stream.kill()
+    stream.disk.space = 1 << 40
+    stream.open()
+    assert stream.face.next_seq() == 5
+    stream.face.retain(10**9)
+    assert len(stream.disk.segments()) == 1
+
+
+def test_a_start_on_a_full_disk_keeps_what_was_written_in_memory_until_there_is_room(stream: Stream) -> None:
+    for _ in range(3):
+        stream.append(500)
+        assert stream.write()
+    for _ in range(2):
+        stream.kill()
+        stream.disk.space = stream.disk.used() + 100
+        stream.open()
+        assert stream.face.stats()["full"] and stream.face.next_seq() == 8
+        assert not stream.write()
+    stream.append()
+    assert not stream.write()
+    stream.check()              # readers do not see it yet
+    stream.disk.space = 1 << 40
+    stream.commit()
+    cut(stream)
+    assert stream.face.next_seq() == 9
+    stream.check()
+
+
+def test_a_start_copies_more_than_memory_is_for() -> None:
+    stream = Stream(FolderDisk(), segment_bytes=8 << 20, block_bytes=1 << 20)
+    for _ in range(25):
+        stream.append(1_000_000)
+        assert stream.write()
+    stream.kill()
+    stream.open()
+    assert stream.face.found["beyond"] > 20
+    stream.face.seal()
+    assert stream.face.room() and stream.face.waiting_bytes() == 0
+    cut(stream)
+    stream.check()
+    names = stream.disk.segments()
+    stream.kill()
+    stream.open()
+    assert stream.disk.segments() == names
+
+
+def test_a_name_alone_ends_no_segment(stream: Stream) -> None:
+    stream.kill()
+    stream.disk.put(f"{DIR}/000-{0:020}-{77:020}.seg", b"anything")
+    names = stream.disk.segments()
+    stream.open()
+    assert stream.disk.segments() == names and stream.face.found["unreadable"] == 1
+    stream.fill(1)
+    assert f"{78:020}" in stream.disk.segments()[-1]
+    del stream.disk.files[f"{DIR}/000-{0:020}-{77:020}.seg"]
+    stream.check()
+
+
+# ---- what was written, and never committed by the owner
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_behind_until_is_dropped_and_its_numbers_are_given_again(stream: Stream, full: bool) -> None:
+    for _ in range(8):
+        stream.append(700)      # over the end of a segment
+        assert stream.write()
+    stream.kill()
+    stream.disk.space = stream.disk.used() + (100 if full else 1 << 30)
+    stream.options["until"] = [7]
+    stream.open()
+    assert stream.face.next_seq() == 7 and stream.face.found["lost"] == []
+    assert (stream.face.found["beyond"], stream.face.found["dropped"]) == (2, 6)
+    stream.disk.space = stream.disk.used() + 4096 + 2 * 900
+    stream.append()             # in the place of the first one that was dropped
+    stream.write()
+    stream.kill()
+    stream.disk.space = 1 << 40
+    stream.options["until"] = [8]
+    stream.open()
+    assert stream.face.next_seq() == 8 and stream.face.found["lost"] == []
+    assert stream.face.found["dropped"] == 0
+    cut(stream)
+    stream.options["until"] = []
+    stream.kill()
+    stream.open()
+    assert stream.face.next_seq() == 8      # nothing of what was dropped comes back
+    stream.check()
+
+
+def test_what_was_committed_and_is_not_there_is_told(stream: Stream) -> None:
+    stream.kill()
+    stream.options["until"] = [9]
+    stream.open()
+    assert stream.face.found["lost"] == [(0, "missing", 5, 9)]
+    assert stream.append() == 9
+    stream.commit()
+    stream.check(lost=[(0, "missing", 5, 9)])
+    stream.kill()
+    stream.open()
+    assert stream.face.found["lost"] == []
+
+
+def test_of_shards_that_no_batch_names_nothing_was_committed(stream: Stream) -> None:
+    stream.shards = 2
+    stream.kill()
+    stream.open()
+    stream.append(shard=1)
+    assert stream.write()
+    stream.kill()
+    stream.options["until"] = [5]
+    stream.open()
+    assert stream.face.next_seq(1) == 0 and stream.face.found["dropped"] == 1
 
 
 @pytest.mark.parametrize("call", ["datasync", "pread"])

@@ -8,10 +8,10 @@ import pytest
 
 from cext.journal.face import JournalFace, consumer_mark, consumers, marks, shard_of
 from cext.store.face import crc
-from tests.journal.disk import DIR, FolderDisk, Stream
+from tests.journal.disk import DIR, FolderDisk, Stream, first_of
 from tests.journal.naive import HEAD, blocks_of, file, go_on, head_of, mark_of, salted
 
-FIRST = "000-00000000000000000000.seg"
+FIRST = f"000-{0:020}-{1:020}.seg"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_segment_has_its_head_twice_and_its_blocks_follow(stream: Stream) -> N
     data = file(stream.disk, FIRST)
     head = head_of(data)
     assert head == head_of(data, 2048)
-    assert (head["shard"], head["shards"], head["base"], head["time"]) == (0, 1, 0, 0)
+    assert (head["shard"], head["shards"], head["base"], head["number"], head["time"]) == (0, 1, 0, 1, 0)
     (at, first, records), (_, second, more) = blocks_of(data)
     assert (at, first["first"], first["count"], first["time"], first["span"]) == (HEAD, 0, 2, 5000, 70)
     assert records == [(1, 29, 0, 0, b"a/b", b"c1", b"u", b"\x01\x00", b"12345"), (3, 0, 0x8E, 70, b"", b"c2", b"", b"", b"")]
@@ -59,8 +59,8 @@ def test_the_mark_names_what_is_synced(stream: Stream) -> None:
     stream.face.mark(99)
     slots.append(mark_of(file(stream.disk, "mark.b")))
     assert [slot["generation"] for slot in slots] == [1, 2]
-    assert slots[0]["shards"] == [(0, 0, 0, 0, 0)]
-    assert slots[1]["shards"] == [(0, 1, 0, len(file(stream.disk, FIRST)), stream.clock_us)]
+    assert slots[0]["shards"] == [(0, 0, 0, 0, 0, 1)]
+    assert slots[1]["shards"] == [(0, 1, 1, len(file(stream.disk, FIRST)), stream.clock_us, 1)]
     assert slots[1]["made"] == 99
     assert slots[1]["stream"] == head_of(file(stream.disk, FIRST))["stream"]
 
@@ -111,7 +111,7 @@ def test_a_segment_whose_head_is_gone_is_told_as_its_range() -> None:
     stream = Stream(FolderDisk())
     stream.fill(30, size=500)
     middle = stream.disk.segments()[2]
-    lo, hi = (int(name[-24:-4]) for name in stream.disk.segments()[2:4])
+    lo, hi = (first_of(name) for name in stream.disk.segments()[2:4])
     for at in (3, 2048 + 50):
         stream.disk.files[middle].data[at] ^= 1
     stream.check(lost=[(0, "damaged", lo, hi)])
@@ -128,7 +128,7 @@ def test_a_missing_segment_is_told_as_its_range() -> None:
     names = stream.disk.segments()
     for which in (0, 1):
         del stream.disk.files[names[which]]
-        stream.check(lost=[(0, "missing", 0, int(names[which + 1][-24:-4]))])
+        stream.check(lost=[(0, "missing", 0, first_of(names[which + 1]))])
 
 
 def test_a_file_cut_at_each_byte_is_read_as_far_as_it_goes(stream: Stream) -> None:
@@ -263,6 +263,6 @@ def test_segments_of_another_stream_are_not_touched(stream: Stream) -> None:
     other = Stream(FolderDisk())
     other.fill(2)
     stream.kill()
-    stream.disk.put(f"{DIR}/000-00000000000000000007.seg", file(other.disk, FIRST))
+    stream.disk.put(f"{DIR}/000-{7:020}-{9:020}.seg", file(other.disk, FIRST))
     with pytest.raises(OSError, match=r"segments of more than one stream .* move them away"):
         stream.open()

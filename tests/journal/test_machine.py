@@ -1,7 +1,7 @@
 """A stream's door in any order, over a disk that fails, is cut off, and loses what was not synced, beside a naive model.
 
 What must hold: a number that a reader has seen means the same record for ever; up to the mark every number is there, or below what retention has dropped;
-after a kill nothing that was written is lost, after a power cut nothing that the mark names.
+after a kill nothing that a step has written is lost, whatever failed before it; after a power cut nothing that the mark names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,19 @@ from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, content
 SHARDS = st.integers(0, 1)
 
 
+@st.composite
+def faults(draw: st.DrawFn) -> dict[str, list[int | str]]:
+    """What the next calls of some kind do."""
+    call = draw(st.sampled_from(["pwrite", "datasync", "open", "unlink", "sync_dir"]))
+    what = draw(st.sampled_from(["short", errno.EIO, errno.ENOSPC, errno.EINTR]))
+    if what in ("short", errno.EINTR) and call != "pwrite":
+        what = errno.EIO
+    return {call: ["ok"] * draw(st.integers(0, 4)) + [what] * draw(st.integers(1, 3))}
+
+
+FAULTS = faults()
+
+
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +40,8 @@ class Machine(RuleBasedStateMachine):
         self.seen: list[dict[int, tuple[bytes, bytes, int]]] = [{}, {}]
         self.live: list[ReaderFace | None] = [None, None]
         self.consumed = [0, 0]
-        self.forced = 0  # by streams before this one
+        self.committed = [0, 0]  # behind what a step has written: an owner may have promised it
+        self.batch = [0, 0]  # the same, as its store knows it
 
     # ---- what an owner does
 
@@ -43,12 +57,19 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def write(self) -> None:
         self.stream.face.write(self.stream.clock_us)
+        for shard in range(2):
+            self.committed[shard] = max(self.committed[shard], self.stream.face.written(shard))
+
+    @rule()
+    def owner_commits(self) -> None:
+        self.batch = self.committed.copy()
 
     @rule(n=st.integers(1, 6), size=st.sampled_from([10, 900]))
     def work(self, n: int, size: int) -> None:
         for i in range(n):
             self.append(i & 1, 4, size, 1)
-            self.stream.write()
+            self.seal()
+            self.write()
             if i % 3 == 2:
                 self.sync()
                 self.mark()
@@ -119,12 +140,9 @@ class Machine(RuleBasedStateMachine):
 
     # ---- what a disk does
 
-    @rule(call=st.sampled_from(["pwrite", "pwrite", "datasync", "open", "unlink", "sync_dir"]), after=st.integers(0, 4),
-          what=st.sampled_from(["short", errno.EIO, errno.ENOSPC, errno.EINTR]), times=st.integers(1, 3))
-    def fault(self, call: str, after: int, what: int | str, times: int) -> None:
-        if what in ("short", errno.EINTR) and call != "pwrite":
-            what = errno.EIO
-        self.disk.faults[call] = ["ok"] * after + [what] * times
+    @rule(faults=FAULTS)
+    def fault(self, faults: dict[str, list[int | str]]) -> None:
+        self.disk.faults.update(faults)
 
     @rule(room=st.integers(0, 3 * SEGMENT))
     def little_space(self, room: int) -> None:
@@ -136,34 +154,78 @@ class Machine(RuleBasedStateMachine):
 
     # ---- what may happen to all of it
 
-    def again(self, least: list[int]) -> None:
+    def killed(self) -> None:
+        self.live = [None, None]
+        self.stream.kill()
+
+    def again(self, least: list[int], faults: dict[str, list[int | str]] | None = None) -> None:
+        """Opened again; with faults, a first time in vain, or not."""
         self.disk.space = 1 << 40
-        self.stream.open()
+        self.disk.faults.update(faults or {})
+        try:
+            self.stream.open()
+            if faults:
+                self.killed()
+        except OSError:
+            assert faults
+            self.disk.kill()
+        if faults:
+            self.disk.faults.clear()
+            self.stream.open()
         face = self.stream.face
         assert face.found["lost"] == [], face.found
         assert not face.found["mark_lost"]
         for shard in range(2):
             end = face.next_seq(shard)
-            assert end >= least[shard]
+            assert end >= least[shard], (shard, end, least)
             appended = self.stream.appended[shard]
             for seq in [seq for seq in appended if seq >= end]:
                 del appended[seq]
             assert not [seq for seq in self.seen[shard] if seq >= end]
             self.read(shard)
             assert self.bounds(shard)[1] == end
+            self.committed[shard] = self.batch[shard] = end
 
-    @rule()
-    def kill(self) -> None:
-        if self.disk.failed:  # not between a failed sync and what is written anew: see the limits in docs/journal.md
-            self.disk.faults.clear()
-            self.space()
-            assert self.stream.face.write(self.stream.clock_us)
-            assert self.stream.face.sync()
-            assert self.stream.face.mark(self.stream.clock_us)
-        self.live = [None, None]
-        written = [self.stream.face.written(shard) for shard in range(2)]
-        self.stream.kill()
-        self.again(written)
+    @rule(faults=st.one_of(st.none(), FAULTS))
+    def kill(self, faults: dict[str, list[int | str]] | None) -> None:
+        self.killed()
+        self.again(self.committed, faults)
+
+    @rule(faults=st.one_of(st.none(), FAULTS))
+    def kill_before_a_batch(self, faults: dict[str, list[int | str]] | None) -> None:
+        self.disk.faults.clear()
+        until = [max(seq, self.bounds(shard)[1]) for shard, seq in enumerate(self.batch)]
+        self.killed()
+        self.stream.options["until"] = until
+        self.again(until, faults)
+        del self.stream.options["until"]
+        assert [self.stream.face.next_seq(shard) for shard in range(2)] == until
+
+    @rule(shard=SHARDS, n=st.integers(1, 4), size=st.sampled_from([10, 900, 5000]), more=st.integers(0, 2), faults=FAULTS,
+          room=st.sampled_from([1 << 30, 0, 4500, 6000]), again=st.booleans())
+    def kill_while_it_fails(self, shard: int, n: int, size: int, more: int, faults: dict[str, list[int | str]], room: int, again: bool) -> None:
+        """What was written is followed by a fault, and by a few steps of what is made of that."""
+        for _ in range(n):
+            self.append(shard, 1, size, 1)
+            self.seal()
+            self.write()
+        self.disk.faults.update(faults)
+        self.sync()
+        self.append(shard, 1, size, 1)
+        self.seal()
+        self.disk.space = self.disk.used() + room
+        for _ in range(more):
+            self.write()
+            self.sync()
+            self.mark()
+        self.killed()
+        if again:       # a start that has no room for what it has found
+            try:
+                self.stream.open()
+            except OSError:
+                pass
+            self.killed()
+        self.again(self.committed)
 
     @rule(data=st.data())
     def power_cut(self, data: st.DataObject) -> None:

@@ -25,3 +25,76 @@ def test_what_a_record_says() -> None:
         assert (two.qos, two.dup) == (1, True)
         assert (three.qos, three.retain, three.topic, three.properties) == (0, True, "c", b"\x26\0\1k\0\1v")
         assert (four.qos, four.dup, four.payload) == (2, False, b"four")
+
+
+def test_each_stream_gets_what_its_filters_say_once() -> None:
+    with Kept(keeping("stream all #", "stream some a/+ a/# \"a/b c\" d", "stream none x/y")) as broker:
+        pub = broker.client("pub", clean=True, level=4)
+        for topic in ("a/b", "a/b c", "d", "e", "a"):
+            publish(pub, topic, topic.encode())
+        assert payloads(records(broker, 5)) == [b"a/b", b"a/b c", b"d", b"e", b"a"]
+        assert payloads(records(broker, 4, "some")) == [b"a/b", b"a/b c", b"d", b"a"]
+        assert records(broker, 0, "none") == []
+
+
+def test_ways() -> None:
+    """Fan-outs in slices, one copy for overlapping subscriptions, shared groups, wills, inbound QoS 2 that is sent twice, a session's end."""
+    lines = ("stream all #", "stream slash a/#", "turn_budget 1000", "allow_duplicate_messages false", "sys_interval 0")
+    with Kept(keeping(*lines)) as broker:
+        subs = [broker.client(f"s{n}", clean=True, level=4) for n in range(30)]
+        for sub in subs:
+            subscribe(sub, ("a/#", 1), ("a/b", 1), ("#", 0))
+        workers = [broker.client(f"w{n}", clean=True) for n in range(3)]
+        for worker in workers:
+            subscribe(worker, ("$share/g/a/b", 1))
+        pub = broker.client("pub", clean=True)
+        publish(pub, "a/b", b"1")                               # in slices, merged, shared
+        publish(pub, "a/b", b"2", 2)
+        pub.send(Publish("a/b", b"3", 2, 9), Publish("a/b", b"3", 2, 9, dup=True), Pubrel(9), Pubrel(9))
+        assert [pub.read_packet() for _ in range(4)] == [Pubrec(9), Pubrec(9), Pubcomp(9), Pubcomp(9)]
+        dying = broker.wire(4)
+        dying.send(Connect("dying", will=Will("a/will", b"4", 1, True)))
+        dying.read_packet()
+        dying.reset()
+        assert payloads(records(broker, 4)) == [b"1", b"2", b"3", b"4"]
+        will = records(broker, 4, "slash")[3]
+        assert (will.topic, will.client_id, will.qos, will.retain) == ("a/will", "dying", 1, True)
+        assert payloads(stopped(broker)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_dollar_topics_are_asked_for() -> None:
+    with Kept(keeping("stream all #", "stream sys $SYS/broker/uptime", "stream one +/b", "sys_interval 1")) as broker:
+        first = records(broker, 1, "sys")[0]
+        assert first.topic == "$SYS/broker/uptime" and first.client_id == "" and first.username is None
+        pub = broker.client("pub", clean=True)
+        publish(pub, "$x/b", b"1")
+        publish(pub, "c/b", b"2")
+        assert payloads(records(broker, 1)) == [b"2"]
+        assert payloads(records(broker, 1, "one")) == [b"2"]
+
+
+def test_what_is_not_published_is_in_no_stream() -> None:
+    broker = Kept(keeping("stream all #", "acl_file {dir}/acl", "message_size_limit 10"))
+    (broker.dir / "acl").write_text("topic write a\n")
+    with broker:
+        pub = broker.client("pub", clean=True)
+        for mid, topic, payload, rc in ((1, "b", b"no", 0x87), (2, "a", b"x" * 11, 0x95), (3, "a", b"yes", 0x10)):
+            pub.send(Publish(topic, payload, 1, mid))
+            assert pub.read_packet() == Puback(mid, rc)
+        assert payloads(records(broker, 1)) == [b"yes"]
+
+
+def test_what_a_bridge_brings() -> None:
+    with Kept("") as far:
+        publish(far.client("pub", clean=True), "there/a", b"x", retain=True)
+        with Kept(keeping("stream all #", "connection far", f"address 127.0.0.1:{far.port}", "topic # in 1 here/ there/", "notifications false")) as broker:
+            (found,) = records(broker, 1)
+            assert (found.topic, found.payload, found.qos, found.retain) == ("here/a", b"x", 1, True)
+
+
+def test_streams_are_no_subscribers() -> None:
+    with Kept(keeping("stream all # +/a a/#", "sys_interval 1")) as broker:
+        watch = broker.client("watch", clean=True)
+        subscribe(watch, ("$SYS/broker/shared_subscriptions/count", 0), ("$SYS/broker/subscriptions/count", 0))
+        got = {p.topic: p.payload for p in (watch.read_packet(), watch.read_packet()) if isinstance(p, Publish)}
+        assert got == {"$SYS/broker/shared_subscriptions/count": b"0", "$SYS/broker/subscriptions/count": b"0"}

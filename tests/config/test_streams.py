@@ -1,0 +1,67 @@
+"""`stream` and `stream_events`: what a line may say, and what it is for the engine."""
+
+import pytest
+
+from mosq.config.streams import stream_words
+from mosq.settings import stream_specs
+
+KEEP = "persistence true"
+
+
+def test_a_stream(read):
+    config = read(KEEP, "stream telemetry a/# \"b c/+\" # shards 3 retain_age 7d retain_bytes 10G", "stream x-1_Y a", "stream_events true")
+    assert stream_specs(config) == [
+        {"name": "telemetry", "filters": ["a/#", "b c/+", "#"], "shards": 3, "retain_age_us": 7 * 86_400_000_000, "retain_bytes": 10 << 30},
+        {"name": "x-1_Y", "filters": ["a"], "shards": 0, "retain_age_us": 0, "retain_bytes": 0},
+        {"name": "events", "events": True, "retain_bytes": 1 << 30}]
+    assert stream_specs(read(KEEP)) == []
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("a", "has 0 filters"),
+    ("a shards 2", "has 0 filters"),
+    ("events #", "is that of `stream_events true`"),
+    ("a/b #", "Invalid stream name 'a/b'"),
+    ("é #", "Invalid stream name"),
+    (f"{'x' * 65} #", "up to 64 letters"),
+    ("a $share/g/b", "without $share"),
+    ("a $CONTROL/#", "not journalled"),
+    ("a b/#/c", "Expected a topic filter"),
+    ("a b+", "Expected a topic filter"),
+    ('a ""', "Expected a topic filter"),
+    ('a "b', "Missing quote"),
+    ('a "b"c', "a blank behind a closing quote"),
+    ("a b shards 0", "a number from 1 to 64"),
+    ("a b shards 65", "a number from 1 to 64"),
+    ("a b shards", "a number from 1 to 64"),
+    ("a b shards 1 shards 2", "each once and with a value"),
+    ("a b shards 1 c", "each once and with a value"),
+    ("a b retain_age 7", "with a unit s, h, d"),
+    ("a b retain_age 0d", "with a unit s, h, d"),
+    ("a b retain_age 99999999999d", "with a unit s, h, d"),
+    ("a b retain_bytes 10", "from 64K on"),
+    ("a b retain_bytes x", "from 64K on"),
+    ("a b retain_bytes 1.5G", "from 64K on"),
+    ("a " + " ".join(f"t{n}" for n in range(257)), "1 to 256 topic filters"),
+])
+def test_what_is_no_stream(line, said, refuse):
+    assert said in refuse(KEEP, f"stream {line}")
+
+
+def test_lines_of_streams(read, refuse):
+    assert "Duplicate stream name 'a'" in refuse(KEEP, "stream a x", "stream a y")
+    lines = [f"stream s{n} x" for n in range(32)]
+    assert len(read(KEEP, *lines).stream) == 32
+    assert "Expected at most 32" in refuse(KEEP, *lines, "stream more x")
+    assert "Empty 'stream' value" in refuse(KEEP, "stream")
+
+
+@pytest.mark.parametrize("line", ["stream a #", "stream_events true"])
+def test_a_stream_needs_a_store(line, read, refuse):
+    assert f"'{line.split()[0]}' needs a store" in refuse(line) and "`persistence true`" in refuse(line)
+    assert "another durability than none" in refuse(KEEP, "durability none", line)
+    assert read("plugin /x/mosquitto_persist_sqlite.so", line)
+
+
+def test_words():
+    assert stream_words(' a  "b c" #') == ["a", "b c", "#"]

@@ -1,0 +1,195 @@
+"""What may happen to a disk with streams on it, and to their files: each has one outcome (docs/journal.md, docs/storage.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from mosq.journal.stream import Stream
+from tests.durable.test_disk import QUOTA, spare_written
+from tests.durable.test_restart import Kept, publish, subscribe
+from tests.harness.faults import Faults, until
+from tests.harness.packets import Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from tests.harness.wire import Wire
+from tests.streams.journalled import folder, keeping, payloads, records, stopped
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    faults = Faults()
+    yield faults
+    faults.close()
+
+
+def refused(pub: Wire) -> None:
+    pub.send(Publish("a", b"no", 1, 6))
+    assert pub.read_packet() == Puback(6, QUOTA)
+
+
+def gauge(broker: Kept, name: str, stream: str = "all") -> int:
+    """As $SYS has it now."""
+    wire = broker.client("gauge", clean=True, level=4)
+    subscribe(wire, (f"$SYS/broker/streams/{stream}/{name}", 0))
+    got = wire.read_packet()
+    assert isinstance(got, Publish)
+    wire.close()
+    return int(got.payload)
+
+
+def test_a_full_disk(faults: Faults) -> None:
+    with Kept(keeping("stream all #"), faults.env) as broker:
+        spare_written(broker.dir)
+        pub, old = broker.client("pub", clean=True), broker.client("old", clean=True, level=4)
+        publish(pub, "a", b"before")
+        faults.set(full=1)
+        old.send(Publish("a", b"old 1", 1, 1), Publish("a", b"old 2", 1, 2))         # cannot be refused: waits, and is not read from
+        until(lambda: "Error: the disk is full" in broker.log())
+        refused(pub)
+        pub.send(Publish("a", b"no", 2, 7))
+        assert pub.read_packet() == Pubrec(7, QUOTA)
+        sub = broker.client("sub", clean=True, level=4)
+        subscribe(sub, ("b", 0))
+        pub.send(Publish("b", b"0", 0))                                                # goes on, and waits in memory
+        assert isinstance(sub.read_packet(), Publish)
+        faults.set(full=0)
+        assert [old.read_packet(), old.read_packet()] == [Puback(1), Puback(2)]
+        until(lambda: "The disk has room again" in broker.log())
+        publish(pub, "a", b"after")
+        found = payloads(stopped(broker))
+        assert sorted(found) == sorted([b"before", b"old 1", b"0", b"old 2", b"after"]) and found[-1] == b"after"
+
+
+@pytest.mark.parametrize("fault", ["write_errno", "sync_errno"])
+def test_a_failing_disk(fault: str, faults: Faults) -> None:
+    with Kept(keeping("stream all #", "durability strict"), faults.env) as broker:
+        pub, old = broker.client("pub", clean=True), broker.client("old", clean=True, level=4)
+        publish(pub, "a", b"before")
+        faults.set(**{fault: errno.EIO})
+        old.send(Publish("a", b"waits", 1, 1))
+        until(lambda: "Error: the store: Cannot" in broker.log())
+        refused(pub)
+        faults.heal()
+        assert old.read_packet() == Puback(1)
+        until(lambda: "The store is written again" in broker.log())
+        publish(pub, "a", b"after")
+        broker.kill()
+        publish(broker.client("pub", clean=True), "a", b"last")
+        assert payloads(stopped(broker)) == [b"before", b"waits", b"after", b"last"]
+
+
+def test_a_kill_between_the_journal_and_the_batch(faults: Faults) -> None:
+    """What a stream has and no batch names never was: the release of a QoS 2 message comes again, and is journalled then."""
+    with Kept(keeping("stream all #"), faults.env) as broker:
+        spare_written(broker.dir)
+        broker.kill()
+        pub = broker.client("pub", level=4)
+        pub.send(Publish("a", b"once", 2, 1))
+        assert pub.read_packet() == Pubrec(1)
+        faults.set(stalled=2)
+        pub.send(Pubrel(1))
+        until(lambda: faults.waiting)
+        assert any(b"once" in file.read_bytes() for file in folder(broker).glob("*.seg"))
+        broker.die()
+        faults.heal()
+        faults.set(waiting=0)
+        broker.start()
+        pub = broker.client("pub", level=4)
+        pub.send(Pubrel(1))
+        assert pub.read_packet() == Pubcomp(1)
+        publish(pub, "a", b"next")
+        assert payloads(stopped(broker)) == [b"once", b"next"]
+
+
+def test_what_does_not_fit_into_memory(faults: Faults) -> None:
+    """While the disk stands still QoS 0 goes on, and from half of what may wait on it is in no stream; QoS 1 waits for the disk before that."""
+    with Kept(keeping("stream all #", "sys_interval 1"), faults.env) as broker:
+        pub, one = broker.client("pub", clean=True), broker.client("one", clean=True)
+        sub = broker.client("sub", clean=True)
+        subscribe(sub, ("end", 0))
+        publish(pub, "a", b"first")
+        faults.set(stalled=1)
+        for _ in range(40):
+            pub.send(Publish("a", bytes(1 << 20)))
+        one.send(Publish("b", b"one", 1, 1))
+        pub.send(Publish("end", b""))
+        assert isinstance(sub.read_packet(), Publish)
+        until(lambda: gauge(broker, "lost"))
+        lost = gauge(broker, "lost")
+        assert 5 < lost < 20 and "Warning: stream all: the disk does not keep up" in broker.log()
+        one.expect_nothing()
+        faults.set(stalled=0)
+        assert one.read_packet() == Puback(1, 0x10)
+        until(lambda: re.search(rf"Stream all has room again: {lost} records are not in it", broker.log()))
+        found = stopped(broker)
+        assert len(found) == 43 - lost and (found[0].payload, b"one" in payloads(found)) == (b"first", True)
+
+
+def test_a_second_broker(faults: Faults) -> None:
+    with Kept(keeping("stream all #")) as broker:
+        with pytest.raises(RuntimeError, match="in use by another broker"):
+            Kept(broker.config.read_text().replace(str(broker.port), "{port}")).start()
+
+
+def test_shards_grow() -> None:
+    with Kept(keeping("stream all #")) as broker:
+        pub = broker.client("pub", clean=True)
+        for n in range(20):
+            publish(pub, f"t/{n}", b"1")
+        broker.stop()
+        text = broker.config.read_text()
+        broker.config.write_text(text.replace("stream all #", "stream all # shards 3"))
+        broker.start()
+        pub = broker.client("pub", clean=True)
+        for n in range(20):
+            publish(pub, f"t/{n}", b"2")
+        broker.stop()
+        stream = Stream(folder(broker))
+        topics = [[r.topic for r in stream.read(0, 100, shard=shard)] for shard in range(3)]
+        assert len(topics[0]) > 20 and topics[1] and topics[2] and sum(map(len, topics)) == 40
+        assert sorted(topics[0][20:] + topics[1] + topics[2]) == sorted(f"t/{n}" for n in range(20))
+        broker.config.write_text(text.replace("stream all #", "stream all # shards 2"))
+        with pytest.raises(RuntimeError, match="their number can only grow: say shards 3"):
+            broker.start()
+        broker.config.write_text(text)          # none said: as many as there are
+        broker.start()
+        assert "Stream all: 3 shards" in broker.log()
+
+
+def test_damaged_files() -> None:
+    with Kept(keeping("stream all #")) as broker:
+        pub = broker.client("pub", clean=True)
+        for n in range(50):
+            publish(pub, "a", b"%d" % n)
+        broker.die()
+        for mark in folder(broker).glob("mark.*"):
+            mark.write_bytes(b"x" * 100)
+        broker.start()
+        assert "the marks of the stream all were gone" in broker.log()
+        publish(broker.client("pub", clean=True), "a", b"last")
+        assert payloads(stopped(broker)) == [*(b"%d" % n for n in range(50)), b"last"]
+        for segment in folder(broker).glob("*.seg"):
+            segment.unlink()
+        broker.start()
+        assert "the stream all has lost 51 records: 0 to 50" in broker.log()
+        publish(broker.client("pub", clean=True), "a", b"goes on")
+        broker.stop()
+        assert [(r.seq, r.payload) for r in Stream(folder(broker)).read(51, 60)] == [(51, b"goes on")]
+
+
+def test_retention_waits_for_consumers() -> None:
+    with Kept(keeping("stream all # retain_bytes 64K", "sys_interval 1")) as broker:
+        stream = Stream(folder(broker))
+        pub = broker.client("pub", clean=True)
+        stream.put_consumer("slow", [0])
+        for n in range(100):
+            publish(pub, "a", bytes(2000))
+        until(lambda: gauge(broker, "retired/unread"))
+        until(lambda: "Warning: stream all: its retain_bytes took" in broker.log())
+        until(lambda: gauge(broker, "disk/bytes") <= 80 << 10)
+        first = stream.marks()[0].first_seq
+        assert first > 50 and [r.seq for r in stream.read(first, 200)] == list(range(first, 100))

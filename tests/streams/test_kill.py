@@ -1,0 +1,104 @@
+"""Kill -9 under load, again and again: what was acknowledged is in the stream once, numbers go on, nothing is torn."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from mosq.journal.stream import Stream
+from tests.durable.test_restart import Kept
+from tests.harness import packets
+from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from tests.harness.wire import Wire
+from tests.streams.journalled import folder, keeping, stopped
+
+KILLS = 6
+WINDOW = 40
+
+
+class Sender:
+    """A session that publishes QoS 1 and 2. What was not acknowledged at QoS 1 is given up, and sent as something else; QoS 2 goes on where it was."""
+
+    def __init__(self, broker: Kept, name: str, dice: random.Random) -> None:
+        self.broker, self.name, self.dice = broker, name, dice
+        self.n = 0
+        self.open: dict[int, tuple[bytes, int, bool]] = {}      # by packet id: payload, qos, PUBREC was seen
+        self.sent: set[bytes] = set()
+        self.done: set[bytes] = set()
+
+    def connect(self) -> None:
+        self.wire: Wire = self.broker.wire(4)
+        self.wire.send(Connect(self.name, clean=False))
+        assert isinstance(self.wire.read_packet(), Connack)
+        self.open = {mid: state for mid, state in self.open.items() if state[1] == 2}
+        for mid, (payload, _, released) in self.open.items():
+            self.wire.send(Pubrel(mid) if released else Publish(self.topic(payload), payload, 2, mid, dup=True))
+
+    def topic(self, payload: bytes) -> str:
+        return f"{self.name}/{payload[-1]}"
+
+    def fill(self) -> None:
+        out = []
+        while len(self.open) < WINDOW:
+            self.n += 1
+            mid = next(mid for mid in range(self.n % 60000 + 1, 65536) if mid not in self.open)
+            payload, qos = b"%s %d" % (self.name.encode(), self.n), self.dice.choice((1, 2))
+            self.open[mid] = payload, qos, False
+            self.sent.add(payload)
+            out.append(Publish(self.topic(payload), payload, qos, mid))
+        self.wire.send(*out)
+
+    def take(self) -> bool:
+        """One packet; False: there are no more."""
+        raw = self.wire.read_frame()
+        if raw is None:
+            return False
+        packet = packets.decode(4, raw)
+        assert isinstance(packet, Puback | Pubrec | Pubcomp)
+        payload, _, _ = self.open[packet.mid]
+        if isinstance(packet, Pubrec):
+            self.open[packet.mid] = payload, 2, True
+            try:
+                self.wire.send(Pubrel(packet.mid))
+            except OSError:
+                return False
+            return True
+        self.done.add(payload)
+        del self.open[packet.mid]
+        return True
+
+
+@pytest.mark.parametrize("durability", ["group", "strict"])
+def test_what_is_acknowledged_is_there_once(durability: str) -> None:
+    dice = random.Random(durability)
+    lines = ("stream all #", "stream odd +/49 +/51", "max_inflight_messages 0", f"durability {durability}")
+    with Kept(keeping(*lines)) as broker:
+        senders = [Sender(broker, name, dice) for name in ("a", "b")]
+        for _ in range(KILLS):
+            for sender in senders:
+                sender.connect()
+            for _ in range(dice.randrange(3, 15)):
+                for sender in senders:
+                    sender.fill()
+                    for _ in range(dice.randrange(1, WINDOW)):
+                        sender.take()
+            broker.die()
+            for sender in senders:
+                while sender.take():
+                    pass
+            broker.start()
+        for sender in senders:
+            sender.connect()
+            while sender.open:
+                sender.take()
+        found = stopped(broker)
+        assert [r.seq for r in found] == list(range(len(found)))
+        counts = Counter(r.payload for r in found)
+        for sender in senders:
+            assert {p for p in sender.done if counts[p] != 1} == set()
+        assert set(counts) <= senders[0].sent | senders[1].sent and set(counts.values()) == {1}
+        some = [r.payload for r in Stream(folder(broker, "odd")).read(0, len(found))]
+        assert some == [r.payload for r in found if r.topic.endswith(("/49", "/51"))]
+        assert "lost" not in broker.log()
