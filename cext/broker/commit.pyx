@@ -35,7 +35,7 @@ from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_go_on, promises_release
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept
 from cext.broker.stream_files cimport streams_fini
-from cext.broker.streams cimport streams_news, streams_recorded, streams_seal, streams_turn
+from cext.broker.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
@@ -411,6 +411,8 @@ cdef void durable_close(Broker* b) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
     if t == NULL or t.closed:
         return
+    if b.streams != NULL:
+        streams_end(b)
     t.closed = 1
     if t.dirty and t.store.running:
         durable_seal(b)
