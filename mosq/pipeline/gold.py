@@ -59,11 +59,13 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
 
 
 def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
-    found = F.lit(-(1 << 62))
-    for place, time_us in sorted(seen_us.items()):
-        stream, _, shard = place.rpartition("/")
-        found = F.when((F.col("stream") == stream) & (F.col("shard") == int(shard)), F.lit(time_us - behind_us)).otherwise(found)
-    return found
+    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would have to be
+    compiled for each batch."""
+    if not seen_us:
+        return F.lit(-(1 << 62))
+    pairs = [F.lit(part) for place, time_us in sorted(seen_us.items()) for part in (place, time_us - behind_us)]
+    place = F.concat_ws("/", "stream", F.col("shard").cast("string"))
+    return F.coalesce(F.try_element_at(F.create_map(*pairs), place), F.lit(-(1 << 62)))
 
 
 def _bucket(us: "Column") -> "Column":
