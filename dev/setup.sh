@@ -64,8 +64,12 @@ need_for_tests() {
     command -v npm >/dev/null || missing+=(npm)
     # the report is looked at in a browser (tests/report/test_page.py)
     command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell)
+    has_java || missing+=(openjdk-17-jre-headless)
     need "${missing[@]}"
 }
+
+# Spark's
+has_java() { command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; }
 
 # What the performance lab needs besides: the broker that mosq is compared with, and what draws.
 build_for_lab() {
@@ -73,6 +77,14 @@ build_for_lab() {
     build
     mapfile -t requirements < <(from_pyproject project optional-dependencies bench)
     install_once bench "${requirements[@]}"
+}
+
+# What the pipeline needs besides: Spark, which brings no Java, and what draws its report.
+build_for_pipeline() {
+    has_java || need openjdk-17-jre-headless
+    build
+    mapfile -t requirements < <(from_pyproject project optional-dependencies bench; from_pyproject project optional-dependencies pipeline)
+    install_once pipeline "${requirements[@]}"
 }
 
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.

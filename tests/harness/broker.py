@@ -60,6 +60,7 @@ class Broker:
     def start(self) -> Broker:
         path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
         with (self.dir / "log").open("ab") as log:
+            said_before = log.tell()
             self.process = subprocess.Popen(
                 [*(self.argv or self.command or command()), "-c", str(self.config)],
                 stdin=subprocess.DEVNULL,
@@ -71,11 +72,16 @@ class Broker:
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return self
+                break
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the broker did not start (status {self.process.poll()}):\n{self.log()}") from None
                 time.sleep(0.005)
+        # what it tells while it starts is in its log, where the log is here and as usual
+        while "log_" not in self.config.read_text() and " running\n" not in self.log()[said_before:] and self.alive():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.002)
+        return self
 
     def log(self) -> str:
         return (self.dir / "log").read_text(errors="replace")

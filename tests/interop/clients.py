@@ -6,7 +6,6 @@ A client counts as connected, subscribed or done publishing when the library has
 from __future__ import annotations
 
 import asyncio
-import os
 import queue
 import socket
 import threading
@@ -23,7 +22,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "15"))
+from tests.harness.effort import TIMEOUT_S
+
 LONG_S = 3600
 
 

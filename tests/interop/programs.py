@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import shutil
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from tests.harness.broker import ROOT
-from tests.interop.clients import LONG_S, TIMEOUT_S, Client, Message, Setup
+from tests.harness.effort import TIMEOUT_S
+from tests.interop.clients import LONG_S, Client, Message, Setup
 
 SOURCES = Path(__file__).parent / "mqttjs"
 NODE_DIR = ROOT / "build" / "node"
@@ -84,11 +87,14 @@ class Mosquitto(Client):
     def _end(self, hard: bool) -> None:
         if self.process is None:
             return
-        if hard:
-            self.process.kill()
-        else:
-            self.process.terminate()  # sends DISCONNECT first
-        self.process.wait(TIMEOUT_S)
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.process.poll() is None:
+            if hard or time.monotonic() > deadline:
+                self.process.kill()
+            else:
+                self.process.terminate()  # sends DISCONNECT first. One that comes while it connects does nothing
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
         self.reader.join(TIMEOUT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
