@@ -1,10 +1,11 @@
-"""What became of the messages of persistent sessions, by what the broker counted (events of kind 9, `account`): cumulative, so each
-row must add up by itself, none may be less than an earlier one of its session, and a session that has ended owes nothing.
+"""What became of the messages of persistent sessions, by what the broker counted (events of kind 9, `account`):
+cumulative, so each row must add up by itself, none may be less than an earlier one of its session, and a session that
+has ended owes nothing.
 
     published = acknowledged + expired + dropped + gone + queued
 
-A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10, `gap`), or a row
-could not be read, the audit says that it is not complete."""
+A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10,
+`gap`), or a row could not be read, the audit says that it is not complete."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,23 @@ if TYPE_CHECKING:
 
 COUNTERS = ("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
-SCHEMA = ", ".join(["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"])
+SCHEMA = ", ".join(
+    ["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"]
+)
 KEYS = ("stream", "shard", "seq", "time", "client_id")
 EXAMPLES = 10
-NONE = pa.schema([
-    pa.field("stream", pa.string()), pa.field("shard", pa.int32()), pa.field("seq", pa.int64()), pa.field("time", pa.timestamp("us", tz="UTC")),
-    pa.field("client_id", pa.string()), *(pa.field(name, pa.int64()) for name in ("session", *COUNTERS)), pa.field("ended", pa.bool_()),
-    pa.field("difference", pa.int64()),
-]).empty_table()
+NONE = pa.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("shard", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("client_id", pa.string()),
+        *(pa.field(name, pa.int64()) for name in ("session", *COUNTERS)),
+        pa.field("ended", pa.bool_()),
+        pa.field("difference", pa.int64()),
+    ]
+).empty_table()
 UNREADABLE = "account: not what the broker writes"
 
 
@@ -36,7 +46,11 @@ def told(batch: "DataFrame") -> pa.Table:
     text = F.col("payload").cast("string")
     value = F.from_json(text, SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     rows = batch.where(F.col("kind").isin(ACCOUNT, GAP)).select(*KEYS, "topic", "kind", "payload", value.alias("v"))
-    return rows.select(*KEYS, "topic", "kind", "payload", "v.*").toArrow().sort_by([("stream", "ascending"), ("shard", "ascending"), ("seq", "ascending")])
+    return (
+        rows.select(*KEYS, "topic", "kind", "payload", "v.*")
+        .toArrow()
+        .sort_by([("stream", "ascending"), ("shard", "ascending"), ("seq", "ascending")])
+    )
 
 
 def _missing(rows: pa.Table, names: tuple[str, ...]) -> Any:
@@ -54,8 +68,14 @@ def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
     bad = pa.concat_tables([of_account.filter(bad_account), of_gap.filter(bad_gap)])
     good = of_account.filter(pc.invert(bad_account)).select([*KEYS, "session", *COUNTERS, "ended"])
     n = bad.num_rows
-    quarantine = pa.table({**{name: bad[name] for name in (*KEYS[:4], "topic", "client_id")}, "silver": pa.array(["account"] * n, pa.string()),
-                           "reason": pa.array([UNREADABLE] * n, pa.string()), "payload": bad["payload"]})
+    quarantine = pa.table(
+        {
+            **{name: bad[name] for name in (*KEYS[:4], "topic", "client_id")},
+            "silver": pa.array(["account"] * n, pa.string()),
+            "reason": pa.array([UNREADABLE] * n, pa.string()),
+            "payload": bad["payload"],
+        }
+    )
     lost = pc.sum(of_gap.filter(pc.invert(bad_gap))["lost"]).as_py() or 0
     return with_difference(good), quarantine, lost
 

@@ -1,5 +1,5 @@
-"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back; sessions that stay
-away; dashboards. One thread, one poll, clients by paho."""
+"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back;
+sessions that stay away; dashboards. One thread, one poll, clients by paho."""
 
 import json
 import math
@@ -45,7 +45,9 @@ class Device:
             payload = random.choice((payload[:-3], OUTDATED, b"\xff\xfe", b""))
         self.client.publish(self.topic, payload, qos=self.number % 2)
         if self.number % 10 == 0:
-            self.client.publish(f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1)
+            self.client.publish(
+                f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1
+            )
         self.sent += 1
 
 

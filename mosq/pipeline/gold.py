@@ -1,13 +1,13 @@
-"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out is small, and
-is cut into tables here.
+"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out
+is small, and is cut into tables here.
 
-The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums are
-added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it again gives
-the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
+The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums
+are added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it
+again gives the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
 
-Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is a matter of
-each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes no other one's rows
-late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
+Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is
+a matter of each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes
+no other one's rows late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
 
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,9 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
     keys = ("topic", "rule", "client_id", "reason", "stream", "shard", "bucket_us")
     common = ["kind", "late", "window_us"]
     grouped = rows.groupingSets(
-        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]], *common, *keys
+        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]],
+        *common,
+        *keys,
     )
     # bits from the left: 1 where a key takes no part
     return grouped.agg(
@@ -81,7 +83,11 @@ def _bucket(us: "Column") -> "Column":
 def _where(found: pa.Table, **wanted: object) -> pa.Table:
     mask = None
     for name, value in wanted.items():
-        one = pc.is_in(found[name], pa.array(value, found.schema.field(name).type)) if isinstance(value, tuple) else pc.equal(found[name], value)
+        one = (
+            pc.is_in(found[name], pa.array(value, found.schema.field(name).type))
+            if isinstance(value, tuple)
+            else pc.equal(found[name], value)
+        )
         mask = one if mask is None else pc.and_(mask, one)
     return found.filter(mask)
 
@@ -115,8 +121,12 @@ def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
         "topics": _grouped(of_topic, ["window_us", "topic"], volume, **said),
         "clients": _grouped(_where(of_client, kind=MESSAGE), ["window_us", "client_id"], volume, **said),
         "prefixes": _grouped(prefixed, ["window_us", "prefix"], volume, **said),
-        "latency": _grouped(_where(of_shard, kind=MESSAGE, late=False), ["window_us", "stream", "bucket_us"],
-                            {"n": "sum", "max_us": "max"}, n="messages"),
+        "latency": _grouped(
+            _where(of_shard, kind=MESSAGE, late=False),
+            ["window_us", "stream", "bucket_us"],
+            {"n": "sum", "max_us": "max"},
+            n="messages",
+        ),
         "drops": _grouped(_where(of_client, kind=DROP), ["window_us", "reason", "client_id"], {"n": "sum"}, n="drops"),
         "churn": _churn(_where(of_client, kind=(CONNECT, DISCONNECT, TAKE_OVER, EXPIRY))),
         "late": _grouped(_where(of_shard, late=True), ["window_us"], {"n": "sum"}, n="rows"),
