@@ -9,6 +9,7 @@ from mosq.cli import EXIT_CONFIG, Start, run
 from mosq.commands_config import config
 from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
+from mosq.commands_journal import journal
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
@@ -39,6 +40,7 @@ Examples:
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
   mosq db stats /var/lib/mosquitto                what does the store hold?
+  mosq journal stats /var/lib/mosquitto           what is in its streams, and who reads them?
   mosq bench pairs --start                        how fast is a broker here? a load for it
   mosq pipeline run --once                        tables of what the broker's streams hold
 
@@ -140,6 +142,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
 mosq.add_command(config)
 mosq.add_command(db)
 mosq.add_command(doctor)
+mosq.add_command(journal)
 mosq.add_command(signal_command)
 
 

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +21,11 @@ KINDS = {
     6: "drop",
     7: "expiry",
     8: "take_over",
+    9: "account",
+    10: "gap",
+    11: "start",
 }
+SEGMENT = re.compile(r"\d{3}-(\d{20})(?:-\d+)?\.seg")
 CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -111,13 +116,12 @@ class Stream:
 
     def sizes(self, shard: int = 0) -> list[tuple[int, int]]:
         """Of each segment there is, the oldest first: its first number, and the bytes of its file."""
-        found = []
-        for file in self.path.glob(f"{shard:03d}-*.seg"):
-            try:
-                found.append((int(file.stem[4:]), file.stat().st_size))
-            except (FileNotFoundError, ValueError):  # retention has just removed it; a name of somebody else
-                continue
-        return sorted(found)
+        found = {}
+        for file in sorted(self.path.glob(f"{shard:03d}-*.seg")):
+            if named := SEGMENT.fullmatch(file.name):
+                with suppress(FileNotFoundError):  # retention has just removed it
+                    found[int(named[1])] = file.stat().st_size
+        return sorted(found.items())
 
     def read(
         self,

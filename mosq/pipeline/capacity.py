@@ -112,17 +112,19 @@ def plan(seen: Observed, context_bytes: int) -> Plan:
 # ---------------------------------------------------------------- the pool
 
 
-def steps_of(curve: Any, grow: int, idle_max: int) -> tuple[int, int]:
+def steps_of(curves: list[Any], grow: int, idle_max: int) -> tuple[int, int]:
     """How often the pool takes memory from the system on this way, and how many contexts it has at the end. A block
     goes back when more than idle_max are idle, and one empty block stays in any case. This takes for granted that who
     leaves leaves whole blocks empty: where they do not, less goes back and is taken again."""
     blocks = taken = 0
-    for used in curve.tolist():
-        if used > blocks * grow:
-            more = -(-(used - blocks * grow) // grow)
-            blocks, taken = blocks + more, taken + more
-        while blocks * grow - used > idle_max and (blocks * grow - used) // grow > 1:
-            blocks -= 1
+    for curve in curves:
+        blocks = 0
+        for used in curve.tolist():
+            if used > blocks * grow:
+                more = -(-(used - blocks * grow) // grow)
+                blocks, taken = blocks + more, taken + more
+            while blocks * grow - used > idle_max and (blocks * grow - used) // grow > 1:
+                blocks -= 1
     return taken, blocks * grow
 
 
@@ -135,8 +137,8 @@ def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
     was_grow, was_idle = (default_of(name) for name in ("pool_grow", "pool_idle_max"))
     grow = max(GROW_LEAST, -(-peak // GROW_STEPS // 100) * 100)
     idle = wave + grow
-    curve = seen.connections.curve
-    (taken, at_end), (was_taken, was_end) = steps_of(curve, grow, idle), steps_of(curve, was_grow, was_idle)
+    curves = seen.connections.curves
+    (taken, at_end), (was_taken, was_end) = (steps_of(curves, *of) for of in ((grow, idle), (was_grow, was_idle)))
     reserved, was_reserved = (-(-peak // n) * n * context_bytes for n in (grow, was_grow))
     yield Advice(
         "pool_grow",

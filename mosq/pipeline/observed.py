@@ -15,7 +15,9 @@ from mosq.pipeline.matching_files import FILTER, kept, subscribed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, DROP, TAKE_OVER, ACCOUNT = 1, 2, 3, 4, 6, 8, 9
+MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, DROP, TAKE_OVER, ACCOUNT, START = 1, 2, 3, 4, 6, 8, 9, 11
+REFUSED = 0x80  # reasons of a connect from here on: nobody was connected
+LIVES = 10_000  # starts of the broker that are told apart
 QUEUE_FULL = 0  # reason of a drop: max_queued_messages
 CACHED_TOPIC_BYTES = 128  # longer topics are not remembered by the match cache
 WILD_MAX = 500_000  # filters with wildcards that are looked at by level
@@ -25,23 +27,25 @@ CROWDED = 9  # names at a level that are found by hash
 
 @dataclass
 class Connections:
-    """How many were connected: after each moment in which that changed."""
+    """How many were connected, after each moment in which that changed: a curve for each life of the broker."""
 
-    curve: Any  # int64
+    curves: list[Any]  # of int64
     connects: int
 
     @property
     def peak(self) -> int:
-        return int(self.curve.max()) if len(self.curve) else 0
+        return max((int(curve.max()) for curve in self.curves if len(curve)), default=0)
 
     @property
     def wave(self) -> int:
         """The most that went and came again."""
-        if not len(self.curve):
-            return 0
-        before = np.maximum.accumulate(self.curve)
-        after = np.maximum.accumulate(self.curve[::-1])[::-1]
-        return int((np.minimum(before, after) - self.curve).max())
+        return max((_wave(curve) for curve in self.curves if len(curve)), default=0)
+
+
+def _wave(curve: Any) -> int:
+    before = np.maximum.accumulate(curve)
+    after = np.maximum.accumulate(curve[::-1])[::-1]
+    return int((np.minimum(before, after) - curve).max())
 
 
 @dataclass
@@ -102,28 +106,36 @@ def observe(bronze: DataFrame) -> Observed:
 
 
 def connections(events: DataFrame) -> Connections:
-    """A connection ends with what comes next of its client: a disconnect, a take-over, or another connect where the
-    broker was killed."""
+    """A connection ends with what comes next of its client: a disconnect, or a take-over; at a start of the broker all
+    of them have ended. Who was refused had none."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    own = Window.partitionBy("stream", "client_id").orderBy("seq")
+    starts = [
+        row.seq for row in events.where(f.col("kind") == START).select("seq").orderBy("seq").limit(LIVES).collect()
+    ]
+    life = f.size(f.filter(f.array(*map(f.lit, starts)), lambda seq: seq < f.col("seq"))) if starts else f.lit(0)
+    own = Window.partitionBy("stream", "life", "client_id").orderBy("seq")
     was = f.lag("kind").over(own) == CONNECT
     begins = f.col("kind") == CONNECT
+    accepted = ~begins | (f.coalesce("reason", f.lit(0)) < REFUSED)
     steps = (
-        events.where(f.col("kind").isin(CONNECT, DISCONNECT, TAKE_OVER))
+        events.where(f.col("kind").isin(CONNECT, DISCONNECT, TAKE_OVER) & accepted)
+        .withColumn("life", life)
         .withColumn("step", f.when(begins & f.coalesce(~was, f.lit(True)), 1).when(~begins & was, -1).otherwise(0))
-        .groupBy((f.unix_micros("time") / 1000).cast("long").alias("ms"))
+        .groupBy("life", (f.unix_micros("time") / 1000).cast("long").alias("ms"))
         .agg(
             f.sum(f.greatest("step", f.lit(0))).alias("up"),
             f.sum(f.least("step", f.lit(0))).alias("down"),
             f.sum(begins.cast("long")).alias("connects"),
         )
-        .orderBy("ms")
+        .orderBy("life", "ms")
         .toArrow()
     )
-    both = np.stack([steps["up"].to_numpy(), steps["down"].to_numpy()], axis=1).reshape(-1)
-    return Connections(np.cumsum(both), int(steps["connects"].to_numpy().sum()))
+    lives = steps["life"].to_numpy()
+    both = np.stack([steps["up"].to_numpy(), steps["down"].to_numpy()], axis=1)
+    curves = [np.cumsum(both[lives == one].reshape(-1)) for one in np.unique(lives)]
+    return Connections(curves, int(steps["connects"].to_numpy().sum()))
 
 
 def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:

@@ -142,6 +142,8 @@ def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, st
 
 def register(spark: "SparkSession") -> None:
     """Makes the formats known to a session that somebody else has made."""
+    from mosq.pipeline.mqtt import MqttSource
     from mosq.pipeline.source import JournalSource
 
     spark.dataSource.register(JournalSource)
+    spark.dataSource.register(MqttSource)

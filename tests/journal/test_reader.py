@@ -128,6 +128,9 @@ def test_a_stream_reads_from_one_number_to_another(stream: Stream) -> None:
     assert records[0].topic == "t/15" and records[0].username is None and records[0].qos == 0
     assert [r.seq for r in stream.read(25)] == list(range(25, 30))
     assert stream.seq_at(1031, shard=1) == 15
+    sizes = stream.sizes(1)
+    assert sizes[0][0] == 0 and [first for first, _ in sizes] == sorted({first for first, _ in sizes})
+    assert sum(n_bytes for _, n_bytes in sizes) == sum(path.stat().st_size for path in stream.path.glob("001-*.seg"))
 
 
 def test_what_is_lost_is_never_passed_over_in_silence(stream: Stream) -> None:

@@ -50,7 +50,7 @@ def arrow(wrong: bool = True) -> dict[str, pa.Table]:
     drops = [{**window(i), "reason": reason, "client_id": f"sensor-{i % 7}", "drops": 1 + i % 5} for i in range(0, WINDOWS, 3) for reason in (0, 5, 200)]
     churn = [{**window(i), "connects": 10 + i % 3, "disconnects": 9, "takeovers": i % 2, "expiries": 0, "clients": 15} for i in range(WINDOWS)]
     sessions = [{"client_id": f"sensor-{i}", "connected_at": BEGIN, "disconnected_at": None if i % 5 == 0 else BEGIN + timedelta(seconds=i * 9),
-                 "reason": None if i % 5 == 0 else ("0", "142", "taken over")[i % 3], "duration_s": None if i % 5 == 0 else i * 9.0, "messages": i}
+                 "reason": None if i % 5 == 0 else ("0", "200", "taken over")[i % 3], "duration_s": None if i % 5 == 0 else i * 9.0, "messages": i}
                 for i in range(100)]
     backlog = [session(f"away-{i}", i, minute, published=100 + minute, delivered=80, acknowledged=70, queued=30 + minute)
                for i in range(5) for minute in range(0, 60, 5)]

@@ -13,7 +13,7 @@ import pytest
 from cext.engine import CONTEXT_BYTES
 from mosq.config.options import BY_KEYWORD
 from mosq.pipeline.capacity import Plan, plan, steps_of
-from mosq.pipeline.observed import Connections, Observed, Queues, Subscribed, observe
+from mosq.pipeline.observed import START, Connections, Observed, Queues, Subscribed, connections, observe
 from tests.harness.broker import Broker
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Publish, Suback, Subscribe
 from tests.harness.properties import P
@@ -69,7 +69,7 @@ def of(told: Plan, option: str):
 def test_what_is_observed(seen: Observed) -> None:
     assert (seen.messages, seen.topics, seen.short_topics, seen.payload_mean) == (TOPICS * TIMES, TOPICS, TOPICS, 20)
     assert seen.connections and (seen.connections.peak, seen.connections.wave) == (CROWD, CROWD - LOW)
-    assert seen.connections.connects == CROWD + CROWD - LOW + 2 and seen.connections.curve[-1] == END
+    assert seen.connections.connects == CROWD + CROWD - LOW + 2 and [curve[-1] for curve in seen.connections.curves] == [END]
     assert seen.subscribed == Subscribed(2, 1, [1], 1, 0, 2, "site/7/temp")
     assert seen.queues == Queues(OWED, "away", OWED - 1000, 20_000, 1)
 
@@ -106,16 +106,34 @@ def test_rules(seen: Subscribed, expected: dict[str, int | str | None]) -> None:
 
 
 def test_little_leaves_little() -> None:
-    told = plan(Observed(connections=Connections(np.array([3, 0]), 3), queues=Queues(5, "c", 0, 1 << 28, 1)), CONTEXT_BYTES)
+    told = plan(Observed(connections=Connections([np.array([3, 0])], 3), queues=Queues(5, "c", 0, 1 << 28, 1)), CONTEXT_BYTES)
     values = {one.option: one.value for one in told.advice}
     assert (values["pool_grow"], values["pool_idle_max"], values["max_queued_messages"], values["queue_memory"]) == (100, 100, 100, 1 << 29)
 
 
 def test_steps_of_a_pool() -> None:
-    curve = np.array([250, 0, 250, 1000, 0])
+    curve = [np.array([250, 0, 250, 1000, 0])]
     assert steps_of(curve, 100, 10_000) == (10, 1000)
     assert steps_of(curve, 100, 0) == (1 + 9 + 2, 100)          # one empty block stays each time
     assert steps_of(curve, 1000, 10_000) == (1, 1000)
+    assert steps_of(curve * 2, 1000, 10_000) == (2, 1000)       # two lives of a broker
+
+
+def test_a_start_ends_all_connections_and_refused_ones_are_none(spark: SparkSession) -> None:
+    bronze = Bronze()
+    for life in range(2):
+        for i in range(3):
+            bronze.add(CONNECT, f"c{i}")
+        bronze.add(DISCONNECT, "c0")
+        for i in range(9):
+            bronze.add(CONNECT, f"refused{i}", reason=0x87)
+        # the take-over comes before the end of who had it
+        bronze.add(TAKE_OVER, "c1", reason=0x8E)
+        bronze.add(DISCONNECT, "c1", reason=0x8E)
+        bronze.add(CONNECT, "c1")
+        bronze.add(START, "", payload=b'{"sessions": 0, "subscriptions": 0}')
+    found = connections(bronze.frame(spark))
+    assert [curve[-1] for curve in found.curves] == [2, 2] and (found.peak, found.wave, found.connects) == (3, 1, 8)
 
 
 # ---------------------------------------------------------------- a broker that is started so

@@ -40,18 +40,14 @@ def reason_of(code: int) -> str:
 
 
 def wrong() -> Column:
-    """published = acknowledged + expired + dropped + gone + queued; nothing below zero; who has ended owes nothing."""
+    """What the jobs call so: it does not add up (`difference`), something is below zero, or who has ended owes."""
     from pyspark.sql import functions as f
 
-    rest = (
-        f.col("published")
-        - f.col("acknowledged")
-        - f.col("expired")
-        - f.col("dropped")
-        - f.col("gone")
-        - f.col("queued")
+    return reduce(
+        or_,
+        [f.col(name) < 0 for name in COUNTERS],
+        (f.col("difference") != 0) | (f.col("ended") & (f.col("queued") != 0)),
     )
-    return reduce(or_, [f.col(name) < 0 for name in COUNTERS], (rest != 0) | (f.col("ended") & (f.col("queued") != 0)))
 
 
 def audit(tables: Tables) -> Section:
@@ -77,7 +73,7 @@ def audit(tables: Tables) -> Section:
         .agg(
             f.count("*").alias("rows"),
             f.min("time").alias("since"),
-            *(f.max_by(name, "time").alias(name) for name in COUNTERS),
+            *(f.max_by(name, "time").alias(name) for name in (*COUNTERS, "difference")),
         )
         .orderBy("since", "client_id")
         .limit(gather.LISTED + 1)
@@ -99,7 +95,7 @@ def audit(tables: Tables) -> Section:
                         words(row.client_id, tone="bad"),
                         Cell(str(row.session)),
                         *(number("count", row[name]) for name in COUNTERS),
-                        number("count", _missing(row), "bad"),
+                        number("count", row.difference, "bad"),
                     )
                     for row in alarms[: gather.LISTED]
                 ),
@@ -107,7 +103,7 @@ def audit(tables: Tables) -> Section:
         )
     else:
         section.notes = [
-            f"All {told.n:,} sessions add up: published = acknowledged + expired + dropped + gone + queued."
+            f"All {told.n:,} sessions add up: what was published was acknowledged, expired, dropped, is gone or waits."
         ]
     section.charts = bars(
         "What became of what was published",
@@ -117,16 +113,9 @@ def audit(tables: Tables) -> Section:
     return section
 
 
-def _missing(row: Any) -> int:
-    return int(row.published - row.acknowledged - row.expired - row.dropped - row.gone - row.queued)
-
-
 def _why(row: Any) -> str:
-    if missing := _missing(row):
-        return (
-            f"published {row.published:,}, and what became of it makes {row.published - missing:,}; since "
-            f"{moment(row.since)}"
-        )
+    if row.difference:
+        return f"{row.difference:+,} between what was published and what became of it; since {moment(row.since)}"
     low = [name for name in COUNTERS if row[name] < 0]
     return f"{', '.join(low)} below zero" if low else f"has ended, and {row.queued:,} still wait"
 
@@ -262,9 +251,30 @@ def churn(tables: Tables) -> Section:
     return section
 
 
+# reasons of disconnects: MQTT's, and the broker's for ends that MQTT has no word for
+ENDS = {
+    0x00: "disconnected",
+    0x04: "disconnected, with will",
+    0x40: "closed without DISCONNECT",
+    0x41: "error of the socket",
+    0x81: "malformed packet",
+    0x82: "protocol error",
+    0x87: "not authorized",
+    0x8B: "broker shut down",
+    0x8D: "keepalive ran out",
+    0x8E: "taken over",
+    0x95: "packet too large",
+    0x97: "quota exceeded",
+    0x98: "kicked",
+}
+
+
 def _end(reason: str) -> str:
-    """MQTT's reason codes have a number in the table."""
-    return f"reason 0x{int(reason) & 0xFF:02X}" if reason.lstrip("-").isdigit() else reason
+    """In the table MQTT's reason codes are numbers."""
+    if not reason.lstrip("-").isdigit():
+        return reason
+    code = int(reason) & 0xFF
+    return ENDS.get(code, f"reason 0x{code:02X}")
 
 
 def backlog(tables: Tables) -> Section:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.rows import DDL
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.source.batch import JournalReader
     from mosq.pipeline.source.stream import JournalStreamReader
+
+
+def columns_of(source: str, schema: "StructType", ddl: str) -> list[str]:
+    """Those that `.schema()` picked, or all: the rest is decoded and goes no further."""
+    types = dict(column.split() for column in ddl.split(", "))
+    for field in schema.fields:
+        if field.dataType.simpleString() != types.get(field.name):
+            said = f"{field.name} {field.dataType.simpleString()}"
+            raise MosqPipelineError(f'format("{source}") has no column {said}: .schema() may pick some of: {ddl}')
+    names: list[str] = schema.fieldNames()
+    return names
 
 
 class JournalSource(DataSource):
@@ -30,9 +42,9 @@ class JournalSource(DataSource):
     def reader(self, schema: "StructType") -> "JournalReader":
         from mosq.pipeline.source.batch import JournalReader
 
-        return JournalReader(Options(self.options, batch=True), schema.fieldNames())
+        return JournalReader(Options(self.options, batch=True), columns_of("mosq", schema, DDL))
 
     def streamReader(self, schema: "StructType") -> "JournalStreamReader":  # noqa: N802
         from mosq.pipeline.source.stream import JournalStreamReader
 
-        return JournalStreamReader(Options(self.options, batch=False), schema.fieldNames())
+        return JournalStreamReader(Options(self.options, batch=False), columns_of("mosq", schema, DDL))

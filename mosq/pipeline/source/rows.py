@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cext.journal import face
 from mosq.journal.arrow import SCHEMA as DECODED
 from mosq.journal.arrow import batches
 from mosq.journal.stream import Range
@@ -107,6 +108,9 @@ def read_range(
     def picked(batch: Any) -> Any:
         return batch if columns is None else batch.select(columns)
 
+    end = face.marks(path)["shards"][shard]["seq"]
+    if end < hi:
+        raise lost(stream, path, Range(shard, BEHIND, max(lo, end), hi))
     at = lo
     for batch in batches(path, shard, lo, hi, ROWS, TEXT_BYTES, told.append):
         seqs = batch.column("seq")
@@ -115,6 +119,4 @@ def read_range(
         at = seqs[-1].as_py() + 1
         yield picked(_named(stream, batch))
     if at < hi:
-        # the reader says why, but for what lies behind the end of the stream
-        hole = _why(shard, at, hi, told) if told and told[-1].hi > at else Range(shard, BEHIND, at, hi)
-        yield picked(pa.RecordBatch.from_pylist(checked([hole]), schema=SCHEMA))
+        yield picked(pa.RecordBatch.from_pylist(checked([_why(shard, at, hi, told)]), schema=SCHEMA))

@@ -1,0 +1,153 @@
+"""Where received messages lie before they are acknowledged: a journal stream, a shard for each lane. Its numbers are
+what Spark's offsets say.
+
+Each message has a key. One that a broker sends again (DUP, after a connection was lost) gets the key that it had: a
+broker has at most `window` unacknowledged messages in a session and sends them again in their order, with the packet
+identifiers that they had [v5 4.4.0-1], so what comes again is among the last `window` of its lane, has the same
+identifier and the same content. Cost: one digest per message, and so many of them in memory."""
+
+import hashlib
+import json
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+from cext.journal import face
+from mosq.journal.stream import Range, Stream
+from mosq.journal.writer import Writer
+from mosq.pipeline import MosqPipelineError
+
+GAP = 10
+SEGMENT_BYTES = 16 << 20
+READER = "spark"
+
+
+class SpoolError(MosqPipelineError):
+    """Somebody else has it open, or it cannot be opened."""
+
+
+class Received(NamedTuple):
+    lane: int
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    dup: bool
+    packet_id: int
+    properties: bytes
+    key: str | None  # that its publisher gave it
+
+
+def _digest(topic: str, payload: bytes, properties: bytes) -> bytes:
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in (topic.encode(), payload, properties):
+        hashed.update(len(part).to_bytes(4, "little"))
+        hashed.update(part)
+    return hashed.digest()
+
+
+class Spool:
+    def __init__(self, folder: Path, name: str, lanes: int, window: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / name
+        self._state = folder / f"{name}.json"
+        self._window = window
+        try:
+            self._writer = Writer(self.path, lanes, SEGMENT_BYTES)
+        except OSError as error:
+            raise SpoolError(
+                f"the spool {self.path} cannot be opened: {error}. One query receives into a spool: stop the other "
+                "one, or give each a spool of its own"
+            ) from error
+        stream = Stream(self.path)
+        self._writer.commit()
+        if stream.consumer(READER) is None:  # before anything may be dropped
+            stream.put_consumer(READER, [0] * lanes)
+        self._id = face.marks(self.path)["stream_id"][:12]
+        # of each lane, the last ones by packet identifier: digest and key
+        self._last: list[OrderedDict[int, tuple[bytes, str]]] = [self._tail(stream, lane) for lane in range(lanes)]
+
+    # ---- lanes whose sessions the broker has
+
+    def sessions(self) -> tuple[set[int], set[int]]:
+        """Lanes whose sessions the broker has, and lanes whose sessions it has lost."""
+        try:
+            said = json.loads(self._state.read_text())
+            return set(said["established"]), set(said["lost"])
+        except FileNotFoundError:
+            return set(), set()
+        except (ValueError, KeyError, TypeError) as error:
+            raise MosqPipelineError(
+                f"{self._state} is damaged ({error!r}): remove it; then the lanes subscribe again, and whether the "
+                "broker lost their sessions meanwhile is not known"
+            ) from error
+
+    def put_sessions(self, established: set[int], lost: set[int]) -> None:
+        new = self._state.with_suffix(".new")
+        new.write_text(json.dumps({"established": sorted(established), "lost": sorted(lost)}))
+        new.replace(self._state)
+
+    # ---- messages
+
+    def _tail(self, stream: Stream, lane: int) -> OrderedDict[int, tuple[bytes, str]]:
+        mark = stream.marks()[lane]
+        last: OrderedDict[int, tuple[bytes, str]] = OrderedDict()
+        lost: list[Range] = []
+        for record in stream.read(max(mark.first_seq, mark.seq - self._window), mark.seq, lane, lost.append):
+            if record.kind == 1 and record.qos and record.username:
+                self._remember(last, int(record.username), _digest(record.topic, record.payload, record.properties),
+                record.client_id)
+        return last
+
+    def _remember(self, last: OrderedDict[int, tuple[bytes, str]], packet_id: int, digest: bytes, key: str) -> None:
+        last.pop(packet_id, None)
+        last[packet_id] = (digest, key)
+        if len(last) > self._window:
+            last.popitem(last=False)
+
+    def append(self, message: Received) -> None:
+        lane, last = message.lane, self._last[message.lane]
+        key = message.key or f"{self._id}-{lane}-{self._writer.next_seq(lane)}"
+        if message.qos:
+            digest = _digest(message.topic, message.payload, message.properties)
+            had = last.get(message.packet_id)
+            if message.dup and had is not None and had[0] == digest:
+                key = had[1]
+            self._remember(last, message.packet_id, digest, key)
+        self._append(
+            lane,
+            message.topic,
+            message.payload,
+            qos=message.qos,
+            retain=message.retain,
+            dup=message.dup,
+            client_id=key,
+            username=str(message.packet_id),
+            properties=message.properties,
+        )
+
+    def append_gap(self, lane: int, why: str) -> None:
+        """What came between is not known: a row that says so."""
+        self._append(lane, "", json.dumps({"lost": None, "why": why}).encode(), kind=GAP)
+
+    def _append(self, lane: int, topic: str, payload: bytes, **more: "int | bool | str | bytes") -> None:
+        try:
+            self._writer.append(lane, topic, payload, **more)  # type: ignore[arg-type]
+        except BlockingIOError:
+            self._writer.commit()
+            self._writer.append(lane, topic, payload, **more)  # type: ignore[arg-type]
+
+    def commit(self) -> None:
+        try:
+            self._writer.commit()
+        except OSError as error:
+            raise MosqPipelineError(
+                f"the spool {self.path} cannot be written: {error}. Nothing is acknowledged to the broker, so nothing "
+                "is lost: make room, and start the query again"
+            ) from error
+
+    def retain(self) -> None:
+        self._writer.retain()
+
+    def close(self) -> None:
+        self._writer.close()
