@@ -47,7 +47,7 @@ def _java() -> Finding:
 
 
 def _worker() -> Finding:
-    """What Spark's Python workers are: `run` sets it; a cluster that is told another one needs the same packages there."""
+    """What Spark's Python workers are: `run` sets it; a cluster with another one needs the same packages."""
     said = os.environ.get("PYSPARK_PYTHON")
     if said and Path(said).resolve() != Path(sys.executable).resolve() and shutil.which(said) is None:
         return Finding(

@@ -61,8 +61,8 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
 
 
 def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
-    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would have to be
-    compiled for each batch."""
+    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would be
+    compiled anew for each batch."""
     if not seen_us:
         return F.lit(-(1 << 62))
     pairs = [F.lit(part) for place, time_us in sorted(seen_us.items()) for part in (place, time_us - behind_us)]
@@ -163,18 +163,20 @@ def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFr
 
 
 def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """client_id, filter, qos of the subscriptions that stand at the end of what was read. What ends a session (its expiry, or a
-    connection that began clean) ends its subscriptions."""
+    """client_id, filter, qos of the subscriptions that stand at the end of what was read. What ends a session (its
+    expiry, or a connection that began clean) ends its subscriptions."""
     tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
     return spark.sql(SUBSCRIPTIONS)
 
 
 SUBSCRIPTIONS = f"""
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze WHERE kind IN ({CONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {EXPIRY})),
-fresh AS (SELECT client_id, max(seq) AS seq FROM events WHERE kind = {EXPIRY} OR (kind = {CONNECT} AND get_json_object(said, '$.clean') = 'true')
-  GROUP BY client_id),
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze
+  WHERE kind IN ({CONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {EXPIRY})),
+fresh AS (SELECT client_id, max(seq) AS seq FROM events
+  WHERE kind = {EXPIRY} OR (kind = {CONNECT} AND get_json_object(said, '$.clean') = 'true') GROUP BY client_id),
 last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
   WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos FROM last LEFT JOIN fresh USING (client_id)
+SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
+FROM last LEFT JOIN fresh USING (client_id)
 WHERE last.kind = {SUBSCRIBE} AND last.seq > coalesce(fresh.seq, -1)
 """

@@ -270,7 +270,7 @@ def rebuild(
     say: "Say" = print,
     told: "Told | None" = None,
 ) -> None:
-    """Everything but bronze, computed anew from bronze, with the settings of now. When it is killed it must be done again."""
+    """Everything but bronze, computed anew from bronze, with the settings of now. Killed, it must be done again."""
     with alone(settings), trouble.told_plainly(settings):
         now = state.setup(settings, jobs)
         query = state.query_id(settings)

@@ -115,8 +115,8 @@ def _pin(settings: "Settings", silver: "Silver") -> "Path":
 def infer(
     spark: "SparkSession", settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]"
 ) -> Rule:
-    """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is a JSON
-    object."""
+    """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is
+    a JSON object."""
     rows = of_rule(batch, settings, rule).select(F.col("payload").cast("string").alias("text"))
     sample = [row.text for row in rows.where("text IS NOT NULL AND is_valid_utf8(text)").limit(SAMPLE_ROWS).collect()]
     texts = spark.sparkContext.parallelize([text for text in sample if text.lstrip().startswith("{")], 1)
@@ -239,7 +239,7 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
                     row | metric | {"payload": None, REASON: None}
                     for metric in sparkplug.metrics(row["topic"], row["payload"])
                 ]
-            except sparkplug.Unreadable as error:
+            except sparkplug.UnreadableError as error:
                 out.append(row | {REASON: str(error)})
         yield pa.RecordBatch.from_pylist(out, schema=schema)
 

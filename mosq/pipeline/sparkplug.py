@@ -55,7 +55,7 @@ TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later ones are no times
 LEVELS = (4, 5)
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """Why a message is no payload of Sparkplug's."""
 
 
@@ -113,11 +113,11 @@ def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
     """A row of COLUMNS for each metric."""
     levels = topic.split("/")
     if len(levels) not in LEVELS:
-        raise Unreadable("sparkplug: not a topic of spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
+        raise UnreadableError("sparkplug: not a topic of spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
     if levels[2] == "STATE":
-        raise Unreadable("sparkplug: STATE is no protobuf")
+        raise UnreadableError("sparkplug: STATE is no protobuf")
     if not payload:
-        raise Unreadable("empty")
+        raise UnreadableError("empty")
     message = _message()()
     try:
         message.ParseFromString(payload)
@@ -125,7 +125,7 @@ def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
     except (
         Exception
     ) as error:  # DecodeError and UnicodeDecodeError; the implementations of protobuf raise others beside them
-        raise Unreadable("sparkplug: not a payload of Sparkplug B") from error
+        raise UnreadableError("sparkplug: not a payload of Sparkplug B") from error
 
 
 def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":

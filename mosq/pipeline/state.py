@@ -157,8 +157,8 @@ REBUILD = "Put it back, or run `mosq pipeline run --rebuild`, which computes sil
 
 
 def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -> None:
-    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes anew
-    may differ."""
+    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes
+    anew may differ."""
     had = get(settings.checkpoints / SETUP)
     if had is None:
         if (settings.tables / "bronze").exists():

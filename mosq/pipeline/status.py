@@ -13,8 +13,8 @@ SHOWN = 20
 
 
 def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them is than the
-    newest of ours, in seconds."""
+    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them
+    is than the newest of ours, in seconds."""
     found = {}
     for name, stream in state.streams(settings).items():
         rows = behind = 0

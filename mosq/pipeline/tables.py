@@ -138,7 +138,7 @@ def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by:
 
 
 def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
-    """The same for a pyarrow.Table, which is written here, not by Spark: for what is small. `query`: whose table it is."""
+    """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
     import pyarrow.parquet as pq
 
     columns = {field.name: ARROW[str(field.type)] for field in rows.schema}

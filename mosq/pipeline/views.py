@@ -30,8 +30,8 @@ def _latency() -> str:
     )
 
 
-# A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a take-over, or
-# another connect where the broker was killed. Messages belong to the last connect before them.
+# A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a
+# take-over, or another connect where the broker was killed. Messages belong to the last connect before them.
 _SESSIONS = (
     "WITH edges AS (SELECT client_id, time, seq, kind, reason, lead(kind) OVER w_next AS next_kind, lead(time) OVER"
     " w_next AS next_time, lead(reason) OVER w_next AS next_reason, count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS"

@@ -382,7 +382,7 @@ def test_a_change_of_what_tables_are_made_with_is_refused(begun: tuple[settings.
 
 
 def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
-    found, stream = begun
+    found, _ = begun
     with pytest.raises(MosqPipelineError, match="the jobs that run is not"):
         jobs.prepare(found, ("silver",))
     Journal(found.journal, "more").close()
@@ -410,7 +410,7 @@ def test_a_stream_that_was_made_anew_and_checkpoints_that_are_gone_are_refused(b
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.checkpoints)
     found.table("bronze").mkdir(parents=True)
-    with pytest.raises(MosqPipelineError, match="holds tables, but .* does not say how far they are"):
+    with pytest.raises(MosqPipelineError, match=r"holds tables, but .* does not say how far they are"):
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.journal)
     with pytest.raises(MosqPipelineError, match="there is no such folder; expected the broker's streams"):
