@@ -2,7 +2,7 @@
 cumulative, so each row must add up by itself, none may be less than an earlier one of its session, and a session that
 has ended owes nothing.
 
-    published = acknowledged + expired + dropped + gone + queued
+    restored + published = acknowledged + expired + dropped + gone + queued
 
 A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10,
 `gap`), or a row could not be read, the audit says that it is not complete."""
@@ -19,7 +19,7 @@ from mosq.pipeline.silver import CORRUPT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COUNTERS = ("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
+COUNTERS = ("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
 SCHEMA = ", ".join(
     ["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"]
@@ -81,8 +81,8 @@ def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
 
 
 def with_difference(rows: pa.Table) -> pa.Table:
-    """`difference`: what published has more than what became of it; 0 where all adds up."""
-    difference = rows["published"]
+    """`difference`: what was to be delivered, less what became of it; 0 where all adds up."""
+    difference = pc.add(rows["restored"], rows["published"])
     for name in ENDS:
         difference = pc.subtract(difference, rows[name])
     return rows.append_column("difference", difference)
@@ -103,7 +103,8 @@ def why(row: dict[str, Any]) -> str:
     session = f"{row['client_id']} (session {row['session']})"
     if row["difference"]:
         parts = " + ".join(f"{name} {row[name]:,}" for name in ENDS)
-        return f"{session}: published {row['published']:,}, but {parts} make {row['published'] - row['difference']:,}"
+        due = row["restored"] + row["published"]
+        return f"{session}: {due:,} were due (restored and published), but {parts} make {due - row['difference']:,}"
     if row["ended"] and row["queued"]:
         return f"{session}: has ended, and {row['queued']:,} messages are still queued"
     low = [name for name in COUNTERS if row[name] < 0]

@@ -45,7 +45,7 @@ class Device:
         payload: bytes = json.dumps({"temperature": round(temperature, 2), "unit": "C", "n": self.sent}).encode()
         if random.random() < BAD:
             payload = random.choice((payload[:-3], OUTDATED, b"\xff\xfe", b""))
-        self.client.publish(self.topic, payload, qos=self.number % 2)
+        self.client.publish(self.topic, payload, qos=self.number // SITES % 2)
         if self.number % 10 == 0:
             self.client.publish(
                 f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1

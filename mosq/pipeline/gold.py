@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP = range(1, 11)
+MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP, START = range(1, 12)
+REFUSED = 0x80  # reasons of a connect from here on: there is no connection
 HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
 TIME = pa.timestamp("us", tz="UTC")
 WINDOW = ("window_start", "window_end")
@@ -135,9 +136,12 @@ def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
 
 
 def _churn(found: pa.Table) -> pa.Table:
-    counted = {"connects": CONNECT, "disconnects": DISCONNECT, "takeovers": TAKE_OVER, "expiries": EXPIRY}
+    refused = pc.and_(pc.equal(found["kind"], CONNECT), pc.greater_equal(found["reason"], REFUSED))
+    counted = {"connects": CONNECT, "refused": CONNECT, "disconnects": DISCONNECT, "takeovers": TAKE_OVER}
+    counted["expiries"] = EXPIRY
     for name, kind in counted.items():
-        found = found.append_column(name, pc.if_else(pc.equal(found["kind"], kind), found["n"], 0))
+        mask = pc.and_(pc.equal(found["kind"], kind), refused if name == "refused" else pc.invert(refused))
+        found = found.append_column(name, pc.if_else(mask, found["n"], 0))
     return _grouped(found, ["window_us", "client_id"], dict.fromkeys(counted, "sum"))
 
 
@@ -163,20 +167,26 @@ def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFr
 
 
 def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """client_id, filter, qos of the subscriptions that stand at the end of what was read. What ends a session (its
-    expiry, or a connection that began clean) ends its subscriptions."""
+    """client_id, filter, qos of the subscriptions that stand at the end of what was read. They end with their session,
+    and with a start of the broker, which tells anew those that it knows."""
     tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
     return spark.sql(SUBSCRIPTIONS)
 
 
 SUBSCRIPTIONS = f"""
 WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze
-  WHERE kind IN ({CONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {EXPIRY})),
-fresh AS (SELECT client_id, max(seq) AS seq FROM events
-  WHERE kind = {EXPIRY} OR (kind = {CONNECT} AND get_json_object(said, '$.clean') = 'true') GROUP BY client_id),
+  WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
+  OR (kind = {CONNECT} AND reason < {REFUSED})),
+lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
+  OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
+  WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
+ends AS (SELECT client_id, max(seq) AS seq FROM lives
+  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
+  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
+start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
 last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
   WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
 SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
-FROM last LEFT JOIN fresh USING (client_id)
-WHERE last.kind = {SUBSCRIBE} AND last.seq > coalesce(fresh.seq, -1)
+FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
+WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
 """

@@ -55,9 +55,23 @@ class Jobs:
         self.rules = typed.settled(settings) if "silver" in self.jobs else []
         self.error: BaseException | None = None
         self.there: list[str] = []
+        self.at_work = threading.Lock()
+        self.stopping = False
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """For foreachBatch."""
+        with self.at_work:
+            self._batch(df, batch_id)
+
+    def stop(self, query: "StreamingQuery") -> None:
+        """Behind the batch that is being done: Spark would end its jobs in the middle, and complain."""
+        with self.at_work:
+            self.stopping = True
+        query.stop()
+
+    def _batch(self, df: "DataFrame", batch_id: int) -> None:
+        if self.stopping:
+            raise MosqPipelineError("no further batch is begun")
         try:
             if state.after(self.settings, None)["batch"] >= batch_id:
                 return
@@ -249,16 +263,12 @@ def run(
         try:
             while not query.awaitTermination(LOOK_S):
                 if stop is not None and stop.is_set():
-                    query.stop()
+                    work.stop(query)
         except BaseException as error:
             query.stop()
-            if (
-                work.error is not None
-                and not isinstance(work.error, KeyboardInterrupt)
-                and not (stop is not None and stop.is_set())
-            ):
+            if work.error is not None:
                 raise work.error from error
-            if stop is None or not stop.is_set():
+            if not work.stopping:  # else it ends with that it was ended
                 raise
 
 

@@ -31,25 +31,32 @@ def _latency() -> str:
 
 
 # A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a
-# take-over, or another connect where the broker was killed. Messages belong to the last connect before them.
-_SESSIONS = (
-    "WITH edges AS (SELECT client_id, time, seq, kind, reason, lead(kind) OVER w_next AS next_kind, lead(time) OVER"
-    " w_next AS next_time, lead(reason) OVER w_next AS next_reason, count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS"
-    " n FROM {bronze} WHERE kind IN (2, 3, 8) WINDOW w_next AS (PARTITION BY client_id ORDER BY seq), w_upto AS"
-    " (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)), marked AS (SELECT client_id, kind, count(CASE"
-    " WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq"
-    " ROWS UNBOUNDED PRECEDING) AS n FROM {bronze} WHERE kind IN (1, 2)), sent AS (SELECT client_id, n, count(*) AS"
-    " messages FROM marked WHERE kind = 1 GROUP BY client_id, n) SELECT edges.client_id, edges.time AS connected_at,"
-    " CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at, CASE WHEN next_kind = 8 THEN 'taken over' WHEN"
-    " next_kind = 3 THEN CAST(next_reason AS {text}) WHEN next_kind = 2 THEN 'unknown' END AS reason, CASE WHEN"
-    " next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s, CAST(coalesce(sent.messages, 0) AS BIGINT)"
-    " AS messages FROM edges LEFT JOIN sent ON sent.client_id = edges.client_id AND sent.n = edges.n WHERE"
-    " edges.kind = 2"
-)
+# take-over, or another connect where the broker was killed; where only a start of the broker comes, when is not known.
+# Messages belong to the last connect before them.
+_SESSIONS = """
+WITH told AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
+  WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
+edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time,
+  lead(reason) OVER w_next AS next_reason,
+  count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM told
+  WINDOW w_next AS (PARTITION BY client_id ORDER BY seq),
+  w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
+marked AS (SELECT client_id, kind, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
+  ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
+  FROM {bronze} WHERE kind = 1 OR (kind = 2 AND reason < 128)),
+sent AS (SELECT client_id, n, count(*) AS messages FROM marked WHERE kind = 1 GROUP BY client_id, n),
+begun AS (SELECT coalesce(max(seq), -1) AS start_seq FROM {bronze} WHERE kind = 11)
+SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
+  CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
+    WHEN next_kind = 2 OR edges.seq < start_seq THEN 'unknown' END AS reason,
+  CASE WHEN next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s,
+  CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages
+FROM edges CROSS JOIN begun LEFT JOIN sent ON sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
+""".strip()
 _CHURN = ", ".join(
-    f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("connects", "disconnects", "takeovers", "expiries")
+    f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("connects", "refused", "disconnects", "takeovers", "expiries")
 )
-_COUNTERS = "published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
+_COUNTERS = "restored, published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
 
 VIEWS = {
     "topics": _volume("topic", "topics"),
