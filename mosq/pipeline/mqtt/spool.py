@@ -8,6 +8,7 @@ identifier and the same content. Cost: one digest per message, and so many of th
 
 import hashlib
 import json
+import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
@@ -84,7 +85,10 @@ class Spool:
 
     def put_sessions(self, established: set[int], lost: set[int]) -> None:
         new = self._state.with_suffix(".new")
-        new.write_text(json.dumps({"established": sorted(established), "lost": sorted(lost)}))
+        with new.open("w") as out:
+            out.write(json.dumps({"established": sorted(established), "lost": sorted(lost)}))
+            out.flush()
+            os.fsync(out.fileno())
         new.replace(self._state)
 
     # ---- messages
