@@ -1,5 +1,5 @@
 # The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz chaos bench paper floor bench-index ablation load load-ui results clean
+.PHONY: help run build test quick lint switches asan fuzz chaos bench paper floor bench-index ablation load load-ui pipeline-demo results clean
 
 help:   ## this list
 	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
@@ -56,6 +56,9 @@ load:   ## load tests with locust against a fresh broker (USERS= SECONDS= SCENAR
 load-ui: ## the same with locust's web page (PORT=)
 	@dev/load-ui $(if $(USERS),--users $(USERS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(WORKERS),--workers $(WORKERS)) \
 		$(if $(BROKER),--broker '$(BROKER)') $(if $(PORT),--port $(PORT))
+
+pipeline-demo: ## broker, 200 devices and the Spark pipeline for a minute, then the report (SECONDS=, DIR=)
+	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")
 
 clean:  ## remove everything that was built
 	@dev/clean

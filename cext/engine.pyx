@@ -16,7 +16,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from cext.broker.broker cimport Broker, Door, Security, broker_fini, broker_init, broker_run
+from cext.broker.broker cimport Broker, Client, Door, Security, broker_fini, broker_init, broker_run
 from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
 from cext.broker.mailbox cimport (
@@ -52,6 +52,8 @@ STATS = ("clients_connected", "clients_total", "clients_max", "clients_expired",
          *(f"drops_{name}" for name in DROPS), *(f"refused_{name}" for name in REFUSALS), "work",
          "asked", "asks_open", "asks_timed_out", "answers_stale", "events_lost", "unsent_packets",
          *(f"disk_{name}" for name in DISK))
+# what a connection takes of the pool
+CONTEXT_BYTES = (sizeof(Client) + 15) & ~15
 # how the door of adopted connections differs from a listener's: nothing is refused there
 ADOPTED = {"allow_anonymous": True, "max_topic_alias": 0, "max_topic_alias_broker": 0}
 

@@ -79,6 +79,14 @@ build_for_lab() {
     install_once bench "${requirements[@]}"
 }
 
+# What the pipeline needs besides: Spark, which brings no Java, and what draws its report.
+build_for_pipeline() {
+    has_java || need openjdk-17-jre-headless
+    build
+    mapfile -t requirements < <(from_pyproject project optional-dependencies bench; from_pyproject project optional-dependencies pipeline)
+    install_once pipeline "${requirements[@]}"
+}
+
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.
 from_pyproject() {
     "$PYTHON" - "$@" <<'PY'

@@ -6,14 +6,15 @@ import click
 
 from mosq import __version__
 from mosq.cli import EXIT_CONFIG, Start, run
-from mosq.commands_bench import bench
 from mosq.commands_config import config
 from mosq.commands_ctl import ctl
 from mosq.commands_doctor import doctor
+from mosq.commands_journal import journal
 from mosq.commands_passwd import passwd
 from mosq.commands_signal import signal_command
 from mosq.config.options import BY_KEYWORD, TUNING, Option
 from mosq.db.commands import db
+from mosq.late import Late
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ Examples:
   mosq config diff old.conf new.conf              what would a reload change?
   mosq passwd -c passwd ann                       a password file with one user
   mosq db stats /var/lib/mosquitto                what does the store hold?
+  mosq journal stats /var/lib/mosquitto           what is in its streams, and who reads them?
   mosq bench pairs --start                        how fast is a broker here? a load for it
+  mosq pipeline run --once                        tables of what the broker's streams hold
 
 \b
 Exit status:
@@ -139,6 +142,7 @@ def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
 mosq.add_command(config)
 mosq.add_command(db)
 mosq.add_command(doctor)
+mosq.add_command(journal)
 mosq.add_command(signal_command)
 
 
@@ -172,7 +176,8 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     return EXIT_OK
 
 
-mosq.add_command(bench)
+mosq.add_command(Late("bench", "mosq.bench.command:bench", "Put a load on a broker, any broker, and say what became of each message."))
+mosq.add_command(Late("pipeline", "mosq.pipeline.command:pipeline", "Tables, audits and reports of what the broker carried, by Spark."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 

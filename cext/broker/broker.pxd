@@ -225,6 +225,7 @@ cdef enum:
     TIMER_QUESTION = 5
     TIMER_DENIED = 6
     TIMER_LINK = 7
+    TIMER_ACCOUNTS = 8
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -464,6 +465,7 @@ ctypedef struct Broker:
     void* sys                           # what was last published, see sys.pyx
     void* durable                       # what is to outlive the broker, see durable.pxd; NULL: nothing is
     void* streams                       # Streams* of streams.pxd; NULL: none
+    void* accounts                      # Accounts* of accounts.pxd; NULL: nobody wants events
     void* mailbox
     void* asking                        # questions to the control plane, see ask.pyx
     void* links                         # Links* of link.pxd; NULL: none

@@ -13,6 +13,7 @@ from cext.base.hash cimport hash_key_init
 from cext.base.cells cimport cells_fini
 from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
 from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
+from cext.broker.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
 from cext.broker.arrive cimport client_proxied, client_upgraded
 from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.answer cimport answers_serve, question_timer, questions_forget
@@ -111,6 +112,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         link_timer_fired(<Broker*>ctx, t)
     elif t.kind == TIMER_DENIED:
         denials_sum(<Broker*>ctx)
+    elif t.kind == TIMER_ACCOUNTS:
+        accounts_timer(<Broker*>ctx)
     else:
         sys_timer_fired(<Broker*>ctx, t)
 
@@ -183,6 +186,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
     cdef int err = durable_start(b)
     cdef bint more
     cdef uint64_t one = 1
+    accounts_begin(b)
     mailbox_open(b)
     asking_open(b)
     sys_begin(b)
@@ -253,6 +257,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
         if c != NULL:
             conn_close(&b.reactor, &c.conn)
     reactor_flush(&b.reactor)
+    accounts_close(b)
 
 
 # ---------------------------------------------------------------- life
@@ -337,6 +342,7 @@ cdef void broker_fini(Broker* b) noexcept nogil:
     if b.sessions.buckets != NULL:
         sessions_clear(b)
         sessions_fini(&b.sessions)
+    accounts_fini(b)
     if b.index != NULL:
         index_free(b.index)
     if b.retained != NULL:

@@ -21,9 +21,9 @@ cdef void deliver_held(Broker* b, Session* s) noexcept nogil
 # Sends what waits in the session's queue, as far as the window and the socket allow. p (may be NULL): a publication
 # whose encodings may be used again.
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
-# The delivery is over: its message is released, the floor moves.
-cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil
-# The same for one that was not sent in this connection.
-cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil
+# The delivery is over, ACCOUNT_...: its message is released, the floor moves.
+cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept nogil
+# One that was not sent in this connection is dropped.
+cdef void unsent_done(Broker* b, Session* s, Delivery* d, int reason) noexcept nogil
 # All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
 cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil

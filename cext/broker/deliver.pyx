@@ -15,6 +15,10 @@ from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
+from cext.broker.accounts cimport (
+    ACCOUNT_ACKNOWLEDGED, ACCOUNT_DROPPED, ACCOUNT_EXPIRED, ACCOUNT_GONE, account_left, account_published, account_queued, account_refused, account_sent,
+    account_turned_away,
+)
 from cext.broker.broker cimport (
     AliasOut, AliasSlot, Broker, CF_LINK, Client, DROP_ACL_READ, DROP_EXPIRED, DROP_MEMORY, DROP_NO_NAME, DROP_OUTPUT_BYTES, DROP_PACKET_SIZE,
     DROP_QOS0_BLOCKED, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_REASONS, HIGH_WATER_BYTES, LEND_MIN_BYTES, Publication, SHAPES_BYTES,
@@ -27,7 +31,7 @@ from cext.broker.link cimport link_keeps_qos0, link_named, link_names, link_prop
 from cext.broker.log cimport LOG_DEBUG, LOG_LINE_MAX, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_some, pages_ask
 from cext.broker.promise cimport promise_behind
-from cext.broker.publication cimport drop, publication_fini, publication_message, publication_of, publication_store
+from cext.broker.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_message, publication_of, publication_store
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
 from cext.codec.frame cimport T_PUBREL, V5, varint_put, varint_size
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
@@ -37,7 +41,7 @@ from cext.net.reactor cimport (
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, message_bytes, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, DELIVERY_RETAIN, DELIVERY_SHARED, Delivery, Queue, delivery_bytes, delivery_message, delivery_release,
-    inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
+    delivery_topic, inbox_fini, is_paged, queue_at, queue_done, queue_pop, queue_position, queue_push,
 )
 from cext.session.session cimport SESSION_DROPPING, SESSION_LINK, SESSION_RECHECK, SESSION_STRANGER, Session, session_share, session_sub_id
 from cext.topic.lines cimport Renaming
@@ -354,7 +358,7 @@ cdef bint passes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t ret
         return not gate_takes(b, s, p, qos, retain, sub_ids, n_sub_ids)
     if access_allows(b, s, p.topic, ACL_READ):
         return 1
-    drop(b, s, DROP_ACL_READ)
+    drop(b, s, DROP_ACL_READ, p.topic)
     return 0
 
 
@@ -377,7 +381,8 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
     cdef Client* c = <Client*>s.client
     cdef int wrote, why
     if expired(b, p.expires_ms):
-        drop(b, s, DROP_EXPIRED)
+        drop(b, s, DROP_EXPIRED, p.topic)
+        account_turned_away(b, s, qos, ACCOUNT_EXPIRED)
         return
     if c == NULL:
         if qos or b.settings.queue_qos0 or (s.flags & SESSION_LINK and link_keeps_qos0(b, s)):
@@ -389,11 +394,11 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
     if c.conn.flags & (CONN_BLOCKED | CONN_CLOSED | CONN_CLOSING) or c.conn.out_bytes > FLUSH_EARLY_BYTES:
         why = qos0_crowded(b, c, p)
         if why >= 0:
-            drop(b, s, why)
+            drop(b, s, why, p.topic)
             return
     wrote = write_publish(b, c, p, 0, retain, 0, 0, sub_ids, n_sub_ids)
     if wrote != WROTE:
-        drop(b, s, DROP_MEMORY if wrote == NO_ROOM else DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
+        drop(b, s, DROP_MEMORY if wrote == NO_ROOM else DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME, p.topic)
     elif s.flags & SESSION_DROPPING and not c.conn.flags & CONN_BLOCKED:
         s.flags &= ~<uint32_t>SESSION_DROPPING
 
@@ -439,11 +444,12 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef Message* m
     cdef Delivery* d
     cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
-    if not last_value and not room_made(b, s, p):
+    account_published(b, s, qos)
+    if not last_value and not room_made(b, s, p, qos):
         return
     m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
-        no_memory(b, s)
+        no_memory(b, s, p, qos)
         return
     if p.share:
         qos |= DELIVERY_SHARED
@@ -451,19 +457,20 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     if last_value:
         if replace_older(b, s, m, p, qos | (DELIVERY_RETAIN if retain else 0), one):
             return
-        if not room_made(b, s, p):
+        if not room_made(b, s, p, qos):
             message_unref(&b.messages, &b.reactor.buffers, m)
             return
     d = queue_push(&s.queue, m, qos, retain, one)
     if d == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
-        no_memory(b, s)
+        no_memory(b, s, p, qos)
         return
     if s.sno and keep(b, s, m, d, p) != 0:
         queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
-        no_memory(b, s)
+        no_memory(b, s, p, qos)
         return
+    account_queued(b, s, qos)
     b.work += 1
     if s.sno and memory_is_full(b):
         page_out_some(b, s)
@@ -473,8 +480,9 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         session_queued(b, s)
 
 
-cdef void no_memory(Broker* b, Session* s) noexcept nogil:
-    drop(b, s, DROP_MEMORY)
+cdef void no_memory(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
+    drop(b, s, DROP_MEMORY, p.topic)
+    account_refused(b, s, qos, ACCOUNT_DROPPED)
     if s.sno:
         lacking(b)               # its publisher is not told that it is kept
 
@@ -496,7 +504,9 @@ cdef void skip_done(Queue* q) noexcept nogil:
         q.floor += 1
 
 
-cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
+cdef void unsent_done(Broker* b, Session* s, Delivery* d, int reason) noexcept nogil:
+    drop(b, s, reason, delivery_topic(d))
+    account_left(b, s, d.qos, ACCOUNT_DROPPED)
     if s.sno:
         owed_done(b, s, delivery_message(d), queue_position(&s.queue, d))
     s.queue.waiting_bytes -= delivery_bytes(d)
@@ -505,17 +515,18 @@ cdef void unsent_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
     skip_done(&s.queue)
 
 
-cdef bint room_made(Broker* b, Session* s, const Publication* p) noexcept nogil:
+cdef bint room_made(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
     """0: there is none, and what came last is dropped. Each drop is counted."""
     cdef int why = 0
     while not queue_has_room(b, s, p, &why):
-        drop(b, s, why)
-        if b.settings.overflow == OVERFLOW_NEWEST or not drop_oldest(b, s):
+        if b.settings.overflow == OVERFLOW_NEWEST or not drop_oldest(b, s, why):
+            drop(b, s, why, p.topic)
+            account_refused(b, s, qos, ACCOUNT_DROPPED)
             return 0
     return 1
 
 
-cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
+cdef bint drop_oldest(Broker* b, Session* s, int reason) noexcept nogil:
     """Of those that were never sent. 0: there is none."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.next
@@ -525,7 +536,7 @@ cdef bint drop_oldest(Broker* b, Session* s) noexcept nogil:
     while i != q.tail:
         d = queue_at(q, i)
         if d.state == D_WAITING:
-            unsent_done(b, s, d)
+            unsent_done(b, s, d, reason)
             return 1
         i += 1
     return 0
@@ -547,7 +558,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
         looks += 1
         d = queue_at(q, i)
         if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and is_about(d, m.topic):
-            b.stats.drops[DROP_REPLACED] += 1
+            dropped(b, s, DROP_REPLACED, m.topic)
+            account_refused(b, s, qos, ACCOUNT_DROPPED)      # one for another
             q.waiting_bytes += message_bytes(m)
             q.waiting_bytes -= message_bytes(d.message)
             if s.sno and <int>(i - s.logged) >= 0:
@@ -564,7 +576,8 @@ cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p,
     return 0
 
 
-cdef void delivery_done(Broker* b, Session* s, Delivery* d) noexcept nogil:
+cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept nogil:
+    account_left(b, s, d.qos, way)
     if s.sno:
         owed_done(b, s, d.message, queue_position(&s.queue, d))
     s.queue.inflight_bytes -= delivery_bytes(d)
@@ -622,7 +635,7 @@ cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
 
 cdef void maybe_arrived(Broker* b, Session* s, Delivery* d) noexcept nogil:
     """At QoS 2, under a name that is not known any more: it is released. If the PUBLISH has arrived, it counts there, under the name that it had."""
-    drop(b, s, DROP_NO_NAME)
+    drop(b, s, DROP_NO_NAME, d.message.topic)
     s.queue.waiting_bytes -= message_bytes(d.message)
     message_unref(&b.messages, &b.reactor.buffers, d.message)
     d.message = NULL
@@ -652,8 +665,8 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
         q.next += 1
         q.waiting_bytes -= message_bytes(m)
         q.inflight_bytes += message_bytes(m)
-        drop(b, s, why)
-        delivery_done(b, s, d)
+        drop(b, s, why, m.topic)
+        delivery_done(b, s, d, ACCOUNT_EXPIRED if why == DROP_EXPIRED else ACCOUNT_DROPPED)
         return 1
     if p != NULL and p.message == m:
         wrote = write_publish(b, c, p, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
@@ -670,13 +683,14 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     q.waiting_bytes -= message_bytes(m)
     q.inflight_bytes += message_bytes(m)
     if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
-        drop(b, s, DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME)
-        delivery_done(b, s, d)
+        drop(b, s, DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME, m.topic)
+        delivery_done(b, s, d, ACCOUNT_DROPPED)
     elif d.qos & 3:
+        account_sent(b, s, d.state == D_SENT)
         d.state = D_SENT
         q.inflight += 1
     else:
-        delivery_done(b, s, d)
+        delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
     if s.flags & SESSION_DROPPING:
         s.flags &= ~<uint32_t>SESSION_DROPPING
     return 1
@@ -693,10 +707,13 @@ cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil:
         inbox_fini(&s.inbox)
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
+        if d.state != D_DONE:
+            q.pending -= 1
+            account_left(b, s, d.qos, ACCOUNT_GONE)
         if d.message != NULL:
             if s.sno:
                 owed_done(b, s, delivery_message(d), q.floor)
             if 0 <= drop_reason < DROP_REASONS and d.state == D_WAITING:
-                drop(b, NULL, drop_reason)
+                drop_unlogged(b, s, drop_reason, delivery_topic(d))
             delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1

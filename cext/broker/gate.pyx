@@ -18,10 +18,11 @@ from libc.string cimport memcmp, memcpy
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.broker.access cimport access_allows, access_by_roles, access_may_subscribe
+from cext.broker.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
 from cext.broker.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
 from cext.broker.ask cimport FOR_DELIVERY, Q_ACL, Q_MESSAGE_OUT, Question, question_bytes, question_end, question_new, question_send
 from cext.broker.broker cimport Broker, DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED, Publication, Security
-from cext.broker.publication cimport drop, publication_message
+from cext.broker.publication cimport drop, drop_unlogged, publication_message
 from cext.session.message cimport Message, message_bytes, message_ref, message_unref
 from cext.session.session cimport Session
 
@@ -165,11 +166,12 @@ cdef bint gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t
         return 1                 # nobody is there for it
     known = gate_verdict(b, s, p.topic, ACL_READ) if security.authorize else access_allows(b, s, p.topic, ACL_READ)
     if known == 0:
-        drop(b, s, DROP_ACL_READ)
+        drop(b, s, DROP_ACL_READ, p.topic)
         return 1
     g = gate_of(b, s)
     if g == NULL:
-        drop(b, s, DROP_MEMORY)
+        drop(b, s, DROP_MEMORY, p.topic)
+        account_turned_away(b, s, qos, ACCOUNT_DROPPED)
         return 1
     if known == 1 and g.head == g.tail and not is_changed(security, p.topic):
         return 0
@@ -177,7 +179,8 @@ cdef bint gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t
     if why < 0 and not hold(b, s, g, p, qos, retain, sub_ids, n_sub_ids):
         why = DROP_MEMORY
     if why >= 0:
-        drop(b, s, why)
+        drop(b, s, why, p.topic)
+        account_turned_away(b, s, qos, ACCOUNT_DROPPED)
         return 1
     proceed(b, s, g, g.tail - 1, known)
     return 1
@@ -227,7 +230,7 @@ cdef void proceed(Broker* b, Session* s, Gate* g, uint32_t position, int known) 
     cdef Question* q
     if known == 0:
         h.state = H_DROPPED
-        drop(b, s, DROP_ACL_READ)
+        drop(b, s, DROP_ACL_READ, h.message.topic)
         return
     if known == 1 and not is_changed(<Security*>s.security, h.message.topic):
         h.state = H_READY
@@ -240,7 +243,8 @@ cdef void proceed(Broker* b, Session* s, Gate* g, uint32_t position, int known) 
         if q != NULL:
             question_end(b, q)
         h.state = H_DROPPED
-        drop(b, s, DROP_MEMORY)
+        drop(b, s, DROP_MEMORY, h.message.topic)
+        account_turned_away(b, s, h.qos, ACCOUNT_DROPPED)
         return
     q.purpose = FOR_DELIVERY
     q.access = ACL_READ
@@ -282,7 +286,9 @@ cdef void gate_changed(Broker* b, Question* q, Message* m, bint keep) noexcept n
         return
     if not keep or m == NULL:
         h.state = H_DROPPED
-        drop(b, q.session, DROP_MEMORY if keep else DROP_ACL_READ)
+        drop(b, q.session, DROP_MEMORY if keep else DROP_ACL_READ, h.message.topic)
+        if keep:
+            account_turned_away(b, q.session, h.qos, ACCOUNT_DROPPED)
         return
     g.bytes += message_bytes(m)
     g.bytes -= message_bytes(h.message)
@@ -329,7 +335,8 @@ cdef void gate_clear(Broker* b, Session* s) noexcept nogil:
     while g.head != g.tail:
         h = held_at(g, g.head)
         if h.state != H_DROPPED:
-            drop(b, NULL, DROP_SESSION_ENDED)
+            drop_unlogged(b, s, DROP_SESSION_ENDED, h.message.topic)
+            account_turned_away(b, s, h.qos, ACCOUNT_GONE)
         message_unref(&b.messages, &b.reactor.buffers, h.message)
         g.head += 1
     g.bytes = 0

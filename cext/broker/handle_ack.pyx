@@ -3,6 +3,7 @@
 from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
 
+from cext.broker.accounts cimport ACCOUNT_ACKNOWLEDGED
 from cext.broker.broker cimport Broker, CF_LINK, Client
 from cext.broker.client cimport log_line, log_packet
 from cext.broker.deliver cimport delivery_done, pump
@@ -58,7 +59,7 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     if kind == T_PUBCOMP and d.state != D_RELEASED:
         return RC_PROTOCOL_ERROR
     s.queue.inflight -= 1
-    delivery_done(b, s, d)
+    delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
     if s.queue.next != s.queue.tail:
         pump(b, s, NULL)
     if s.jobs:

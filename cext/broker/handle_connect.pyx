@@ -32,6 +32,7 @@ from cext.broker.client cimport (
 )
 from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.durable cimport changes_of, durable_refuses
+from cext.broker.events cimport event_connected, event_refused
 from cext.broker.gate cimport gate_renew
 from cext.broker.keep cimport keep_room, number_room, session_kept, will_kept
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
@@ -95,12 +96,19 @@ cdef void log_connack(Broker* b, Client* c, const Connack* k) noexcept nogil:
 
 cdef int refuse(Broker* b, Client* c, uint8_t rc5, uint8_t rc3) noexcept nogil:
     cdef Connack k
+    event_refused(b, c, rc5)
     b.log.was_refused = 1
     b.log.refused = rc5
     connack_clear(&k)
     k.rc = rc5 if c.version == V5 else rc3
     connack_send(b, c, &k)
     return END_REFUSED
+
+
+cdef int refuse_silently(Broker* b, Client* c, uint8_t rc5) noexcept nogil:
+    """3.x has no word for it."""
+    event_refused(b, c, rc5)
+    return END_SILENT
 
 
 cdef void connack_clear(Connack* k) noexcept nogil:
@@ -140,7 +148,7 @@ cdef int check_version(Broker* b, Client* c, const Frame* f, Connect* p, int rc)
     if rc:
         c.version = V5 if p.version == V5 else V311
         connect_complain(b, c, f)
-        return refuse(b, c, <uint8_t>rc, 0) if c.version == V5 else END_SILENT      # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
+        return refuse(b, c, <uint8_t>rc, 0) if c.version == V5 else refuse_silently(b, c, <uint8_t>rc)     # [v5 3.1.4-1, 4.13.1] [v3.1.1 3.1.4-1]
     c.version = p.version
     if not (c.door.versions >> p.version) & 1:
         return refuse(b, c, RC_UNSUPPORTED_PROTOCOL_VERSION, CONNACK3_PROTOCOL_VERSION)
@@ -205,13 +213,13 @@ cdef int check_will(Broker* b, Client* c, Connect* p) noexcept nogil:
         log_refusal(b, c, "will topic not valid")
         if c.version == V5:
             return refuse(b, c, RC_TOPIC_NAME_INVALID, 0)
-        return END_SILENT
+        return refuse_silently(b, c, RC_TOPIC_NAME_INVALID)
     if p.will_qos > c.door.max_qos:      # [v5 3.2.2-12]
         log_refusal(b, c, "will QoS not supported")
-        return refuse(b, c, RC_QOS_NOT_SUPPORTED, 0) if c.version == V5 else END_SILENT
+        return refuse(b, c, RC_QOS_NOT_SUPPORTED, 0) if c.version == V5 else refuse_silently(b, c, RC_QOS_NOT_SUPPORTED)
     if p.will_retain and not b.settings.retain_available:    # [v5 3.2.2-13]
         log_refusal(b, c, "will retain not supported")
-        return refuse(b, c, RC_RETAIN_NOT_SUPPORTED, 0) if c.version == V5 else END_SILENT
+        return refuse(b, c, RC_RETAIN_NOT_SUPPORTED, 0) if c.version == V5 else refuse_silently(b, c, RC_RETAIN_NOT_SUPPORTED)
     if b.settings.message_size_limit and p.will_payload.n > b.settings.message_size_limit:
         log_refusal(b, c, "will payload too large")
         return refuse(b, c, RC_PACKET_TOO_LARGE, CONNACK3_NOT_AUTHORIZED)
@@ -270,7 +278,7 @@ cdef int check_limits(Broker* b, Client* c, Connect* p, Session* existing) noexc
     if existing == NULL and b.settings.global_max_clients >= 0 and b.sessions.count >= b.settings.global_max_clients:
         b.stats.refused[REFUSED_CLIENTS] += 1
         log_refusal(b, c, "global_max_clients exceeded")
-        return refuse(b, c, RC_SERVER_BUSY, 0) if c.version == V5 else END_SILENT
+        return refuse(b, c, RC_SERVER_BUSY, 0) if c.version == V5 else refuse_silently(b, c, RC_SERVER_BUSY)
     if existing == NULL and memory_short(b, 0):
         b.stats.refused[REFUSED_MEMORY] += 1
         log_refusal(b, c, "memory_limit reached")
@@ -599,6 +607,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if b.sessions.count > b.stats.clients_max:
         b.stats.clients_max = b.sessions.count
     log_connected(b, c, p.clean_start, p.keepalive)
+    event_connected(b, c, p.clean_start, k.session_present)
     log_will(b, c)
     log_negotiated(b, c)
     if s.security != NULL:

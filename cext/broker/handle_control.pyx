@@ -25,7 +25,7 @@ from cext.broker.broker cimport (
 )
 from cext.broker.client cimport client_room, client_wrote
 from cext.broker.parked cimport PARKED, park, park_again
-from cext.broker.publication cimport memory_short
+from cext.broker.publication cimport dropped, memory_short
 from cext.broker.share cimport (
     SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_STICKY, SHARE_STREAM, share_strategy,
 )
@@ -99,8 +99,8 @@ cdef bint may_ask(Broker* b, Client* c, View topic, int allowed) noexcept nogil:
     return 1                     # where there are no rules, there are none, as in Mosquitto
 
 
-cdef uint8_t refused(Broker* b, int reason, uint8_t rc) noexcept nogil:
-    b.stats.drops[reason] += 1
+cdef uint8_t refused(Broker* b, const Client* c, int reason, View topic, uint8_t rc) noexcept nogil:
+    dropped(b, c.session, reason, topic)
     return rc
 
 
@@ -117,19 +117,19 @@ cdef View correlation_of(const Client* c, const Publish* p) noexcept nogil:
 
 cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
     if not may_ask(b, c, p.topic, allowed):
-        return refused(b, DROP_ACL_WRITE, RC_NOT_AUTHORIZED)
+        return refused(b, c, DROP_ACL_WRITE, p.topic, RC_NOT_AUTHORIZED)
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
-        return refused(b, DROP_PAYLOAD_SIZE, RC_PACKET_TOO_LARGE)
+        return refused(b, c, DROP_PAYLOAD_SIZE, p.topic, RC_PACKET_TOO_LARGE)
     if is_index(p.topic):
         return index_answer(b, c, p)
     if not is_control_planes(b, p.topic):
         return nobody_answers(b, c, p)
     if memory_short(b, 0):
-        return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     b.work += WORK_SEND + p.payload.n // 64
     if control_post(b, c, p.topic, p.payload, correlation_of(c, p)):
         return RC_SUCCESS
-    return PARKED if wait_for_room(b, c, p, allowed) == 0 else refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+    return PARKED if wait_for_room(b, c, p, allowed) == 0 else refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
 
 
 cdef int wait_for_room(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
@@ -176,12 +176,12 @@ cdef uint8_t tell(Broker* b, Client* c, PublishHead* h, const uint8_t* payload, 
     h.payload_len = n
     size = publish_head_size(h, &remaining)
     if c.packet_max and c.packet_max < <uint64_t>size + n:
-        return refused(b, DROP_PACKET_SIZE, RC_PACKET_TOO_LARGE)
+        return refused(b, c, DROP_PACKET_SIZE, h.topic, RC_PACKET_TOO_LARGE)
     if c.conn.out_bytes == 0:
         c.out_packets = 0
     out = client_room(b, c, size + n)
     if out == NULL:
-        return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+        return refused(b, c, DROP_MEMORY, h.topic, RC_QUOTA_EXCEEDED)
     publish_head_put(out, h, remaining, NULL)
     if n:
         memcpy(out + size, payload, n)
@@ -201,7 +201,7 @@ cdef uint8_t nobody_answers(Broker* b, Client* c, const Publish* p) noexcept nog
         return RC_SUCCESS
     bytes = <uint8_t*>malloc(p.topic.n + 9)
     if bytes == NULL:
-        return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     memcpy(bytes, p.topic.p, p.topic.n)
     memcpy(bytes + p.topic.n, <const char*>b"/response", 9)
     topic.p = bytes
@@ -221,7 +221,7 @@ cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil:
     if c.version != V5 or correlation.p == NULL:
         correlation.n = 0
     if is_choked(b, c):
-        refused(b, DROP_QOS0_BLOCKED, 0)
+        refused(b, c, DROP_QOS0_BLOCKED, a.text, 0)
         return 1
     head_fill(&h, c, a.text, correlation)
     tell(b, c, &h, a.bytes.p, a.bytes.n)
@@ -241,7 +241,7 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     if name_check(p.payload.p, p.payload.n) != 0 or utf8_check(p.payload.p, p.payload.n) != 0:
         return RC_PAYLOAD_FORMAT_INVALID
     if is_choked(b, c):
-        return refused(b, DROP_QOS0_BLOCKED, RC_QUOTA_EXCEEDED)
+        return refused(b, c, DROP_QOS0_BLOCKED, p.topic, RC_QUOTA_EXCEEDED)
     topic.p = <const uint8_t*>b"$CONTROL/mosq/index/v1/response"
     topic.n = 31
     head_fill(&h, c, topic, correlation_of(c, p))
@@ -249,11 +249,11 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     size = publish_head_size(&h, &remaining)
     if c.packet_max and c.packet_max < <uint64_t>size + room:
         if c.packet_max < <uint64_t>size + EXPLAIN_BYTES_MIN:
-            return refused(b, DROP_PACKET_SIZE, RC_PACKET_TOO_LARGE)
+            return refused(b, c, DROP_PACKET_SIZE, p.topic, RC_PACKET_TOO_LARGE)
         room = c.packet_max - size
     text = <uint8_t*>malloc(room) if not memory_short(b, 0) else NULL
     if text == NULL:
-        return refused(b, DROP_MEMORY, RC_QUOTA_EXCEEDED)
+        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     n = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, b, &work)
     b.work += work
     rc = tell(b, c, &h, text, n)

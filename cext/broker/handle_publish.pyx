@@ -29,7 +29,7 @@ from cext.broker.link cimport link_lets_in, link_seen, link_via
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
-from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_of, publication_store
+from cext.broker.publication cimport dropped, memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport ROUTE_REFUSED, route
 from cext.codec.decode cimport Publish, decode_publish
@@ -86,7 +86,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         verdict = judge(b, c, &p, &out, allowed)
         was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and link_seen(b, p.props.raw)
     else:
-        verdict = denied(b, c, &p) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+        verdict = denied(b, c, &p, p.topic) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
     rc = 0
     if c.parked != NULL and c.parked.replaced:
         replace(c, &out)
@@ -103,14 +103,14 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
                 rc = RC_QUOTA_EXCEEDED           # it cannot be told but so, and sends it again
         if p.qos and rc == 0:
             promise(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
+    if was_here:
+        dropped(b, c.session, DROP_LOOP, out.topic)
+    if is_taken(c):
+        dropped(b, c.session, DROP_TRANSFORM, out.topic)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
     publication_fini(b, &out)
-    if was_here:
-        b.stats.drops[DROP_LOOP] += 1
     if c.parked != NULL:
-        if is_taken(c):
-            b.stats.drops[DROP_TRANSFORM] += 1
         unpark(b, c)
     return rc
 
@@ -173,18 +173,18 @@ cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
     elif p.qos == 2 and again:
         promise_behind(b, c, T_PUBREC, p.pid)
     elif p.qos == 2:
-        return control_held(b, c, p.pid, <uint8_t>verdict)
+        return control_held(b, c, p, <uint8_t>verdict)
     return 0
 
 
-cdef int control_held(Broker* b, Client* c, uint16_t pid, uint8_t verdict) noexcept nogil:
+cdef int control_held(Broker* b, Client* c, const Publish* p, uint8_t verdict) noexcept nogil:
     """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
-    cdef Held* h = inbox_find(&c.session.inbox, pid)
+    cdef Held* h = inbox_find(&c.session.inbox, p.pid)
     cdef int rc
     if h != NULL:
         reused(b, c, h)
-    rc = check_quota(b, c, &verdict)
-    return rc if rc else held(b, c, pid, NULL, verdict)
+    rc = check_quota(b, c, p.topic, &verdict)
+    return rc if rc else held(b, c, p.pid, NULL, verdict)
 
 
 cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
@@ -203,7 +203,7 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
         retain_store(b, p)
     matched = route(b, p, c)
     if matched == ROUTE_REFUSED:
-        b.stats.drops[DROP_DISK] += 1
+        dropped(b, c.session, DROP_DISK, p.topic)
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS if matched else RC_NO_MATCHING_SUBSCRIBERS      # [v5 3.4.2.1]
 
@@ -220,13 +220,13 @@ cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdic
         return 0
     if h != NULL:
         reused(b, c, h)          # the client's state is not ours any more: what it says now counts
-    rc = check_quota(b, c, &verdict)
+    rc = check_quota(b, c, out.topic, &verdict)
     if rc:
         return rc
     if verdict < 0x80 and not is_taken(c) and not was_here:
         m = publication_store(b, out)
         if m == NULL:
-            b.stats.drops[DROP_MEMORY] += 1
+            dropped(b, c.session, DROP_MEMORY, out.topic)
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
@@ -297,14 +297,14 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     return 0
 
 
-cdef int check_quota(Broker* b, Client* c, uint8_t* verdict) noexcept nogil:
+cdef int check_quota(Broker* b, Client* c, View topic, uint8_t* verdict) noexcept nogil:
     """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished; and past what a queue may
     hold, refused."""
     cdef uint64_t held = c.session.inbox.n
     cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
     if b.settings.receive_maximum == 0 or held < b.settings.receive_maximum:
         return 0
-    b.stats.drops[DROP_QUOTA] += 1
+    dropped(b, c.session, DROP_QUOTA, topic)
     if b.settings.receive_maximum_disconnect:
         return RC_RECEIVE_MAXIMUM_EXCEEDED
     if b.settings.max_queued_messages and held >= most:
@@ -448,7 +448,7 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
 cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allowed) noexcept nogil:
     """What the acknowledgement says: < 0x80: the message is taken."""
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
-        b.stats.drops[DROP_PAYLOAD_SIZE] += 1
+        dropped(b, c.session, DROP_PAYLOAD_SIZE, out.topic)
         log_received(b, c, p, "Dropped too large")
         return RC_PACKET_TOO_LARGE
     if c.flags & CF_TRUSTED:
@@ -460,18 +460,18 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
     elif allowed < 0:
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
-        return denied(b, c, p)
+        return denied(b, c, p, out.topic)
     if memory_short(b, 0):
-        b.stats.drops[DROP_MEMORY] += 1
+        dropped(b, c.session, DROP_MEMORY, out.topic)
         return RC_QUOTA_EXCEEDED
     if p.qos and c.version == V5 and durable_refuses(b):
-        b.stats.drops[DROP_DISK] += 1    # others are not told anything until there is room
+        dropped(b, c.session, DROP_DISK, out.topic)      # others are not told anything until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
 
 
-cdef uint8_t denied(Broker* b, Client* c, Publish* p) noexcept nogil:
-    b.stats.drops[DROP_ACL_WRITE] += 1
+cdef uint8_t denied(Broker* b, Client* c, Publish* p, View topic) noexcept nogil:
+    dropped(b, c.session, DROP_ACL_WRITE, topic)
     log_denied(b, c, p)
     return RC_NOT_AUTHORIZED
 

@@ -12,6 +12,7 @@ from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
 from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
 from cext.broker.durable cimport changes_of, durable_refuses
+from cext.broker.events cimport event_subscribed, event_unsubscribed
 from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
 from cext.broker.keep cimport keep_room, subscription_forgotten, subscription_kept
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
@@ -91,6 +92,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
     subscription_kept(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
+    event_subscribed(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
     told(b, c, EVENT_SUBSCRIBED, item.filter)
@@ -257,6 +259,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
             subscription_forgotten(b, c.session, as_kept(c, filter, owned))
+            event_unsubscribed(b, c.session, as_kept(c, filter, owned))
             told(b, c, EVENT_UNSUBSCRIBED, filter)
         else:
             codes[n] = RC_NO_SUBSCRIPTION_EXISTED

@@ -18,6 +18,7 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 from cext.base.clock cimport clock_wall_ms
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
+from cext.broker.accounts cimport account_begin
 from cext.broker.broker cimport Broker, Client
 from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, batch_changed, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
@@ -142,6 +143,8 @@ cdef int number_take(Broker* b, Session* s) noexcept nogil:
         t.n_sno += 1
     t.by_sno[s.sno] = s
     s.logged = s.safe = s.queue.tail
+    if b.accounts != NULL:
+        account_begin(b, s)
     return 0
 
 

@@ -16,6 +16,7 @@ from libc.string cimport strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add, wheel_remove
 from cext.broker.access cimport access_allows, session_names
+from cext.broker.accounts cimport account_end, account_tell
 from cext.broker.acl cimport ACL_WRITE, topic_reserved
 from cext.broker.ask cimport (
     EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, Q_ACL, Question, client_question_end, event_post, question_bytes, question_end, question_new,
@@ -29,6 +30,7 @@ from cext.broker.client cimport (
     END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
 )
 from cext.broker.deliver cimport session_clear
+from cext.broker.events cimport event_disconnected, event_expired
 from cext.broker.gate cimport gate_clear, gate_free, gate_verdict
 from cext.broker.jobs cimport job_add, job_new, jobs_unblock
 from cext.broker.keep cimport session_forgotten, session_kept, will_forgotten, will_kept
@@ -36,7 +38,7 @@ from cext.broker.link cimport links_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
 from cext.broker.paged cimport memory_is_full, page_out_left
 from cext.broker.parked cimport unpark
-from cext.broker.publication cimport drop, publication_fini, publication_of
+from cext.broker.publication cimport drop_unlogged, publication_fini, publication_of
 from cext.broker.retain cimport retain_store
 from cext.broker.route cimport route
 from cext.broker.share cimport share_hand_over
@@ -84,7 +86,7 @@ cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogi
         if q != NULL:
             question_end(b, q)
         if purpose == FOR_WILL:
-            drop(b, NULL, DROP_MEMORY)
+            drop_unlogged(b, s, DROP_MEMORY, m.topic)
         return
     q.purpose = <uint8_t>purpose
     q.access = ACL_WRITE
@@ -96,7 +98,7 @@ cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogi
 cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
     cdef Publication p
     if not allowed:
-        drop(b, NULL, DROP_ACL_WRITE)
+        drop_unlogged(b, s, DROP_ACL_WRITE, m.topic)
         return
     publication_of(&p, m)
     p.source = s
@@ -194,6 +196,7 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
                 client_disconnect(b, c, <uint8_t>reason)
         log_ended(b, c, reason)
         told(b, c, reason)
+        event_disconnected(b, c, reason)
     else:
         log_ended(b, c, reason)
         if 0x80 <= reason <= 0xFF:
@@ -231,6 +234,7 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
         return
     s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else b.reactor.now_ms + <uint64_t>s.expiry_s * 1000
     session_kept(b, s)
+    account_tell(b, s)
     session_watch(b, s)
     if s.sno and memory_is_full(b):
         page_out_left(b, s)
@@ -303,6 +307,7 @@ cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
                 b.log.line, LOG_LINE_MAX, "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
                 <int>s.id_len, <const char*>s.client_id, s.queue.pending))
         b.stats.clients_expired += 1
+        event_expired(b, s)
         session_end(b, s)
     else:
         session_watch(b, s)
@@ -352,6 +357,7 @@ cdef bint wind_up(Broker* b, Session* s) noexcept nogil:
         s.n_shares = 0
     session_clear(b, s, DROP_SESSION_ENDED)
     gate_clear(b, s)
+    account_end(b, s)
     return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
 
 

@@ -25,7 +25,6 @@ from cext.broker.jobs cimport jobs_unblock
 from cext.broker.keep cimport grown
 from cext.broker.life cimport record_over
 from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX
-from cext.broker.publication cimport drop
 from cext.codec.reason cimport RC_QUOTA_EXCEEDED
 from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_new
 from cext.session.queue cimport (
@@ -164,8 +163,7 @@ cdef void unreadable(Broker* b, Session* s, Delivery* d) noexcept nogil:
     log_line(b, LOG_ERROR, snprintf(
         b.log.line, LOG_LINE_MAX, "Error: the store: a message that is owed to client %.*s cannot be read back (sequence number %llu): it is lost.",
         <int>s.id_len, <const char*>s.client_id, <unsigned long long>paged_lsn(d)))
-    drop(b, s, DROP_UNREADABLE)
-    unsent_done(b, s, d)
+    unsent_done(b, s, d, DROP_UNREADABLE)
 
 
 cdef void page_came(Broker* b, Session* s, const StoreRecord* r, uint64_t now_wall_ms) noexcept nogil:

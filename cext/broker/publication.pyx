@@ -81,12 +81,15 @@ cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:
 
 # ---------------------------------------------------------------- drops
 
-cdef void drop(Broker* b, Session* s, int reason) noexcept nogil:
-    b.stats.drops[reason] += 1
-    if reason == DROP_ACL_READ:
-        return                   # filtered, not lost
-    b.stats.publish_dropped += 1
-    if s == NULL or reason == DROP_EXPIRED or s.flags & SESSION_DROPPING:
+cdef void drop_unlogged(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
+    dropped(b, s, reason, topic)
+    if reason != DROP_ACL_READ:          # that is filtered, not lost
+        b.stats.publish_dropped += 1
+
+
+cdef void drop(Broker* b, Session* s, int reason, View topic) noexcept nogil:
+    drop_unlogged(b, s, reason, topic)
+    if reason == DROP_ACL_READ or reason == DROP_EXPIRED or s.flags & SESSION_DROPPING:
         return
     s.flags |= SESSION_DROPPING
     if log_wanted(&b.log, LOG_NOTICE):

@@ -21,7 +21,7 @@ from cext.broker.deliver cimport deliver
 from cext.broker.gate cimport gate_held
 from cext.broker.jobs cimport job_add, job_free, job_new
 from cext.broker.keep cimport keep_room, record_at, retained_forgotten, retained_kept
-from cext.broker.publication cimport drop, publication_fini, publication_of, publication_store
+from cext.broker.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
 from cext.net.reactor cimport CONN_BLOCKED, CONN_HUNGRY
 from cext.session.message cimport Message, message_ref, message_unref
 from cext.session.queue cimport queue_waiting
@@ -172,11 +172,11 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
         return
     value = value_new(b, p)
     if value == NULL:
-        drop(b, NULL, DROP_MEMORY)
+        drop_unlogged(b, p.source, DROP_MEMORY, p.topic)
         return
     if retained_set(b.retained, p.topic.p, p.topic.n, value, &old) != 0:
         value_free(b, value)
-        drop(b, NULL, DROP_MEMORY)
+        drop_unlogged(b, p.source, DROP_MEMORY, p.topic)
         return
     if old != NULL:
         retained_forgotten(b, message_in(old), 1)
@@ -195,7 +195,7 @@ cdef void retained_expired(Broker* b, Timer* t) noexcept nogil:
     if item.expires_ms > b.reactor.now_ms:
         wheel_add(&b.wheel, t, item.expires_ms)      # further away than the wheel reaches
         return
-    b.stats.drops[DROP_RETAINED] += 1
+    dropped(b, NULL, DROP_RETAINED, item.message.topic)
     retained_forgotten(b, item.message, 0)
     value_free(b, retained_remove(b.retained, item.message.topic.p, item.message.topic.n))
 
@@ -240,12 +240,12 @@ cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil:
     cdef Job* j = <Job*>s.replay
     if j != NULL:
         if todo_push(j, f.filter) != 0:
-            drop(b, s, DROP_MEMORY)
+            drop(b, s, DROP_MEMORY, f.filter)
         return
     j = job_new(b, JOB_REPLAY, NULL)
     if j == NULL or todo_push(j, f.filter) != 0:
         free(j)
-        drop(b, s, DROP_MEMORY)
+        drop(b, s, DROP_MEMORY, f.filter)
         return
     j.session = s
     s.jobs += 1
@@ -286,7 +286,7 @@ cdef bint replay_open(Broker* b, Job* j) noexcept nogil:
         if e == NULL:
             continue
         if retained_open(b.retained, &j.cursor, text) != 0:
-            drop(b, j.session, DROP_MEMORY)
+            drop(b, j.session, DROP_MEMORY, text)
             continue
         j.open = 1
         j.options = e.options

@@ -16,12 +16,13 @@ from libc.string cimport memcmp
 
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
+from cext.broker.accounts cimport ACCOUNT_GONE, account_left
 from cext.broker.broker cimport Broker, Client, DROP_SESSION_ENDED, Publication, ShareRule
 from cext.broker.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
 from cext.broker.keep cimport owed_done
-from cext.broker.publication cimport drop, publication_fini, publication_of
+from cext.broker.publication cimport drop_unlogged, publication_fini, publication_of
 from cext.session.message cimport Message, message_ref, message_unref
-from cext.session.queue cimport DELIVERY_SHARED, D_WAITING, Delivery, Queue, delivery_message, delivery_release, queue_at
+from cext.session.queue cimport DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at
 from cext.session.session cimport SESSION_ENDED, Session, session_share
 from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry
 
@@ -353,10 +354,13 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
         b.work += 1
         d = queue_at(q, q.floor)
         q.floor += 1
+        if d.state != D_DONE:
+            q.pending -= 1
+            account_left(b, s, d.qos, ACCOUNT_GONE)
         if d.message == NULL:
             continue
         if not hand_over(b, s, d, &h) and d.state == D_WAITING:
-            drop(b, NULL, DROP_SESSION_ENDED)
+            drop_unlogged(b, s, DROP_SESSION_ENDED, delivery_topic(d))
         if s.sno:
             owed_done(b, s, delivery_message(d), q.floor - 1)
         delivery_release(&b.messages, &b.reactor.buffers, d)

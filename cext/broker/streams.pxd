@@ -77,6 +77,8 @@ cdef inline bint streams_want_events(Broker* b) noexcept nogil:
 # Something happened: kind is JOURNAL_CONNECT ... of cext.journal.record. username.p NULL: there is none. Does nothing where events are off (look at
 # streams_want_events before anything costly). Never refuses anybody: what does not fit is counted, and told by a JOURNAL_GAP as soon as there is room.
 cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View username, uint8_t reason, View payload) noexcept nogil
+cdef bint streams_events_fit(Broker* b) noexcept nogil      # is there room for one that can wait? Where events are wanted
+cdef void streams_events_lose(Broker* b, uint64_t n) noexcept nogil     # so many that there are were not even made: the same
 
 # ---- for the broker
 

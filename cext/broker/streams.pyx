@@ -167,6 +167,15 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     if not append(b, s, 0, &r, 0):
         lose(streams_of(b), s)
 
+
+cdef bint streams_events_fit(Broker* b) noexcept nogil:
+    return not is_crowded(&streams_of(b).events.journal)
+
+
+cdef void streams_events_lose(Broker* b, uint64_t n) noexcept nogil:
+    streams_of(b).events.lost += n
+
+
 # ---------------------------------------------------------------- with the batch
 
 cdef bint streams_recorded(Broker* b) noexcept nogil:

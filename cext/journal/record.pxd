@@ -22,6 +22,7 @@ cdef enum:
     JOURNAL_TAKE_OVER = 8
     JOURNAL_ACCOUNT = 9         # of a session: its counters so far
     JOURNAL_GAP = 10            # so many events were not journalled
+    JOURNAL_START = 11          # of a broker: nobody is connected, and nothing stands but what it tells next
 
 cdef enum:
     # flags

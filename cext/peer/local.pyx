@@ -15,9 +15,11 @@ from libc.stdio cimport snprintf
 
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
+from cext.broker.accounts cimport ACCOUNT_ACKNOWLEDGED, ACCOUNT_GONE, account_left, account_lowered
 from cext.broker.broker cimport Broker, Client, Publication, TIMER_SESSION
 from cext.broker.client cimport log_line
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
+from cext.broker.events cimport event_subscribed, event_unsubscribed
 from cext.broker.keep cimport inbox_forgotten, owed_done, session_kept, subscription_forgotten, subscription_kept, will_forgotten
 from cext.broker.life cimport client_end, session_end
 from cext.broker.link cimport Link, NO_QOS, link_of_session
@@ -120,8 +122,10 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
     cdef Delivery* d
     while q.floor != q.tail:
         d = queue_at(q, q.floor)
-        if s.sno and d.state != D_DONE:
-            owed_done(b, s, delivery_message(d), q.floor)
+        if d.state != D_DONE:
+            account_left(b, s, d.qos, ACCOUNT_GONE)
+            if s.sno:
+                owed_done(b, s, delivery_message(d), q.floor)
         delivery_release(&b.messages, &b.reactor.buffers, d)
         q.floor += 1
     q.next = q.floor
@@ -141,6 +145,7 @@ cdef void subscriptions_remove(Broker* b, Link* l) noexcept nogil:
         if filter_parse(text, n, &f) != 0 or index_remove(b.index, &s.owner, &f) != INDEX_REMOVED:
             return               # it was added: cannot be
         subscription_forgotten(b, s, f.whole)
+        event_unsubscribed(b, s, f.whole)
 
 
 cdef void local_subscribe(Broker* b, Link* l) noexcept nogil:
@@ -162,6 +167,7 @@ cdef void local_subscribe(Broker* b, Link* l) noexcept nogil:
         if filter_parse(line.local.p, line.local.n, &f) == 0 and index_add(
                 b.index, &l.session.owner, l.session, &f, options, 0) >= 0:
             subscription_kept(b, l.session, line.local, options, 0)
+            event_subscribed(b, l.session, line.local, options, 0)
         else:
             if log_wanted(&b.log, LOG_WARNING):
                 log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s could not subscribe to %.*s here.",
@@ -223,7 +229,7 @@ cdef void local_forgotten(Broker* b, Link* l) noexcept nogil:
         if d.state == D_SENT:
             d.state = D_WAITING
         elif d.state == D_RELEASED:
-            delivery_done(b, s, d)
+            delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
     inbox_release(b, s)
 
 
@@ -259,7 +265,9 @@ cdef void local_lower(Broker* b, Link* l) noexcept nogil:
         if d.state == D_DONE or (d.qos & 3) <= l.max_qos:
             continue
         if d.state == D_RELEASED:
-            delivery_done(b, s, d)
+            delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
             continue
+        if l.max_qos == 0:
+            account_lowered(b, s)
         d.state = D_WAITING
         d.qos = (d.qos & ~<uint8_t>3) | l.max_qos

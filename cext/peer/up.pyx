@@ -17,6 +17,7 @@ from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.broker cimport Broker, C_CONNECTED, Client
 from cext.broker.client cimport aliases_begin, client_room, client_wrote, log_line, log_packet
 from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, pump
+from cext.broker.events cimport event_connected
 from cext.broker.keep cimport session_kept
 from cext.broker.life cimport session_attach
 from cext.broker.link cimport EVENT_LINK_UP, LINK_UP, Link, LinkSpec, link_of, link_tell
@@ -50,6 +51,7 @@ cdef void link_up(Broker* b, Link* l, Client* c, const ConnackIn* k) noexcept no
     session_attach(b, s, c)
     session_kept(b, s)
     c.state = C_CONNECTED
+    event_connected(b, c, l.spec.clean_start, present)
     l.state = LINK_UP
     l.active_ms = b.reactor.now_ms
     b.stats.clients_connected += 1

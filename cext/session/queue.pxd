@@ -1,6 +1,7 @@
 # A session's outgoing deliveries: one queue, one progress. See queue.pyx.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from cext.base.buffer cimport Buffers
+from cext.base.view cimport View
 from cext.session.message cimport Message, Messages, message_bytes
 
 cdef enum:
@@ -50,6 +51,13 @@ cdef inline uint32_t paged_bytes(const Delivery* d) noexcept nogil:
 
 cdef inline Message* delivery_message(const Delivery* d) noexcept nogil:      # NULL: it has none, or not in memory
     return NULL if is_paged(d) else d.message
+
+cdef inline View delivery_topic(const Delivery* d) noexcept nogil:      # empty: the message is not in memory
+    cdef const Message* m = delivery_message(d)
+    cdef View none
+    none.p = NULL
+    none.n = 0
+    return m.topic if m != NULL else none
 
 # What is accounted for it in waiting_bytes or inflight_bytes.
 cdef inline uint32_t delivery_bytes(const Delivery* d) noexcept nogil:

@@ -21,6 +21,9 @@ KINDS = {
     6: "drop",
     7: "expiry",
     8: "take_over",
+    9: "account",
+    10: "gap",
+    11: "start",
 }
 SEGMENT = re.compile(r"\d{3}-(\d{20})(?:-\d+)?\.seg")
 CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -50,32 +50,49 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _package_problems() -> "Iterator[str]":
-    for name, (least, below) in PACKAGES.items():
-        wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+def package_versions() -> dict[str, str | None]:
+    """None: it is not installed."""
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
         try:
-            said = metadata.version(name)
+            found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            yield f"{name} is not installed: {INSTALL}"
+            found[name] = None
+    return found
+
+
+def package_problems() -> dict[str, str]:
+    """Of each package that is not as it should be: what is wrong with it, and what mends it."""
+    problems = {}
+    for name, said in package_versions().items():
+        least, below = PACKAGES[name]
+        wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
+        if said is None:
+            problems[name] = f"{name} is not installed: {INSTALL}"
             continue
         version = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
         if version < least or (below and version >= below):
-            yield f"{name} {said} does not work with the pipeline: pip install '{wanted}'"
+            problems[name] = f"{name} {said} does not work with the pipeline: pip install '{wanted}'"
+    return problems
+
+
+def java_problem() -> str | None:
+    program = java()
+    if program is None:
+        return "there is no Java: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    version = java_version(program)
+    if version is None:
+        return f"{program} does not run: set JAVA_HOME to a Java of version {JAVA_AT_LEAST} or later"
+    if version < JAVA_AT_LEAST:
+        return f"{program} is Java {version}, Spark needs {JAVA_AT_LEAST}: set JAVA_HOME to a later one"
+    return None
 
 
 def problems() -> list[str]:
     """Why no session can be started here, each with what mends it."""
-    found = list(_package_problems())
-    program = java()
-    if program is None:
-        found.append("there is no Java: apt-get install openjdk-17-jre-headless, or set JAVA_HOME")
-    else:
-        version = java_version(program)
-        if version is None:
-            found.append(f"{program} does not run: set JAVA_HOME to a Java of version {JAVA_AT_LEAST} or later")
-        elif version < JAVA_AT_LEAST:
-            found.append(f"{program} is Java {version}, Spark needs {JAVA_AT_LEAST}: set JAVA_HOME to a later one")
-    return found
+    found = list(package_problems().values())
+    why = java_problem()
+    return found if why is None else [*found, why]
 
 
 def _conf(master: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 ABOUT = "_table.json"
 FORMAT = 1
 GLOB = "batch_id=*/**/*.parquet"
+# what Spark calls the types of Arrow that small tables have
+ARROW = {
+    "string": "string", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "double": "double", "bool": "boolean",
+    "binary": "binary", "timestamp[us, tz=UTC]": "timestamp",
+}
 
 
 def table_path(table: Path | str) -> Path:
@@ -37,7 +42,7 @@ def table_path(table: Path | str) -> Path:
     return Path(said).absolute()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -45,15 +50,15 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _sync_tree(top: Path) -> None:
+def sync_tree(top: Path) -> None:
     for folder, _, files in os.walk(top):
         for name in files:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
+            sync(Path(folder, name))
+        sync(Path(folder))
 
 
 @contextmanager
-def _locked(table: Path) -> "Iterator[None]":
+def locked(table: Path) -> "Iterator[None]":
     """One writer at a time: batches and compaction."""
     with (table.parent / f".{table.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,12 +79,12 @@ def about(table: Path | str) -> dict[str, Any]:
     return said
 
 
-def _put_about(table: Path, said: dict[str, Any]) -> None:
+def put_about(table: Path, said: dict[str, Any]) -> None:
     new = table / (ABOUT + ".new")
     new.write_text(json.dumps({"format": FORMAT} | said, indent=1))
-    _sync(new)
+    sync(new)
     new.rename(table / ABOUT)
-    _sync(table)
+    sync(table)
 
 
 def _columns(df: "DataFrame") -> dict[str, str]:
@@ -107,32 +112,84 @@ def _check(table: Path, had: dict[str, Any], now: dict[str, Any]) -> None:
         )
 
 
-def _query(df: "DataFrame") -> str | None:
+def query_of(spark: "SparkSession") -> str | None:
+    """The streaming query that this thread works for."""
     # Spark sets it for the thread that foreachBatch is called in
-    said: str | None = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    said: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     return said
 
 
 def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by: "Sequence[str]" = ()) -> bool:
     """Writes a batch as a whole; False: it was there already. For foreachBatch; a table has one query."""
-    path = table_path(table)
+    now = {"query": query_of(df.sparkSession), "partition_by": list(partition_by), "columns": _columns(df), "compacted": -1}
+    return _put(table_path(table), batch_id, now, lambda tmp: df.write.partitionBy(*partition_by).parquet(str(tmp)))
+
+
+def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
+    """The same for a pyarrow.Table, which is written here, not by Spark: for what is small. `query`: whose table it is."""
+    import pyarrow.parquet as pq
+
+    columns = {field.name: ARROW[str(field.type)] for field in rows.schema}
+    now: dict[str, Any] = {"query": query, "partition_by": [], "columns": columns, "compacted": -1}
+
+    def write(tmp: Path) -> None:
+        tmp.mkdir()
+        pq.write_table(rows, tmp / "part.parquet", compression="snappy")
+
+    return _put(table_path(table), batch_id, now, write)
+
+
+def _put(path: Path, batch_id: int, now: dict[str, Any], write: "Callable[[Path], None]") -> bool:
     path.mkdir(parents=True, exist_ok=True)
     final, tmp = path / f"batch_id={batch_id}", path / f".tmp-{batch_id}"
-    with _locked(path):
-        now = {"query": _query(df), "partition_by": list(partition_by), "columns": _columns(df), "compacted": -1}
+    with locked(path):
         had = about(path)
         if had:
             _check(path, had, now)
         else:
-            _put_about(path, now)
+            put_about(path, now)
         if final.exists() or batch_id <= had.get("compacted", -1):
             return False
         shutil.rmtree(tmp, ignore_errors=True)
-        df.write.partitionBy(*partition_by).parquet(str(tmp))
-        _sync_tree(tmp)
+        write(tmp)
+        sync_tree(tmp)
         tmp.rename(final)
-        _sync(path)
+        sync(path)
     return True
+
+
+def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
+    """Of a table now, or of one of its batches."""
+    return sorted(table_path(table).glob(GLOB if batch_id is None else f"batch_id={batch_id}/**/*.parquet"))
+
+
+def batches(table: Path | str) -> list[int]:
+    return sorted(int(path.name.partition("=")[2]) for path in table_path(table).glob("batch_id=*"))
+
+
+def count(table: Path | str, batch_id: int | None = None) -> int:
+    """Rows, by what the files say of themselves."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in files(table, batch_id))
+
+
+def counts(table: Path | str, batch_id: int, column: str) -> dict[str, int]:
+    """How often each value of a column is there in a batch; only that column is read."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    found: dict[str, int] = {}
+    for path in files(table, batch_id):
+        for one in pc.value_counts(pq.ParquetFile(path).read([column])[column]).to_pylist():
+            found[one["values"]] = found.get(one["values"], 0) + one["counts"]
+    return found
+
+
+def read_batch(spark: "SparkSession", table: Path | str, batch_id: int) -> "DataFrame":
+    """One batch of a table, without its number."""
+    path = table_path(table)
+    return spark.read.schema(_ddl(path)).parquet(str(path / f"batch_id={batch_id}"))
 
 
 def append(stream: "DataFrame", table: Path | str, checkpoint: Path | str, trigger: str | None = None,
@@ -150,11 +207,14 @@ def append(stream: "DataFrame", table: Path | str, checkpoint: Path | str, trigg
     return query
 
 
-def read_table(spark: "SparkSession", table: Path | str) -> "DataFrame":
-    """What is in a table now; `batch_id` is its last column."""
-    path = table_path(table)
+def _ddl(path: Path) -> str:
     said = about(path)
     if not said:
         raise MosqPipelineError(f"there is no table in {path}: nothing was written to it yet, or the path is another")
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in said["columns"].items())
-    return spark.read.schema(f"{schema}, batch_id bigint").option("basePath", str(path)).parquet(str(path))
+    return ", ".join(f"`{name}` {kind}" for name, kind in said["columns"].items())
+
+
+def read_table(spark: "SparkSession", table: Path | str) -> "DataFrame":
+    """What is in a table now; `batch_id` is its last column."""
+    path = table_path(table)
+    return spark.read.schema(f"{_ddl(path)}, batch_id bigint").option("basePath", str(path)).parquet(str(path))

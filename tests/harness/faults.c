@@ -22,6 +22,8 @@ struct door {
     uint32_t stalled;               /* a write waits until this is 0; 2: only of a batch into a segment that was written in advance */
     uint32_t waiting;               /* writes that do */
     uint32_t open_errno;            /* a store's file cannot be opened to be written */
+    uint32_t later_s;               /* more time has passed than that; only ever more */
+    uint32_t unused;
 };
 
 static volatile struct door* door;
@@ -121,6 +123,8 @@ int clock_gettime(clockid_t clock, struct timespec* out)
     if (!next)
         next = dlsym(RTLD_NEXT, "clock_gettime");
     got = next(clock, out);
+    if (got == 0 && door && clock == CLOCK_MONOTONIC)
+        out->tv_sec += door->later_s;
     if (got == 0 && door && clock == CLOCK_REALTIME) {
         out->tv_sec += door->wall_ms / 1000;
         out->tv_nsec += door->wall_ms % 1000 * 1000000;

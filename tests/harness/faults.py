@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.harness.effort import TIMEOUT_S
 
-LAYOUT = struct.Struct("=QqIIIIII")
-NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno")
+LAYOUT = struct.Struct("=QqIIIIIIII")
+NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno", "later_s", "unused")
 
 
 @functools.cache

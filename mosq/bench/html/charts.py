@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import warnings
+from datetime import UTC, datetime
 from io import StringIO
-from math import log10
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from mosq.bench.html import numbers
-from mosq.bench.html.parts import Bars, Curves, Dots, Lines
+from mosq.bench.html.parts import TIME, Bars, Curves, Dots, Lines
 
 if TYPE_CHECKING:
     from mosq.bench.html.figures import Spread
@@ -37,6 +38,10 @@ STYLE = {"svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, 
          "grid.linewidth": 0.7, "axes.grid": False, "axes.spines.top": False, "axes.spines.right": False,
          "axes.facecolor": "none", "figure.facecolor": "none", "axes.unicode_minus": True, "xtick.major.size": 0,
          "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "path.simplify": False}
+POINTS_MARKED = 16              # of a line; more would hide it
+# between the ticks of time
+STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86_400,
+           2 * 86_400, 7 * 86_400)
 CHAR = 0.62                     # widths of a letter of DejaVu Sans, wider than most, in font sizes
 
 
@@ -200,10 +205,13 @@ def _lines(chart: Lines) -> Figure:
     values = [value for line in chart.lines for _, value in line.points]
     xs = sorted({x for line in chart.lines for x, _ in line.points})
     least, most = min(value.least for value in values), max(value.most for value in values)
-    log_y, log_x = least > 0 and most / least > 30, xs[0] > 0 and xs[-1] / xs[0] > 20
+    timed = chart.x_name == TIME
+    # over time, nothing is a figure as others are
+    log_y, log_x = not timed and least > 0 and most / least > 30, not timed and xs[0] > 0 and xs[-1] / xs[0] > 20
     for line in chart.lines:
         at = [x for x, _ in line.points]
-        axes.plot(at, [value.median for _, value in line.points], color=colour(line.slot), marker=marker(line.slot),
+        marks = marker(line.slot) if len(at) <= POINTS_MARKED else None
+        axes.plot(at, [value.median for _, value in line.points], color=colour(line.slot), marker=marks,
                   markersize=5, linewidth=1.6, linestyle="--" if line.variant else "-",
                   markerfacecolor="none" if line.variant else colour(line.slot))
         if any(value.most > value.least for _, value in line.points):
@@ -214,11 +222,26 @@ def _lines(chart: Lines) -> Figure:
     if not log_y:
         axes.set_ylim(0, most * 1.08 or 1)
     _scale(axes.yaxis, chart.kind, least, most, log_y)
-    _scale(axes.xaxis, "bytes" if chart.x_name == "bytes" else "count", xs[0], xs[-1], log_x)
+    if timed:
+        _time_axis(axes, xs[0], xs[-1])
+    else:
+        _scale(axes.xaxis, "bytes" if chart.x_name == "bytes" else "count", xs[0], xs[-1], log_x)
+        axes.set_xlabel("payload" if chart.x_name == "bytes" else _short(chart.x_name, WIDE_CHARS))
     axes.grid(axis="y")
     axes.set_axisbelow(True)
-    axes.set_xlabel("payload" if chart.x_name == "bytes" else _short(chart.x_name, WIDE_CHARS))
     return figure
+
+
+def _time_axis(axes: Any, first: float, last: float) -> None:
+    """Ticks at whole steps, named as far as they differ, and what they have in common below."""
+    step = next((step for step in STEPS_S if last - first <= 4 * step), 7 * 86_400.0 * max(1, (last - first) // 2e6))
+    least, most = min(first, last - 1), max(last, first + 1)
+    axes.set_xlim(least - 0.03 * (most - least), most + 0.03 * (most - least))
+    axes.xaxis.set_major_locator(FixedLocator([n * step for n in range(ceil(least / step), floor(most / step) + 1)]))
+    name = "%m-%d" if step >= 86_400 else "%H:%M" if step >= 60 else "%H:%M:%S"
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: datetime.fromtimestamp(at, UTC).strftime(name)))
+    days = [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (first, last)]
+    axes.set_xlabel(f"UTC, {' to '.join(dict.fromkeys(days))}")
 
 
 def _curves(chart: Curves) -> Figure:

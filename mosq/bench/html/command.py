@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from mosq.bench.html.steps import Steps
 from mosq.bench.spec import BenchError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ Exit status:
 @click.option("--against", metavar="DIR", help="Compare with these results, of another commit.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def report(folder: str, out: str | None, csv_folder: str | None, against: str | None, quiet: bool) -> int:
-    say = _Steps(quiet)
+    say = Steps(quiet)
     try:
         return _report(folder, out or str(Path(folder, "report.html")), csv_folder, against, say)
     except BenchError as error:
@@ -57,7 +57,7 @@ def report(folder: str, out: str | None, csv_folder: str | None, against: str | 
         say.end()
 
 
-def _report(path: str, out: str, csv_folder: str | None, before_path: str | None, say: _Steps) -> int:
+def _report(path: str, out: str, csv_folder: str | None, before_path: str | None, say: Steps) -> int:
     try:
         from mosq.bench.html.page import page
     except ImportError as error:
@@ -111,7 +111,7 @@ list[Section]]:
     return [*sections.summary(lab), *comparing.told(lab)], shown
 
 
-def _tell_changes(changes: list[Change], say: _Steps) -> None:
+def _tell_changes(changes: list[Change], say: Steps) -> None:
     from mosq.bench.html import against
     from mosq.table import shown, table
 
@@ -125,31 +125,3 @@ def _tell_changes(changes: list[Change], say: _Steps) -> None:
     else:
         say.tell(f"{len(changes):,} figures compared, {len(rows) - 1:,} changed beyond noise"
                  + (f", {unknown:,} cannot be told (a single repetition)" if unknown else ""))
-
-
-class _Steps:
-    """One line that is written over on a terminal, and a line for each step otherwise; results go to standard
-    output."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet, self.width = quiet, 0
-        self.over = sys.stderr.isatty()
-
-    def __call__(self, step: str) -> None:
-        if self.quiet:
-            return
-        if self.over:
-            sys.stderr.write("\r" + step.ljust(self.width))
-            sys.stderr.flush()
-            self.width = len(step)
-        else:
-            click.echo(step, err=True)
-
-    def tell(self, line: str) -> None:
-        if not self.quiet:
-            click.echo(line)
-
-    def end(self) -> None:
-        if self.width:
-            sys.stderr.write("\r" + " " * self.width + "\r")
-            self.width = 0

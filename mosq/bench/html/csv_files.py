@@ -12,7 +12,7 @@ from mosq.bench.html import figures
 from mosq.bench.spec import BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mosq.bench.html.against import Change
     from mosq.bench.html.lab import Lab
@@ -49,14 +49,19 @@ def write(folder: str, lab: Lab, changes: list[Change] | None) -> None:
                                   change.after.median if change.after else None, change.share, change.noise)
                                  for change in changes))
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, (heads, rows) in files.items():
-            with Path(folder, name).open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(heads)
-                writer.writerows([_safe(value) for value in row] for row in rows)
+        put(Path(folder), files)
     except OSError as error:
         raise BenchError(f"cannot write {error.filename or folder}: {error.strerror}") from None
+
+
+def put(folder: Path, files: Mapping[str, tuple[Sequence[str], Iterable[Iterable[Value]]]]) -> None:
+    """Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (heads, rows) in files.items():
+        with (folder / name).open("w", newline="", encoding="utf-8", errors="replace") as file:
+            writer = csv.writer(file)
+            writer.writerow(heads)
+            writer.writerows([_safe(value) for value in row] for row in rows)
 
 
 def _safe(value: Value) -> Value:

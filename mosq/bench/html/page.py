@@ -1,7 +1,9 @@
-"""The page: sections and charts put into page.html with its style sheet. One file, nothing loaded from anywhere."""
+"""The page: sections and charts put into page.html with its style sheet. One file, nothing loaded from anywhere. The
+report of the pipeline is one, too (mosq/pipeline/report)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,19 @@ CHARTS_MAX = 60                 # of a section; what is beyond stands in the tab
 HERE = Path(__file__).parent
 
 
-def page(title: str, lead: list[str], sections: list[Section], tell: Callable[[str], None]) -> str:
+@dataclass(frozen=True)
+class Kind:
+    """What differs between reports."""
+
+    name: str
+    how: str                    # the template that says how to read it
+    rest: str                   # where the rows are that a long table leaves out
+
+
+BENCH = Kind("mosq bench report", "how_bench.html", "--csv has them")
+
+
+def page(title: str, lead: list[str], sections: list[Section], tell: Callable[[str], None], kind: Kind = BENCH) -> str:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     drawn = {}
@@ -33,7 +47,7 @@ def page(title: str, lead: list[str], sections: list[Section], tell: Callable[[s
                              for i, chart in enumerate(section.charts[:CHARTS_MAX])]
     html: str = environment.get_template("page.html").render(
         title=title, lead=lead, sections=sections, drawn=drawn, marks=MARKS, slots=charts.SLOTS,
-        rows_max=ROWS_MAX,
+        rows_max=ROWS_MAX, kind=kind.name, how=kind.how, rest=kind.rest,
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         beyond={section.id: max(0, len(section.charts) - CHARTS_MAX) for section in sections})
     return html

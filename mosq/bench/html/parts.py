@@ -90,6 +90,9 @@ class Line:
     points: tuple[tuple[float, Spread], ...]
 
 
+TIME = "time"                   # x_name of what is drawn over time: x is in seconds since 1970
+
+
 @dataclass(frozen=True)
 class Lines:
     title: str

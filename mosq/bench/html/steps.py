@@ -1,0 +1,35 @@
+"""How far a command is, for who waits for it."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+class Steps:
+    """One line that is written over on a terminal, and a line for each step otherwise; results go to standard
+    output."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.width = quiet, 0
+        self.over = sys.stderr.isatty()
+
+    def __call__(self, step: str) -> None:
+        if self.quiet:
+            return
+        if self.over:
+            sys.stderr.write("\r" + step.ljust(self.width))
+            sys.stderr.flush()
+            self.width = len(step)
+        else:
+            click.echo(step, err=True)
+
+    def tell(self, line: str) -> None:
+        if not self.quiet:
+            click.echo(line)
+
+    def end(self) -> None:
+        if self.width:
+            sys.stderr.write("\r" + " " * self.width + "\r")
+            self.width = 0

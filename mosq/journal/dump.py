@@ -1,0 +1,123 @@
+"""Records of a stream as lines of JSON: those that were asked for, of all its shards by time; live, if asked to."""
+
+import heapq
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mosq.db.dump import matches
+from mosq.db.properties import readable
+from mosq.db.show import payload_json
+from mosq.journal.report import when
+from mosq.journal.stream import KINDS, Range, Record, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+POLL_S = 0.2
+
+
+class Place(NamedTuple):
+    """Where to begin or to end: a sequence number, or a time."""
+
+    seq: int | None = None
+    time_us: int | None = None
+
+
+class Choice(NamedTuple):
+    begin: Place | None = None  # None: what is there
+    end: Place | None = None
+    shard: int | None = None
+    filter: str | None = None
+    limit: int | None = None
+
+
+def place_of(text: str) -> Place:
+    """Raises ValueError."""
+    if text.isascii() and text.isdigit():
+        if int(text) >= 1 << 62:
+            raise ValueError(f"`{text}` is too large for a sequence number")
+        return Place(seq=int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+        return Place(time_us=max(0, int(moment.timestamp() * 1_000_000)))
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"`{text}` is neither a sequence number nor a time such as 2026-11-22T10:00:00Z") from None
+
+
+def record_json(shard: int, record: Record) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "shard": shard,
+        "seq": record.seq,
+        "time": when(record.time_us),
+        "commit_time": when(record.commit_us),
+        "kind": KINDS.get(record.kind, record.kind),
+        "topic": record.topic or None,
+        "client_id": record.client_id or None,
+        "username": record.username,
+        "qos": record.qos,
+        "retain": record.retain,
+        "dup": record.dup,
+    }
+    if record.reason:
+        out["reason"] = record.reason
+    if record.properties:
+        out["properties"] = readable(record.properties)
+    if record.payload or record.kind == 1:
+        out.update(payload_json(record.payload))
+    return out
+
+
+class Dump:
+    """`out` gets the lines, `told` what is not there."""
+
+    def __init__(
+        self, stream: Stream, choice: Choice, out: "Callable[[str], object]", told: "Callable[[str], object]"
+    ) -> None:
+        marks = stream.marks()
+        if choice.shard is not None and choice.shard >= len(marks):
+            raise ValueError(f"{stream.path} has {len(marks)} shards, from 0 on")
+        self.stream, self.choice, self.out, self.told = stream, choice, out, told
+        self.left = choice.limit
+        shards = range(len(marks)) if choice.shard is None else [choice.shard]
+        self.at = {shard: self._begin(choice.begin, shard, marks[shard].first_seq) for shard in shards}
+
+    def _begin(self, place: Place | None, shard: int, otherwise: int) -> int:
+        if place is None:
+            return otherwise
+        return place.seq if place.seq is not None else self.stream.seq_at(place.time_us or 0, shard)
+
+    def _rows(self, shard: int) -> "Iterator[tuple[int, int, Record]]":
+        def lost(range: Range) -> None:
+            self.told(str(range))
+            if range.why != "more":
+                self.at[shard] = max(self.at[shard], range.hi)
+
+        end = self.choice.end
+        to_seq = end.seq if end is not None else None
+        if to_seq is not None and to_seq <= self.at[shard]:
+            return
+        for record in self.stream.read(self.at[shard], to_seq, shard, lost):
+            if end is not None and end.time_us is not None and record.time_us >= end.time_us:
+                return
+            yield record.time_us, shard, record
+
+    def _is_wanted(self, record: Record) -> bool:
+        return self.choice.filter is None or matches(self.choice.filter, record.topic)
+
+    def once(self) -> bool:
+        """What is there now. False: it was enough."""
+        for _, shard, record in heapq.merge(*(self._rows(shard) for shard in self.at)):
+            self.at[shard] = record.seq + 1
+            if self._is_wanted(record):
+                self.out(json.dumps(record_json(shard, record), ensure_ascii=False))
+                if self.left is not None:
+                    self.left -= 1
+                    if self.left == 0:
+                        return False
+        return True
+
+    def follow(self, wait: "Callable[[], object]" = lambda: time.sleep(POLL_S)) -> None:
+        while self.once():
+            wait()

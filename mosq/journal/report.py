@@ -1,0 +1,173 @@
+"""What streams hold, in figures, and whether it is all there. For people and programs; docs/journal.md."""
+
+from typing import TYPE_CHECKING, Any
+
+from cext.journal import face
+from mosq.db.show import size
+from mosq.journal.folders import Files, files_of
+from mosq.journal.stream import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+RECENT_US = 60_000_000
+ROWS = 1 << 16
+
+
+def when(time_us: int) -> str | None:
+    """UTC; None: there is nothing that has a time."""
+    from datetime import UTC, datetime, timedelta
+
+    if not 0 < time_us < 1 << 57:
+        return None
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+# ---- figures
+
+
+def shard_figures(path: "Path", shard: int, mark: "face.ShardMark", files: Files) -> dict[str, Any]:
+    reader = face.ReaderFace(path, shard)
+    reader.seek(mark["first_seq"])
+    first = reader.read(mark["seq"], 1)
+    newest = mark["time_us"]
+    recent = reader.seek_time(newest - RECENT_US) if newest > RECENT_US else mark["first_seq"]
+    return {
+        "shard": shard,
+        "first_seq": mark["first_seq"],
+        "next_seq": mark["seq"],
+        "records": mark["seq"] - mark["first_seq"],
+        "segments": files.segments,
+        "bytes": files.n_bytes,
+        "oldest_us": first[0][1] if first else 0,
+        "newest_us": newest,
+        "recent": mark["seq"] - min(max(recent, mark["first_seq"]), mark["seq"]),
+    }
+
+
+def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for name, mark in sorted(face.consumers(path).items()):
+        if mark is None:
+            out.append({"name": name, "damaged": True, "lag": None, "updated": None})
+            continue
+        updated_us, seqs = mark
+        done = [*seqs, *[0] * len(shards)]
+        lag = sum(max(0, shard["next_seq"] - max(done[i], shard["first_seq"])) for i, shard in enumerate(shards))
+        out.append({"name": name, "damaged": False, "lag": lag, "updated": when(updated_us), "seqs": list(seqs)})
+    return out
+
+
+def figures(path: "Path") -> dict[str, Any]:
+    """Raises FileNotFoundError where there is no mark."""
+    marks = face.marks(path)
+    files = files_of(path)
+    shards = [shard_figures(path, i, mark, files.get(i, Files(0, 0))) for i, mark in enumerate(marks["shards"])]
+    oldest = min((shard["oldest_us"] for shard in shards if shard["oldest_us"]), default=0)
+    newest = max(shard["newest_us"] for shard in shards)
+    total = {key: sum(shard[key] for shard in shards) for key in ("records", "segments", "bytes")}
+    recent_s = min(newest - oldest, RECENT_US) / 1e6
+    out = {
+        "stream": path.name,
+        "path": str(path),
+        **total,
+        "oldest": when(oldest),
+        "newest": when(newest),
+        "marked": when(marks["made_us"]),
+        "records_per_s": round(sum(shard["recent"] for shard in shards) / recent_s, 1) if recent_s > 0 else None,
+        "consumers": consumer_figures(path, shards),
+    }
+    for shard in shards:
+        shard["oldest"], shard["newest"] = when(shard.pop("oldest_us")), when(shard.pop("newest_us"))
+        del shard["recent"]
+    return {**out, "shards": shards}
+
+
+def extent(counted: dict[str, Any]) -> str:
+    return f"{size(counted['bytes'])} in {counted['segments']:,} segments"
+
+
+def figures_text(counted: dict[str, Any]) -> str:
+    rate = counted["records_per_s"]
+    lines = [
+        f"{counted['stream']}: {counted['records']:,} records, {extent(counted)}",
+        f"  from {counted['oldest'] or '-'} to {counted['newest'] or '-'}"
+        + (f", {rate:,} records/s in the last minute of it" if rate is not None else ""),
+    ]
+    lines += [
+        f"  shard {shard['shard']}: {shard['first_seq']:,} to {shard['next_seq']:,}, {extent(shard)}"
+        for shard in counted["shards"]
+    ]
+    for consumer in counted["consumers"]:
+        if consumer["damaged"]:
+            lines.append(
+                f"  consumer {consumer['name']}: its mark is damaged, so nothing is retired; write it anew, or remove "
+                f"consumers/{consumer['name']}"
+            )
+        else:
+            lines.append(
+                f"  consumer {consumer['name']}: {consumer['lag']:,} records behind, told "
+                f"{consumer['updated'] or 'never'}"
+            )
+    return "\n".join(lines)
+
+
+# ---- is it all there?
+
+
+def records_of(path: "Path") -> int:
+    return sum(mark["seq"] - mark["first_seq"] for mark in face.marks(path)["shards"])
+
+
+def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -> tuple[int, list[Range]]:
+    """All is read and its checks are made -> records, what is not there. What retention takes meanwhile is no loss."""
+    reader = face.ReaderFace(path, shard)
+    reader.seek(reader.marks()["shards"][shard]["first_seq"])
+    read, lost = 0, []
+    while True:
+        before = reader.seq
+        rows, _ = reader.columns(reader.end, ROWS)
+        lost += [found for found in (Range(*hole) for hole in reader.take_lost()) if found.why != "retired"]
+        progress(reader.seq - before)
+        if rows == 0:
+            return read, lost
+        read += rows
+
+
+def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
+    records, lost = 0, []
+    for shard in range(len(face.marks(path)["shards"])):
+        read, holes = shard_check(path, shard, progress)
+        records += read
+        lost += holes
+    damaged = [name for name, mark in sorted(face.consumers(path).items()) if mark is None]
+    return {
+        "stream": path.name,
+        "path": str(path),
+        "records": records,
+        "lost": [
+            {"shard": hole.shard, "why": hole.why, "from": hole.lo, "to": hole.hi, "records": hole.hi - hole.lo}
+            for hole in lost
+        ],
+        "consumers_damaged": damaged,
+    }
+
+
+def check_text(found: dict[str, Any]) -> str:
+    name = found["stream"]
+    lines = [
+        f"{name}: shard {hole['shard']}: {hole['why']}: {hole['from']:,} to {hole['to'] - 1:,} "
+        f"({hole['records']:,} records)"
+        if hole["why"] != "more"
+        else f"{name}: shard {hole['shard']}: and {hole['to']:,} more ranges"
+        for hole in found["lost"]
+    ]
+    lines += [
+        f"{name}: the mark of consumer {each} is damaged, so nothing is retired: write it anew, or remove "
+        f"{found['path']}/consumers/{each}"
+        for each in found["consumers_damaged"]
+    ]
+    verdict = "not all is well" if lines else "all is well"
+    return "\n".join([*lines, f"{name}: {found['records']:,} records are there: {verdict}."])

@@ -1,0 +1,328 @@
+"""From what was observed to how to start the broker (`mosq pipeline capacity`): each piece of advice is an option that
+the broker has, its value, the formula with its inputs, and what it is expected to save. Knows the broker's defaults by
+its table of options, and how its pool and tables grow; not where the observations come from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mosq.config.options import BY_KEYWORD, TUNING
+from mosq.pipeline.observed import CROWDED, TABLE_FIRST
+from mosq.table import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mosq.pipeline.observed import Observed
+
+GROW_STEPS = 4  # in which the pool reaches its peak
+GROW_LEAST = 100
+CACHE_TOPIC_BYTES = 200
+CACHE_FIRST, CACHE_GROWTH, CACHE_WAYS = 512, 4, 4  # it begins with so many topics, and forgets them when it grows
+REPEATS_LEAST = 2  # how often a topic comes, at least, for its look-up to be worth remembering
+BUCKET_BYTES = 8
+NAME_BYTES = 16  # of a name that is found by hash, at most
+NAMES_SCANNED = 32  # at a level, one after the other: still quick
+BYTES_WORTH = 64 << 10
+QUEUE_ROOM = 1.25
+QUEUE_LEAST = 100
+CONNECTION_COSTS = 50 + 1  # of turn_budget: the first delivery to a connection in a turn
+UNKNOWN = "cannot be told: there are no events; have the broker write them: stream_events true"
+
+
+def default_of(option: str) -> int:
+    value = BY_KEYWORD[option].default
+    return value if isinstance(value, int) else 0
+
+
+@dataclass
+class Advice:
+    option: str
+    value: int | str | None  # None: leave it as it is
+    formula: str
+    inputs: dict[str, Any] = field(default_factory=dict)
+    saving: str = ""
+    expected: dict[str, Any] = field(default_factory=dict)  # what counters will show
+
+    @property
+    def default(self) -> Any:
+        return BY_KEYWORD[self.option].default
+
+    @property
+    def is_flag(self) -> bool:
+        """Of the command line; the others are lines of a configuration."""
+        return self.option in TUNING
+
+    def told(self) -> dict[str, Any]:
+        return {**asdict(self), "default": self.default, "flag": self.is_flag}
+
+
+@dataclass
+class Plan:
+    advice: list[Advice]
+
+    def flags(self) -> list[str]:
+        return [
+            word
+            for one in self.advice
+            if one.is_flag and one.value is not None
+            for word in (f"--{one.option.replace('_', '-')}", str(one.value))
+        ]
+
+    def lines(self) -> list[str]:
+        """Of a configuration file: what is no flag."""
+        return [f"{one.option} {one.value}" for one in self.advice if not one.is_flag and one.value is not None]
+
+    def text(self) -> Iterator[str]:
+        """For people: what to type, then why."""
+        yield f"mosq {' '.join(self.flags())}".rstrip()
+        if lines := self.lines():
+            yield "and in the configuration:"
+            yield from (f"  {line}" for line in lines)
+        for one in self.advice:
+            yield ""
+            yield f"{one.option}: {'leave it' if one.value is None else one.value} (default: {one.default})"
+            yield f"  formula  {one.formula}"
+            if one.inputs:
+                yield f"  inputs   {', '.join(f'{name} {shown(str(value))}' for name, value in one.inputs.items())}"
+            if one.saving:
+                yield f"  expected {one.saving}"
+
+    def told(self) -> dict[str, Any]:
+        return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.told() for one in self.advice]}
+
+
+def plan(seen: Observed, context_bytes: int) -> Plan:
+    return Plan(
+        [
+            *pool(seen, context_bytes),
+            match_cache(seen),
+            hash_buckets(seen),
+            child_hash(seen),
+            queue(seen),
+            memory(seen),
+            turn(seen),
+        ]
+    )
+
+
+# ---------------------------------------------------------------- the pool
+
+
+def steps_of(curves: list[Any], grow: int, idle_max: int) -> tuple[int, int]:
+    """How often the pool takes memory from the system on this way, and how many contexts it has at the end. A block
+    goes back when more than idle_max are idle, and one empty block stays in any case. This takes for granted that who
+    leaves leaves whole blocks empty: where they do not, less goes back and is taken again."""
+    blocks = taken = 0
+    for curve in curves:
+        blocks = 0
+        for used in curve.tolist():
+            if used > blocks * grow:
+                more = -(-(used - blocks * grow) // grow)
+                blocks, taken = blocks + more, taken + more
+            while blocks * grow - used > idle_max and (blocks * grow - used) // grow > 1:
+                blocks -= 1
+    return taken, blocks * grow
+
+
+def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
+    if seen.connections is None:
+        yield Advice("pool_grow", None, UNKNOWN)
+        yield Advice("pool_idle_max", None, UNKNOWN)
+        return
+    peak, wave = seen.connections.peak, seen.connections.wave
+    was_grow, was_idle = (default_of(name) for name in ("pool_grow", "pool_idle_max"))
+    grow = max(GROW_LEAST, -(-peak // GROW_STEPS // 100) * 100)
+    idle = wave + grow
+    curves = seen.connections.curves
+    (taken, at_end), (was_taken, was_end) = (steps_of(curves, *of) for of in ((grow, idle), (was_grow, was_idle)))
+    reserved, was_reserved = (-(-peak // n) * n * context_bytes for n in (grow, was_grow))
+    yield Advice(
+        "pool_grow",
+        grow,
+        f"peak / {GROW_STEPS}, rounded up to hundreds, at least {GROW_LEAST}",
+        {"peak": peak, "connects": seen.connections.connects, "context_bytes": context_bytes},
+        f"{_amount(was_reserved - reserved, 'reserved at the peak')}; {taken:,} allocations for "
+        f"{seen.connections.connects:,} connects, by default {was_taken:,}, without a pool one each",
+        {
+            "contexts_at_peak": -(-peak // grow) * grow,
+            "allocations": taken,
+            "allocations_by_default": was_taken,
+            "bytes": was_reserved - reserved,
+        },
+    )
+    yield Advice(
+        "pool_idle_max",
+        idle,
+        "wave + pool_grow; the wave is the most clients that went and came again",
+        {"wave": wave, "pool_grow": grow},
+        f"{_amount((was_end - at_end) * context_bytes, 'kept after the crowd has gone')}; the wave comes back without "
+        "an allocation",
+        {"contexts_at_end": at_end, "contexts_at_end_by_default": was_end, "bytes": (was_end - at_end) * context_bytes},
+    )
+
+
+# ---------------------------------------------------------------- the index
+
+
+def match_cache(seen: Observed) -> Advice:
+    if seen.subscribed is None:
+        return Advice("match_cache", None, UNKNOWN)
+    inputs = {"topics": seen.short_topics, "messages": seen.messages, "wildcard_filters": seen.subscribed.wild}
+    most = default_of("match_cache")
+    if not seen.subscribed.wild:
+        return Advice("match_cache", None, "there are no filters with wildcards: it is not asked", inputs)
+    if seen.messages < REPEATS_LEAST * seen.short_topics:
+        return Advice(
+            "match_cache",
+            "off",
+            f"topics repeat less than {REPEATS_LEAST} times: nothing to remember",
+            inputs,
+            _amount(most * CACHE_TOPIC_BYTES, "at most"),
+            {"bytes": most * CACHE_TOPIC_BYTES},
+        )
+    # twice as many places: a topic has four, which it shares with others
+    value = min(
+        max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()),
+        int(BY_KEYWORD["match_cache"].high or 1 << 20),
+    )
+    hits = max(0, seen.messages - misses_of(seen.short_topics, value)) / max(seen.messages, 1)
+    return Advice(
+        "match_cache",
+        value,
+        f"2 x topics of at most 128 bytes, rounded up to a power of two, at least {CACHE_FIRST}",
+        inputs,
+        f"{_amount((most - value) * CACHE_TOPIC_BYTES, 'at most')}; {hits:.1%} of these messages find what is "
+        "remembered, while subscriptions stay as they are",
+        {"hit_share": hits, "bytes": (most - value) * CACHE_TOPIC_BYTES},
+    )
+
+
+def misses_of(topics: int, most: int) -> int:
+    """Until the cache has grown: each topic once for every size, and the places taken before it grows."""
+    places, misses = CACHE_FIRST, topics
+    while places < min(most, 2 * topics):
+        misses += topics + places // CACHE_WAYS
+        places *= CACHE_GROWTH
+    return misses
+
+
+def hash_buckets(seen: Observed) -> Advice:
+    if seen.subscribed is None:
+        return Advice("hash_buckets", None, UNKNOWN)
+    sizes = seen.subscribed.partitions
+    most, total = max(sizes, default=0), sum(sizes)
+    moves = sum(max(0, size - TABLE_FIRST) for size in sizes)
+    unused = sum(most - size for size in sizes) * BUCKET_BYTES
+    inputs = {"tables": len(sizes), "largest": most, "filters_without_wildcards": total}
+    if moves * BUCKET_BYTES < BYTES_WORTH or unused > total * BUCKET_BYTES:
+        return Advice(
+            "hash_buckets", None, "as many as needed: tables are small, or one is much larger than the others", inputs
+        )
+    return Advice(
+        "hash_buckets",
+        most,
+        "filters of the largest table (by first letter)",
+        inputs,
+        f"{moves:,} moves while they are subscribed; {unused:,} bytes more",
+        {"moves": moves, "bytes": -unused},
+    )
+
+
+def child_hash(seen: Observed) -> Advice:
+    if seen.subscribed is None:
+        return Advice("child_hash_threshold", None, UNKNOWN)
+    most, crowded = seen.subscribed.names_most, seen.subscribed.names_crowded
+    inputs = {"names_most": most, f"names_at_levels_with_{CROWDED}": crowded}
+    if most > NAMES_SCANNED or crowded * NAME_BYTES < BYTES_WORTH:
+        return Advice(
+            "child_hash_threshold",
+            None,
+            f"lists of up to {NAMES_SCANNED} names may be scanned; it is only worth it from {BYTES_WORTH >> 10} KiB on",
+            inputs,
+        )
+    return Advice(
+        "child_hash_threshold",
+        most + 1,
+        "1 + names at the most crowded level: none is hashed",
+        inputs,
+        _amount(crowded * NAME_BYTES, "at most"),
+        {"bytes": crowded * NAME_BYTES},
+    )
+
+
+# ---------------------------------------------------------------- queues, and who waits for whom
+
+
+def queue(seen: Observed) -> Advice:
+    if seen.queues is None:
+        return Advice("max_queued_messages", None, UNKNOWN)
+    need = seen.queues.most
+    value = max(QUEUE_LEAST, math.ceil(QUEUE_ROOM * need / 100) * 100)
+    default = default_of("max_queued_messages")
+    worst = int((default - value) * seen.payload_mean * max(seen.queues.sessions, 1))
+    inputs = {
+        "most_waiting_or_dropped": need,
+        "client_id": seen.queues.most_client,
+        "dropped": seen.queues.dropped,
+        "sessions": seen.queues.sessions,
+        "payload_mean": round(seen.payload_mean),
+    }
+    said = (
+        f"{seen.queues.dropped:,} drops of before would have found room"
+        if seen.queues.dropped
+        else "no drops, as before"
+    )
+    return Advice(
+        "max_queued_messages",
+        value,
+        f"{QUEUE_ROOM} x the most that waited or was dropped, rounded up to hundreds, at least {QUEUE_LEAST}",
+        inputs,
+        f"{said}; {_amount(worst, 'if every queue fills up')}",
+        {"drops": 0, "bytes": worst},
+    )
+
+
+def memory(seen: Observed) -> Advice:
+    if seen.queues is None:
+        return Advice("queue_memory", None, UNKNOWN)
+    default, need = default_of("queue_memory"), seen.queues.together_bytes
+    inputs = {"waiting_bytes": need}
+    if 2 * need <= default:
+        return Advice("queue_memory", None, "twice what waited at once is less than the default", inputs)
+    value = 1 << (2 * need - 1).bit_length()
+    return Advice(
+        "queue_memory",
+        value,
+        "2 x what waited at once, rounded up to a power of two",
+        inputs,
+        "waiting messages stay in memory, none is read back from the disk",
+        {"bytes": default - value},
+    )
+
+
+def turn(seen: Observed) -> Advice:
+    if seen.subscribed is None:
+        return Advice("turn_budget", None, UNKNOWN)
+    default, work = default_of("turn_budget"), seen.subscribed.fan_out * CONNECTION_COSTS
+    inputs = {"fan_out": seen.subscribed.fan_out, "topic": seen.subscribed.fan_out_topic}
+    if work <= default:
+        return Advice("turn_budget", None, f"the largest fan-out x {CONNECTION_COSTS} fits into a turn", inputs)
+    return Advice(
+        "turn_budget",
+        min(work, 5 * default),
+        f"the largest fan-out x {CONNECTION_COSTS}, at most 5 x the default",
+        inputs,
+        "its message goes out in one turn (others wait for so long)"
+        if work <= 5 * default
+        else "its message goes out in fewer turns",
+        {},
+    )
+
+
+def _amount(n_bytes: int, what: str) -> str:
+    size = f"{abs(n_bytes) / 1e6:,.1f} MB" if abs(n_bytes) >= 1e5 else f"{abs(n_bytes):,} bytes"
+    return f"{size} {'less' if n_bytes >= 0 else 'more'} {what}"

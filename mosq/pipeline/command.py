@@ -1,0 +1,171 @@
+"""`mosq pipeline`: the group and its commands. Spark is imported by those that run it, when they run."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mosq.pipeline.command_analyses import COMMANDS
+from mosq.pipeline.options import (
+    EXIT_ALARM,
+    EXIT_FAILED,
+    EXIT_OK,
+    HELP,
+    guarded,
+    json_option,
+    master_option,
+    settings_option,
+)
+
+if TYPE_CHECKING:
+    from mosq.pipeline.settings import Settings
+
+EPILOG = """\b
+Examples:
+  mosq pipeline doctor                              is everything here that it needs?
+  mosq pipeline init . --config /etc/mosquitto/mosquitto.conf
+  mosq pipeline run --once                          what there is now
+  mosq pipeline run                                 and what comes, until Ctrl-C
+  mosq pipeline status --audit                      how far is it, does everything add up?
+  mosq pipeline report                              a page of it
+
+\b
+Exit status:
+  0  done; for `doctor` and `status`: all is well
+  1  not done; the message says what to do
+  2  an alarm: messages of a session that do not add up
+  3  a mistake in the command line
+"""
+
+
+@click.group(epilog=EPILOG, context_settings=HELP)
+def pipeline() -> None:
+    """Tables, audits and reports of what the broker carried, by Spark (docs/pipeline.md)."""
+
+
+@pipeline.command(context_settings=HELP)
+@click.argument("where", metavar="DIR|FILE", default=".", type=click.Path())
+@click.option("--config", metavar="FILE", type=click.Path(), help="The broker's mosquitto.conf: it says where the streams are.")
+@click.option("--journal", metavar="DIR", type=click.Path(), help="Or the folder of the streams itself.")
+@guarded
+def init(where: str, config: str | None, journal: str | None) -> int:
+    """Write settings to begin with, and make their folders."""
+    from mosq.pipeline import first
+
+    if config is None and journal is None:
+        journal = click.prompt("Folder of the broker's streams", default=first.JOURNAL)
+    made = first.init(where, config, journal)
+    for line in made:
+        click.echo(line)
+    return EXIT_OK
+
+
+@pipeline.command(context_settings=HELP)
+@click.argument("jobs", nargs=-1, type=click.Choice(("silver", "gold", "audit")))
+@settings_option
+@master_option
+@click.option("--once", "how", flag_value="once", help="What there is now, and end.")
+@click.option("--follow", "how", flag_value="follow", default=True, help="Also what comes, until Ctrl-C or SIGTERM.  [default]")
+@click.option("--rebuild", "how", flag_value="rebuild", help="Compute everything but bronze anew from bronze, and end.")
+@click.option("-q", "--quiet", is_flag=True, help="No line for each batch.")
+@guarded
+def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: bool) -> int:
+    """Read the streams into tables: bronze, and the JOBS silver, gold and audit (default: all)."""
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline import state
+
+    settings = settings_file.load(file)
+    wanted = jobs or state.JOBS
+    state.check(settings, state.setup(settings, wanted), rebuilding=how == "rebuild")  # before Spark takes its seconds
+    from mosq.pipeline import jobs as work
+    from mosq.pipeline.live import Live
+
+    live = Live(settings, quiet)
+    spark = _session(settings, master)
+    try:
+        with work.stopped_by_signals() as stop:
+            if how == "rebuild":
+                work.rebuild(spark, settings, jobs=wanted, say=live.say, told=live.told)
+            else:
+                work.run(spark, settings, once=how == "once", jobs=wanted, say=live.say, told=live.told, stop=stop)
+    finally:
+        live.end()
+        spark.stop()
+    return _alarm(settings)
+
+
+def _session(settings: "Settings", master: str | None) -> Any:
+    from mosq.pipeline.session import spark_session
+
+    return spark_session("mosq pipeline", master=master or settings.master, conf=settings.spark)
+
+
+def _alarm(settings: "Settings") -> int:
+    from mosq.pipeline import state
+
+    found = state.after(settings)["audit"]
+    if found["lost_events"]:
+        click.echo(f"Warning: {found['lost_events']:,} events could not be written or read: the audit is not complete.", err=True)
+    if not found["wrong"]:
+        return EXIT_OK
+    click.echo(f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` tells more:", err=True)
+    for line in found["examples"]:
+        click.echo(f"  {line}", err=True)
+    return EXIT_ALARM
+
+
+@pipeline.command(context_settings=HELP)
+@settings_option
+@click.option("--audit", "with_audit", is_flag=True, help="Also each session that does not add up, and what became of the messages of all.")
+@json_option
+@guarded
+def status(file: str, with_audit: bool, as_json: bool) -> int:
+    """How far the tables are, behind the journal; what is in them; does it add up?"""
+    import json
+
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline import status as found
+
+    said = found.status(settings_file.load(file), with_audit)
+    click.echo(json.dumps(said, ensure_ascii=False, indent=1) if as_json else found.text(said))
+    return EXIT_ALARM if said["audit"]["wrong"] else EXIT_OK
+
+
+@pipeline.command(context_settings=HELP)
+@settings_option
+@click.option("--at-least", default=8, show_default=True, metavar="N", type=click.IntRange(2), help="Leave tables alone that have fewer batches to merge.")
+@guarded
+def compact(file: str, at_least: int) -> int:
+    """Merge the small files of many batches into few large ones. Works while `run` does and others read."""
+    from mosq.pipeline import compaction
+    from mosq.pipeline import settings as settings_file
+
+    for line in compaction.compact_all(settings_file.load(file), at_least):
+        click.echo(line)
+    return EXIT_OK
+
+
+@pipeline.command(context_settings=HELP)
+@settings_option
+@json_option
+@guarded
+def doctor(file: str, as_json: bool) -> int:
+    """Is everything here that the pipeline needs? If not: what to do."""
+    import json
+
+    from mosq.pipeline import doctor as looks
+
+    found = looks.examine(file)
+    bad = [one for one in found if not one.ok]
+    if as_json:
+        click.echo(json.dumps([one._asdict() for one in found], ensure_ascii=False, indent=1))
+        return EXIT_FAILED if bad else EXIT_OK
+    for one in found:
+        click.echo(f"{'ok  ' if one.ok else 'BAD '} {one.what}: {one.found}")
+        if not one.ok:
+            click.echo(f"     -> {one.mend}")
+    click.echo("All is well." if not bad else f"{len(bad)} {'thing needs' if len(bad) == 1 else 'things need'} mending.")
+    return EXIT_FAILED if bad else EXIT_OK
+
+
+for _command in COMMANDS:
+    pipeline.add_command(_command)

@@ -1,0 +1,313 @@
+"""`match`, `capacity`, `report`, `load-results`: what the tables are asked. Spark is imported by those that run it,
+when they run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mosq.bench.html.steps import Steps
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.options import EXIT_OK, HELP, guarded, json_option, master_option, settings_option
+from mosq.table import shown, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mosq.pipeline.report.gather import Tables
+    from mosq.pipeline.settings import Settings
+
+EXIT_PARTS = 2
+GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "late")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
+
+
+def _session(master: str | None, conf: dict[str, str], say: Steps) -> SparkSession:
+    from mosq.pipeline.session import spark_session
+
+    say("starting Spark")
+    # Spark's own line of stages and tasks, where somebody waits for it
+    bar = {"spark.ui.showConsoleProgress": "true"} if say.over and not say.quiet else {}
+    return spark_session("mosq pipeline", master=master, conf=bar | conf)
+
+
+# ---------------------------------------------------------------- match
+
+MATCH_EPILOG = """\b
+Examples:
+  mosq pipeline match topics.txt filters.txt                  how many of each match, which most?
+  mosq pipeline match topics.txt filters.txt --out pairs      every pair, as Parquet
+  mosq pipeline match tables/bronze new.csv --clients --count client
+  mosq pipeline match tables/bronze tables/bronze --clients --count topic --limit 50
+
+\b
+TOPICS: a text file with a topic a line, a .csv or .parquet file with a column `topic`, or a
+bronze table (the topics of its messages). FILTERS: the same with `filter`, or a bronze table
+(the subscriptions that stand); with --clients also `client_id` (in a text file before the
+filter, with a tab between). Empty lines are passed over.
+
+\b
+Exit status:
+  0  done
+  1  not done; the message says what to do
+  2  done, without bad topics or filters: the first are told with their lines
+  3  a mistake in the command line
+"""
+
+
+@click.command(context_settings=HELP, epilog=MATCH_EPILOG)
+@click.argument("topics", type=click.Path())
+@click.argument("filters", type=click.Path())
+@click.option("--clients", is_flag=True, help="Who would receive what: FILTERS says whose each filter is.")
+@click.option("--count", type=click.Choice(("topic", "filter", "client")), help="Count for each of these instead.")
+@click.option("--out", metavar="DIR", type=click.Path(), help="Write all rows there; without it, the first are shown.")
+@click.option("--format", "kind", type=click.Choice(("parquet", "csv")), default="parquet", show_default=True,
+              help="Of what --out writes.")
+@click.option("--limit", metavar="N", default=20, show_default=True, type=click.IntRange(0, 100_000),
+              help="Rows shown without --out.")
+@master_option
+@quiet_option
+@guarded
+def match(topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str, limit: int,
+          master: str | None, quiet: bool) -> int:
+    """Match TOPICS with FILTERS, millions with hundreds of thousands, by the broker's own index."""
+    if count == "client" and not clients:
+        raise click.UsageError("--count client needs --clients: FILTERS must say whose each filter is.")
+    if out is not None and Path(out).exists():
+        raise MosqPipelineError(f"{out} is there already: remove it, or name another folder")
+    say = Steps(quiet)
+    try:
+        return _match(_session(master, {}, say), topics, filters, clients, count, out, kind, limit, say)
+    finally:
+        say.end()
+
+
+def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
+           limit: int, say: Steps) -> int:
+    from mosq.pipeline.matching import BAD, Matching
+    from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics
+
+    say(f"reading {filters}")
+    read = read_filters(spark, filters, clients)
+    if not len(read.rows):
+        first = next(read.bad.told(), "it is empty")
+        raise MosqPipelineError(f"{filters}: there is no filter in it ({first})")
+    work, frame = Matching(spark, read.rows), read_topics(spark, topics)
+    say(f"matching with {work.n:,} filters")
+    bad = spark.sparkContext.accumulator(0)         # a hint: a task that is done again adds again
+    if count in (None, "topic") and out is not None:
+        rows = work.pairs(frame, bad.add) if count is None else work.per_topic(frame, bad.add)
+    elif count == "topic":
+        rows = work.per_topic(frame, bad.add)
+    else:
+        summed = work.sums(frame).cache()
+        totals = {row.id: row.n for row in summed.where("id < 0").collect()}
+        bad.add(totals.get(BAD, 0))
+        _tell_totals(totals, work.n, say)
+        rows = work.per_client(summed) if count == "client" else work.per_filter(summed)
+    if out is not None:
+        rows.write.option("header", True).format(kind).save(str(Path(out).absolute()))
+        written = spark.read.option("header", True).format(kind).load(str(Path(out).absolute()))
+        say.tell(f"{out}: {written.count():,} rows")
+    elif limit:
+        _show(rows, limit)
+    return _tell_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), say)
+
+
+def _tell_totals(totals: dict[int, int], filters: int, say: Steps) -> None:
+    from mosq.pipeline.matching import DELIVERIES, TOPICS, UNMATCHED
+
+    say.tell(f"{totals.get(TOPICS, 0):,} topics and {filters:,} filters: {totals.get(DELIVERIES, 0):,} deliveries if "
+             f"each topic had one message; {totals.get(UNMATCHED, 0):,} topics reach nobody")
+
+
+def _show(rows: Any, limit: int) -> None:
+    from pyspark.sql import functions as f
+
+    figure = next(name for name in ("topics", "deliveries") if name in rows.columns)
+    found = rows.orderBy(f.desc(figure), rows.columns[0]).limit(limit).collect()
+    _lines(rows.columns, found)
+
+
+def _lines(columns: list[str], rows: list[Any]) -> None:
+    heads = tuple(name.upper() for name in columns)
+    for line in table([heads, *(tuple(shown(_cell(value)) for value in row) for row in rows)]):
+        click.echo(line)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _tell_bad(told: list[Any], say: Steps) -> int:
+    say.end()
+    for one in told:
+        for line in one.told():
+            click.echo(f"Warning: {shown(line)}: left out", err=True)
+    return EXIT_PARTS if any(one.count for one in told) else EXIT_OK
+
+
+# ---------------------------------------------------------------- capacity
+
+CAPACITY_EPILOG = """\b
+Examples:
+  mosq pipeline capacity                            with the formulas, their inputs, what is saved
+  mosq $(mosq pipeline capacity --flags) -c mosq.conf
+  mosq pipeline capacity --json | jq .configuration
+
+\b
+What it stands on is the bronze table: messages, and the broker's events (stream_events true).
+Each formula is in docs/pipeline.md.
+"""
+
+
+@click.command(context_settings=HELP, epilog=CAPACITY_EPILOG)
+@settings_option
+@master_option
+@click.option("--flags", "only_flags", is_flag=True, help="Only the flags, in one line, for a shell.")
+@json_option
+@quiet_option
+@guarded
+def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, quiet: bool) -> int:
+    """Say how to start the broker for the traffic that was observed: pool, index, queues."""
+    from cext.engine import CONTEXT_BYTES
+
+    from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.capacity import plan
+    from mosq.pipeline.observed import observe
+    from mosq.pipeline.tables import read_table
+
+    settings = settings_file.load(file)
+    say = Steps(quiet or only_flags or as_json)
+    try:
+        spark = _session(master or settings.master, settings.spark, say)
+        say("looking at the traffic")
+        found = plan(observe(read_table(spark, settings.table("bronze"))), CONTEXT_BYTES)
+    finally:
+        say.end()
+    if as_json:
+        click.echo(json.dumps(found.told(), indent=1))
+    elif only_flags:
+        click.echo(" ".join(found.flags()))
+    else:
+        for line in found.text():
+            click.echo(line)
+    return EXIT_OK
+
+
+# ---------------------------------------------------------------- report
+
+REPORT_EPILOG = """\b
+Examples:
+  mosq pipeline report                              writes report/report.html and CSV files
+  mosq pipeline report -s site.toml --out /srv/www/mqtt --load perf/results/bench
+
+\b
+The page needs nothing else: it can be mailed, printed, or read on a phone.
+"""
+
+
+@click.command(context_settings=HELP, epilog=REPORT_EPILOG)
+@settings_option
+@master_option
+@click.option("--out", metavar="DIR", default="report", show_default=True, type=click.Path(), help="Where to write it.")
+@click.option("--load", metavar="DIR", type=click.Path(), help="Results of `mosq bench` or the lab, shown beside.")
+@quiet_option
+@guarded
+def report(file: str, master: str | None, out: str, load: str | None, quiet: bool) -> int:
+    """Make a page and CSV files of the tables: traffic, clients, latency, drops, sessions, the audit."""
+    from mosq.pipeline import settings as settings_file
+
+    settings = settings_file.load(file)
+    say = Steps(quiet)
+    try:
+        spark = _session(master or settings.master, settings.spark, say)
+        from mosq.pipeline.report.make import write
+
+        more = []
+        if load is not None:
+            from mosq.pipeline.load_results import LoadResults
+            from mosq.pipeline.report.load import sections
+
+            more = sections(LoadResults(spark, load))
+        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", _tables(spark, settings), say, more)
+    finally:
+        say.end()
+    say.tell(f"{written[0]}, and {len(written) - 1} CSV files beside it")
+    return EXIT_OK
+
+
+def _tables(spark: SparkSession, settings: Settings) -> Tables:
+    """What the jobs have written."""
+    from mosq.pipeline import gold, state, status, views
+    from mosq.pipeline.report.gather import Lag, Tables
+    from mosq.pipeline.tables import about, read_table
+
+    def there(name: str) -> bool:
+        return bool(about(settings.table(name)))
+
+    if not there("bronze"):
+        place = settings.table("bronze")
+        raise MosqPipelineError(f"there is no table in {place} yet: `mosq pipeline run --once` makes it")
+    try:
+        lag = [Lag(name, one["rows"], one["behind"], one["behind_s"])
+               for name, one in status.lag(settings, state.after(settings)).items()]
+    except (MosqPipelineError, OSError, ValueError):
+        lag = []                                    # the journal may be on another machine
+    return Tables(
+        {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
+        read_table(spark, settings.table("bronze")),
+        read_table(spark, settings.table("quarantine")) if there("quarantine") else None,
+        gold.subscriptions(spark, settings), lag, str(settings.tables))
+
+
+# ---------------------------------------------------------------- load-results
+
+LOAD_EPILOG = """\b
+Examples:
+  mosq pipeline load-results perf/results/bench            medians of each measurement
+  mosq pipeline load-results perf/results/paper --csv out  medians.csv and runs.csv of Spark
+  mosq pipeline load-results results --sql "SELECT broker, max(rate) FROM runs GROUP BY broker"
+
+\b
+DIR: what `make paper`, `make bench` and `make load` write, and files of `mosq bench --json` and
+--parquet. Tables for --sql: runs (a row for each phase of each run), medians, locust.
+"""
+
+
+@click.command("load-results", context_settings=HELP, epilog=LOAD_EPILOG)
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option("--csv", "csv_folder", metavar="DIR", type=click.Path(), help="Write the tables as CSV files.")
+@click.option("--sql", metavar="QUERY", help="Ask something else.")
+@click.option("--limit", metavar="N", default=40, show_default=True, type=click.IntRange(1, 100_000),
+              help="Rows shown.")
+@master_option
+@quiet_option
+@guarded
+def load_results(folder: str, csv_folder: str | None, sql: str | None, limit: int, master: str | None,
+                 quiet: bool) -> int:
+    """Read results of the performance lab into Spark: the paper's tables, or any query."""
+    from mosq.pipeline import load_results as results
+
+    say = Steps(quiet)
+    try:
+        spark = _session(master, {}, say)
+        say(f"reading {folder}")
+        found = results.LoadResults(spark, folder)
+        if csv_folder is not None:
+            for path in found.write_csv(Path(csv_folder)):
+                say.tell(str(path))
+        rows = results.asked(found, sql) if sql is not None else found.paper_table()
+        columns, shown_rows = rows.columns, rows.limit(limit).collect()
+    finally:
+        say.end()
+    _lines(columns, shown_rows)
+    for problem in found.problems:
+        click.echo(f"Warning: {shown(problem)}", err=True)
+    return EXIT_PARTS if found.problems else EXIT_OK
+
+
+COMMANDS: tuple[click.Command, ...] = (match, capacity, report, load_results)

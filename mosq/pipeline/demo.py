@@ -1,0 +1,121 @@
+"""`make pipeline-demo`: a broker, a fleet of simulated devices and the pipeline for a minute, then the report. Everything lies in one
+folder, which stays."""
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from mosq.bench.started import free_port
+from mosq.commands import main as mosq
+from mosq.pipeline import MosqPipelineError, jobs, settings, status
+from mosq.pipeline.fleet import Fleet
+from mosq.pipeline.live import Live
+from mosq.pipeline.options import EXIT_OK, guarded
+
+START_S = 30.0
+OURS = "pipeline.toml"
+BROKER = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence true
+persistence_location {folder}/
+max_queued_messages 300
+stream telemetry site/# shards 2
+stream_events true
+log_dest file {folder}/broker.log
+{user}"""
+PIPELINE = """\
+[pipeline]
+journal = "broker/mosquitto.db.store/streams"
+window = "10 seconds"
+prefix_levels = 2
+master = "local[2]"
+
+[[silver]]
+name = "telemetry"
+topic = "site/+/+/telemetry"
+format = "json"
+schema = "temperature DOUBLE, unit STRING, n BIGINT"
+
+[[silver]]
+name = "power"
+topic = "site/+/+/power"
+format = "number"
+
+[spark]
+"spark.sql.shuffle.partitions" = "2"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"""
+
+
+def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
+    import os
+    import socket
+
+    home = folder / "broker"
+    home.mkdir()
+    user = "user root\n" if os.geteuid() == 0 else ""  # it keeps its files among ours
+    (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user))
+    process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL)
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return process
+        except OSError:
+            if process.poll() is not None or time.monotonic() > until:
+                process.kill()
+                raise MosqPipelineError(f"the broker did not start; {home}/broker.log says why") from None
+            time.sleep(0.02)
+
+
+@click.command()
+@click.option("--seconds", default=60, show_default=True, type=click.IntRange(1, 86_400))
+@click.option("--devices", default=200, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--dir", "where", default="build/pipeline-demo", show_default=True, type=click.Path())
+@guarded
+def demo(seconds: int, devices: int, where: str) -> int:
+    """Broker, fleet, pipeline and report."""
+    from mosq.pipeline.session import spark_session
+
+    folder = Path(where).absolute()
+    if folder.exists():
+        if not (folder / OURS).exists():
+            raise MosqPipelineError(f"{folder} is there and is none of ours: name another folder (DIR=...)")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / OURS).write_text(PIPELINE)
+    found = settings.load(folder)
+    port = free_port()
+    broker = _broker(folder, port)
+    live = Live(found)
+    try:
+        live.say(f"broker: port {port}, {devices} devices; tables: {found.tables}")
+        fleet = Fleet("127.0.0.1", port, devices)
+        fleet.start()
+        spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark)
+        with jobs.stopped_by_signals() as stop:
+            timer = threading.Timer(seconds, stop.set)
+            timer.start()
+            jobs.run(spark, found, say=live.say, told=live.told, stop=stop)
+            timer.cancel()
+        fleet.end()
+        live.say(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, what is left is read")
+        broker.terminate()
+        broker.wait()
+        jobs.run(spark, found, once=True, say=live.say, told=live.told)
+    finally:
+        live.end()
+        broker.kill()
+        broker.wait()
+    click.echo(status.text(status.status(found, with_audit=True)))
+    return mosq(["pipeline", "report", "-s", str(found.file), "--out", str(folder / "report")]) or EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(demo(standalone_mode=False))

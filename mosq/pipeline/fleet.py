@@ -1,0 +1,123 @@
+"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back; sessions that stay
+away; dashboards. One thread, one poll, clients by paho."""
+
+import json
+import math
+import random
+import select
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import paho.mqtt.client as paho
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TICK_S = 0.05
+BAD = 0.02  # of all payloads
+LEAVES = 0.002  # of all messages: the device is gone without a word, and comes back
+SITES = 8
+AWAY, DASHBOARDS = 5, 3
+OUTDATED = b'{"temperature": "n/a"}'
+
+
+class Device:
+    def __init__(self, number: int, host: str, port: int) -> None:
+        self.site, self.number = number % SITES, number
+        self.where = (host, port)
+        self.topic = f"site/{self.site}/device-{number:03}/telemetry"
+        self.client = self._connected()
+        self.sent = 0
+
+    def _connected(self) -> paho.Client:
+        client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"device-{self.number:03}")
+        client.connect(*self.where)
+        return client
+
+    def send(self, now: float) -> None:
+        if random.random() < LEAVES:
+            self.client.socket().close()
+            self.client = self._connected()
+        temperature = 20 + 5 * math.sin(now / 30 + self.number) + random.gauss(0, 0.2)
+        payload: bytes = json.dumps({"temperature": round(temperature, 2), "unit": "C", "n": self.sent}).encode()
+        if random.random() < BAD:
+            payload = random.choice((payload[:-3], OUTDATED, b"\xff\xfe", b""))
+        self.client.publish(self.topic, payload, qos=self.number % 2)
+        if self.number % 10 == 0:
+            self.client.publish(f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1)
+        self.sent += 1
+
+
+class Fleet(threading.Thread):
+    """Runs until `end()`."""
+
+    def __init__(self, host: str, port: int, devices: int = 200, per_second: float = 2.0) -> None:
+        super().__init__(name="fleet", daemon=True)
+        self.where, self.per_second = (host, port), per_second
+        self.stop = threading.Event()
+        self.error: Exception | None = None
+        self._leave_sessions()
+        self.others = list(self._dashboards())
+        self.devices = [Device(number, host, port) for number in range(devices)]
+
+    def _leave_sessions(self) -> None:
+        """Persistent sessions whose clients stay away: what is published to them is queued."""
+        for number in range(AWAY):
+            subscribed = threading.Event()
+            client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"archive-{number}", clean_session=False)
+            client.on_subscribe = lambda *_, done=subscribed: done.set()
+            client.connect(*self.where)
+            client.subscribe(f"site/{number}/#", qos=1)
+            while not subscribed.is_set():
+                client.loop(TICK_S)
+            client.disconnect()
+
+    def _dashboards(self) -> "Iterator[paho.Client]":
+        for number in range(DASHBOARDS):
+            client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"dashboard-{number}", clean_session=False)
+            client.connect(*self.where)
+            client.subscribe(f"site/+/+/{('telemetry', 'power', '#')[number % 3]}", qos=1)
+            yield client
+
+    @property
+    def sent(self) -> int:
+        return sum(device.sent for device in self.devices)
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # told by `end`
+            self.error = error
+
+    def _run(self) -> None:
+        due = [(time.monotonic() + random.random() / self.per_second, device) for device in self.devices]
+        while not self.stop.is_set():
+            self._turn([device.client for device in self.devices] + self.others)
+            now = time.monotonic()
+            for i, (at, device) in enumerate(due):
+                if at <= now:
+                    device.send(now)
+                    due[i] = (max(at, now - 1) + 1 / self.per_second, device)
+
+    @staticmethod
+    def _turn(clients: list[Any]) -> None:
+        by_fd = {client.socket().fileno(): client for client in clients if client.socket() is not None}
+        poll = select.poll()
+        for fd, client in by_fd.items():
+            poll.register(fd, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
+        for fd, what in poll.poll(TICK_S * 1000):
+            if what & ~select.POLLOUT:
+                by_fd[fd].loop_read()
+            if what & select.POLLOUT:
+                by_fd[fd].loop_write()
+        for client in clients:
+            client.loop_misc()
+
+    def end(self) -> None:
+        self.stop.set()
+        self.join()
+        for client in [device.client for device in self.devices] + self.others:
+            client.disconnect()
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,170 @@
+"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out is small, and
+is cut into tables here.
+
+The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums are
+added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it again gives
+the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
+
+Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is a matter of
+each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes no other one's rows
+late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812
+
+from mosq.pipeline import tables, views
+from mosq.pipeline.silver import which
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mosq.pipeline.settings import Settings
+
+MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP = range(1, 11)
+HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
+TIME = pa.timestamp("us", tz="UTC")
+WINDOW = ("window_start", "window_end")
+
+
+def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]") -> pa.Table:
+    """The batch, grouped. `seen_us`: of "stream/shard" the largest time before this batch."""
+    time_us = F.unix_micros("time")
+    latency_us = F.greatest(F.unix_micros("commit_time") - time_us, F.lit(0))
+    rows = batch.select(
+        "stream", "shard", "seq", "kind", "topic", "client_id", "reason",
+        time_us.alias("time_us"),
+        (time_us - F.pmod(time_us, F.lit(settings.window_us))).alias("window_us"),
+        (time_us < _watermark(seen_us, settings.watermark_us)).alias("late"),
+        which(settings.silver).alias("rule"),
+        latency_us.alias("latency_us"),
+        _bucket(latency_us).alias("bucket_us"),
+        F.coalesce(F.length("payload"), F.lit(0)).alias("n_bytes"),
+    )  # fmt: skip
+    keys = ("topic", "rule", "client_id", "reason", "stream", "shard", "bucket_us")
+    common = ["kind", "late", "window_us"]
+    grouped = rows.groupingSets(
+        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]], *common, *keys
+    )
+    # bits from the left: 1 where a key takes no part
+    return grouped.agg(
+        F.grouping("topic").alias("no_topic"), F.grouping("client_id").alias("no_client"),
+        F.count(F.lit(1)).alias("n"), F.sum("n_bytes").alias("n_bytes"), F.max("latency_us").alias("max_us"),
+        F.max("time_us").alias("time_us"), F.max("seq").alias("seq"),
+    ).toArrow()  # fmt: skip
+
+
+def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
+    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would have to be
+    compiled for each batch."""
+    if not seen_us:
+        return F.lit(-(1 << 62))
+    pairs = [F.lit(part) for place, time_us in sorted(seen_us.items()) for part in (place, time_us - behind_us)]
+    place = F.concat_ws("/", "stream", F.col("shard").cast("string"))
+    return F.coalesce(F.try_element_at(F.create_map(*pairs), place), F.lit(-(1 << 62)))
+
+
+def _bucket(us: "Column") -> "Column":
+    """The largest number in the same bucket."""
+    exponent = F.floor(F.log2(F.greatest(us, F.lit(1)))).cast("int") - HISTOGRAM_BITS
+    step = F.expr("1L").cast("long") * F.pow(F.lit(2), F.greatest(exponent, F.lit(0))).cast("long")
+    return (F.floor(us / step).cast("long") + 1) * step - 1
+
+
+# ---- what came out, cut into tables
+
+
+def _where(found: pa.Table, **wanted: object) -> pa.Table:
+    mask = None
+    for name, value in wanted.items():
+        one = pc.is_in(found[name], pa.array(value, found.schema.field(name).type)) if isinstance(value, tuple) else pc.equal(found[name], value)
+        mask = one if mask is None else pc.and_(mask, one)
+    return found.filter(mask)
+
+
+def _grouped(found: pa.Table, keys: list[str], aggregates: dict[str, str], **names: str) -> pa.Table:
+    """Sums and the like, in the order of the keys, under their own names or those that are told."""
+    done = found.group_by(keys, use_threads=False).aggregate(list(aggregates.items()))
+    done = done.select([*keys, *(f"{name}_{how}" for name, how in aggregates.items())])
+    done = done.rename_columns([names.get(name, name) for name in (*keys, *aggregates)])
+    return done.sort_by([(names.get(name, name), "ascending") for name in keys])
+
+
+def _windowed(found: pa.Table, length_us: int) -> pa.Table:
+    """Begin and end of the window in front."""
+    start = found["window_us"]
+    columns = {WINDOW[0]: start.cast(TIME), WINDOW[1]: pc.add(start, length_us).cast(TIME)}
+    return pa.table({**columns, **{name: found[name] for name in found.column_names if name != "window_us"}})
+
+
+def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
+    """The rows of each table of sums."""
+    in_time = found.filter(pc.invert(found["late"]))
+    of_topic = _where(in_time, no_topic=0, kind=MESSAGE)
+    of_client = _where(in_time, no_client=0)
+    of_shard = _where(found, no_topic=1, no_client=1)
+    volume = {"n": "sum", "n_bytes": "sum"}
+    said = {"n": "messages", "n_bytes": "bytes"}
+    pattern = rf"(?s)^((?:[^/]*/){{{settings.prefix_levels - 1}}}[^/]*).*$"
+    prefixed = of_topic.append_column("prefix", pc.replace_substring_regex(of_topic["topic"], pattern, r"\1"))
+    cuts = {
+        "topics": _grouped(of_topic, ["window_us", "topic"], volume, **said),
+        "clients": _grouped(_where(of_client, kind=MESSAGE), ["window_us", "client_id"], volume, **said),
+        "prefixes": _grouped(prefixed, ["window_us", "prefix"], volume, **said),
+        "latency": _grouped(_where(of_shard, kind=MESSAGE, late=False), ["window_us", "stream", "bucket_us"],
+                            {"n": "sum", "max_us": "max"}, n="messages"),
+        "drops": _grouped(_where(of_client, kind=DROP), ["window_us", "reason", "client_id"], {"n": "sum"}, n="drops"),
+        "churn": _churn(_where(of_client, kind=(CONNECT, DISCONNECT, TAKE_OVER, EXPIRY))),
+        "late": _grouped(_where(of_shard, late=True), ["window_us"], {"n": "sum"}, n="rows"),
+    }
+    return {name: _windowed(table, settings.window_us) for name, table in cuts.items()}
+
+
+def _churn(found: pa.Table) -> pa.Table:
+    counted = {"connects": CONNECT, "disconnects": DISCONNECT, "takeovers": TAKE_OVER, "expiries": EXPIRY}
+    for name, kind in counted.items():
+        found = found.append_column(name, pc.if_else(pc.equal(found["kind"], kind), found["n"], 0))
+    return _grouped(found, ["window_us", "client_id"], dict.fromkeys(counted, "sum"))
+
+
+def positions(found: pa.Table) -> dict[str, dict[str, int]]:
+    """Of "stream/shard": how many rows, the last number, the largest time."""
+    of_shard = _where(found, no_topic=1, no_client=1)
+    rows = _grouped(of_shard, ["stream", "shard"], {"n": "sum", "seq": "max", "time_us": "max"}).to_pylist()
+    return {f"{row['stream']}/{row['shard']}": {key: row[key] for key in ("n", "seq", "time_us")} for row in rows}
+
+
+def by(found: pa.Table, key: str) -> dict[int, int]:
+    """How many rows of each kind, or of each rule."""
+    rows = _where(found, no_topic=0, kind=MESSAGE) if key == "rule" else _where(found, no_topic=1, no_client=1)
+    return {row[key]: row["n"] for row in _grouped(rows, [key], {"n": "sum"}).to_pylist() if row[key] is not None}
+
+
+def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame":
+    """A finished table (views.VIEWS), of what is there now."""
+    table = settings.table(views.source(name))
+    view = f"mosq_{views.source(name).replace('/', '_')}"
+    tables.read_table(spark, table).createOrReplaceTempView(view)
+    return spark.sql(views.sql(name, views.SPARK, view))
+
+
+def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
+    """client_id, filter, qos of the subscriptions that stand at the end of what was read. What ends a session (its expiry, or a
+    connection that began clean) ends its subscriptions."""
+    tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
+    return spark.sql(SUBSCRIPTIONS)
+
+
+SUBSCRIPTIONS = f"""
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze WHERE kind IN ({CONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {EXPIRY})),
+fresh AS (SELECT client_id, max(seq) AS seq FROM events WHERE kind = {EXPIRY} OR (kind = {CONNECT} AND get_json_object(said, '$.clean') = 'true')
+  GROUP BY client_id),
+last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
+  WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
+SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos FROM last LEFT JOIN fresh USING (client_id)
+WHERE last.kind = {SUBSCRIBE} AND last.seq > coalesce(fresh.seq, -1)
+"""

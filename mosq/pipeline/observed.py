@@ -1,0 +1,203 @@
+"""What the broker carried, in the few numbers that a capacity plan is made of. Everything is counted in Spark, from the
+bronze table (messages and broker events); what comes here is small. A number that the streams cannot tell is None,
+never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mosq.pipeline.matching_files import FILTER, kept, subscribed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, DROP, TAKE_OVER, ACCOUNT, START = 1, 2, 3, 4, 6, 8, 9, 11
+REFUSED = 0x80  # reasons of a connect from here on: nobody was connected
+LIVES = 10_000  # starts of the broker that are told apart
+QUEUE_FULL = 0  # reason of a drop: max_queued_messages
+CACHED_TOPIC_BYTES = 128  # longer topics are not remembered by the match cache
+WILD_MAX = 500_000  # filters with wildcards that are looked at by level
+TABLE_FIRST = 8  # buckets that a table has anyway
+CROWDED = 9  # names at a level that are found by hash
+
+
+@dataclass
+class Connections:
+    """How many were connected, after each moment in which that changed: a curve for each life of the broker."""
+
+    curves: list[Any]  # of int64
+    connects: int
+
+    @property
+    def peak(self) -> int:
+        return max((int(curve.max()) for curve in self.curves if len(curve)), default=0)
+
+    @property
+    def wave(self) -> int:
+        """The most that went and came again."""
+        return max((_wave(curve) for curve in self.curves if len(curve)), default=0)
+
+
+def _wave(curve: Any) -> int:
+    before = np.maximum.accumulate(curve)
+    after = np.maximum.accumulate(curve[::-1])[::-1]
+    return int((np.minimum(before, after) - curve).max())
+
+
+@dataclass
+class Subscribed:
+    """Filters at the end of what was observed."""
+
+    filters: int = 0
+    wild: int = 0
+    partitions: list[int] = field(default_factory=list)  # filters without wildcards, by first letter
+    names_most: int = 0  # at one level of the tree
+    names_crowded: int = 0  # at levels with CROWDED names and more
+    fan_out: int = 0  # the most deliveries of one message
+    fan_out_topic: str = ""
+
+
+@dataclass
+class Queues:
+    most: int = 0  # messages of one session, that waited or were dropped since there was no room
+    most_client: str = ""
+    dropped: int = 0  # for want of room
+    together_bytes: int = 0  # about, of all sessions at once
+    sessions: int = 0
+
+
+@dataclass
+class Observed:
+    messages: int = 0
+    topics: int = 0
+    short_topics: int = 0  # those that the match cache can remember
+    payload_mean: float = 0.0
+    seconds: float = 0.0
+    connections: Connections | None = None
+    subscribed: Subscribed | None = None
+    queues: Queues | None = None
+
+
+def observe(bronze: DataFrame) -> Observed:
+    from pyspark.sql import functions as f
+
+    messages = bronze.where(f.col("kind") == MESSAGE)
+    told = messages.agg(
+        f.count("*"),
+        f.mean(f.coalesce(f.octet_length("payload"), f.lit(0))),
+        (f.max("time").cast("double") - f.min("time").cast("double")),
+    ).first()
+    topics = messages.where("topic is not null").select("topic").distinct()
+    kinds = topics.agg(f.count("*"), f.sum((f.octet_length("topic") <= CACHED_TOPIC_BYTES).cast("int"))).first()
+    seen = Observed(told[0], kinds[0], kinds[1] or 0, told[1] or 0.0, told[2] or 0.0)
+    events = bronze.where(f.col("kind") > MESSAGE)
+    there = {row.kind for row in events.select("kind").distinct().collect()}
+    if CONNECT in there:
+        seen.connections = connections(events)
+    if SUBSCRIBE in there:
+        seen.subscribed = subscriptions(events, topics)
+    if ACCOUNT in there:
+        seen.queues = queues(events, seen.payload_mean)
+    return seen
+
+
+def connections(events: DataFrame) -> Connections:
+    """A connection ends with what comes next of its client: a disconnect, or a take-over; at a start of the broker all
+    of them have ended. Who was refused had none."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    starts = [
+        row.seq for row in events.where(f.col("kind") == START).select("seq").orderBy("seq").limit(LIVES).collect()
+    ]
+    life = f.size(f.filter(f.array(*map(f.lit, starts)), lambda seq: seq < f.col("seq"))) if starts else f.lit(0)
+    own = Window.partitionBy("stream", "life", "client_id").orderBy("seq")
+    was = f.lag("kind").over(own) == CONNECT
+    begins = f.col("kind") == CONNECT
+    accepted = ~begins | (f.coalesce("reason", f.lit(0)) < REFUSED)
+    steps = (
+        events.where(f.col("kind").isin(CONNECT, DISCONNECT, TAKE_OVER) & accepted)
+        .withColumn("life", life)
+        .withColumn("step", f.when(begins & f.coalesce(~was, f.lit(True)), 1).when(~begins & was, -1).otherwise(0))
+        .groupBy("life", (f.unix_micros("time") / 1000).cast("long").alias("ms"))
+        .agg(
+            f.sum(f.greatest("step", f.lit(0))).alias("up"),
+            f.sum(f.least("step", f.lit(0))).alias("down"),
+            f.sum(begins.cast("long")).alias("connects"),
+        )
+        .orderBy("life", "ms")
+        .toArrow()
+    )
+    lives = steps["life"].to_numpy()
+    both = np.stack([steps["up"].to_numpy(), steps["down"].to_numpy()], axis=1)
+    curves = [np.cumsum(both[lives == one].reshape(-1)) for one in np.unique(lives)]
+    return Connections(curves, int(steps["connects"].to_numpy().sum()))
+
+
+def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:
+    from pyspark.sql import functions as f
+
+    from mosq.pipeline.matching import Matching
+
+    filters = kept(subscribed(events).toArrow(), "the subscriptions", "row", clients=True).rows
+    if not len(filters):
+        return Subscribed()
+    distinct = [
+        text.partition("/")[2].partition("/")[2] if text.startswith("$share/") else text
+        for text in filters[FILTER].unique().to_pylist()
+    ]
+    exact: set[str] = set()
+    wild: set[str] = set()
+    for text in distinct:
+        (wild if "+" in text or "#" in text else exact).add(text)
+    found = Subscribed(len(exact) + len(wild), len(wild), partitions(exact))
+    if len(wild) <= WILD_MAX:
+        found.names_most, found.names_crowded = crowds(wild)
+    most = Matching(events.sparkSession, filters).per_topic(topics).orderBy(f.desc("deliveries"), "topic").first()
+    if most is not None:
+        found.fan_out, found.fan_out_topic = most.deliveries, most.topic
+    return found
+
+
+def partitions(exact: set[str]) -> list[int]:
+    """How many filters each table of whole filters has: by first letter, those with `$` apart. docs/index.md"""
+    sizes: dict[tuple[bool, str], int] = {}
+    for text in exact:
+        letter = text[0].lower() if text[0].isascii() and text[0].isalpha() else ""
+        sizes[text[0] == "$", letter] = sizes.get((text[0] == "$", letter), 0) + 1
+    return sorted(sizes.values(), reverse=True)
+
+
+def crowds(wild: set[str]) -> tuple[int, int]:
+    """Of the tree of filters with wildcards: the most names at a level, and how many names are at crowded ones."""
+    below: dict[tuple[str, ...], set[str]] = {}
+    for text in wild:
+        levels = tuple(text.split("/"))
+        for depth, name in enumerate(levels):
+            if name not in ("+", "#") and depth:  # the first level is 27 ways
+                below.setdefault(levels[:depth], set()).add(name)
+    sizes = [len(names) for names in below.values()]
+    return max(sizes, default=0), sum(size for size in sizes if size >= CROWDED)
+
+
+def queues(events: DataFrame, payload_mean: float) -> Queues:
+    """From the accounts of sessions, and the drops that were for want of room."""
+    from pyspark.sql import functions as f
+
+    account = f.from_json(f.col("payload").cast("string"), "session bigint, queued bigint").alias("a")
+    rows = events.where(f.col("kind") == ACCOUNT).select("client_id", account).where("a.queued is not null")
+    queued = rows.groupBy("client_id").agg(f.max("a.queued").alias("queued"), f.count_distinct("a.session").alias("n"))
+    full = (
+        events.where((f.col("kind") == DROP) & (f.col("reason") == QUEUE_FULL))
+        .groupBy("client_id")
+        .agg(f.count("*").alias("dropped"))
+    )
+    of_client = queued.join(full, "client_id", "full").fillna(0).withColumn("need", f.col("queued") + f.col("dropped"))
+    told = of_client.agg(f.sum("queued"), f.sum("dropped"), f.sum("n"), f.max(f.struct("need", "client_id"))).first()
+    if told[3] is None:
+        return Queues()
+    return Queues(told[3].need, told[3].client_id or "", told[1], int((told[0] or 0) * payload_mean), told[2])

@@ -1,0 +1,414 @@
+"""The sections of the report about clients and their sessions: what was dropped, who came and went, what waits, does it
+add up, and what could not be read.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.html.parts import Cell, Section, Table, words
+from mosq.pipeline.report import gather
+from mosq.pipeline.report.sections import bars, figures, lines, moment, names, number, seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from mosq.pipeline.report.gather import Tables
+
+EVENTS = "it needs the broker's events: stream_events true"
+COUNTERS = ("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
+ALARMS_LISTED = 20
+EXAMPLES = 20
+
+
+def drop_names() -> tuple[str, ...]:
+    """By the number that events of drops have."""
+    from cext.engine import DROPS
+
+    named: tuple[str, ...] = DROPS
+    return named
+
+
+def reason_of(code: int) -> str:
+    known = drop_names()
+    return known[code].replace("_", " ") if 0 <= code < len(known) else f"reason {code}"
+
+
+# ---------------------------------------------------------------- does it add up
+
+
+def wrong() -> Column:
+    """What the jobs call so: it does not add up (`difference`), something is below zero, or who has ended owes."""
+    from pyspark.sql import functions as f
+
+    return reduce(
+        or_,
+        [f.col(name) < 0 for name in COUNTERS],
+        (f.col("difference") != 0) | (f.col("ended") & (f.col("queued") != 0)),
+    )
+
+
+def audit(tables: Tables) -> Section:
+    section = Section(
+        "audit",
+        "Audit: does every message add up?",
+        "Of each persistent session what was published to it, and what became of it: acknowledged, expired, dropped, "
+        "gone or still waiting.",
+        empty=f"no accounts of sessions: {EVENTS}",
+    )
+    last, every = tables.get("audit"), tables.get("backlog")
+    if last is None:
+        return section
+    from pyspark.sql import functions as f
+
+    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
+    if not told.n:
+        return section
+    # a row that was wrong once is an alarm, also when a later one is right again
+    rows = (last if every is None else every).where(wrong())
+    alarms = (
+        rows.groupBy("client_id", "session")
+        .agg(
+            f.count("*").alias("rows"),
+            f.min("time").alias("since"),
+            *(f.max_by(name, "time").alias(name) for name in (*COUNTERS, "difference")),
+        )
+        .orderBy("since", "client_id")
+        .limit(gather.LISTED + 1)
+        .collect()
+    )
+    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in COUNTERS)]
+    if alarms:
+        shown = "more than " if len(alarms) > gather.LISTED else ""
+        section.warnings = [
+            f"ALARM: messages of {shown}{min(len(alarms), gather.LISTED):,} of {told.n:,} sessions do not add up.",
+            *(f"{row.client_id}, session {row.session}: {_why(row)}" for row in alarms[:ALARMS_LISTED]),
+        ]
+        section.tables.append(
+            Table(
+                "Sessions that do not add up",
+                (*names("Client"), *figures("Session", *map(str.capitalize, COUNTERS), "Missing")),
+                tuple(
+                    (
+                        words(row.client_id, tone="bad"),
+                        Cell(str(row.session)),
+                        *(number("count", row[name]) for name in COUNTERS),
+                        number("count", row.difference, "bad"),
+                    )
+                    for row in alarms[: gather.LISTED]
+                ),
+            )
+        )
+    else:
+        section.notes = [
+            f"All {told.n:,} sessions add up: what was published was acknowledged, expired, dropped, is gone or waits."
+        ]
+    section.charts = bars(
+        "What became of what was published",
+        "count",
+        [(name, told[name]) for name in ("acknowledged", "queued", "expired", "dropped", "gone")],
+    )
+    return section
+
+
+def _why(row: Any) -> str:
+    if row.difference:
+        return f"{row.difference:+,} between what was published and what became of it; since {moment(row.since)}"
+    low = [name for name in COUNTERS if row[name] < 0]
+    return f"{', '.join(low)} below zero" if low else f"has ended, and {row.queued:,} still wait"
+
+
+# ---------------------------------------------------------------- drops, comings and goings
+
+
+def drops(tables: Tables) -> Section:
+    section = Section(
+        "drops",
+        "Drops",
+        "Messages that did not reach somebody, by reason.",
+        empty=f"nothing was dropped, or nobody told: {EVENTS}",
+    )
+    frame = tables.get("drops")
+    over = gather.span(frame) if frame is not None else None
+    if frame is None or over is None:
+        return section
+    from pyspark.sql import functions as f
+
+    by_reason = (
+        frame.groupBy("reason", "client_id")
+        .agg(f.sum("drops").alias("drops"))
+        .groupBy("reason")
+        .agg(
+            f.sum("drops").alias("drops"),
+            f.count("*").alias("clients"),
+            f.max_by("client_id", "drops").alias("worst"),
+            f.max("drops").alias("most"),
+        )
+        .orderBy(f.desc("drops"), "reason")
+        .collect()
+    )
+    clients = gather.top(frame, "client_id", ("drops",))
+    over_time = gather.of_keys(frame, over, "reason", "drops", [row.reason for row in by_reason[: gather.LINES]])
+    section.facts = [("Drops", f"{sum(row.drops for row in by_reason):,}")]
+    section.charts = [
+        *bars("By reason", "count", [(reason_of(row.reason), row.drops) for row in by_reason], 1),
+        *lines(
+            "Drops a second",
+            "rate",
+            [type(one)(reason_of(int(one.label)), one.slot, False, one.points) for one in over_time],
+        ),
+        *bars("By client", "count", [(row.client_id or "", row.drops) for row in clients], 3),
+    ]
+    section.tables = [
+        Table(
+            "",
+            (*names("Reason"), *figures("Drops", "Clients"), *names("Most of"), *figures("there")),
+            tuple(
+                (
+                    words(reason_of(row.reason)),
+                    number("count", row.drops),
+                    number("count", row.clients),
+                    words(row.worst or ""),
+                    number("count", row.most),
+                )
+                for row in by_reason
+            ),
+        )
+    ]
+    return section
+
+
+STEPS = (
+    ("connects", "connects"),
+    ("disconnects", "disconnects"),
+    ("takeovers", "take-overs"),
+    ("expiries", "sessions ended"),
+)
+
+
+def churn(tables: Tables) -> Section:
+    section = Section(
+        "churn",
+        "Comings and goings",
+        "Who connected and left, how long connections lasted, and why they ended.",
+        empty=f"nobody came or went, or nobody told: {EVENTS}",
+    )
+    frame, sessions = tables.get("churn"), tables.get("sessions")
+    over = gather.span(frame) if frame is not None else None
+    if frame is not None and over is not None:
+        sums = gather.summed(frame, over, [name for name, _ in STEPS])
+        section.facts = [(label.capitalize(), f"{sum(one[name] for one in sums.values()):,}") for name, label in STEPS]
+        section.charts = lines(
+            "Each window" if over.width_s == over.window_s else f"Each {seconds(over.width_s)}",
+            "count",
+            [
+                gather.counts(sums, over, name, label, slot)
+                for slot, (name, label) in enumerate(STEPS)
+                if any(one[name] for one in sums.values())
+            ],
+        )
+    if sessions is None:
+        return section
+    from pyspark.sql import functions as f
+
+    at = [0.5, 0.9, 0.99]
+    rows = (
+        sessions.groupBy(f.coalesce("reason", f.lit("still connected")).alias("reason"))
+        .agg(
+            f.count("*").alias("n"),
+            f.count_distinct("client_id").alias("clients"),
+            f.percentile_approx("duration_s", at).alias("s"),
+            f.max("duration_s").alias("longest"),
+            f.sum("messages").alias("messages"),
+        )
+        .orderBy(f.desc("n"), "reason")
+        .limit(gather.LISTED)
+        .collect()
+    )
+    if rows:
+        section.charts += bars("Connections by their end", "count", [(_end(row.reason), row.n) for row in rows], 4)
+        section.tables = [
+            Table(
+                "Connections by their end",
+                (*names("End"), *figures("Connections", "Clients", "Messages", "median", "90 %", "99 %", "longest")),
+                tuple(
+                    (
+                        words(_end(row.reason)),
+                        number("count", row.n),
+                        number("count", row.clients),
+                        number("count", row.messages),
+                        *(
+                            Cell(seconds(value) if value is not None else "")
+                            for value in (*(row.s or [None] * len(at)), row.longest)
+                        ),
+                    )
+                    for row in rows
+                ),
+            )
+        ]
+    return section
+
+
+# reasons of disconnects: MQTT's, and the broker's for ends that MQTT has no word for
+ENDS = {
+    0x00: "disconnected",
+    0x04: "disconnected, with will",
+    0x40: "closed without DISCONNECT",
+    0x41: "error of the socket",
+    0x81: "malformed packet",
+    0x82: "protocol error",
+    0x87: "not authorized",
+    0x8B: "broker shut down",
+    0x8D: "keepalive ran out",
+    0x8E: "taken over",
+    0x95: "packet too large",
+    0x97: "quota exceeded",
+    0x98: "kicked",
+}
+
+
+def _end(reason: str) -> str:
+    """In the table MQTT's reason codes are numbers."""
+    if not reason.lstrip("-").isdigit():
+        return reason
+    code = int(reason) & 0xFF
+    return ENDS.get(code, f"reason 0x{code:02X}")
+
+
+def backlog(tables: Tables) -> Section:
+    section = Section(
+        "backlog",
+        "Offline backlog",
+        "Messages that wait for sessions: of those that are away, and of those that are slow.",
+        empty=f"no accounts of sessions: {EVENTS}",
+    )
+    frame = tables.get("backlog")
+    over = gather.span(frame, "time") if frame is not None else None
+    if frame is None or over is None:
+        return section
+    from pyspark.sql import functions as f
+
+    of_bin = frame.groupBy(over.bin(), "client_id", "session").agg(f.max("queued").alias("queued"))
+    together = {
+        row.bin: {"queued": float(row.queued)}
+        for row in of_bin.groupBy("bin").agg(f.sum("queued").alias("queued")).collect()
+    }
+    most = (
+        frame.groupBy("client_id")
+        .agg(f.max("queued").alias("most"), f.max_by("queued", "time").alias("now"), f.max("time").alias("time"))
+        .orderBy(f.desc("most"), "client_id")
+        .limit(gather.LISTED)
+        .collect()
+    )
+    lead = [row.client_id for row in most[: gather.LINES] if row.most]
+    own: dict[str, dict[int, dict[str, float]]] = {}
+    for row in (
+        of_bin.where(f.col("client_id").isin(lead))
+        .groupBy("bin", "client_id")
+        .agg(f.max("queued").alias("queued"))
+        .collect()
+    ):
+        own.setdefault(row.client_id, {})[row.bin] = {"queued": float(row.queued)}
+    section.facts = [
+        ("Sessions that told", f"{frame.select('client_id', 'session').distinct().count():,}"),
+        ("Most waiting of one session", f"{most[0].most:,} ({most[0].client_id})"),
+    ]
+    section.charts = [
+        *lines(
+            "Waiting messages of all sessions that told", "count", [gather.drawn(together, over, "queued", "all", 0)]
+        ),
+        *lines(
+            "Of those with most",
+            "count",
+            [gather.drawn(own.get(one, {}), over, "queued", one, slot) for slot, one in enumerate(lead)],
+        ),
+    ]
+    section.tables = [
+        Table(
+            "",
+            (*names("Client"), *figures("at most", "last"), *names("Told at")),
+            tuple(
+                (words(row.client_id), number("count", row.most), number("count", row.now), words(moment(row.time)))
+                for row in most
+            ),
+        )
+    ]
+    return section
+
+
+# ---------------------------------------------------------------- what could not be read
+
+
+def quarantine(tables: Tables) -> Section:
+    section = Section(
+        "quarantine",
+        "Quarantine",
+        "Payloads that are not what the settings say of their topics, with the reason.",
+        empty="every payload could be read, or no [[silver]] reads any",
+    )
+    frame = tables.quarantine
+    if frame is None:
+        return section
+    from pyspark.sql import functions as f
+
+    rows = (
+        frame.groupBy("silver", "reason")
+        .agg(f.count("*").alias("n"), f.count_distinct("topic").alias("topics"), f.max("time").alias("last"))
+        .orderBy(f.desc("n"), "silver", "reason")
+        .limit(gather.LISTED)
+        .collect()
+    )
+    if not rows:
+        return section
+    last = (
+        frame.orderBy(f.desc("time"))
+        .select("time", "silver", "topic", "client_id", "reason", f.substring("payload", 1, 60).alias("payload"))
+        .limit(EXAMPLES)
+        .collect()
+    )
+    section.facts = [("Payloads", f"{frame.count():,}")]
+    section.charts = bars("By reason", "count", [(f"{row.silver}: {row.reason}", row.n) for row in rows], 1)
+    section.tables = [
+        Table(
+            "",
+            (*names("Table", "Reason"), *figures("Payloads", "Topics"), *names("Last at")),
+            tuple(
+                (
+                    words(row.silver or ""),
+                    words(row.reason),
+                    number("count", row.n),
+                    number("count", row.topics),
+                    words(moment(row["last"])),
+                )
+                for row in rows
+            ),
+        )
+    ]
+    section.folded = [
+        (
+            f"The last {len(last)}",
+            Table(
+                "",
+                names("Time", "Table", "Topic", "Client", "Reason", "Payload begins"),
+                tuple(
+                    (
+                        words(moment(row.time)),
+                        words(row.silver or ""),
+                        words(row.topic or ""),
+                        words(row.client_id or ""),
+                        words(row.reason),
+                        words(_shown(row.payload)),
+                    )
+                    for row in last
+                ),
+            ),
+        )
+    ]
+    return section
+
+
+def _shown(payload: Any) -> str:
+    text = bytes(payload or b"").decode(errors="replace")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

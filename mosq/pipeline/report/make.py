@@ -1,0 +1,113 @@
+"""The page and its CSV files, written into a folder: report.html, and a file for each table that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.html import csv_files
+from mosq.bench.html.page import Kind, page
+from mosq.bench.html.parts import Section, Table, words
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.report import about_sessions, sections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from mosq.pipeline.report.gather import Tables
+
+PIPELINE = Kind("mosq pipeline report", "how_pipeline.html", "the CSV file has them")
+CSV_ROWS_MAX = 200_000
+PAGE = "report.html"
+
+
+def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:
+    """Alarms first; what has nothing to show is named at the end."""
+    every = []
+    for what, make in (
+        ("audit", about_sessions.audit),
+        ("source", sections.source),
+        ("traffic", sections.traffic),
+        ("topics", lambda t: sections.ranked(t, "topics", "topic", "Topics", "Which topics carry most, and when.")),
+        ("clients", lambda t: sections.ranked(t, "clients", "client_id", "Clients", "Who publishes most, and when.")),
+        (
+            "prefixes",
+            lambda t: sections.ranked(
+                t, "prefixes", "prefix", "Prefixes", "The same by the first levels of the topic."
+            ),
+        ),
+        ("latency", sections.latency),
+        ("fan-out", sections.fan_out),
+        ("drops", about_sessions.drops),
+        ("sessions", about_sessions.churn),
+        ("backlog", about_sessions.backlog),
+        ("quarantine", about_sessions.quarantine),
+        ("late rows", sections.late),
+    ):
+        tell(f"reading {what}")
+        every.append(make(tables))
+    every += more or []
+    shown = [section for section in every if section.filled]
+    left_out = [section for section in every if not section.filled]
+    if left_out:
+        rest = Section("missing", "What is not here", "Sections that had nothing to show, and why.")
+        rest.tables = [
+            Table(
+                "",
+                sections.names("Section", "Since there is"),
+                tuple((words(one.heading), words(one.empty)) for one in left_out),
+            )
+        ]
+        shown.append(rest)
+    return shown
+
+
+def write(
+    out: Path, title: str, tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None
+) -> list[Path]:
+    """Raises MosqPipelineError when the folder cannot be written."""
+    shown = contents(tables, tell, more)
+    alarms = [warning for section in shown for warning in section.warnings if warning.startswith("ALARM")]
+    html = page(
+        title,
+        alarms
+        or [
+            "Every message of every session adds up."
+            if any(one.id == "audit" for one in shown)
+            else "Nothing is known of sessions: the broker's events are not there."
+        ],
+        shown,
+        tell,
+        PIPELINE,
+    )
+    written = [out / PAGE]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        written[0].write_text(html, encoding="utf-8", errors="replace")
+        for name, frame in (*tables.gold.items(), ("quarantine", tables.quarantine)):
+            if frame is not None:
+                tell(f"writing {name}.csv")
+                csv_files.put(out, {f"{name}.csv": (frame.columns, _rows(frame))})
+                written.append(out / f"{name}.csv")
+    except OSError as error:
+        raise MosqPipelineError(f"cannot write {error.filename or out}: {error.strerror}") from None
+    return written
+
+
+def _rows(frame: DataFrame) -> Iterator[list[Any]]:
+    """At most CSV_ROWS_MAX: the newest, where there is a time."""
+    from pyspark.sql import functions as f
+
+    at = next((name for name in ("window_start", "time", "connected_at") if name in frame.columns), None)
+    ordered = frame if at is None else frame.orderBy(f.desc(at))
+    for batch in ordered.limit(CSV_ROWS_MAX).toArrow().to_batches():
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield [_plain(value) for value in row]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,0 +1,338 @@
+"""The sections of the report about traffic: each a function from the tables to what is shown, or why there is nothing.
+Those about sessions are in about_sessions.py.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.html import numbers
+from mosq.bench.html.parts import TIME, Bar, Bars, Cell, Chart, Head, Line, Lines, Section, Table, words
+from mosq.pipeline.report import gather
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mosq.pipeline.report.gather import Tables
+
+RUN = "`mosq pipeline run` has not written it yet"
+
+
+def names(*texts: str) -> tuple[Head, ...]:
+    return tuple(Head(text, number=False) for text in texts)
+
+
+def figures(*texts: str) -> tuple[Head, ...]:
+    return tuple(map(Head, texts))
+
+
+def number(kind: str, value: float | None, tone: str = "") -> Cell:
+    return Cell("" if value is None else numbers.shown(kind, value), tone=tone)
+
+
+def moment(value: Any) -> str:
+    """A time of a table, which Spark gives as UTC without saying so."""
+    return value.strftime("%Y-%m-%d %H:%M:%S") if value is not None else ""
+
+
+def moment_s(value: float) -> str:
+    return moment(datetime.fromtimestamp(value, UTC))
+
+
+def seconds(value: float) -> str:
+    """A duration for people."""
+    for unit, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if value >= 2 * unit:
+            return f"{value / unit:,.3g} {name}"
+    return f"{value:,.3g} seconds"
+
+
+def lines(title: str, kind: str, found: Iterable[Line | None]) -> list[Chart]:
+    kept = tuple(one for one in found if one is not None and one.points)
+    return (
+        [Lines(title, kind, TIME, kept)] if kept and any(value.most for one in kept for _, value in one.points) else []
+    )
+
+
+def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0) -> list[Chart]:
+    shown = tuple(Bar(label, slot, False, gather.once(value)) for label, value in rows[: gather.BARS] if value)
+    return [Bars(title, kind, (("", shown),))] if shown else []
+
+
+def listed(title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> Any:
+    """The first rows, and all where there are more of them, folded."""
+    first = [Table(title, heads, rows[: gather.BARS])]
+    return first, [] if len(rows) <= gather.BARS else [(f"The first {len(rows)}", Table(title, heads, rows))]
+
+
+# ---------------------------------------------------------------- what it is of
+
+
+def source(tables: Tables) -> Section:
+    from pyspark.sql import functions as f
+
+    section = Section(
+        "source",
+        "What this is of",
+        "Which tables were read, what time they cover, and how far they are behind the broker.",
+    )
+    section.facts.append(("Tables", tables.place))
+    if tables.bronze is not None:
+        told = tables.bronze.agg(
+            f.count("*").alias("n"),
+            f.min("time").alias("first"),
+            f.max("time").alias("last"),
+            f.sum((f.col("kind") == 1).cast("long")).alias("messages"),
+            f.sum(f.when(f.col("kind") == 10, 1).otherwise(0)).alias("gaps"),
+        ).first()
+        section.facts += [
+            ("Rows in bronze", f"{told.n:,}, of which {told.messages or 0:,} are messages"),
+            ("From", moment(told["first"])),
+            ("To", moment(told["last"])),
+        ]
+        if told.gaps:
+            section.warnings.append(
+                f"{told.gaps:,} times the broker could not write its events: what is counted by events is too low."
+            )
+    if tables.lag:
+        behind = sum(one.behind for one in tables.lag)
+        rows = tuple(
+            (
+                words(one.stream),
+                number("count", one.rows),
+                number("count", one.behind, "bad" if one.behind else ""),
+                Cell("" if one.behind_s is None else seconds(one.behind_s)),
+            )
+            for one in tables.lag
+        )
+        heads = (*names("Stream"), *figures("Rows in bronze", "Behind", "Behind by"))
+        section.tables.append(Table("How far the tables are", heads, rows))
+        section.notes.append(
+            f"{behind:,} records are on the disk and not in the tables yet: `mosq pipeline run --once` reads them."
+            if behind
+            else "Everything that is on the disk is in the tables."
+        )
+    return section
+
+
+def traffic(tables: Tables) -> Section:
+    section = Section(
+        "traffic",
+        "Traffic",
+        "Messages and bytes of payload that the broker took, over time.",
+        empty=f"no gold/topics: {RUN}",
+    )
+    frame = tables.get("topics")
+    over = gather.span(frame) if frame is not None else None
+    if frame is None or over is None:
+        return section
+    sums = gather.summed(frame, over, ("messages", "bytes"))
+    messages, n_bytes = (sum(one[name] for one in sums.values()) for name in ("messages", "bytes"))
+    length_s = over.last_s - over.first_s + over.window_s
+    busiest = max(sums, key=lambda one: sums[one]["messages"])
+    section.facts = [
+        ("Messages", f"{messages:,}"),
+        ("Bytes", numbers.shown("bytes", n_bytes)),
+        ("Time", seconds(length_s)),
+        ("Mean", numbers.shown("rate", messages / length_s)),
+        ("Bytes per message", numbers.digits(n_bytes / max(messages, 1))),
+        (
+            "Busiest",
+            f"{numbers.shown('rate', sums[busiest]['messages'] / over.width_s)} from {moment_s(over.at(busiest))} on",
+        ),
+        ("Windows", seconds(over.window_s)),
+    ]
+    section.charts = [
+        *lines("Messages a second", "rate", [gather.rates(sums, over, "messages", "messages", 0)]),
+        *lines("Bytes a second", "bytes", [gather.rates(sums, over, "bytes", "bytes", 2)]),
+    ]
+    return section
+
+
+def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> Section:
+    """topics, clients, prefixes: which have most, and when."""
+    section = Section(name, heading, sentence, empty=f"no gold/{name}: {RUN}")
+    frame = tables.get(name)
+    over = gather.span(frame) if frame is not None else None
+    if frame is None or over is None:
+        return section
+    from pyspark.sql import functions as f
+
+    most = gather.top(frame, key, ("messages", "bytes"))
+    told = frame.agg(f.count_distinct(key).alias("n"), f.sum("messages").alias("messages")).first()
+    section.facts = [
+        (heading, f"{told.n:,}"),
+        (
+            f"Share of the first {min(10, len(most))}",
+            f"{sum(row.messages for row in most[:10]) / max(told.messages, 1):.0%}",
+        ),
+    ]
+    lead = [row[key] for row in most[: gather.LINES]]
+    section.charts = [
+        *bars("Messages", "count", [(str(row[key]), row.messages) for row in most]),
+        *lines("Messages a second", "rate", gather.of_keys(frame, over, key, "messages", lead)),
+        *bars("Bytes", "bytes", sorted(((str(row[key]), row.bytes) for row in most), key=lambda one: -one[1]), 2),
+    ]
+    heads = (*names(key.replace("_", " ").capitalize()), *figures("Messages", "Share", "Bytes", "Bytes per message"))
+    rows = tuple(
+        (
+            words(str(row[key])),
+            number("count", row.messages),
+            Cell(f"{row.messages / max(told.messages, 1):.1%}"),
+            number("bytes", row.bytes),
+            Cell(numbers.digits(row.bytes / max(row.messages, 1))),
+        )
+        for row in most
+    )
+    section.tables, section.folded = listed("", heads, rows)
+    return section
+
+
+# ---------------------------------------------------------------- how long, to how many
+
+QUANTILES = (("p50_us", "p50"), ("p90_us", "p90"), ("p99_us", "p99"), ("p999_us", "p99.9"), ("max_us", "maximum"))
+
+
+def latency(tables: Tables) -> Section:
+    section = Section(
+        "latency",
+        "Latency",
+        "How long messages waited from their arrival until they were on the disk, and so in the stream.",
+        empty=f"no gold/latency: {RUN}",
+    )
+    frame = tables.get("latency")
+    over = gather.span(frame) if frame is not None else None
+    if frame is None or over is None:
+        return section
+    from pyspark.sql import functions as f
+
+    rows = (
+        frame.groupBy("stream")
+        .agg(
+            f.sum("messages").alias("messages"),
+            *(f.max(name).alias(name) for name, _ in QUANTILES),
+            f.max_by("window_start", "p99_us").alias("worst"),
+        )
+        .orderBy("stream")
+        .limit(gather.LISTED)
+        .collect()
+    )
+    for row in rows[: gather.LINES]:
+        found = gather.worst(frame.where(f.col("stream") == row.stream), over, [name for name, _ in QUANTILES])
+        section.charts += lines(
+            f"{row.stream}: the worst window",
+            "time",
+            [
+                gather.drawn(found, over, name, label, slot)
+                for slot, (name, label) in enumerate(QUANTILES)
+                if label in ("p50", "p99", "maximum")
+            ],
+        )
+    section.tables = [
+        Table(
+            "The worst window of each stream",
+            (*names("Stream"), *figures("Messages", *(label for _, label in QUANTILES)), *names("Worst p99 at")),
+            tuple(
+                (
+                    words(row.stream),
+                    number("count", row.messages),
+                    *(number("time", row[name]) for name, _ in QUANTILES),
+                    words(moment(row.worst)),
+                )
+                for row in rows
+            ),
+        )
+    ]
+    return section
+
+
+FAN_OUTS = ((0, "nobody"), (1, "1"), (9, "2 to 9"), (99, "10 to 99"), (999, "100 to 999"), (None, "1,000 and more"))
+
+
+def fan_out(tables: Tables) -> Section:
+    section = Section(
+        "fanout",
+        "Fan-out",
+        "How many subscribers a message to each topic reaches, by the subscriptions that stand now.",
+        empty="no subscribe events (stream_events true), or no gold/topics",
+    )
+    topics = tables.get("topics")
+    if tables.subscriptions is None or topics is None:
+        return section
+    from pyspark.sql import functions as f
+
+    from mosq.pipeline.matching import Matching
+    from mosq.pipeline.matching_files import kept
+
+    filters = kept(
+        tables.subscriptions.select("filter", "client_id").toArrow(), "the subscriptions", "row", clients=True
+    ).rows
+    if not len(filters):
+        return section
+    of_topic = topics.groupBy("topic").agg(f.sum("messages").alias("messages"))
+    found = Matching(topics.sparkSession, filters).per_topic(of_topic.select("topic")).join(of_topic, "topic").cache()
+    most = found.orderBy(f.desc("deliveries"), "topic").limit(gather.LISTED).collect()
+    if not most:
+        return section
+    bounds = [most_of for most_of, _ in FAN_OUTS if most_of is not None]
+    place = f.lit(len(bounds))
+    for at in reversed(range(len(bounds))):
+        place = f.when(f.col("deliveries") <= bounds[at], at).otherwise(place)
+    by_place = {
+        row.place: row
+        for row in found.groupBy(place.alias("place"))
+        .agg(f.count("*").alias("topics"), f.sum("messages").alias("messages"))
+        .collect()
+    }
+    total = found.agg(
+        f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("deliveries")).alias("deliveries")
+    ).first()
+    found.unpersist()
+    section.facts = [
+        ("Subscriptions", f"{len(filters):,}"),
+        ("Deliveries per message", numbers.digits(total.deliveries / max(total.messages, 1))),
+    ]
+    section.charts = [
+        *bars("Subscribers of a topic", "count", [(row.topic, row.deliveries) for row in most]),
+        *bars(
+            "Messages by fan-out",
+            "count",
+            [(name, by_place[at].messages) for at, (_, name) in enumerate(FAN_OUTS) if at in by_place],
+            1,
+        ),
+    ]
+    by_fan_out = tuple(
+        (words(name), number("count", by_place[at].topics), number("count", by_place[at].messages))
+        for at, (_, name) in enumerate(FAN_OUTS)
+        if at in by_place
+    )
+    reaching = tuple(
+        (words(row.topic), number("count", row.deliveries), number("count", row.messages)) for row in most
+    )
+    heads = (*names("Topic"), *figures("Subscribers", "Messages"))
+    first, section.folded = listed("Topics that reach most", heads, reaching)
+    section.tables = [Table("By fan-out", (*names("Subscribers"), *figures("Topics", "Messages")), by_fan_out), *first]
+    return section
+
+
+def late(tables: Tables) -> Section:
+    section = Section(
+        "late",
+        "Late rows",
+        "Rows older than the watermark: their windows had been closed, so they are in no gold table.",
+        empty="no row came late",
+    )
+    frame = tables.get("late")
+    over = gather.span(frame) if frame is not None else None
+    if frame is None or over is None:
+        return section
+    sums = gather.summed(frame, over, ("rows",))
+    section.warnings = [
+        f"{sum(one['rows'] for one in sums.values()):,} rows came late: bronze and silver have them, the windows here "
+        "do not. A clock that was set back makes rows late; a longer watermark in the settings waits for them."
+    ]
+    section.charts = lines(
+        "Late rows by the time they belong to", "count", [gather.counts(sums, over, "rows", "rows", 1)]
+    )
+    return section

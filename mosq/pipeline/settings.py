@@ -1,0 +1,208 @@
+"""The settings of the pipeline: one file in TOML. What is wrong with it is told with the file, the key and what was expected.
+
+Paths are relative to the file. Knows nothing of Spark: a schema is looked at where it is used."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosq.pipeline import MosqPipelineError, filters
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+FORMATS = ("json", "csv", "number", "sparkplug")
+UNITS_US = {"ms": 1000, "millisecond": 1000, "s": 10**6, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
+            "day": 86_400 * 10**6}
+FILE = "pipeline.toml"
+
+
+@dataclass(frozen=True)
+class Silver:
+    """What becomes of the messages whose topics match; of several rules the first one."""
+
+    name: str
+    topic: str
+    format: str
+    schema: str | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    file: Path
+    journal: Path
+    streams: tuple[str, ...]  # (): all that are there
+    tables: Path
+    checkpoints: Path
+    trigger_us: int
+    window_us: int
+    watermark_us: int
+    prefix_levels: int
+    batch_rows: int
+    consumer: str  # the mark that keeps retention from passing us; "": none
+    stop_on_loss: bool
+    master: str
+    silver: tuple[Silver, ...]
+    spark: dict[str, str]
+
+    def table(self, name: str) -> Path:
+        """bronze, quarantine, silver/NAME, gold/NAME"""
+        return self.tables / name
+
+
+def duration_us(said: object) -> int | None:
+    """"5 seconds", "10 minutes", "500 ms"; None: it is none."""
+    found = re.fullmatch(r"\s*(\d{1,9})\s*([a-z]+)\s*", said) if isinstance(said, str) else None
+    if found is None:
+        return None
+    unit = UNITS_US.get(found[2]) or UNITS_US.get(found[2].removesuffix("s"))
+    return int(found[1]) * unit or None if unit else None
+
+
+class _Reading:
+    """One table of the file; keys are taken out as they are read, so that what is left is unknown."""
+
+    def __init__(self, file: Path, where: str, content: dict[str, Any]) -> None:
+        self.file, self.where, self.content = file, where, dict(content)
+
+    def wrong(self, key: str, expected: str, got: object) -> MosqPipelineError:
+        return MosqPipelineError(f"{self.file}: {self.where} {key}: expected {expected}; got {got!r}")
+
+    def take(self, key: str, kind: type, expected: str, default: Any = None) -> Any:
+        """`default` None: the key must be there."""
+        if key not in self.content:
+            if default is None:
+                raise MosqPipelineError(f"{self.file}: {self.where} {key} is missing: expected {expected}")
+            return default
+        value = self.content.pop(key)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(key, expected, value)
+        return value
+
+    def text(self, key: str, expected: str, default: str | None = None) -> str:
+        value: str = self.take(key, str, expected, default)
+        if not value.strip():
+            raise self.wrong(key, expected, value)
+        return value
+
+    def path(self, key: str, expected: str, default: str | None = None) -> Path:
+        return (self.file.parent / Path(self.text(key, expected, default)).expanduser()).absolute()
+
+    def number(self, key: str, least: int, most: int, default: int) -> int:
+        expected = f"a number from {least:,} to {most:,}"
+        value: int = self.take(key, int, expected, default)
+        if not least <= value <= most:
+            raise self.wrong(key, expected, value)
+        return value
+
+    def duration_us(self, key: str, default: str) -> int:
+        expected = 'a time such as "5 seconds", "10 minutes" or "1 day"'
+        said = self.text(key, expected, default)
+        value = duration_us(said)
+        if value is None:
+            raise self.wrong(key, expected, said)
+        return value
+
+    def end(self, known: str) -> None:
+        if self.content:
+            raise MosqPipelineError(f"{self.file}: {self.where} {next(iter(self.content))} is unknown: expected {known}")
+
+
+def load(file: Path | str = FILE) -> Settings:
+    path = Path(file).absolute()
+    if path.is_dir():
+        path /= FILE
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MosqPipelineError(f"{path}: there is no such file; `mosq pipeline init {path.parent}` makes one") from None
+    except OSError as error:
+        raise MosqPipelineError(f"{path}: {error.strerror}; expected the settings of the pipeline") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MosqPipelineError(f"{path}: this is not TOML: {error}") from None
+    return _settings(path, content)
+
+
+def _settings(path: Path, content: dict[str, Any]) -> Settings:
+    top = _Reading(path, "at the top:", content)
+    main = _Reading(path, "[pipeline]", top.take("pipeline", dict, "a table [pipeline]"))
+    rules = top.take("silver", list, "tables [[silver]]", [])
+    spark = top.take("spark", dict, "a table [spark] of Spark's own settings", {})
+    top.end("[pipeline], [[silver]] and [spark]")
+    settings = Settings(
+        file=path,
+        journal=main.path("journal", "the folder of the broker's streams"),
+        streams=_streams(main),
+        tables=main.path("tables", "a folder for the tables", "tables"),
+        checkpoints=main.path("checkpoints", "a folder for what the jobs remember", "checkpoints"),
+        trigger_us=main.duration_us("trigger", "5 seconds"),
+        window_us=main.duration_us("window", "1 minute"),
+        watermark_us=main.duration_us("watermark", "10 minutes"),
+        prefix_levels=main.number("prefix_levels", 1, 100, 1),
+        batch_rows=main.number("batch_rows", 1, 100_000_000, 500_000),
+        consumer=_consumer(main),
+        stop_on_loss=main.take("stop_on_loss", bool, "true or false", True),
+        master=main.text("master", 'a master of Spark, such as "local[2]"', "local[*]"),
+        silver=_rules(path, rules),
+        spark=_spark(path, spark),
+    )
+    main.end("journal, streams, tables, checkpoints, trigger, window, watermark, prefix_levels, batch_rows, "
+             "consumer, stop_on_loss or master")
+    inside = (settings.tables in (settings.checkpoints, *settings.checkpoints.parents),
+              settings.checkpoints in settings.tables.parents)
+    if any(inside):
+        raise MosqPipelineError(f"{path}: [pipeline] tables and checkpoints lie in one another: expected two folders")
+    return settings
+
+
+def _streams(main: _Reading) -> tuple[str, ...]:
+    expected = "a list of names of streams; empty: all that are there"
+    names = main.take("streams", list, expected, [])
+    for name in names:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise main.wrong("streams", f"{expected}, each of 1 to 64 letters, digits, '_', '-'", name)
+    if len(set(names)) < len(names):
+        raise main.wrong("streams", "each name once", names)
+    return tuple(names)
+
+
+def _consumer(main: _Reading) -> str:
+    expected = "a name of letters, digits, '_', '-'; \"\": retention does not wait for us"
+    name: str = main.take("consumer", str, expected, "pipeline")
+    if name and not NAME.fullmatch(name):
+        raise main.wrong("consumer", expected, name)
+    return name
+
+
+def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
+    found: list[Silver] = []
+    for i, content in enumerate(rules, 1):
+        if not isinstance(content, dict):
+            raise MosqPipelineError(f"{path}: silver: expected tables [[silver]]; got {content!r}")
+        rule = _Reading(path, f"[[silver]] number {i}", content)
+        name = rule.text("name", "a name for the table")
+        if not NAME.fullmatch(name):
+            raise rule.wrong("name", "1 to 64 letters, digits, '_', '-'", name)
+        if name in (one.name for one in found):
+            raise rule.wrong("name", "a name of its own; two rules write two tables", name)
+        topic = rule.text("topic", "a topic filter")
+        if (why := filters.problem(topic)) is not None:
+            raise rule.wrong("topic", f"a topic filter: {why}", topic)
+        format = rule.text("format", f"one of {', '.join(FORMATS)}")
+        if format not in FORMATS:
+            raise rule.wrong("format", f"one of {', '.join(FORMATS)}", format)
+        schema = rule.text("schema", "columns, such as \"temperature DOUBLE, unit STRING\"", "-")
+        if format == "csv" and schema == "-":
+            raise MosqPipelineError(f'{path}: {rule.where} schema is missing: expected columns, such as "id BIGINT, value DOUBLE"')
+        if format in ("number", "sparkplug") and schema != "-":
+            raise rule.wrong("schema", f"none: the columns of {format} are known", schema)
+        rule.end("name, topic, format or schema")
+        found.append(Silver(name, topic, format, None if schema == "-" else schema))
+    return tuple(found)
+
+
+def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:
+    for key, value in content.items():
+        if not isinstance(value, str | int | float | bool):
+            raise MosqPipelineError(f'{path}: [spark] {key}: expected a text, such as "spark.driver.memory" = "2g"; got {value!r}')
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}

@@ -1,0 +1,178 @@
+"""What the jobs remember beside Spark's checkpoint: what they were set up with, and what stands after each batch. All of it is
+small, and written as a whole or not at all; that of a batch comes after everything else of it.
+
+A change of the settings that would make old and new rows of one table differ is refused, with what to do."""
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mosq.journal import Stream
+from mosq.pipeline import MosqPipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mosq.pipeline.settings import Settings
+
+JOBS = ("silver", "gold", "audit")  # beside bronze, which all stand on
+FORMAT = 1
+KEPT = 8  # Spark may do the last batch again, and asks for the one before it
+SETUP = "setup.json"
+QUERY = "spark"  # Spark's own checkpoint
+
+
+def put(path: Path, content: object) -> None:
+    """On the disk when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("w") as out:
+        out.write(json.dumps(content, indent=1, sort_keys=True))
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(path)
+    fd = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def get(path: Path) -> Any:
+    """None: there is no such file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise MosqPipelineError(f"{path} is damaged ({error}): restore it, or begin anew with other folders for tables and checkpoints") from None
+
+
+# ---- after each batch
+
+
+def empty() -> dict[str, Any]:
+    return {"batch": -1, "rows": {}, "shards": {}, "quarantine": {}, "late": 0, "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []}}
+
+
+def _batches(settings: "Settings") -> dict[int, Path]:
+    folder = settings.checkpoints / "batches"
+    return {int(path.stem): path for path in folder.glob("[0-9]*.json")} if folder.is_dir() else {}
+
+
+def after(settings: "Settings", batch: int | None = None) -> dict[str, Any]:
+    """What stood after the last batch, or after the last one that is not later than `batch`."""
+    found = {number: path for number, path in _batches(settings).items() if batch is None or number <= batch}
+    if not found:
+        if batch is not None and batch >= 0:
+            raise MosqPipelineError(
+                f"{settings.checkpoints / 'batches'}: what stood after batch {batch} is gone; Spark goes on behind it. Restore that folder, or run "
+                "`mosq pipeline run --rebuild`")
+        return empty()
+    state: dict[str, Any] = get(found[max(found)])
+    return state
+
+
+def put_after(settings: "Settings", state: dict[str, Any]) -> None:
+    number = state["batch"]
+    put(settings.checkpoints / "batches" / f"{number}.json", state)
+    for old, path in _batches(settings).items():
+        if old <= number - KEPT:
+            path.unlink(missing_ok=True)
+
+
+# ---- what the tables were made with
+
+
+def streams(settings: "Settings") -> dict[str, Stream]:
+    """The streams that are read: those that are named, or all that are there."""
+    if not settings.journal.is_dir():
+        raise MosqPipelineError(
+            f"{settings.journal}: there is no such folder; expected the broker's streams there (`stream NAME FILTER` in mosquitto.conf, with "
+            f"`persistence true`). Start the broker once, or correct [pipeline] journal in {settings.file}")
+    there = {path.name: path for path in sorted(settings.journal.iterdir()) if path.is_dir() and not path.name.startswith(".")}
+    for name in settings.streams:
+        if name not in there:
+            raise MosqPipelineError(f"{settings.journal}: there is no stream {name}, but {', '.join(there) or 'none at all'}; "
+                                    f"correct [pipeline] streams in {settings.file}")
+    names = settings.streams or tuple(there)
+    if not names:
+        raise MosqPipelineError(f"{settings.journal}: there is no stream in it yet; expected `stream NAME FILTER` in mosquitto.conf")
+    return {name: Stream(there[name]) for name in names}
+
+
+def _identity(stream: Stream) -> dict[str, Any]:
+    from cext.journal import face
+
+    try:
+        marks = face.marks(stream.path)
+    except (OSError, ValueError) as error:
+        raise MosqPipelineError(f"{stream.path} cannot be read: {error}") from None
+    return {"id": marks["stream_id"], "shards": len(marks["shards"])}
+
+
+def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
+    rules = [[silver.name, silver.topic, silver.format, silver.schema] for silver in settings.silver]
+    return {
+        "format": FORMAT,
+        "tables": str(settings.tables),
+        "streams": {name: _identity(stream) for name, stream in streams(settings).items()},
+        "jobs": sorted(jobs),
+        "silver": {rule[0]: rule[1:] for rule in rules},
+        "silver_order": [rule[0] for rule in rules],
+        "window_us": settings.window_us,
+        "prefix_levels": settings.prefix_levels,
+    }
+
+
+DERIVED = {"silver": "[[silver]]", "silver_order": "the order of [[silver]]", "window_us": "[pipeline] window",
+           "prefix_levels": "[pipeline] prefix_levels", "jobs": "the jobs that run"}
+REBUILD = "Put it back, or run `mosq pipeline run --rebuild`, which computes silver and gold anew from bronze"
+
+
+def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -> None:
+    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes anew
+    may differ."""
+    had = get(settings.checkpoints / SETUP)
+    if had is None:
+        if (settings.tables / "bronze").exists():
+            raise MosqPipelineError(f"{settings.tables} holds tables, but {settings.checkpoints} does not say how far they are: "
+                                    "restore the checkpoints, or begin with another folder for tables")
+        return
+    if had["format"] != FORMAT:
+        raise MosqPipelineError(f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or begin anew")
+    if had["tables"] != now["tables"]:
+        raise MosqPipelineError(f"{settings.checkpoints} belongs to the tables in {had['tables']}, not to those in {now['tables']}: correct "
+                                f"[pipeline] tables or checkpoints in {settings.file}")
+    _check_streams(settings, had["streams"], now["streams"])
+    for key, said in DERIVED.items():
+        if had[key] != now[key] and not rebuilding:
+            raise MosqPipelineError(f"{settings.file}: {said} is not what the tables in {settings.tables} were made with"
+                                    f"{_difference(had[key], now[key])}. {REBUILD}.")
+
+
+def _check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any]) -> None:
+    for name, stream in had.items():
+        if name not in now:
+            raise MosqPipelineError(f"stream {name} was read before and is not now: put it back ({settings.file}: [pipeline] streams, or the "
+                                    f"broker's folder {settings.journal}), or begin with other folders for tables and checkpoints")
+        if stream["id"] != now[name]["id"]:
+            raise MosqPipelineError(f"{settings.journal / name} is not the stream that was read before (it was made anew, and its numbers begin again): "
+                                    "begin with other folders for tables and checkpoints; the old tables stay readable")
+        if stream["shards"] > now[name]["shards"]:
+            raise MosqPipelineError(f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: shards may only "
+                                    "grow; was an old copy put back? Restore the newer one, or begin with other folders")
+
+
+def _difference(had: object, now: object) -> str:
+    if isinstance(had, dict) and isinstance(now, dict):
+        changed = sorted(name for name in had.keys() | now.keys() if had.get(name) != now.get(name))
+        return f" ({', '.join(changed)})"
+    return f" (it was {had}, and is {now})"
+
+
+def query_id(settings: "Settings") -> str | None:
+    """Spark's name for the query of the checkpoint; None: it never ran."""
+    found = get(settings.checkpoints / QUERY / "metadata")
+    return None if found is None else str(found["id"])

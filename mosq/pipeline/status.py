@@ -1,0 +1,95 @@
+"""How far the tables are: what is remembered after the last batch, beside the marks of the journal now. Starts no Spark, takes no
+lock, works while `run` does and when it does not."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from mosq.pipeline import MosqPipelineError, state
+
+if TYPE_CHECKING:
+    from mosq.pipeline.settings import Settings
+
+SHOWN = 20
+
+
+def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them is than the
+    newest of ours, in seconds."""
+    found = {}
+    for name, stream in state.streams(settings).items():
+        rows = behind = 0
+        newest = ours = 0
+        for shard, mark in enumerate(stream.marks()):
+            at = now["shards"].get(f"{name}/{shard}", {"next": mark.first_seq, "rows": 0, "time_us": 0})
+            rows += at["rows"]
+            behind += max(0, mark.seq - max(at["next"], mark.first_seq))
+            newest, ours = max(newest, mark.time_us), max(ours, at["time_us"])
+        found[name] = {"rows": rows, "behind": behind, "behind_s": round((newest - ours) / 1e6, 3) if behind and ours else None if behind else 0.0}
+    return found
+
+
+def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
+    now = state.after(settings)
+    said: dict[str, Any] = {
+        "settings": str(settings.file), "tables": str(settings.tables), "batch": now["batch"], "at": now.get("at"),
+        "rows": now["rows"], "late": now["late"], "quarantine": now["quarantine"], "audit": now["audit"],
+    }
+    try:
+        said["streams"] = lag(settings, now)
+    except (MosqPipelineError, OSError, ValueError) as error:
+        said["streams"], said["journal_error"] = {}, str(error)
+    if with_audit:
+        said["audit"] = now["audit"] | _audit(settings)
+    return said
+
+
+def _audit(settings: "Settings") -> dict[str, Any]:
+    """Over all sessions: what was counted last, and which do not add up."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from mosq.pipeline import audit, tables
+
+    read = [pq.ParquetFile(path).read() for path in tables.files(settings.table("gold/backlog"))]
+    last = audit.of_sessions(pa.concat_tables([audit.NONE, *read]))
+    bad = last.filter(last["wrong"])
+    return {"sessions": last.num_rows, "sessions_wrong": bad.num_rows,
+            "totals": {name: pc.sum(last[name]).as_py() or 0 for name in audit.COUNTERS},
+            "examples": [audit.why(row) for row in bad.slice(0, SHOWN).to_pylist()]}
+
+
+def ago(seconds: float) -> str:
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def text(said: dict[str, Any]) -> str:
+    if said["batch"] < 0:
+        head = f"{said['tables']}: nothing yet; `mosq pipeline run --once` reads what there is."
+    else:
+        head = f"{said['tables']}: batch {said['batch']:,}, {ago(time.time() - said['at'])} ago."
+    lines = [head, ""]
+    lines += [f"Journal: {said['journal_error']}"] if "journal_error" in said else []
+    for name, stream in said["streams"].items():
+        behind = f"{stream['behind']:,} behind" if stream["behind"] else "nothing behind"
+        seconds = f" ({stream['behind_s']:.1f} s)" if stream["behind_s"] else ""
+        lines.append(f"stream {name:<24} {stream['rows']:>14,} rows read, {behind}{seconds}")
+    lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(said["rows"].items())]
+    if said["late"]:
+        lines.append(f"late: {said['late']:,} rows came after their window was complete; they are in bronze and silver, not in the windows of gold")
+    for reason, n in sorted(said["quarantine"].items(), key=lambda one: -one[1]):
+        lines.append(f"quarantine: {n:,} x {reason}")
+    return "\n".join(lines + _audit_lines(said["audit"]))
+
+
+def _audit_lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"audit: {found['rows']:,} rows, " + (f"ALARM: {found['wrong']:,} do not add up" if found["wrong"] else "all add up")]
+    if found["lost_events"]:
+        lines.append(f"audit: {found['lost_events']:,} events are lost, so it is not complete")
+    if "sessions" in found:
+        totals = ", ".join(f"{name} {n:,}" for name, n in found["totals"].items())
+        lines.append(f"audit: {found['sessions']:,} sessions: {totals}")
+    return lines + [f"  {line}" for line in found["examples"]]

@@ -1,0 +1,161 @@
+"""The command line, and what is seen while `run` runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from mosq.commands import main
+from mosq.pipeline import jobs, live, settings, state, status, tables, trouble
+from tests.harness.effort import TIMEOUT_S
+from tests.pipeline.journals import Journal
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> settings.Settings:
+    stream = Journal(tmp_path / "streams", "tele", shards=2)
+    stream.fill(100)
+    stream.close()
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    return settings.load(tmp_path)
+
+
+def after(found: settings.Settings, **said: Any) -> dict[str, Any]:
+    from mosq.journal import Stream
+
+    marks = Stream(found.journal / "tele").marks()
+    shards = {f"tele/{i}": {"next": mark.seq - i, "rows": mark.seq - i, "time_us": mark.time_us - 1000 * i} for i, mark in enumerate(marks)}
+    now = state.empty() | {"batch": 3, "at": time.time(), "rows": {"bronze": 99}, "shards": shards} | said
+    state.put_after(found, now)
+    return now
+
+
+def test_status_before_the_first_batch_and_after(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "status", "-s", str(found.file)]) == 0
+    out = capsys.readouterr().out
+    assert "nothing yet; `mosq pipeline run --once`" in out and "0 rows read, 100 behind" in out
+    after(found)
+    assert main(["pipeline", "status", "--json", "-s", str(found.file)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["streams"]["tele"]["behind"] == 1 and said["streams"]["tele"]["rows"] == 99 and said["batch"] == 3
+
+
+def test_an_alarm_is_told_and_is_the_exit_status(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    after(found, audit={"rows": 5, "wrong": 1, "lost_events": 0, "examples": ["c (session 1): published 2, but ..."]})
+    assert main(["pipeline", "status", "--audit", "-s", str(found.file)]) == 2
+    out = capsys.readouterr().out
+    assert "ALARM: 1 do not add up" in out
+
+
+def test_status_works_where_the_journal_is_gone(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    after(found)
+    found.file.write_text('[pipeline]\njournal = "gone"\n')
+    assert main(["pipeline", "status", "-s", str(found.file)]) == 0
+    assert "there is no such folder" in capsys.readouterr().out
+
+
+def test_what_stood_is_kept_for_some_batches_and_asked_for_by_number(found: settings.Settings) -> None:
+    for i in range(20):
+        state.put_after(found, state.empty() | {"batch": i})
+    assert state.after(found)["batch"] == 19 and state.after(found, 15)["batch"] == 15 and state.after(found, -1) == state.empty()
+    assert len(list((found.checkpoints / "batches").glob("*.json"))) == state.KEPT
+    with pytest.raises(Exception, match="what stood after batch 2 is gone"):
+        state.after(found, 2)
+    (found.checkpoints / "batches/19.json").write_text("{")
+    with pytest.raises(Exception, match=r"19\.json is damaged"):
+        state.after(found)
+
+
+def test_the_live_view_is_a_line_for_each_batch_or_one_that_changes(found: settings.Settings) -> None:
+    before, now = state.empty(), after(found, quarantine={"empty": 4})
+    out = io.StringIO()
+    shown = live.Live(found, out=out)
+    shown.told(before, now, 1.25)
+    line = out.getvalue()
+    assert line.startswith("batch 3  99 rows  1.2 s") and "1 behind" in line and "quarantine 4" in line and line.endswith("\n")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True      # type: ignore[method-assign]
+    shown = live.Live(found, out=terminal)
+    shown.told(before, now, 1.0)
+    shown.told(before, now, 1.0)
+    shown.say("something")
+    assert terminal.getvalue().count("\r") == 2 and terminal.getvalue().endswith("\nsomething\n")
+    silent = io.StringIO()
+    live.Live(found, quiet=True, out=silent).told(before, now, 1.0)
+    assert silent.getvalue() == ""
+
+
+def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
+    with jobs.stopped_by_signals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(("said", "told"), [
+    ("[STREAM_FAILED] ... pyspark.errors... Traceback\n  File x\nmosq.pipeline.MosqPipelineError: stream t: shard 0: 1 to 2 are damaged. Restore\n\tat org.apache", "^stream t: shard 0: 1 to 2 are damaged. Restore$"),
+    ("java.io.IOException: No space left on device", "no space left for .*tables"),
+    ("java.lang.OutOfMemoryError: Java heap space", r"smaller \[pipeline\] batch_rows \(now 500,000\)"),
+    ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
+])
+def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str, told: str) -> None:
+    import re
+
+    assert re.search(told, trouble.explained(RuntimeError(said), found) or "")
+    assert trouble.explained(RuntimeError("?"), found) is None
+
+
+class Run:
+    """`mosq pipeline run` in a process of its own; its lines are given to whoever looks."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "mosq", "pipeline", "run", "-s", str(folder)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def until(self, text: str) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if text in line:
+                return
+        raise AssertionError(self.lines)
+
+
+@pytest.mark.spark
+def test_follow_goes_on_until_it_is_told_to_end_and_after_a_kill(tmp_path: Path) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 300\nmaster = "local[1]"\n'
+                                            '[spark]\n"spark.sql.shuffle.partitions" = "1"\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"\n')
+    found = settings.load(tmp_path)
+    stream.fill(1000)
+    with Run(tmp_path) as first:
+        first.until("batch 0  300 rows")
+        first.process.kill()
+    stream.fill(500)
+    with Run(tmp_path) as second:
+        second.until("  0 behind")
+        second.process.terminate()
+        assert second.process.wait(10 * TIMEOUT_S) == 0, second.lines
+    glob = f"{found.table('bronze')}/{tables.GLOB}"
+    assert duckdb.sql(f"SELECT count(*), count(DISTINCT seq), max(seq) FROM read_parquet('{glob}')").fetchall() == [(1500, 1500, 1499)]
+    assert status.status(found)["streams"]["tele"] == {"rows": 1500, "behind": 0, "behind_s": 0.0}
+    stream.close()

@@ -1,0 +1,172 @@
+"""Compaction beside readers, writers and kills: who reads finds every row once, or an error."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from mosq.pipeline import MosqPipelineError, compaction, state, tables
+
+ROWS = 20
+
+
+def put(table: Path, batch: int, rows: int = ROWS) -> bool:
+    values = pa.table({"n": pa.array(range(batch * ROWS, batch * ROWS + rows), pa.int64()), "t": pa.array([f"t{batch}"] * rows, pa.string())})
+    return tables.write_arrow(values, table, batch, "query")
+
+
+def read(table: Path) -> list[int]:
+    found = duckdb.sql(f"SELECT n FROM read_parquet('{table}/{tables.GLOB}', hive_partitioning = true) ORDER BY n").fetchall()
+    return [row[0] for row in found]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for i in range(6):
+        assert put(tmp_path / "t", i)
+    return tmp_path / "t"
+
+
+def test_the_rows_are_the_same_and_the_files_few(table: Path) -> None:
+    assert compaction.compact(table, 4) == 5
+    assert tables.batches(table) == [4, 5] and len(tables.files(table)) == 2
+    assert read(table) == list(range(6 * ROWS))
+    assert tables.count(table) == 6 * ROWS and tables.about(table)["compacted"] == 4
+    assert not put(table, 2) and not put(table, 4)        # a batch that is in it is not written again
+    assert put(table, 6)
+    assert compaction.compact(table, 6) == 3 and compaction.compact(table, 6) == 0
+    assert read(table) == list(range(7 * ROWS))
+    assert sorted(path.name for path in table.parent.iterdir() if not path.name.endswith(".lock")) == ["t"]
+
+
+def test_large_batches_are_left_alone(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compaction.compact(table, 2)
+    monkeypatch.setattr(compaction, "LARGE_BYTES", max(path.stat().st_size for path in tables.files(table)))
+    put(table, 6)
+    assert compaction.compact(table, 6) == 4 and tables.batches(table) == [2, 6]
+    assert read(table) == list(range(7 * ROWS))
+
+
+def test_many_rows_make_several_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "FILE_ROWS", 2 * ROWS)
+    compaction.compact(table, 5)
+    assert len(tables.files(table)) == 3 and read(table) == list(range(6 * ROWS))
+
+
+@pytest.mark.parametrize("at", ["_merge", "_exchange", "after"])
+def test_killed_at_any_step_it_has_changed_nothing_or_all(table: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    with monkeypatch.context() as patch:
+        if at == "after":
+            exchange = compaction._exchange
+
+            def killed(*args: Path) -> None:
+                exchange(*args)
+                raise Killed
+
+            patch.setattr(compaction, "_exchange", killed)
+        else:
+            inner = getattr(compaction, at)
+
+            def killed(*args: object) -> None:
+                if at == "_merge":
+                    inner(*args)
+                raise Killed
+
+            patch.setattr(compaction, at, killed)
+        with pytest.raises(Killed):
+            compaction.compact(table, 5)
+    assert read(table) == list(range(6 * ROWS))
+    assert tables.batches(table) == ([5] if at == "after" else list(range(6)))
+    put(table, 6)
+    compaction.compact(table, 6)
+    assert read(table) == list(range(7 * ROWS)) and tables.batches(table) == [6]
+    assert not (table.parent / ".t.new").exists()
+
+
+def test_readers_beside_it_find_every_row_once_or_an_error(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    n, done = 0, threading.Event()
+    good = failed = 0
+    wrong: list[object] = []
+    written = [0]
+
+    def reading() -> None:
+        nonlocal good, failed
+        with duckdb.connect() as base:
+            while not done.is_set() or good == 0:
+                before = written[0]
+                if before == 0:
+                    continue
+                try:
+                    count, distinct, most = base.execute(f"SELECT count(*), count(DISTINCT n), max(n) FROM read_parquet('{table}/{tables.GLOB}')").fetchone()  # type: ignore[misc]
+                except duckdb.IOException:
+                    failed += 1
+                    continue
+                good += 1
+                if count != distinct or most != count - 1 or count < before * ROWS:
+                    wrong.append((count, distinct, most, before))
+
+    def arrow() -> None:
+        while not done.is_set():
+            before = written[0]
+            try:
+                rows = pyarrow.dataset.dataset([str(path) for path in tables.files(table)]).to_table() if before else None
+            except (FileNotFoundError, pa.ArrowInvalid):
+                continue
+            if rows is not None and (len(set(rows["n"].to_pylist())) != rows.num_rows or rows.num_rows < before * ROWS):
+                wrong.append(rows.num_rows)
+
+    threads = [threading.Thread(target=reading), threading.Thread(target=arrow)]
+    for thread in threads:
+        thread.start()
+    for _ in range(12):
+        for _ in range(4):
+            put(table, n)
+            n += 1
+            written[0] = n
+        compaction.compact(table, n - 1)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and good > 0
+
+
+def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mosq.pipeline import settings
+
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    found = settings.load(tmp_path)
+    for i in range(4):
+        put(found.table("bronze"), i)
+        put(found.table("gold/topics"), i)
+    assert [line for line in compaction.compact_all(found, 2)] == ["bronze: nothing to merge", "gold/topics: nothing to merge"]
+    state.put_after(found, state.empty() | {"batch": 2})
+    assert list(compaction.compact_all(found, 2)) == ["bronze: 3 batches merged into one", "gold/topics: 3 batches merged into one"]
+    assert tables.batches(found.table("bronze")) == [2, 3]
+
+
+def test_a_damaged_file_stops_it_and_nothing_is_changed(table: Path) -> None:
+    path = tables.files(table, 3)[0]
+    raw = path.read_bytes()
+    path.write_bytes(raw[:len(raw) // 2])
+    with pytest.raises((pa.ArrowInvalid, OSError)):
+        compaction.compact(table, 5)
+    assert tables.batches(table) == list(range(6))
+
+
+def test_one_at_a_time_and_file_systems_that_cannot(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with compaction._alone(table), pytest.raises(MosqPipelineError, match="compacted by another process"):
+        compaction.compact(table, 5)
+    monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 0xFF)        # flags that no file system takes: EINVAL
+    with pytest.raises(MosqPipelineError, match="cannot let two folders change places"):
+        compaction.compact(table, 5)
+    assert read(table) == list(range(6 * ROWS)) and os.listdir(table.parent)

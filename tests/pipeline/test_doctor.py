@@ -1,0 +1,128 @@
+"""`mosq pipeline doctor`, and what is said where Spark cannot start: no Java, an old one, packages that are missing or of the wrong
+version. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mosq.commands import main
+from mosq.pipeline import MosqPipelineError, doctor, session
+from tests.pipeline.journals import Journal
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    stream = Journal(tmp_path / "streams", "tele", shards=2)
+    stream.fill(5)
+    stream.close()
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    return tmp_path
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Java that says what its version is."""
+    program = tmp_path / "java-home/bin/java"
+    program.parent.mkdir(parents=True)
+    put_java(program, 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java-home"))
+    return program
+
+
+def put_java(program: Path, said: str) -> None:
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    program.chmod(0o755)
+
+
+def versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
+    there = {"pyspark": "4.3.0", "pandas": "2.3.3", "pyarrow": "26.0.1", "protobuf": "7.1"} | changed
+    monkeypatch.setattr(session, "package_versions", lambda: there)
+
+
+def bad(file: Path) -> dict[str, tuple[str, str]]:
+    return {one.what: (one.found, one.mend) for one in doctor.examine(file) if not one.ok}
+
+
+def test_all_is_well(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    versions(monkeypatch)
+    monkeypatch.setattr(doctor, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(doctor, "DISK_BYTES", 0)
+    assert bad(folder) == {}
+    assert main(["pipeline", "doctor", "-s", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "tele (2 shards, 5 records)" in out and "All is well." in out
+
+
+@pytest.mark.parametrize(("changed", "what", "found", "mend"), [
+    ({"pyspark": None}, "pyspark", "not installed", "pip install 'mosq[pipeline]'"),
+    ({"pandas": "3.0.1"}, "pandas", "3.0.1", "pip install 'pandas>=2.2,<3'"),
+    ({"pandas": "2.1.4"}, "pandas", "2.1.4", "pip install 'pandas>=2.2,<3'"),
+    ({"pyarrow": "14.0"}, "pyarrow", "14.0", "pip install 'pyarrow>=18'"),
+    ({"protobuf": None}, "protobuf", "not installed", "pip install 'mosq[pipeline]'"),
+])
+def test_packages(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str | None], what: str, found: str, mend: str) -> None:
+    versions(monkeypatch, **changed)
+    assert bad(folder)[what] == (found, mend)
+    with pytest.raises(MosqPipelineError, match="Spark cannot be started:\n- " + what):
+        session.spark_session("none")
+
+
+def test_java_is_missing_old_or_broken(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions(monkeypatch)
+    put_java(java, 'openjdk version "11.0.2" 2019-01-15')
+    assert "is Java 11, Spark needs 17" in bad(folder)["Java"][0]
+    put_java(java, 'java version "1.8.0_292"')
+    assert "is Java 8, Spark needs 17" in bad(folder)["Java"][0]
+    put_java(java, "what?")
+    assert "does not run" in bad(folder)["Java"][0]
+    java.unlink()
+    monkeypatch.setenv("PATH", str(folder))
+    assert bad(folder)["Java"][1] == "apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+    with pytest.raises(MosqPipelineError, match="there is no Java: apt-get install"):
+        session.spark_session("none")
+
+
+def test_folders_memory_and_workers(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions(monkeypatch)
+    (folder / "blocked").write_text("")
+    (folder / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntables = "blocked/t"\n')
+    monkeypatch.setattr(doctor, "MEMORY_BYTES", 1 << 60)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
+    found = bad(folder)
+    assert "cannot be written" in found["tables"][0] and "name another folder" in found["tables"][1]
+    assert "GiB available" in found["memory"][0] and "free some" in found["memory"][1]
+    assert found["PYSPARK_PYTHON"] == ("/nowhere/python is not there", f"unset it, or export PYSPARK_PYTHON={sys.executable}")
+
+
+def test_settings_and_journal(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    versions(monkeypatch)
+    (folder / "pipeline.toml").write_text('[pipeline]\njournal = "none"\n')
+    assert "there is no such folder" in bad(folder)["journal"][0]
+    (folder / "pipeline.toml").write_text("[pipeline]\n")
+    assert main(["pipeline", "doctor", "--json", "-s", str(folder)]) == 1
+    found = {one["what"]: one for one in json.loads(capsys.readouterr().out)}
+    assert not found["settings"]["ok"] and "journal is missing" in found["settings"]["found"]
+    monkeypatch.setattr(doctor, "_writable", lambda path: "consumers" not in str(path))
+    (folder / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    assert 'consumer = ""' in bad(folder)["journal"][1]
+
+
+def test_it_runs_where_nothing_is_installed(folder: Path) -> None:
+    """And a broker's start imports nothing of it."""
+    hidden = ("pyspark", "pandas", "pyarrow", "numpy", "google", "duckdb")
+    script = (f"import sys\nfor name in {hidden!r}: sys.modules[name] = None\n"
+              "from importlib import metadata\n"
+              "def version(name): raise metadata.PackageNotFoundError(name)\n"
+              "metadata.version = version\n"
+              "from mosq.commands import main\n"
+              "assert not any(name.startswith('mosq.pipeline') for name in sys.modules)\n"
+              f"sys.exit(main(['pipeline', *sys.argv[1:], '-s', {str(folder)!r}]))")
+    done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pyspark: not installed\n     -> pip install 'mosq[pipeline]'" in done.stdout, done.stderr
+    done = subprocess.run([sys.executable, "-c", script, "run", "--once"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install 'mosq[pipeline]'" in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,480 @@
+"""The jobs over a stream of everything: beside naive sums in Python, read through Spark and through DuckDB; killed at each step."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from mosq.pipeline import MosqPipelineError, compaction, gold, jobs, settings, state, status, tables, views
+from mosq.pipeline.source import rows as source_rows
+from tests.pipeline.journals import T0_US, Journal
+from tests.pipeline.test_sparkplug import metric, text, varint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = """
+[pipeline]
+journal = "streams"
+batch_rows = {batch_rows}
+window = "10 seconds"
+watermark = "1 minute"
+prefix_levels = 2
+[[silver]]
+name = "telemetry"
+topic = "site/+/json"
+format = "json"
+schema = "temp DOUBLE, time BIGINT, tags ARRAY<STRING>"
+[[silver]]
+name = "guessed"
+topic = "guess/#"
+format = "json"
+[[silver]]
+name = "csv"
+topic = "csv/+"
+format = "csv"
+schema = "id BIGINT, what STRING"
+[[silver]]
+name = "number"
+topic = "number/+"
+format = "number"
+[[silver]]
+name = "plant"
+topic = "spBv1.0/#"
+format = "sparkplug"
+"""
+PAYLOADS = [
+    ("site/1/json", b'{"temp": 21.5, "time": 7, "tags": ["a", "b"]}', None),
+    ("site/2/json", b'{"temp": 20}', None),
+    ("site/2/json", b'{"temp": 20} trailing', "json: malformed"),
+    ("site/2/json", b'{"temp": 20}{"temp": 21}', "json: malformed"),
+    ("site/2/json", b'{"temp": 20},{"temp": 21}', "json: more than one value"),
+    ("site/2/json", b'[{"temp": 20}, {"temp": 21}]', "json: an array, expected an object"),
+    ("site/2/json", b'{"temp": "warm"}', "json: a field is not of the type in the schema"),
+    ("site/2/json", b"21.5", "json: not an object"),
+    ("site/2/json", b"", "empty"),
+    ("site/2/json", b'{"temp": "\xff"}', "not UTF-8"),
+    ("guess/a", b'{"x": 1, "batch_id": "b", "deep": {"y": [1, 2]}}', None),
+    ("guess", b'{"x": 1.5}', None),
+    ("csv/1", b"1,a b", None),
+    ("csv/1", b"1,a,b", "csv: not the columns of the schema"),
+    ("csv/1", b"one,a", "csv: not the columns of the schema"),
+    ("number/1", b" -1.5e3 ", None),
+    ("number/1", b"0x10", "number: not a number"),
+    ("number/1", b"1d", "number: not a number"),
+    ("number/1", b"NaN", "number: not a number"),
+    ("spBv1.0/g/DDATA/n/d", metric(text(1, b"m"), varint(10, 5)) + metric(text(1, b"s"), text(15, b"on")), None),
+    ("spBv1.0/g/DDATA/n/d", b"\xff", "sparkplug: not a payload of Sparkplug B"),
+    ("other/topic", b"whatever", None),
+    ("site/1/json/below", b"{", None),
+]
+ACCOUNT = {"session": 1, "published": 10, "delivered": 9, "acknowledged": 7, "resent": 2, "expired": 1, "dropped": 1, "queued": 1, "gone": 0, "ended": False}
+
+
+def write(folder: Path) -> tuple[Journal, Journal]:
+    tele = Journal(folder / "streams", "tele", shards=2)
+    events = Journal(folder / "streams", "events")
+    events.put("", b'{"version": 4, "clean": true, "keepalive_s": 60, "address": "127.0.0.1:1", "listener": 1883}', kind=2, client_id="c1")
+    events.put("site/#", b'{"qos": 1, "options": 1}', kind=4, client_id="c1")
+    events.put("site/+", b'{"qos": 0, "options": 0}', kind=4, client_id="c1")
+    events.put("site/+", b"", kind=5, client_id="c1")
+    for i, (topic, payload, _) in enumerate(PAYLOADS):
+        tele.put(topic, payload, client_id=f"c{i % 3}")
+    tele.now_us += 10_000_000
+    for i in range(200):
+        tele.put(f"bulk/{i % 7}/x", b"%d" % i * (i % 5), client_id=f"c{i % 3}")
+    tele.commit()
+    events.now_us += 1_000_000
+    events.put("bulk/1", b"", kind=6, client_id="c1", reason=0x97)
+    events.put("bulk/2", b"", kind=6, client_id="c1", reason=0x97)
+    events.put("", b"{}", kind=3, client_id="c1", reason=0)
+    events.put("", b'{"version": 5, "clean": false}', kind=2, client_id="c1")
+    events.put("", json.dumps(ACCOUNT).encode(), kind=9, client_id="c1")
+    events.put("", json.dumps(ACCOUNT | {"published": 12, "acknowledged": 9}).encode(), kind=9, client_id="c1")
+    events.put("", json.dumps(ACCOUNT | {"session": 2, "published": 11}).encode(), kind=9, client_id="c2")
+    events.put("", json.dumps(ACCOUNT | {"session": 3, "ended": True}).encode(), kind=9, client_id="c3")
+    events.put("", json.dumps(ACCOUNT | {"session": 4, "delivered": 5}).encode(), kind=9, client_id="c4")
+    events.put("", json.dumps(ACCOUNT | {"session": 4, "delivered": 4}).encode(), kind=9, client_id="c4")
+    events.put("", b'{"session": 5}', kind=9, client_id="c5")
+    events.put("", b'{"lost": 3}', kind=10)
+    events.commit()
+    return tele, events
+
+
+def naive(folder: Path) -> list[dict[str, Any]]:
+    """Every record, by the reader that is no Spark."""
+    found: list[dict[str, Any]] = []
+    for name, shards in (("tele", 2), ("events", 1)):
+        for shard in range(shards):
+            found += [row for batch in source_rows.read_range(name, folder / "streams" / name, shard, 0, end(folder, name, shard)) for row in batch.to_pylist()]
+    return found
+
+
+def end(folder: Path, name: str, shard: int) -> int:
+    from mosq.journal import Stream
+
+    return Stream(folder / "streams" / name).marks()[shard].seq
+
+
+def load(folder: Path, batch_rows: int = 120) -> settings.Settings:
+    (folder / "pipeline.toml").write_text(SETTINGS.format(batch_rows=batch_rows))
+    return settings.load(folder)
+
+
+def in_duckdb(found: settings.Settings, query: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as base:
+        base.execute((found.tables / "views.sql").read_text())
+        return base.execute(query).fetchall()
+
+
+class Ran:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tele, self.events = write(folder)
+        self.settings = load(folder)
+        self.said: list[str] = []
+        self.batches: list[int] = []
+        self.records = naive(folder)
+
+    def told(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+        self.batches.append(now["batch"])
+
+
+@pytest.fixture(scope="module")
+def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    found = Ran(tmp_path_factory.mktemp("ran"))
+    jobs.run(spark, found.settings, once=True, say=found.said.append, told=found.told)
+    yield found
+    found.tele.close()
+    found.events.close()
+
+
+# ---- what is in the tables
+
+def test_bronze_has_every_record_once_through_spark_and_duckdb(ran: Ran, spark: SparkSession) -> None:
+    wanted = sorted((record["stream"], record["shard"], record["seq"], record["topic"], record["payload"]) for record in map(_no_none, ran.records))
+    assert len(ran.batches) > 1
+    through_spark = [tuple(row) for row in tables.read_table(spark, ran.settings.table("bronze")).select("stream", "shard", "seq", "topic", "payload").collect()]
+    assert sorted((a, b, c, d or "", bytes(e or b"")) for a, b, c, d, e in through_spark) == wanted
+    through_duckdb = in_duckdb(ran.settings, "SELECT stream, shard, seq, coalesce(topic, ''), coalesce(payload, ''::BLOB) FROM bronze")
+    assert sorted(through_duckdb) == wanted
+
+
+def _no_none(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {"topic": record["topic"] or "", "payload": record["payload"] or b""}
+
+
+def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ran) -> None:
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        return in_duckdb(ran.settings, query)
+
+    assert rows("SELECT topic, temp, time_, tags FROM silver_telemetry ORDER BY seq, topic") == [("site/1/json", 21.5, 7, ["a", "b"]), ("site/2/json", 20.0, None, None)] \
+        or rows("SELECT topic, temp, time_, tags FROM silver_telemetry ORDER BY topic") == [("site/1/json", 21.5, 7, ["a", "b"]), ("site/2/json", 20.0, None, None)]
+    assert rows("SELECT topic, x, batch_id_, deep FROM silver_guessed ORDER BY x") == [("guess/a", 1.0, "b", {"y": [1.0, 2.0]}), ("guess", 1.5, None, None)]
+    assert rows("SELECT id, what FROM silver_csv") == [(1, "a b")]
+    assert rows("SELECT value FROM silver_number") == [(-1500.0,)]
+    assert rows("SELECT metric, long_value, string_value, device, topic FROM silver_plant ORDER BY metric") == [
+        ("m", 5, None, "d", "spBv1.0/g/DDATA/n/d"), ("s", None, "on", "d", "spBv1.0/g/DDATA/n/d")]
+    wanted = Counter((topic, why, payload) for topic, payload, why in PAYLOADS if why is not None)
+    wanted["", "account: not what the broker writes", b'{"session": 5}'] += 1
+    assert Counter(rows("SELECT coalesce(topic, ''), reason, coalesce(payload, ''::BLOB) FROM quarantine")) == wanted
+    assert Counter(state.after(ran.settings)["quarantine"]) == Counter(why for (_, why, _), n in wanted.items() for _ in range(n))
+    assert any("silver guessed: inferred from" in line for line in ran.said)
+
+
+def test_gold_is_what_naive_sums_are(ran: Ran, spark: SparkSession) -> None:
+    window = 10_000_000
+    volume: dict[str, Counter[tuple[int, str]]] = defaultdict(Counter)
+    for record in ran.records:
+        if record["kind"] == 1:
+            start = _us(record["time"]) // window * window
+            for table, key in (("topics", record["topic"]), ("clients", record["client_id"]), ("prefixes", "/".join(record["topic"].split("/")[:2]))):
+                volume[table][start, key] += 1
+                volume[table + " bytes"][start, key] += len(record["payload"] or b"")
+    for table, key in (("topics", "topic"), ("clients", "client_id"), ("prefixes", "prefix")):
+        rows = [(_us(row.window_start), row[key], row.messages, row.bytes, _us(row.window_end)) for row in gold.read_gold(spark, ran.settings, table).collect()]
+        assert {(start, name): n for start, name, n, _, _ in rows} == volume[table]
+        assert {(start, name): n for start, name, _, n, _ in rows if n} == +volume[table + " bytes"]
+        assert all(stop - start == window for start, *_, stop in rows)
+
+
+def _us(time: Any) -> int:
+    return round(time.timestamp() * 1e6)
+
+
+def test_latency_percentiles_are_within_a_sixteenth(ran: Ran, spark: SparkSession) -> None:
+    waits: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for record in ran.records:
+        if record["kind"] == 1:
+            waits[_us(record["time"]) // 10_000_000 * 10_000_000, record["stream"]].append(_us(record["commit_time"]) - _us(record["time"]))
+    rows = gold.read_gold(spark, ran.settings, "latency").collect()
+    assert {(_us(row.window_start), row.stream): (row.messages, row.max_us) for row in rows} == {key: (len(found), max(found)) for key, found in waits.items()}
+    for row in rows:
+        found = sorted(waits[_us(row.window_start), row.stream])
+        for name, q in (("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("p999_us", 0.999)):
+            exact = found[max(0, -int(-q * len(found) // 1) - 1)]
+            assert exact <= row[name] <= exact * (1 + 1 / 16) + 1
+
+
+def test_events_become_drops_churn_sessions_backlog_and_subscriptions(ran: Ran, spark: SparkSession) -> None:
+    def rows(name: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in gold.read_gold(spark, ran.settings, name).collect()]
+
+    assert [(row["reason"], row["client_id"], row["drops"]) for row in rows("drops")] == [(0x97, "c1", 2)]
+    assert [(row["connects"], row["disconnects"], row["takeovers"], row["expiries"], row["clients"]) for row in rows("churn")] == [(2, 1, 0, 0, 1)]
+    sessions = sorted(rows("sessions"), key=lambda row: row["connected_at"])
+    sent = [_us(record["time"]) for record in ran.records if record["kind"] == 1 and record["client_id"] == "c1"]
+    again = _us(sessions[1]["connected_at"])
+    assert [(row["client_id"], row["reason"], row["messages"]) for row in sessions] == [
+        ("c1", "0", sum(time < again for time in sent)), ("c1", None, sum(time >= again for time in sent))]
+    assert sessions[0]["duration_s"] == pytest.approx((_us(sessions[0]["disconnected_at"]) - _us(sessions[0]["connected_at"])) / 1e6)
+    assert sessions[1]["disconnected_at"] is None and sessions[1]["duration_s"] is None
+    assert len(rows("backlog")) == 6
+    found = {row["client_id"]: row for row in rows("audit")}
+    assert {name: (row["published"], row["difference"]) for name, row in found.items()} == {"c1": (12, 0), "c2": (11, 1), "c3": (10, 0), "c4": (10, 0)}
+    assert [(row.client_id, row["filter"], row.qos) for row in gold.subscriptions(spark, ran.settings).collect()] == [("c1", "site/#", 1)]
+
+
+def test_every_view_says_the_same_through_duckdb(ran: Ran, spark: SparkSession) -> None:
+    for view in views.VIEWS:
+        through_spark = gold.read_gold(spark, ran.settings, view)
+        columns = through_spark.columns
+        here = sorted(map(str, ([_plain(row[name]) for name in columns] for row in through_spark.collect())))
+        quoted = ", ".join(f'"{name}"' for name in columns)
+        there = sorted(map(str, ([_plain(value) for value in row] for row in in_duckdb(ran.settings, f"SELECT {quoted} FROM {view}"))))
+        assert here == there, view
+
+
+def _plain(value: Any) -> Any:
+    return _us(value) if hasattr(value, "timestamp") else float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def test_the_audit_tells_each_session_that_does_not_add_up(ran: Ran) -> None:
+    said = status.status(ran.settings, with_audit=True)
+    found = said["audit"]
+    assert (found["rows"], found["wrong"], found["lost_events"], found["sessions"], found["sessions_wrong"]) == (6, 2, 3, 4, 3)
+    assert found["examples"] == [
+        "c2 (session 2): published 11, but acknowledged 7 + expired 1 + dropped 1 + gone 0 + queued 1 make 10",
+        "c3 (session 3): has ended, and 1 messages are still queued",
+        "c4 (session 4): counters that went down"]
+    assert found["totals"]["published"] == 12 + 11 + 10 + 10
+    text = status.text(said)
+    assert "ALARM: 2 do not add up" in text and "3 events are lost" in text and "nothing behind" in text and "json: malformed" in text
+    assert said["streams"]["tele"] == {"rows": len(PAYLOADS) + 200, "behind": 0, "behind_s": 0.0}
+
+
+# ---- going on, again, and after a kill
+
+def snapshot(found: settings.Settings) -> dict[str, Any]:
+    """All tables but for how they are cut into batches and files."""
+    names = sorted(path.parent.relative_to(found.tables).as_posix() for path in found.tables.glob(f"**/{tables.ABOUT}"))
+    return {name: sorted(map(str, duckdb.sql(f"SELECT * EXCLUDE batch_id FROM read_parquet('{found.table(name)}/{tables.GLOB}', hive_partitioning = true)").fetchall()))
+            for name in names}
+
+
+def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark: SparkSession) -> None:
+    before, stood = snapshot(ran.settings), state.after(ran.settings)
+    jobs.rebuild(spark, ran.settings, say=ran.said.append)
+    assert snapshot(ran.settings) == before
+    now = state.after(ran.settings)
+    assert {key: now[key] for key in ("batch", "shards", "quarantine", "audit", "late")} == {key: stood[key] for key in ("batch", "shards", "quarantine", "audit", "late")}
+    assert all("merged" in line for line in compaction.compact_all(ran.settings, 2) if line.startswith(("bronze", "gold/topics", "gold/clients")))
+    assert snapshot(ran.settings) == before
+    assert in_duckdb(ran.settings, "SELECT count(*) FROM bronze") == [(len(ran.records),)]
+
+
+STEPS = [("write_batch", "bronze"), ("write_arrow", "gold/latency"), ("write_batch", "silver/number"), ("write_batch", "quarantine"), ("put_after", "")]
+
+
+@pytest.fixture(scope="module")
+def wanted(ran: Ran) -> dict[str, Any]:
+    return snapshot(ran.settings)
+
+
+class Killed(Exception):
+    pass
+
+
+@contextmanager
+def killed(monkeypatch: pytest.MonkeyPatch, function: str, table: str, after: bool) -> Iterator[None]:
+    """An end in the middle of a batch, before or after a table of it is written."""
+    module = state if function == "put_after" else tables
+    inner = getattr(module, function)
+
+    def fatal(*args: Any, **kwargs: Any) -> Any:
+        hit = function == "put_after" or any(str(arg).endswith(table) for arg in args[:3])
+        if hit and not after:
+            raise Killed
+        done = inner(*args, **kwargs)
+        if hit:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, function, fatal)
+        yield
+
+
+def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
+    tele, events = write(tmp_path)
+    found = load(tmp_path, batch_rows=1000)
+    for i, (function, table) in enumerate(STEPS):
+        with killed(monkeypatch, function, table, after=i % 2 == 1 or function == "put_after"), pytest.raises(Killed):
+            jobs.run(spark, found, once=True, say=lambda line: None)
+    jobs.run(spark, found, once=True, say=lambda line: None)
+    got = snapshot(found)
+    partial = {name for name in wanted if name.startswith("gold/") and name != "gold/backlog"}
+    assert {name: rows for name, rows in got.items() if name not in partial} == {name: rows for name, rows in wanted.items() if name not in partial}
+    assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(len(PAYLOADS) + 200,)] == in_duckdb(found, "SELECT sum(messages) FROM latency")
+    tele.close()
+    events.close()
+
+
+def test_rows_that_are_late_are_counted_and_in_no_window(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    found = load(tmp_path, batch_rows=10)
+    stream.fill(10)
+    stream.now_us = T0_US + 120_000_000
+    stream.fill(10)
+    stream.now_us = T0_US - 3_600_000_000        # the clock is set back; within a block time stands still
+    stream.fill(10)
+    jobs.run(spark, found, once=True, say=lambda line: None)
+    late = state.after(found)["late"]
+    assert late == in_duckdb(found, "SELECT sum(rows) FROM late")[0][0] == 10
+    assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(20,)]
+    assert "late: 10 rows" in status.text(status.status(found))
+    stream.close()
+
+
+# ---- what is refused, and what is said
+
+@pytest.fixture
+def begun(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[settings.Settings, Journal]]:
+    """A stream, and the checkpoint of a run that found it empty."""
+    stream = Journal(tmp_path / "streams", "tele")
+    stream.commit()
+    found = load(tmp_path)
+    jobs.prepare(found, state.JOBS)
+    yield found, stream
+    stream.close()
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("temp DOUBLE", "temp FLOAT", r"\[\[silver\]\] is not what the tables .* were made with \(telemetry\)\. Put it back, or run `mosq pipeline run --rebuild`"),
+    ('window = "10 seconds"', 'window = "20 seconds"', r"window is not what .*it was 10000000, and is 20000000"),
+    ("prefix_levels = 2", "prefix_levels = 1", "prefix_levels is not"),
+    ('name = "csv"', 'name = "vsc"', r"\(csv, vsc\)"),
+    ('journal = "streams"', 'journal = "streams"\ntables = "elsewhere"', "belongs to the tables in"),
+])
+def test_a_change_of_what_tables_are_made_with_is_refused(begun: tuple[settings.Settings, Journal], old: str, new: str, said: str) -> None:
+    found, _ = begun
+    found.file.write_text(found.file.read_text().replace(old, new))
+    changed = settings.load(found.file)
+    with pytest.raises(MosqPipelineError, match=said):
+        jobs.prepare(changed, state.JOBS)
+
+
+def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
+    found, stream = begun
+    with pytest.raises(MosqPipelineError, match="the jobs that run is not"):
+        jobs.prepare(found, ("silver",))
+    Journal(found.journal, "more").close()
+    jobs.prepare(found, state.JOBS)         # a stream may come
+    named = found.file.read_text().replace('journal = "streams"', 'journal = "streams"\nstreams = ["tele"]')
+    found.file.write_text(named)
+    with pytest.raises(MosqPipelineError, match="stream more was read before and is not now: put it back"):
+        jobs.prepare(settings.load(found.file), state.JOBS)
+    found.file.write_text(named.replace("tele", "nope"))
+    with pytest.raises(MosqPipelineError, match="there is no stream nope, but more, tele"):
+        jobs.prepare(settings.load(found.file), state.JOBS)
+    state.put(found.checkpoints / jobs.REBUILD, {})
+    with pytest.raises(MosqPipelineError, match="run `mosq pipeline run --rebuild` again"):
+        jobs.prepare(found, state.JOBS)
+
+
+def test_a_stream_that_was_made_anew_and_checkpoints_that_are_gone_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
+    import shutil
+
+    found, stream = begun
+    stream.close()
+    shutil.rmtree(stream.path)
+    Journal(found.journal, "tele").close()
+    with pytest.raises(MosqPipelineError, match="is not the stream that was read before"):
+        jobs.prepare(found, state.JOBS)
+    shutil.rmtree(found.checkpoints)
+    found.table("bronze").mkdir(parents=True)
+    with pytest.raises(MosqPipelineError, match="holds tables, but .* does not say how far they are"):
+        jobs.prepare(found, state.JOBS)
+    shutil.rmtree(found.journal)
+    with pytest.raises(MosqPipelineError, match="there is no such folder; expected the broker's streams"):
+        jobs.prepare(found, state.JOBS)
+
+
+def test_two_runs_at_a_time_are_refused(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+    found, _ = begun
+    with jobs.alone(found), pytest.raises(MosqPipelineError, match="is in use"):
+        jobs.run(spark, found, once=True)
+
+
+def damage(stream: Journal) -> None:
+    stream.fill(50)
+    stream.fill(50)
+    path = next(stream.path.glob("*.seg"))
+    raw = bytearray(path.read_bytes())
+    raw[4096 + 60] ^= 0xFF
+    path.write_bytes(raw)
+
+
+def test_a_corrupt_block_stops_the_run_with_what_to_do_or_is_counted(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+    found, stream = begun
+    damage(stream)
+    with pytest.raises(MosqPipelineError, match=r"stream tele in .*: shard 0: 0 to 49 are damaged\. Restore the stream's files from a copy") as error:
+        jobs.run(spark, found, once=True)
+    assert "\n" not in str(error.value)
+    found.file.write_text(found.file.read_text().replace("[[silver]]", "stop_on_loss = false\n[[silver]]", 1))
+    jobs.run(spark, settings.load(found.file), once=True)
+    said = state.after(found)
+    assert said["rows"]["bronze"] == 51 and said["audit"]["lost_events"] == 50
+    assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(50,)]
+
+
+def test_a_missing_segment_stops_the_run(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+    found, stream = begun
+    stream.fill(50)
+    stream.close()
+    for path in stream.path.glob("*.seg"):
+        path.unlink()
+    with pytest.raises(MosqPipelineError, match="shard 0: 0 to 49 are missing"):
+        jobs.run(spark, found, once=True)
+
+
+def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(begun: tuple[settings.Settings, Journal], spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, stream = begun
+    stream.fill(50)
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "sync_tree", full)
+        with pytest.raises(MosqPipelineError, match=r"no space left for .*tables.*: free some or compact .*and run again"):
+            jobs.run(spark, found, once=True)
+    jobs.run(spark, found, once=True)
+    assert in_duckdb(found, "SELECT count(*) FROM bronze") == [(50,)]
+
+
+def test_a_schema_that_spark_does_not_know_is_told_with_the_file(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
+    from mosq.pipeline import silver
+
+    found, _ = begun
+    for wrong in ("temp DUBLE", "a INT, A INT", "("):
+        changed = settings.Silver("t", "a", "json", wrong)
+        with pytest.raises(MosqPipelineError, match=r"pipeline.toml: \[\[silver\]\] t schema: expected columns"):
+            silver._ddl(found, changed, wrong)

@@ -1,0 +1,137 @@
+"""`mosq pipeline report` in a real browser: each section on a desk, on a phone and on paper; and its figures beside Arrow's."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.report import about_sessions, gather, sections
+from mosq.pipeline.report.gather import Tables
+from mosq.pipeline.report.make import contents, write
+from tests.pipeline import gold
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHROMIUM = "/usr/bin/chromium-headless-shell"       # Debian's; playwright's own cannot be downloaded everywhere
+COLOURS_LEAST = 150            # smoothed letters of two lines alone give 80
+SECTIONS = ["audit", "source", "traffic", "topics", "clients", "prefixes", "latency", "fanout", "drops", "churn", "backlog", "quarantine", "late"]
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession) -> Tables:
+    return gold.tables(spark)
+
+
+@pytest.fixture(scope="module")
+def folder(made: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "out"
+    steps: list[str] = []
+    written = write(out, "A pipeline, made up", made, steps.append)
+    assert {path.name for path in written} == {"report.html", "quarantine.csv", *(f"{name}.csv" for name in made.gold)} and len(steps) > 20
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])     # it runs as root
+        yield browser
+        browser.close()
+
+
+def colours(page: Page, name: str) -> int:
+    """Of a picture of the section, as far as the window shows it."""
+    box = page.locator(f"#{name}").evaluate("""section => { section.scrollIntoView({block: 'start', behavior: 'instant'});
+        const r = section.getBoundingClientRect(); return [r.left, Math.max(r.top, 0), r.right, Math.min(r.bottom, innerHeight)]; }""")
+    taken = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})["data"]
+    picture = Image.open(io.BytesIO(base64.b64decode(taken))).convert("RGB").crop(tuple(box))
+    return len(picture.resize((picture.width // 3, picture.height // 3), Image.Resampling.NEAREST).getcolors(1 << 24) or ())
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")], ids=["desk", "phone"])
+def test_each_section_is_there_and_not_empty(browser: Browser, folder: Path, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or said.append(asked.url))
+    page.goto((folder / "report.html").as_uri())
+    assert [section.get_attribute("id") for section in page.locator("section").all()] == SECTIONS
+    for name in SECTIONS:
+        assert colours(page, name) > COLOURS_LEAST, name
+    wide, shown = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    out = page.evaluate("""[...document.querySelectorAll('figure div svg')].flatMap(svg => { const e = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll('text')].filter(t => { const r = t.getBoundingClientRect();
+        return r.left < e.left - 1 || r.right > e.right + 1 || r.top < e.top - 1 || r.bottom > e.bottom + 1; }).map(t => t.textContent); })""")
+    assert wide <= shown and out == [] and page.locator("figure div svg").count() > 18
+    # names are text
+    assert page.title() == "A pipeline, made up" and page.locator("script").count() == 0
+    assert "<script>" in page.locator("#prefixes").inner_text() and "ALARM" in page.locator("header").inner_text()
+    assert page.locator("header .kind").inner_text().lower() == "mosq pipeline report" and said == []
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    context.close()
+
+
+def test_figures_are_those_of_the_tables(made: Tables, folder: Path) -> None:
+    arrow = gold.arrow()
+    messages = pc.sum(arrow["topics"]["messages"]).as_py()
+    traffic = sections.traffic(made)
+    assert ("Messages", f"{messages:,}") in traffic.facts
+    [line] = traffic.charts[0].lines
+    assert sum(value.median for _, value in line.points) * 60 == pytest.approx(messages) and len(line.points) == gold.WINDOWS
+    first = sections.ranked(made, "topics", "topic", "Topics", "").tables[0].rows[0]
+    by_topic = arrow["topics"].group_by("topic").aggregate([("messages", "sum")]).sort_by([("messages_sum", "descending")]).to_pylist()[0]
+    assert (first[0].text, first[1].text) == (by_topic["topic"], f"{by_topic['messages_sum']:,}")
+    with (folder / "topics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == arrow["topics"].num_rows and sum(int(row["messages"]) for row in rows) == messages
+    assert f"'{gold.FORMULA}" in {row["topic"] for row in rows} and rows[0]["window_start"].startswith("2026-11-01T12:59:00")
+
+
+def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
+    audit = about_sessions.audit(made)
+    assert audit.warnings[0] == "ALARM: messages of 2 of 7 sessions do not add up."
+    assert "+3 between what was published and what became of it" in audit.warnings[1] and "owing, session 8: has ended, and 5 still wait" in audit.warnings[2]
+    good = about_sessions.audit(gold.tables(spark, wrong=False))
+    assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up")
+
+
+def test_fan_out_and_lag_and_reasons(made: Tables) -> None:
+    # 70 sites: each is matched by a; site 7 twice by a and once by b
+    by = {row[0].text: row[1].text for row in sections.fan_out(made).tables[0].rows}
+    assert by == {"nobody": "2", "1": "69", "2 to 9": "1"}
+    source = sections.source(made)
+    assert "10 records are on the disk and not in the tables yet" in source.notes[0] and source.tables[0].rows[0][2].text == "10"
+    drops = about_sessions.drops(made)
+    assert {row[0].text for row in drops.tables[0].rows} == {"queue messages", "expired", "reason 200"}
+    ends = {row[0].text for row in about_sessions.churn(made).tables[0].rows}
+    assert ends == {"still connected", "disconnected", "taken over", "reason 0xC8"}
+
+
+def test_a_span_is_cut_into_few_bins(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(gold.table([{**gold.window(i), "rows": 1} for i in (0, 1, 10_000)]))
+    over = gather.span(frame)
+    assert over is not None and len(over.bins()) <= gather.POINTS and over.width_s % 60 == 0
+    assert sum(one["rows"] for one in gather.summed(frame, over, ("rows",)).values()) == 3
+
+
+def test_nothing_is_told_and_a_page_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    empty = Tables({name: spark.createDataFrame(one.slice(0, 0)) for name, one in gold.arrow().items()}, place="/tables")
+    found = contents(empty, lambda step: None)
+    assert [section.id for section in found] == ["source", "missing"]
+    assert len(found[-1].tables[0].rows) == len(SECTIONS) - 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MosqPipelineError, match="cannot write"):
+        write(tmp_path / "file" / "out", "", Tables({}), lambda step: None)

@@ -1,0 +1,140 @@
+"""Settings: what is taken, and what is said of a mistake; the topic filters of rules; `init`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mosq.commands import main
+from mosq.pipeline import MosqPipelineError, filters, first, settings
+from tests.pipeline.journals import Journal
+
+RULE = '[[silver]]\nname = "t"\ntopic = "a/+"\nformat = "json"\n'
+
+
+def load(folder: Path, text: str) -> settings.Settings:
+    path = folder / "pipeline.toml"
+    path.write_text(text)
+    return settings.load(path)
+
+
+def test_defaults_and_paths_beside_the_file(tmp_path: Path) -> None:
+    found = load(tmp_path, '[pipeline]\njournal = "streams"\n')
+    assert (found.journal, found.tables, found.checkpoints) == (tmp_path / "streams", tmp_path / "tables", tmp_path / "checkpoints")
+    assert (found.trigger_us, found.window_us, found.watermark_us) == (5_000_000, 60_000_000, 600_000_000)
+    assert found.streams == () and found.silver == () and found.consumer == "pipeline" and found.stop_on_loss
+
+
+def test_all_that_can_be_said(tmp_path: Path) -> None:
+    found = load(tmp_path, '[pipeline]\njournal = "/j"\nstreams = ["a", "b"]\ntrigger = "500 ms"\nwindow = "2 hours"\nwatermark = "1 day"\nprefix_levels = 3\n'
+                 'batch_rows = 7\nconsumer = ""\nstop_on_loss = false\nmaster = "local[1]"\n[spark]\n"spark.driver.memory" = "2g"\n"spark.ui.enabled" = true\n'
+                 + RULE + 'schema = "x DOUBLE"\n')
+    assert (found.trigger_us, found.window_us, found.watermark_us) == (500_000, 7_200_000_000, 86_400_000_000)
+    assert found.streams == ("a", "b") and found.batch_rows == 7 and not found.stop_on_loss and found.prefix_levels == 3
+    assert found.spark == {"spark.driver.memory": "2g", "spark.ui.enabled": "true"}
+    assert found.silver == (settings.Silver("t", "a/+", "json", "x DOUBLE"),)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("[pipeline]\nx = ?", "not TOML: .*line 2"),
+    ("", r"at the top: pipeline is missing: expected a table"),
+    ("[pipeline]", r"\[pipeline\] journal is missing: expected the folder"),
+    ("[pipeline]\njournal = 5", r"\[pipeline\] journal: expected the folder.*; got 5"),
+    ("[pipeline]\njournal = ''", r"journal: expected the folder.*; got ''"),
+    ("[pipeline]\njournal = 'j'\ntrigger = '5 parsecs'", r"trigger: expected a time such as \"5 seconds\".*; got '5 parsecs'"),
+    ("[pipeline]\njournal = 'j'\nwindow = '0 s'", "window: expected a time"),
+    ("[pipeline]\njournal = 'j'\nprefix_levels = 0", "prefix_levels: expected a number from 1 to 100; got 0"),
+    ("[pipeline]\njournal = 'j'\nbatch_rows = true", "batch_rows: expected a number"),
+    ("[pipeline]\njournal = 'j'\nstreams = ['a/b']", "streams: expected a list of names.*; got 'a/b'"),
+    ("[pipeline]\njournal = 'j'\nstreams = ['a', 'a']", "streams: expected each name once"),
+    ("[pipeline]\njournal = 'j'\nconsumer = 'a b'", "consumer: expected a name"),
+    ("[pipeline]\njournal = 'j'\nstop_on_loss = 'no'", "stop_on_loss: expected true or false; got 'no'"),
+    ("[pipeline]\njournal = 'j'\ntabels = 'x'", r"\[pipeline\] tabels is unknown: expected journal, streams, tables"),
+    ("[pipeline]\njournal = 'j'\ntables = 'x'\ncheckpoints = 'x/y'", "lie in one another"),
+    ("[pipeline]\njournal = 'j'\ntables = 'x/y'\ncheckpoints = 'x'", "lie in one another"),
+    ("[pipeline]\njournal = 'j'\n[bronze]", "at the top: bronze is unknown"),
+    ("[pipeline]\njournal = 'j'\n[spark]\nspark.driver.memory = '2g'", r"\[spark\] spark: expected a text"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a/#/b'\nformat = 'json'", r"\[\[silver\]\] number 1 topic: expected a topic filter: `\+` and `#`"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = ''\nformat = 'json'", "topic: expected a topic filter"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a/b'\ntopic = 'a'\nformat = 'json'", "name: expected 1 to 64 letters"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'xml'", "format: expected one of json, csv, number, sparkplug; got 'xml'"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'csv'", "schema is missing: expected columns"),
+    ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'number'\nschema = 'x INT'", "schema: expected none: the columns of number are known"),
+    ("[pipeline]\njournal = 'j'\n" + RULE + RULE, "number 2 name: expected a name of its own"),
+    ("silver = 5\n[pipeline]\njournal = 'j'", "silver: expected tables"),
+])
+def test_a_mistake_is_told_with_file_key_and_what_was_expected(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(MosqPipelineError, match=said) as error:
+        load(tmp_path, text)
+    assert str(error.value).startswith(f"{tmp_path}/pipeline.toml: ")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MosqPipelineError, match="no such file; `mosq pipeline init"):
+        settings.load(tmp_path)
+
+
+# ---- filters
+
+LEVEL = st.sampled_from(["a", "", "$s", "b.c", "x y", "ü", "a\n", "(", "\\"])
+
+
+def naive(filter: list[str], topic: list[str]) -> bool:
+    if filter[0] in ("+", "#") and topic[0].startswith("$"):
+        return False
+    for i, level in enumerate(filter):
+        if level == "#":
+            return True
+        if i == len(topic) or level not in ("+", topic[i]):
+            return False
+    return len(filter) == len(topic) or False
+
+
+@given(filter=st.lists(st.one_of(LEVEL, st.just("+")), min_size=1, max_size=4), rest=st.booleans(), topic=st.lists(LEVEL, min_size=1, max_size=4))
+def test_a_regular_expression_matches_what_the_filter_matches(filter: list[str], rest: bool, topic: list[str]) -> None:
+    levels = [*filter, "#"] if rest else filter
+    wanted = naive(levels, topic) or (rest and naive(filter, topic))        # "a/#" matches "a" [v5 4.7.1.2]
+    assert (re.search(filters.regex("/".join(levels)), "/".join(topic)) is not None) == wanted
+
+
+def test_everything_but_what_begins_with_a_dollar() -> None:
+    assert re.search(filters.regex("#"), "a/b") and not re.search(filters.regex("#"), "$SYS/x")
+    assert re.search(filters.regex("$SYS/#"), "$SYS/x")
+
+
+# ---- init
+
+def test_init_writes_settings_that_load_and_makes_the_folders(tmp_path: Path) -> None:
+    Journal(tmp_path / "streams", "tele").close()
+    lines = first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))
+    found = settings.load(tmp_path / "new")
+    assert found.journal == tmp_path / "streams" and found.tables.is_dir() and found.checkpoints.is_dir()
+    assert any("streams: tele" in line for line in lines)
+    text = found.file.read_text()
+    found.file.write_text(re.sub(r"^# (?=[a-z\[\"])", "", text, flags=re.MULTILINE))     # what is commented out is right as well
+    assert settings.load(found.file).silver[0].name == "telemetry"
+    with pytest.raises(MosqPipelineError, match="is there already"):
+        first.init(str(tmp_path / "new"), None, str(tmp_path / "streams"))
+
+
+def test_init_finds_the_streams_of_a_broker(tmp_path: Path) -> None:
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(f"persistence true\npersistence_location {tmp_path}/\npersistence_file x.db\n")
+    lines = first.init(str(tmp_path / "my.toml"), str(config), None)
+    assert settings.load(tmp_path / "my.toml").journal == tmp_path / "x.db.store/streams"
+    assert any("is not there yet: start the broker" in line for line in lines)
+    config.write_text("persistence false\n")
+    with pytest.raises(MosqPipelineError, match="no `persistence true`"):
+        first.init(str(tmp_path / "other.toml"), str(config), None)
+    config.write_text("persistenze false\n")
+    with pytest.raises(MosqPipelineError, match="persistenze"):
+        first.init(str(tmp_path / "other.toml"), str(config), None)
+
+
+def test_a_mistake_ends_the_command_with_1_and_one_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "status", "-s", str(tmp_path / "none.toml")]) == 1
+    assert "none.toml: there is no such file" in capsys.readouterr().err
