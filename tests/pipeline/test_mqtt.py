@@ -231,9 +231,11 @@ def test_what_spark_is_done_with_goes(spool: Path, monkeypatch: pytest.MonkeyPat
 
 def test_one_receives_into_a_spool(ours: Broker, spool: Path) -> None:
     receiver = Receiver(ReadOptions(said(ours, spool)))
-    with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be opened: .*One query receives into a spool"):
-        Receiver(ReadOptions(said(ours, spool)))
+    for other in (said(ours, spool), said(ours, spool, topics="other")):
+        with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be opened: .*One query receives into a spool"):
+            Receiver(ReadOptions(other))
     receiver.stop()
+    Receiver(ReadOptions(said(ours, spool, topics="other"))).stop()
 
 
 # ---- what is refused
