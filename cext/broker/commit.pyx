@@ -23,6 +23,7 @@ from cext.base.slab cimport slab_get
 from cext.broker.broker cimport Broker, Client, DURABILITY_STRICT
 from cext.broker.clean cimport clean_some
 from cext.broker.client cimport log_line, log_text
+from cext.broker.cursor cimport cursors_come
 from cext.broker.deliver cimport pump
 from cext.broker.durable cimport (
     ACKS_PER_RECORD, Batch, Durable, Owed, PAUSE_MS, PENDING, Pending, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR, TROUBLE_FULL, TROUBLE_MEMORY, Waiter,
@@ -331,6 +332,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
         committed(b, t)
         if b.streams != NULL:
             streams_news(b)
+            cursors_come(b)
         if flags & STORE_READ:
             pages_come(b, t)
     if t.cleaning:

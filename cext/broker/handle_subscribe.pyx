@@ -11,6 +11,7 @@ from cext.broker.ask cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
 from cext.broker.authorize cimport filter_refused, filters_decide
 from cext.broker.broker cimport Broker, CF_BRIDGE, Client, Security
 from cext.broker.client cimport address_text, client_id_of, client_room, client_wrote, denial_told, log_line, log_packet
+from cext.broker.cursor cimport cursor_close, cursor_open, cursor_wanted
 from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.events cimport event_subscribed, event_unsubscribed
 from cext.broker.gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
@@ -79,6 +80,10 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
                 b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
                 <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
         return 0
+    if cursor_wanted(b, f.filter):
+        stream_subscribed(b, c, item, &f, options, sub_id, code)
+        free(owned)
+        return 0
     added = -1
     if not memory_short(b, 0) and (c.session.sno == 0 or not durable_refuses(b)) and replay_has_room(c.session, f.filter.n) \
             and keep_room(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
@@ -97,6 +102,18 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     log_subscribe(b, c, item.filter, options & QOS)
     told(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
+
+
+cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Filter* f, uint8_t options, uint32_t sub_id, uint8_t* code) noexcept nogil:
+    """A cursor of a stream, which no index and no store knows. What it brings comes in a later turn."""
+    code[0] = RC_QUOTA_EXCEEDED if memory_short(b, 0) else cursor_open(b, c.session, f, options, sub_id)
+    if code[0] >= 0x80:
+        log_subscribe(b, c, item.filter, -1)
+        code[0] = code[0] if c.version == V5 else RC_UNSPECIFIED
+        return
+    event_subscribed(b, c.session, f.whole, options, sub_id)
+    log_subscribe(b, c, item.filter, options & QOS)
+    told(b, c, EVENT_SUBSCRIBED, item.filter)
 
 
 cdef inline View as_kept(Client* c, View filter, const uint8_t* owned) noexcept nogil:
@@ -253,6 +270,11 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             rc = bad_filter(b, c)
         elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
+        elif cursor_wanted(b, parsed.filter):
+            codes[n] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
+            if codes[n] == RC_SUCCESS:
+                event_unsubscribed(b, c.session, parsed.whole)
+                told(b, c, EVENT_UNSUBSCRIBED, filter)
         elif not keep_room(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
             codes[n] = RC_QUOTA_EXCEEDED
             rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # before 5.0 there is no word for it

@@ -5,6 +5,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.slab cimport slab_at
 from cext.broker.broker cimport Broker, Client, Job
+from cext.broker.cursor cimport cursors_unblock
 from cext.net.reactor cimport CONN_PAUSED, conn_resume
 from cext.session.message cimport message_unref
 from cext.session.session cimport Session
@@ -60,3 +61,5 @@ cdef void jobs_unblock(Broker* b, Session* s) noexcept nogil:
     if j != NULL and j.blocked:
         j.blocked = 0
         job_add(b, j)
+    if b.streams != NULL:
+        cursors_unblock(b, s)

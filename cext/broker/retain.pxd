@@ -27,6 +27,8 @@ cdef void value_free(Broker* b, void* value) noexcept nogil          # of the re
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil
 # Sends what is retained under a new subscription [v5 3.3.1-9..11]: a first slice at once, the rest as the session's one replay job.
 cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil
+# Must what is sent on the session's behalf wait, rather than be dropped? Then jobs_unblock is called when it need not any more.
+cdef bint crowded(Broker* b, Session* s) noexcept nogil
 # Is there room for one more filter of n bytes to wait for its turn?
 cdef bint replay_has_room(Session* s, uint32_t n) noexcept nogil
 cdef bint replay_slice(Broker* b, Job* j) noexcept nogil             # 1: done

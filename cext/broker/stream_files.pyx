@@ -15,6 +15,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, strlen
 
 from cext.base.clock cimport clock_monotonic_us, clock_wall_us
+from cext.broker.cursor cimport Cursors, cursors_begin, cursors_fini, cursors_hand, cursors_take
+from cext.broker.cursor_reading cimport cursors_serve
 from cext.broker.durable cimport Durable, batch_opened, durable_of
 from cext.broker.share cimport SHARE_STREAM
 from cext.broker.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
@@ -49,6 +51,8 @@ cdef void door_hand(void* ctx, bint sealed) noexcept nogil:
         if s.stats.errors != s.journal.shared.stats.errors:
             memcpy(s.why, s.journal.shared.why, JOURNAL_WHY_MAX)
         s.stats = s.journal.shared.stats
+    if t.cursors != NULL:
+        cursors_hand(<Cursors*>t.cursors)
 
 
 cdef void door_take(void* ctx) noexcept nogil:
@@ -56,6 +60,8 @@ cdef void door_take(void* ctx) noexcept nogil:
     cdef uint32_t i
     for i in range(t.n):
         journal_take(&t.at[i].journal)
+    if t.cursors != NULL:
+        cursors_take(<Cursors*>t.cursors)
 
 
 cdef int outcome_of(const Journal* j, char* why, size_t why_n) noexcept nogil:
@@ -119,6 +125,12 @@ cdef bint old_goes(Streams* t) noexcept nogil:
 
 cdef uint64_t door_tend(void* ctx, bint committed, bint last, bint* news) noexcept nogil:
     cdef Streams* t = <Streams*>ctx
+    cdef uint64_t due = tended(t, committed, last, news)
+    cdef uint64_t serve = cursors_serve(<Cursors*>t.cursors, committed, news) if t.cursors != NULL and not last else 0
+    return min(due, serve) if due and serve else due or serve
+
+
+cdef uint64_t tended(Streams* t, bint committed, bint last, bint* news) noexcept nogil:
     cdef uint64_t now = clock_monotonic_us()
     cdef bint well
     if not last and (t.writer.due_us == 0 or now < t.writer.due_us):
@@ -208,6 +220,7 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     free(<void*>d.streams.p)
     d.streams.p = NULL
     d.streams.n = 0
+    cursors_begin(streams_of(b))
     d.store.door.ctx = b.streams
     d.store.door.hand = door_hand
     d.store.door.take = door_take
@@ -224,6 +237,7 @@ cdef void streams_fini(Broker* b) noexcept nogil:
     if t == NULL:
         return
     b.streams = NULL
+    cursors_fini(t)
     for i in range(t.n):
         journal_close(&t.at[i].journal)
         free(t.at[i])

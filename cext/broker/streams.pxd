@@ -33,6 +33,7 @@ ctypedef struct Stream:
     uint8_t loses               # the log has said so, and not that it is over
     uint64_t forced_logged      # of stats.forced_records
     uint64_t gauges[7]          # plus 1, as $SYS has them: STREAM_GAUGES
+    uint64_t committed[64]      # the storage thread's, JOURNAL_SHARDS_MAX: behind the last record whose batch is written
 
 ctypedef struct StreamsWriter:      # the storage thread's
     uint64_t due_us             # monotonic; 0: not before something is written
@@ -50,6 +51,7 @@ ctypedef struct Streams:
     uint64_t now_us             # wall clock, of this turn; 0: not asked yet
     uint8_t changed             # something was appended that no record of the store names
     uint8_t loses               # some of them do, and it was not told, or is not over
+    void* cursors               # Cursors* of those who are sent what is in streams (cursor.pxd); NULL: nobody was yet
 
 
 cdef inline Streams* streams_of(Broker* b) noexcept nogil:

@@ -188,6 +188,7 @@ ctypedef struct StoreShared:
     pthread_cond_t more         # for the writer
     uint8_t sleeping            # the writer waits for `more`
     uint8_t closing
+    uint8_t rung                # who is behind the door wants a turn
     uint8_t over                # the writer has ended
     uint32_t news
     Batches sealed              # loop -> writer
@@ -290,6 +291,7 @@ cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil
 # What was appended since the last seal, as one batch, to the thread. The lsn after it; an empty one costs nothing. sync: it is to reach
 # the disk, and everything before it; sealing nothing with sync set asks for that of what was sealed before.
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil
+cdef void store_ring(Store* s) noexcept nogil                   # what is behind the door is handed over, without a batch, and gets a turn
 cdef uint32_t store_poll(Store* s) noexcept nogil               # news; clears event_fd
 cdef void store_error(Store* s, char* out, size_t n) noexcept nogil         # text of the last error, "" when there was none
 cdef void store_stats(Store* s, StoreStats* out) noexcept nogil

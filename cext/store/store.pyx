@@ -257,6 +257,14 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
     return s.loop.next_lsn
 
 
+cdef void store_ring(Store* s) noexcept nogil:
+    pthread_mutex_lock(&s.shared.lock)
+    s.door.hand(s.door.ctx, 0)
+    s.shared.rung = 1
+    wake(&s.shared)
+    pthread_mutex_unlock(&s.shared.lock)
+
+
 # ---- news
 
 cdef uint32_t store_poll(Store* s) noexcept nogil:

@@ -78,6 +78,7 @@ cdef void take(Store* s) noexcept nogil:
             w.asked_tail.next = shared.asked
         w.asked_tail = shared.asked_tail
         shared.asked = shared.asked_tail = NULL
+    shared.rung = 0
     if shared.cleaned:
         shared.cleaned = 0
         w.clean_waits = 1
@@ -393,7 +394,7 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
 cdef bint news_for_us(Store* s) noexcept nogil:
     # Under the lock.
     cdef StoreShared* shared = &s.shared
-    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.cleaned or shared.asked != NULL
+    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.rung or shared.cleaned or shared.asked != NULL
             or (s.writer.asked != NULL and shared.answers_bytes < s.writer.answers_bytes))
 
 

@@ -1,0 +1,493 @@
+"""Who is sent what lies in a stream, and then what comes: the loop's side. Knows subscriptions, sessions and what was brought; not files.
+
+Invariants: what is delivered of a shard is in its order, each record once, and nothing is passed over but what is told (log: it is not kept any more, or
+damaged). A cursor never meets the live path, so there is no seam between history and what comes. At most ASK_BYTES and one record are held for each; it
+waits rather than that its session drops something. An Ask is with the storage thread, or here, never both.
+Cost: none for others; of a message, its copy out of the file and a delivery.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy, memset, strlen
+
+from cext.base.view cimport View
+from cext.broker.access cimport access_allows
+from cext.broker.acl cimport ACL_READ
+from cext.broker.broker cimport Broker, Client, DURABILITY_NONE, Publication, Security
+from cext.broker.client cimport log_line
+from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.durable cimport durable_of
+from cext.broker.log cimport LOG_LINE_MAX, LOG_WARNING
+from cext.broker.publication cimport publication_fini, publication_init
+from cext.broker.retain cimport crowded
+from cext.broker.streams cimport Stream, Streams, stream_name, streams_of
+from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID
+from cext.journal.journal cimport JOURNAL_RANGES_TOLD, LOSS_RETIRED
+from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, record_get
+from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING
+from cext.session.session cimport SESSION_ENDED, Session
+from cext.store.store cimport store_ring
+from cext.topic.name cimport Filter, filter_parse
+
+cdef enum:
+    PREFIX_BYTES = 8            # $stream/
+    PROPS_MAX = 160             # what is put behind a message's own
+
+cdef const char* PREFIX = b"$stream/"
+
+
+cdef inline Cursors* cursors_of(Broker* b) noexcept nogil:
+    return <Cursors*>streams_of(b).cursors if b.streams != NULL else NULL
+
+
+# ---------------------------------------------------------------- what is asked for
+
+cdef bint cursor_wanted(Broker* b, View filter) noexcept nogil:
+    return b.streams != NULL and filter.n >= PREFIX_BYTES and memcmp(filter.p, PREFIX, PREFIX_BYTES) == 0
+
+
+cdef bint level_take(View* rest, View* level) noexcept nogil:
+    """Up to the next slash, which is passed. 0: there is none, or nothing before it, or a wildcard."""
+    cdef uint32_t i = 0
+    while i < rest.n and rest.p[i] != c'/':
+        if rest.p[i] == c'+' or rest.p[i] == c'#':
+            return 0
+        i += 1
+    if i == 0 or i == rest.n:
+        return 0
+    level.p = rest.p
+    level.n = i
+    rest.p += i + 1
+    rest.n -= i + 1
+    return 1
+
+
+cdef bint digits(View v, uint32_t at, uint32_t n, uint64_t* out) noexcept nogil:
+    """0: there are not so many."""
+    cdef uint32_t i
+    out[0] = 0
+    if n == 0 or n > 19 or at + n > v.n:
+        return 0
+    for i in range(at, at + n):
+        if not c'0' <= v.p[i] <= c'9':
+            return 0
+        out[0] = out[0] * 10 + (v.p[i] - c'0')
+    return 1
+
+
+cdef uint64_t days_since_1970(uint64_t year, uint64_t month, uint64_t day) noexcept nogil:
+    """Of a year from 1970 on; the civil calendar, its years from March on."""
+    cdef uint64_t y = year - (1 if month <= 2 else 0)
+    return 365 * y + y // 4 - y // 100 + y // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - 719468
+
+
+cdef bint time_of(View v, uint64_t* us) noexcept nogil:
+    """2026-11-22, 2026-11-22T10:00, 2026-11-22T10:00:00, 2026-11-22T10:00:00.123456; a Z may follow: it is UTC. 0: it is none."""
+    cdef uint64_t year, month, day, hour = 0, minute = 0, second = 0, part = 0
+    cdef uint32_t n
+    if v.n and v.p[v.n - 1] == c'Z':
+        v.n -= 1
+    if not (digits(v, 0, 4, &year) and digits(v, 5, 2, &month) and digits(v, 8, 2, &day) and v.p[4] == c'-' and v.p[7] == c'-'):
+        return 0
+    if v.n > 10 and not (digits(v, 11, 2, &hour) and digits(v, 14, 2, &minute) and v.p[10] == c'T' and v.p[13] == c':'):
+        return 0
+    if v.n > 16 and not (digits(v, 17, 2, &second) and v.p[16] == c':'):
+        return 0
+    if v.n > 19:
+        n = v.n - 20
+        if n > 6 or v.p[19] != c'.' or not digits(v, 20, n, &part):
+            return 0
+        while n < 6:
+            part *= 10
+            n += 1
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= 31 or hour > 23 or minute > 59 or second > 60:
+        return 0
+    us[0] = (((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1000000 + part
+    return 1
+
+
+cdef bint seqs_of(View v, Ask* a) noexcept nogil:
+    """A number for all shards, or one for each with dots in between: so many as there are."""
+    cdef uint32_t i, at = 0, n = 0, shards = a.stream.journal.n_shards
+    while n < shards:
+        i = at
+        while i < v.n and v.p[i] != c'.':
+            i += 1
+        if not digits(v, at, i - at, &a.seqs[n]) or a.seqs[n] >> 62:
+            return 0
+        n += 1
+        at = i + 1
+        if i == v.n:
+            break
+    if at <= v.n or (n != 1 and n != shards):
+        return 0
+    for i in range(n, shards):
+        a.seqs[i] = a.seqs[0]
+    return 1
+
+
+cdef bint place_take(View v, Ask* a) noexcept nogil:
+    if v.n == 5 and memcmp(v.p, b"first", 5) == 0:
+        a.place = PLACE_FIRST
+        return 1
+    if time_of(v, &a.time_us):
+        a.place = PLACE_TIME
+        return 1
+    a.found = ~<uint64_t>0
+    return seqs_of(v, a)
+
+
+cdef Stream* stream_named(Streams* t, View name) noexcept nogil:
+    """NULL: there is none that has messages."""
+    cdef View its
+    cdef uint32_t i
+    for i in range(t.n):
+        its = stream_name(t.at[i])
+        if its.n == name.n and memcmp(its.p, name.p, its.n) == 0 and t.at[i] != t.events:
+            return t.at[i]
+    return NULL
+
+
+cdef bint may(Session* s, Broker* b, View topic) noexcept nogil:
+    """A plugin was asked about the whole filter, and stands above the rules."""
+    if s.security == NULL or (<Security*>s.security).authorize:
+        return 1
+    return access_allows(b, s, topic, ACL_READ)
+
+
+# ---------------------------------------------------------------- asks
+
+cdef Ask* ask_new(Cursors* k, Stream* stream, View filter) noexcept nogil:
+    cdef Ask* a = <Ask*>calloc(1, sizeof(Ask) + filter.n)
+    if a == NULL:
+        return NULL
+    a.stream = stream
+    a.filter.p = <uint8_t*>(a + 1)
+    a.filter.n = filter.n
+    memcpy(<uint8_t*>(a + 1), filter.p, filter.n)
+    a.all_next = k.all
+    k.all = a
+    return a
+
+
+cdef void ask_free(Cursors* k, Ask* a) noexcept nogil:
+    cdef Ask** at = &k.all
+    while at[0] != a:
+        at = &at[0].all_next
+    at[0] = a.all_next
+    free(a.p)
+    free(a)
+
+
+cdef void give(Broker* b, Cursors* k, Ask* a) noexcept nogil:
+    if durable_of(b).closed:
+        return                   # freed with all others
+    free(a.p)                    # who waits holds none
+    a.p = NULL
+    a.n = a.cap = 0
+    memset(&a.loss, 0, sizeof(a.loss))
+    a.next = k.asks
+    k.asks = a
+    store_ring(&durable_of(b).store)
+
+
+cdef void moved(Ask** to, Ask** from_) noexcept nogil:
+    """All of them, in whatever order."""
+    cdef Ask* a = from_[0]
+    cdef Ask* following
+    while a != NULL:
+        following = a.next
+        a.next = to[0]
+        to[0] = a
+        a = following
+    from_[0] = NULL
+
+
+cdef void cursors_hand(Cursors* k) noexcept nogil:
+    cdef Ask* a
+    moved(&k.asked, &k.asks)
+    moved(&k.back, &k.done)
+    if k.some_over:
+        k.some_over = 0
+        k.over = 1
+        a = k.all
+        while a != NULL:
+            a.over = a.wants_over
+            a = a.all_next
+
+
+cdef void cursors_take(Cursors* k) noexcept nogil:
+    cdef Ask** at = &k.waiting
+    cdef Ask* a
+    cdef Ask* new = NULL
+    moved(&k.done, &k.served)
+    if k.over:
+        moved(&k.waiting, &k.asked)      # also one that came with it
+        k.over = 0
+        while at[0] != NULL:
+            a = at[0]
+            if a.over:
+                at[0] = a.next
+                a.next = k.done
+                k.done = a
+            else:
+                at = &a.next
+        return
+    moved(&new, &k.asked)
+    while at[0] != NULL:
+        at = &at[0].next
+    at[0] = new
+
+
+cdef void ended_free(Cursors* k) noexcept nogil:
+    """Of what came back, with nothing that would be told: who subscribes and unsubscribes all the time keeps no memory."""
+    cdef Ask** at = &k.back
+    cdef Ask* a
+    while at[0] != NULL:
+        a = at[0]
+        if a.cursor == NULL:
+            at[0] = a.next
+            ask_free(k, a)
+        else:
+            at = &a.next
+
+
+# ---------------------------------------------------------------- subscribing
+
+cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef View rest, name, place, topic
+    cdef Filter inner
+    cdef Stream* stream
+    cdef Cursor* c
+    cdef Ask* a
+    if k != NULL:
+        ended_free(k)
+    rest.p = f.filter.p + PREFIX_BYTES
+    rest.n = f.filter.n - PREFIX_BYTES
+    if f.group.n or not level_take(&rest, &name) or not level_take(&rest, &place):
+        return RC_TOPIC_FILTER_INVALID
+    topic.p = f.filter.p
+    topic.n = <uint32_t>(place.p + place.n - topic.p)
+    if not may(s, b, topic):
+        return RC_NOT_AUTHORIZED
+    stream = stream_named(streams_of(b), name)
+    if stream == NULL or filter_parse(rest.p, rest.n, &inner) != 0 or inner.group.n:
+        return RC_TOPIC_FILTER_INVALID
+    if k == NULL or k.n >= CURSORS_MAX or count_of(k, s) >= CURSORS_OF_SESSION_MAX:
+        return RC_QUOTA_EXCEEDED
+    a = ask_new(k, stream, inner.filter)
+    if a == NULL:
+        return RC_QUOTA_EXCEEDED
+    if not place_take(place, a):
+        ask_free(k, a)
+        return RC_TOPIC_FILTER_INVALID
+    c = <Cursor*>calloc(1, sizeof(Cursor) + f.filter.n)
+    if c == NULL:
+        ask_free(k, a)
+        return RC_QUOTA_EXCEEDED
+    cursor_close(b, s, f.filter)
+    c.session = s
+    c.stream = stream
+    c.ask = a
+    a.cursor = c
+    c.sub_id = sub_id
+    c.options = options
+    c.whole.p = <uint8_t*>(c + 1)
+    c.whole.n = f.filter.n
+    memcpy(<uint8_t*>(c + 1), f.filter.p, f.filter.n)
+    c.next = k.first
+    k.first = c
+    k.n += 1
+    s.jobs += 1
+    give(b, k, a)
+    return options & 3
+
+
+cdef uint32_t count_of(Cursors* k, const Session* s) noexcept nogil:
+    cdef Cursor* c = k.first
+    cdef uint32_t n = 0
+    while c != NULL:
+        n += c.session == s
+        c = c.next
+    return n
+
+
+cdef void cursor_end(Broker* b, Cursors* k, Cursor** at) noexcept nogil:
+    cdef Cursor* c = at[0]
+    at[0] = c.next
+    k.n -= 1
+    c.session.jobs -= 1
+    c.ask.cursor = NULL
+    if c.brought:
+        ask_free(k, c.ask)
+    elif not durable_of(b).closed:
+        c.ask.wants_over = 1
+        k.some_over = 1
+        store_ring(&durable_of(b).store)
+    free(c)
+
+
+cdef bint cursor_close(Broker* b, Session* s, View filter) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor** at
+    if k == NULL:
+        return 0
+    at = &k.first
+    while at[0] != NULL:
+        if at[0].session == s and at[0].whole.n == filter.n and memcmp(at[0].whole.p, filter.p, filter.n) == 0:
+            cursor_end(b, k, at)
+            return 1
+        at = &at[0].next
+    return 0
+
+
+# ---------------------------------------------------------------- delivering
+
+cdef inline uint8_t* property_put(uint8_t* out, const char* key, const uint8_t* value, uint32_t n) noexcept nogil:
+    cdef uint32_t key_n = <uint32_t>strlen(key)
+    out[0] = 0x26                # a user property [v5 3.3.2.3.7]
+    out[1] = 0
+    out[2] = <uint8_t>key_n
+    memcpy(out + 3, key, key_n)
+    out += 3 + key_n
+    out[0] = 0
+    out[1] = <uint8_t>n
+    memcpy(out + 2, value, n)
+    return out + 2 + n
+
+
+cdef bint props_made(Cursors* k, const Cursor* c, const JournalRecord* r, uint32_t shard, View* out) noexcept nogil:
+    """Its own, and where it lies, so that the client can go on from there. 0: no memory."""
+    cdef char number[24]
+    cdef View name = stream_name(c.stream)
+    cdef uint8_t* p
+    if <uint64_t>r.properties.n + PROPS_MAX > k.props_cap:
+        p = <uint8_t*>realloc(k.props, <size_t>r.properties.n + PROPS_MAX)
+        if p == NULL:
+            return 0
+        k.props = p
+        k.props_cap = <uint64_t>r.properties.n + PROPS_MAX
+    p = k.props
+    if r.properties.n:
+        memcpy(p, r.properties.p, r.properties.n)
+    p = property_put(p + r.properties.n, b"mosq-stream", name.p, name.n)
+    p = property_put(p, b"mosq-seq", <const uint8_t*>number, <uint32_t>snprintf(number, sizeof(number), "%llu", <unsigned long long>r.seq))
+    if c.stream.journal.n_shards > 1:
+        p = property_put(p, b"mosq-shard", <const uint8_t*>number, <uint32_t>snprintf(number, sizeof(number), "%u", shard))
+    out.p = k.props
+    out.n = <uint32_t>(p - k.props)
+    return 1
+
+
+cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const AskRecord* e) noexcept nogil:
+    """0: no memory; it is tried again."""
+    cdef Session* s = c.session
+    cdef JournalRecord r
+    cdef Publication p
+    if record_get(<const uint8_t*>(e + 1), e.n, &r) == 0:
+        return 1                 # never: it was copied from one
+    if c.options & NO_LOCAL and r.client_id.n == s.id_len and memcmp(r.client_id.p, s.client_id, s.id_len) == 0:
+        return 1
+    r.seq = e.seq
+    publication_init(&p)
+    if not props_made(k, c, &r, e.shard, &p.props):
+        return 0
+    p.topic = r.topic
+    p.payload = r.payload
+    p.qos = r.flags & JOURNAL_QOS
+    p.retain = 1 if r.flags & JOURNAL_RETAIN else 0
+    p.durability = DURABILITY_NONE       # it is on the disk, and may be asked for again
+    deliver(b, s, &p, qos_for(b, &p, c.options), p.retain if c.options & RETAIN_AS_PUBLISHED else 0, &c.sub_id, 1 if c.sub_id else 0)
+    publication_fini(b, &p)
+    return 1
+
+
+cdef bint must_wait(Broker* b, Session* s) noexcept nogil:
+    cdef Client* client = <Client*>s.client
+    return client == NULL or client.conn.flags & (CONN_CLOSED | CONN_CLOSING) or crowded(b, s)
+
+
+cdef void cursor_go(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
+    """What was brought is delivered, as far as there is room; then more is asked for."""
+    cdef Ask* a = c.ask
+    cdef const AskRecord* e
+    while c.brought and c.at < a.n:
+        if must_wait(b, c.session):
+            return
+        e = <const AskRecord*>(a.p + c.at)
+        if not deliver_record(b, k, c, e):
+            return
+        c.at += sizeof(AskRecord) + e.n
+    if c.brought:
+        c.brought = 0
+        give(b, k, a)
+
+
+cdef void losses_told(Broker* b, const Cursor* c) noexcept nogil:
+    cdef const Ask* a = c.ask
+    cdef const char* why
+    cdef uint32_t i
+    for i in range(min(a.loss.n, <uint32_t>JOURNAL_RANGES_TOLD)):
+        why = "no longer kept" if a.loss.ranges[i].why == LOSS_RETIRED else "damaged or missing"
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: stream %s: %llu to %llu of shard %u are %s; client %.*s, which reads it, goes on behind them.",
+            &c.stream.name[1], <unsigned long long>a.loss.ranges[i].lo, <unsigned long long>(a.loss.ranges[i].hi - 1), a.loss.ranges[i].shard, why,
+            <int>c.session.id_len, <const char*>c.session.client_id))
+
+
+cdef void cursors_come(Broker* b) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef Ask* a
+    while k != NULL and k.back != NULL:
+        a = k.back
+        k.back = a.next
+        if a.cursor == NULL:
+            ask_free(k, a)
+            continue
+        a.cursor.brought = 1
+        a.cursor.at = 0
+        losses_told(b, a.cursor)
+        cursor_go(b, k, a.cursor)
+
+
+cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor** at
+    if k == NULL:
+        return
+    at = &k.first
+    while at[0] != NULL:
+        if at[0].session != s:
+            at = &at[0].next
+        elif s.flags & SESSION_ENDED:
+            cursor_end(b, k, at)
+        else:
+            cursor_go(b, k, at[0])
+            at = &at[0].next
+
+
+cdef void cursors_begin(Streams* t) noexcept nogil:
+    """Without memory nobody gets one."""
+    cdef Cursors* k = <Cursors*>calloc(1, sizeof(Cursors))
+    if k != NULL:
+        k.streams = t
+        t.cursors = k
+
+
+cdef void cursors_fini(Streams* t) noexcept nogil:
+    cdef Cursors* k = <Cursors*>t.cursors
+    cdef Cursor* c
+    if k == NULL:
+        return
+    t.cursors = NULL
+    while k.first != NULL:
+        c = k.first
+        k.first = c.next
+        free(c)
+    while k.all != NULL:
+        ask_free(k, k.all)
+    free(k.props)
+    free(k.reader)
+    free(k)

@@ -1,0 +1,302 @@
+"""Streams for plain clients: `$stream/NAME/PLACE/FILTER` sends what lies there, and then what comes, with no seam in between."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mosq.journal.stream import Stream
+from tests.durable.test_restart import FOR_LONG, Kept, nothing_more, publish, subscribe
+from tests.harness import packets
+from tests.harness.faults import until
+from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from tests.harness.properties import P
+from tests.harness.wire import Wire
+from tests.streams.journalled import folder, keeping, records, stopped
+
+STREAM = "$stream/all"
+
+
+def fill(broker: Kept, lo: int, hi: int, qos: int = 1, size: int = 0) -> None:
+    """Returns when all are acknowledged."""
+    pub = broker.client(f"pub{lo}", clean=True)
+    for at in range(lo, hi, 20):
+        part = range(at, min(at + 20, hi))
+        pub.send(*(Publish(f"t/{i % 5}", b"%d" % i + b"." * size, qos, i % 60000 + 1) for i in part))
+        for _ in part if qos else ():
+            assert isinstance(pub.read_packet(), Puback)
+    pub.send(Disconnect())
+    pub.expect_closed()
+
+
+def passing(broker: Kept, name: str) -> Wire:
+    """Its session ends with it."""
+    wire = broker.wire()
+    wire.send(Connect(name))
+    assert isinstance(wire.read_packet(), Connack)
+    return wire
+
+
+def got(wire: Wire, n: int, ack: bool = True) -> list[Publish]:
+    found: list[Publish] = []
+    while len(found) < n:
+        packet = wire.read_packet()
+        assert isinstance(packet, Publish), packet
+        found.append(packet)
+        if packet.qos and ack:
+            wire.send(Puback(packet.mid))
+    return found
+
+
+def numbers(found: list[Publish]) -> list[int]:
+    return [int(packet.payload.rstrip(b".")) for packet in found]
+
+
+def place(packet: Publish) -> dict[str, str]:
+    return dict(value for key, value in packet.props if key == P.USER)      # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("qos", "level"), [(0, 5), (1, 5), (1, 4)])
+def test_history_and_then_what_comes_without_a_seam(qos: int, level: int) -> None:
+    with Kept(keeping("stream all t/#", "turn_budget 1000")) as broker:
+        fill(broker, 0, 300)
+        threads = [threading.Thread(target=fill, args=(broker, lo, lo + 300)) for lo in (1000, 2000)]
+        for thread in threads:
+            thread.start()
+        reader = broker.client("reader", clean=True, level=level)
+        subscribe(reader, (f"{STREAM}/first/t/+", qos))
+        found = got(reader, 900)
+        for thread in threads:
+            thread.join()
+        fill(broker, 3000, 3010)
+        found += got(reader, 10)
+        nothing_more(reader)
+        assert numbers(found) == [int(r.payload) for r in records(broker, 910)]
+        assert {packet.topic for packet in found} == {f"t/{i}" for i in range(5)} and not any(packet.retain for packet in found)
+        if level == 5:
+            assert [place(packet) for packet in found] == [{"mosq-stream": "all", "mosq-seq": str(seq)} for seq in range(910)]
+
+
+def test_from_a_number_a_time_and_only_what_matches() -> None:
+    with Kept(keeping("stream all t/#")) as broker:
+        fill(broker, 0, 50)
+        time.sleep(0.002)
+        now_us = time.time_ns() // 1000
+        fill(broker, 50, 100)
+        reader = broker.client("reader", clean=True)
+        subscribe(reader, (f"{STREAM}/95/#", 0))
+        assert numbers(got(reader, 5)) == [95, 96, 97, 98, 99]
+        seconds, part = divmod(now_us, 1_000_000)
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{part:06}Z"
+        subscribe(reader, (f"{STREAM}/{when}/t/3", 0), props=((P.SUBSCRIPTION_ID, 9),))
+        later = got(reader, 10)
+        assert numbers(later) == list(range(53, 100, 5))
+        assert all((P.SUBSCRIPTION_ID, 9) in packet.props for packet in later)
+        subscribe(reader, (f"{STREAM}/1000000/t/#", 0))         # behind the end: from there on
+        fill(broker, 100, 101)
+        assert numbers(got(reader, 1)) == [100]                  # of the first one
+        subscribe(reader, (f"{STREAM}/95/#", 0))                 # once more: from the beginning
+        assert numbers(got(reader, 6)) == list(range(95, 101))
+
+
+def test_the_messages_are_as_they_were() -> None:
+    with Kept(keeping("stream all #", "retain_available true")) as broker:
+        pub = broker.client("pub", clean=True)
+        pub.send(Publish("a", b"x", 1, 3, retain=True, props=((P.CONTENT_TYPE, "text"), (P.USER, ("k", "v")))))
+        assert isinstance(pub.read_packet(), Puback)
+        subscribe(pub, (f"{STREAM}/first/#", 2 | 8))
+        (packet,) = got(pub, 1)
+        assert (packet.topic, packet.payload, packet.qos, packet.retain) == ("a", b"x", 1, True)
+        assert packet.props == ((P.CONTENT_TYPE, "text"), (P.USER, ("k", "v")), (P.USER, ("mosq-stream", "all")), (P.USER, ("mosq-seq", "0")))
+        no_local = broker.client("other", clean=True)
+        subscribe(no_local, (f"{STREAM}/first/#", 1 | 4))
+        assert got(no_local, 1)[0].payload == b"x"
+        publish(no_local, "a", b"mine")
+        broker.client("pub2", clean=True).send(Publish("a", b"theirs", 0))
+        assert got(no_local, 1)[0].payload == b"theirs"
+
+
+def test_shards_are_each_in_order() -> None:
+    with Kept(keeping("stream all t/# shards 4")) as broker:
+        fill(broker, 0, 200)
+        reader = broker.client("reader", clean=True)
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        found = got(reader, 200)
+        assert sorted(numbers(found)) == list(range(200))
+        for topic in range(5):
+            assert numbers([packet for packet in found if packet.topic == f"t/{topic}"]) == list(range(topic, 200, 5))
+        ends = {int(place(packet)["mosq-shard"]): int(place(packet)["mosq-seq"]) for packet in found}
+        at = ".".join(str(ends.get(shard, -1) + 1) for shard in range(4))
+        again = broker.client("again", clean=True)
+        subscribe(again, (f"{STREAM}/{at}/#", 0))
+        fill(broker, 200, 203)
+        assert sorted(numbers(got(again, 3))) == [200, 201, 202]
+
+
+@pytest.mark.parametrize(("qos", "size"), [(0, 2000), (1, 300)])
+def test_a_slow_reader_gets_all_of_it(qos: int, size: int) -> None:
+    """It reads nothing until much more is there than its socket and its queue take."""
+    lines = ("stream all t/#", "max_queued_messages 10", "max_inflight_messages 5")
+    with Kept(keeping(*lines)) as broker:
+        reader = broker.client("reader", clean=True)
+        subscribe(reader, (f"{STREAM}/first/#", qos))
+        fill(broker, 0, 1500, 1, size)
+        assert numbers(got(reader, 1500)) == list(range(1500))
+        nothing_more(reader)
+        fill(broker, 1500, 1520)
+        assert broker.stop() == 0        # while there is more to be sent
+
+
+def test_unsubscribing_ends_it_and_others_go_on() -> None:
+    with Kept(keeping("stream all t/#", "max_inflight_messages 2")) as broker:
+        fill(broker, 0, 500)
+        reader = broker.client("reader", clean=True)
+        other = broker.client("other", clean=True)
+        subscribe(other, (f"{STREAM}/first/#", 1))
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        first = [reader.read_packet() for _ in range(2)]
+        reader.send(Unsubscribe(5, (f"{STREAM}/first/#", f"{STREAM}/7/#")))
+        left = reader.read_packet()
+        assert left == Unsuback(5, (0, 0x11))
+        reader.send(*(Puback(packet.mid) for packet in first))     # type: ignore[union-attr]
+        queued = 0
+        while True:              # what waited in its queue already
+            reader.send(b"\xc0\x00")
+            packet = reader.read_packet()
+            if not isinstance(packet, Publish):
+                break
+            queued += 1
+            reader.send(Puback(packet.mid))
+            assert isinstance(reader.read_packet(), Publish | object)
+        assert queued < 490
+        assert numbers(got(other, 500)) == list(range(500))
+
+
+def test_who_goes_is_forgotten_and_who_lasts_goes_on_where_it_was() -> None:
+    with Kept(keeping("stream all t/#", "max_inflight_messages 10")) as broker:
+        fill(broker, 0, 200)
+        gone = passing(broker, "gone")
+        subscribe(gone, (f"{STREAM}/first/#", 1))
+        got(gone, 10, ack=False)
+        gone.reset()
+        lasts = broker.client("lasts")
+        subscribe(lasts, (f"{STREAM}/first/#", 1))
+        before = got(lasts, 55)
+        lasts.send(Disconnect())
+        while lasts.read_frame() is not None:       # what was under way, and comes again
+            pass
+        fill(broker, 200, 220)
+        lasts = broker.client("lasts", session=True)
+        after = numbers(got(lasts, 1))
+        while after[-1] != 219:
+            after += numbers(got(lasts, 1))
+        assert numbers(before) == list(range(55)) and after == list(range(after[0], 220)) and after[0] <= 55
+        for n in range(30):      # nothing is left behind by those who come and go
+            wire = passing(broker, f"c{n}")
+            subscribe(wire, *((f"{STREAM}/{i}/#", 0) for i in range(16)))
+            if n % 2:
+                wire.send(Unsubscribe(3, tuple(f"{STREAM}/{i}/#" for i in range(16))))
+            wire.reset()
+        last = passing(broker, "last")
+        subscribe(last, (f"{STREAM}/219/#", 0))
+        assert numbers(got(last, 1)) == [219]
+
+
+def test_what_was_sent_stays_what_it_was_after_a_kill() -> None:
+    """Nobody is sent what a start drops and numbers anew."""
+    sent: dict[str, bytes] = {}
+    with Kept(keeping("stream all t/#")) as broker:
+        for round in range(3):
+            reader = broker.client("reader", clean=True)
+            subscribe(reader, (f"{STREAM}/first/#", 0))
+            pub = broker.client("pub", clean=True)
+            pub.send(*(Publish("t/0", b"%d" % (round * 1000 + i), 1, i + 1) for i in range(100)))
+            seen = [reader.read_packet() for _ in range(60)]
+            broker.die()
+            while raw := reader.read_frame():
+                seen.append(packets.decode(5, raw))
+            for packet in seen:
+                assert isinstance(packet, Publish)
+                assert sent.setdefault(place(packet)["mosq-seq"], packet.payload) == packet.payload
+            broker.start()
+        found = {str(r.seq): r.payload for r in stopped(broker)}
+        assert sent.items() <= found.items() and len(sent) > 60
+
+
+def test_retention_overtakes_a_reader() -> None:
+    lines = ("stream all t/# retain_bytes 64K", "max_inflight_messages 1", "max_queued_messages 5", "log_dest file {dir}/log", "log_type all")
+    with Kept(keeping(*lines)) as broker:
+        fill(broker, 0, 20, size=2000)
+        reader = broker.client("reader", clean=True)
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        first = got(reader, 1, ack=False)[0]
+        fill(broker, 20, 200, size=2000)
+        stream = Stream(folder(broker))
+        until(lambda: stream.marks()[0].first_seq > 120)
+        late = broker.client("late", clean=True)
+        subscribe(late, (f"{STREAM}/0/#", 0))           # nothing is left of where it begins
+        seen = numbers(got(late, 1))
+        reader.send(Puback(first.mid))
+        found = numbers([first])
+        while found[-1] != 199:
+            found += numbers(got(reader, 1))
+        while seen[-1] != 199:
+            seen += numbers(got(late, 1))
+        assert found[:20] == list(range(20)) and found == sorted(set(found)) and len(found) < 120
+        assert seen == list(range(seen[0], 200)) and seen[0] >= 100
+        log = (broker.dir / "log").read_text()
+        assert "are no longer kept; client reader, which reads it, goes on behind them." in log and "client late" in log
+
+
+WRONG = (
+    "all/first", "all//#", "all/first/", "all/last/#", "all/-1/#", "all/1.2/#", "none/first/#", "all/2026-13-01/#", "all/2026-11-22T10/#",
+    "all/4611686018427387904/#", "all/99999999999999999999/#", "events/first/#", "all/first/$share/g/a", "all/2026-11-22T10:00:00.1234567Z/a", "+/first/#",
+)
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    with Kept(keeping("stream all t/#", "stream_events true")) as broker:
+        for level, code in ((5, 0x8F), (4, 0x80)):
+            wire = broker.client("c", clean=True, level=level)
+            for filter in WRONG:
+                wire.send(Subscribe(1, ((f"$stream/{filter}", 1), ("fine", 1))))
+                assert wire.read_packet() == Suback(1, (code, 1)), filter
+        subscribe(wire, *((f"{STREAM}/{fine}/#", 1) for fine in ("2026-11-22", "2026-11-22T10:00", "2026-11-22T10:00:00.5Z", "0")))
+
+
+def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like_any() -> None:
+    with Kept(keeping("stream all t/#")) as broker:
+        wire = broker.client("c", clean=True)
+        wire.send(Subscribe(1, ((f"$share/g/{STREAM}/first/#", 1),)))
+        assert wire.read_packet() == Suback(1, (0x8F,))
+        wire.send(Subscribe(2, tuple((f"{STREAM}/{i}/#", 0) for i in range(17))))
+        assert wire.read_packet() == Suback(2, (0,) * 16 + (0x97,))
+    with Kept(keeping()) as broker:
+        wire = broker.client("c", clean=True)
+        subscribe(wire, (f"{STREAM}/first/#", 1))
+        publish(broker.client("pub", clean=True), f"{STREAM}/first/x", b"plain")
+        assert got(wire, 1)[0].payload == b"plain"
+
+
+def test_who_may_read_what() -> None:
+    """The stream, by its name as any topic; and of what is in it only the topics that it may read."""
+    config = keeping("stream all #", "acl_file {dir}/acl", "listener {port} 127.0.0.1", "allow_anonymous true")
+    broker = Kept(config)
+    (broker.dir / "acl").write_text("user writer\ntopic write #\nuser reader\ntopic read $stream/all/#\ntopic read r/#\nuser other\ntopic read #\n")
+    (broker.dir / "acl").chmod(0o644)
+    with broker:
+        def connected(user: str) -> Wire:
+            wire = broker.wire()
+            wire.send(Connect(f"id {user}", username=user, props=FOR_LONG))
+            assert isinstance(wire.read_packet(), Connack)
+            return wire
+
+        writer, reader, other = (connected(user) for user in ("writer", "reader", "other"))
+        for topic in ("r/1", "secret", "r/2"):
+            publish(writer, topic, topic.encode())
+        other.send(Subscribe(1, ((f"{STREAM}/first/#", 1),)))
+        assert other.read_packet() == Suback(1, (0x87,))
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        assert [packet.payload for packet in got(reader, 2)] == [b"r/1", b"r/2"]
