@@ -102,7 +102,8 @@ def stream_specs(config: Config) -> "list[dict[str, Any]]":
     from mosq.config.streams import EVENTS, EVENTS_BYTES, stream_of
 
     specs: list[dict[str, Any]] = [
-        {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000, "retain_bytes": s.retain_bytes}
+        {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000,
+         "retain_bytes": s.retain_bytes}
         for s in map(stream_of, config.stream)]
     if config.stream_events:
         specs.append({"name": EVENTS, "events": True, "retain_bytes": EVENTS_BYTES})

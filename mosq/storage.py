@@ -41,8 +41,8 @@ def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], No
     for line in losses(directory, found):
         say(WARNING, f"Warning: {line}")
     for stream in found["streams"]:
-        say(INFORMATION, f"Stream {stream['name']}: {stream['shards']} {'shard' if stream['shards'] == 1 else 'shards'} in "
-                         f"{os.path.join(directory, 'streams', stream['name'])}.")
+        shards = "1 shard" if stream["shards"] == 1 else f"{stream['shards']} shards"
+        say(INFORMATION, f"Stream {stream['name']}: {shards} in {os.path.join(directory, 'streams', stream['name'])}.")
         for line in stream_losses(stream):
             say(WARNING, f"Warning: {line}")
 
@@ -58,7 +58,8 @@ def stream_losses(stream: "dict[str, Any]") -> list[str]:
     if stream["lost"]:
         ranges = ", ".join(f"{lo} to {hi - 1}{f' of shard {shard}' if stream['shards'] > 1 else ''} ({why})"
                            for shard, lo, hi, why in stream["lost"])
-        lines.append(f"the stream {name} has lost {stream['lost_records']} records: {ranges}. Their numbers are not given again.")
+        lines.append(f"the stream {name} has lost {stream['lost_records']} records: {ranges}. Their numbers are not "
+                     "given again.")
     if stream["mark_lost"]:
         lines.append(f"the marks of the stream {name} were gone: what its segments hold counts.")
     if stream["unreadable"]:

@@ -8,7 +8,7 @@ One batch is on its way at a time, unless much waits: so a slow disk makes batch
 Its time adapts. What is acknowledged by all who are owed it before its batch is sealed need not be written, and its publisher is told at once; where
 that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, or something in
 the batch is for a session that is away, waiting only makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
-any case, to find out.
+any case, to find out. A batch that nobody waits for, of journals (streams.pxd) only, takes its time.
 Cost: one look at two counters per turn; of a batch, what is in it.
 """
 
@@ -35,7 +35,7 @@ from cext.broker.paged cimport pages_come
 from cext.broker.promise cimport promises_go_on, promises_release
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept
 from cext.broker.stream_files cimport streams_fini
-from cext.broker.streams cimport streams_news, streams_recorded, streams_seal, streams_turn
+from cext.broker.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
 from cext.net.reactor cimport reactor_watch
 from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
 from cext.session.queue cimport D_DONE, queue_at
@@ -53,6 +53,7 @@ from cext.topic.index cimport IndexStats, index_stats
 cdef enum:
     BATCHES = 64                 # of Durable.batches
     PACE_US = 500
+    LAZY_US = 10000              # of a batch that nobody waits for, at least
     PROBES = 64
     SESSION_ROOM = 128           # what records of these take, about
     SUBSCRIPTION_ROOM = 96
@@ -305,6 +306,8 @@ cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
 
 cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
     cdef uint64_t interval_us = <uint64_t>t.interval_ms * 1000
+    if t.lazy:
+        return t.opened_us + max(interval_us, <uint64_t>LAZY_US)
     if is_patient(t):
         return t.opened_us + interval_us
     return t.sealed_us + min(interval_us, <uint64_t>PACE_US)
@@ -408,6 +411,8 @@ cdef void durable_close(Broker* b) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
     if t == NULL or t.closed:
         return
+    if b.streams != NULL:
+        streams_end(b)
     t.closed = 1
     if t.dirty and t.store.running:
         durable_seal(b)

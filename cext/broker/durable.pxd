@@ -71,6 +71,7 @@ ctypedef struct Durable:
     uint8_t cleaning            # the oldest segment is looked at
     uint8_t patient             # waiting pays: see commit
     uint8_t urgent              # the open batch has what somebody is owed who is away, or what a stream has
+    uint8_t lazy                # nobody waits for what is in the open batch
     uint8_t tight               # so much of a stream waits for the disk that publishers do, too
     uint32_t interval_ms
     uint32_t serial             # of the open batch
@@ -138,7 +139,7 @@ ctypedef struct StoreGauges:
 # Something is to be in the open batch, of about so many bytes, that nobody waits for.
 cdef inline void batch_opened(Durable* t, uint64_t bytes) noexcept nogil:
     if not t.dirty:
-        t.dirty = 1
+        t.dirty = t.lazy = 1
         t.opened_us = clock_monotonic_us()
     t.bytes += bytes
 
@@ -146,6 +147,7 @@ cdef inline void batch_opened(Durable* t, uint64_t bytes) noexcept nogil:
 # The same, and who it is for waits.
 cdef inline void batch_changed(Durable* t, uint64_t bytes) noexcept nogil:
     batch_opened(t, bytes)
+    t.lazy = 0
     t.changes += 1               # see promise: what is more than one delivery of one message counts in the upper half
 
 

@@ -18,7 +18,6 @@ from cext.base.clock cimport clock_monotonic_us, clock_wall_us
 from cext.broker.durable cimport Durable, batch_opened, durable_of
 from cext.broker.share cimport SHARE_STREAM
 from cext.broker.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
-from cext.journal.format cimport JOURNAL_SHARDS_MAX
 from cext.journal.journal cimport JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, journal_back, journal_hand
 from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.retain cimport journal_retain

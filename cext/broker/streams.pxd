@@ -92,3 +92,4 @@ cdef bint streams_recorded(Broker* b) noexcept nogil        # how far each has c
 cdef void streams_seal(Broker* b) noexcept nogil            # before the batch is
 cdef void streams_news(Broker* b) noexcept nogil            # the storage thread has come further, or has failed
 cdef void streams_turn(Broker* b) noexcept nogil            # the end of a turn
+cdef void streams_end(Broker* b) noexcept nogil             # before the last batch is sealed

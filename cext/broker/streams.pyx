@@ -112,6 +112,7 @@ cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint r
             lose(t, s)
         s = s.hit
     if refusable:
+        d.lazy = 0
         d.changes += ON_RECORD
         d.urgent |= (p.durability or d.level) >= DURABILITY_GROUP
     return 1
@@ -131,7 +132,7 @@ cdef bint append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint pr
 
 # ---------------------------------------------------------------- events
 
-cdef void gap_tell(Broker* b, Stream* s) noexcept nogil:
+cdef void gap_tell(Broker* b, Stream* s, bint last) noexcept nogil:
     """What was lost before is told before anything else."""
     cdef char text[40]
     cdef JournalRecord r
@@ -140,7 +141,7 @@ cdef void gap_tell(Broker* b, Stream* s) noexcept nogil:
     r.kind = JOURNAL_GAP
     r.payload.p = <const uint8_t*>text
     r.payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"lost\":%llu}", <unsigned long long>(s.lost - s.lost_told))
-    if append(b, s, 0, &r, 0):
+    if append(b, s, 0, &r, last):
         s.lost_told = s.lost
 
 
@@ -151,7 +152,7 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
         return
     s = streams_of(b).events
     if s.lost != s.lost_told:
-        gap_tell(b, s)
+        gap_tell(b, s, 0)
     if s.lost != s.lost_told:
         lose(streams_of(b), s)       # not before what tells of those before it
         return
@@ -181,7 +182,6 @@ cdef void streams_events_lose(Broker* b, uint64_t n) noexcept nogil:
 cdef bint streams_recorded(Broker* b) noexcept nogil:
     cdef Streams* t = streams_of(b)
     cdef Journal* j
-    cdef View name
     cdef uint8_t* out
     cdef uint64_t lsn, bytes = 0
     cdef uint32_t i
@@ -263,5 +263,11 @@ cdef void streams_turn(Broker* b) noexcept nogil:
         told(b, t.at[i])
         t.loses |= t.at[i].loses
     if s != NULL and s.lost != s.lost_told:
-        gap_tell(b, s)
+        gap_tell(b, s, 0)
         t.now_us = 0
+
+
+cdef void streams_end(Broker* b) noexcept nogil:
+    cdef Stream* s = streams_of(b).events
+    if s != NULL and s.lost != s.lost_told:
+        gap_tell(b, s, 1)

@@ -24,6 +24,7 @@ cdef int options_of(JournalOptions* o, dict spec) except -1:
         raise ValueError(f"a stream has at most {JOURNAL_SHARDS_MAX} shards")
     o.retain_age_us = spec.get("retain_age_us") or 0
     o.retain_bytes = spec.get("retain_bytes") or 0
+    o.waiting_max_bytes = spec.get("waiting_max_bytes") or 0
     o.roll_age_us = o.retain_age_us // SEGMENTS
     o.segment_bytes = spec.get("segment_bytes") or (min(o.retain_bytes // SEGMENTS, 64 << 20) if o.retain_bytes else 0)
     return 0

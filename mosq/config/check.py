@@ -22,14 +22,14 @@ def check(config: Config) -> None:
 
 
 def _check_streams(config: Config) -> None:
-    from mosq.settings import keeps     # it knows this room
+    from mosq.settings import keeps  # it knows this room
 
     if keeps(config):
         return
     name = "stream" if config.stream else "stream_events"
     wanted = "another durability than none" if config.durability == "none" else "`persistence true`"
-    raise ConfigError(f"'{name}' needs a store: what a stream has is acknowledged when it is written. Expected {wanted} as well, and a "
-                      "persistence_location.", config.origins.get(name))
+    raise ConfigError(f"'{name}' needs a store: what a stream has is acknowledged when it is written. Expected "
+                      f"{wanted} as well, and a persistence_location.", config.origins.get(name))
 
 
 def _check_bridge_names(config: Config) -> None:

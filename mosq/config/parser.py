@@ -247,7 +247,7 @@ class Reader:
         elif name == "durability_topic":
             value = durability_topics(config.durability_topic, keyword, value)
         elif name == "stream":
-            from mosq.config.streams import streams_with    # starting must be quick
+            from mosq.config.streams import streams_with  # starting must be quick
 
             value = streams_with(config.stream, str(value))
         elif name == "log_dest":

@@ -153,11 +153,11 @@ PERSISTENCE = (
            "first that matches; may repeat, up to 64 lines", choices=DURABILITIES, own=True, reload=LIVE),
     number("durability_interval", 2, G, "how long changes are gathered, at most, before they are written together", 0,
            1000, unit="milliseconds", own=True, reload=RESTART),
-    Option("stream", "string", (), G, "NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]: what is published "
-           "to these topics goes into a journal, which anybody may read; needs persistence true; may repeat, up to 32 "
-           "lines. See journal.md", own=True, reload=RESTART),
-    flag("stream_events", False, G, "who connects, subscribes, goes, and what is dropped goes into the stream `events`; "
-         "needs persistence true", own=True, reload=RESTART),
+    Option("stream", "string", (), G, "NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]: what is "
+           "published to these topics goes into a journal, which anybody may read; needs persistence true; may repeat, "
+           "up to 32 lines. See journal.md", own=True, reload=RESTART),
+    flag("stream_events", False, G, "who connects, subscribes, goes, and what is dropped goes into the stream "
+         "`events`; needs persistence true", own=True, reload=RESTART),
     number("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, below=0, unit="seconds",
            ignored=_AUTOSAVE),
     flag("autosave_on_changes", False, G, "autosave_interval counts changes", ignored=_AUTOSAVE),

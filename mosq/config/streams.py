@@ -1,6 +1,8 @@
-"""`stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`: one line at a time. Knows what a line may say; opens nothing.
+"""`stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`, one line at a time. Knows what a line may
+say; opens nothing.
 
-Words stand between blanks; one with blanks in it stands in double quotes. What `#` begins is a filter here, and no comment.
+Words stand between blanks; one with blanks in it stands in double quotes. What `#` begins is a filter here, and no
+comment.
 """
 
 from mosq.config.acl import is_filter
@@ -37,9 +39,11 @@ def stream_words(text: str) -> list[str]:
         if rest[0] == '"':
             word, closed, rest = rest[1:].partition('"')
             if not closed:
-                raise ValueError(f"Missing quote in a 'stream' value ({text[:SHOWN_MAX]}). Expected \" behind the filter, too.")
+                raise ValueError(f"Missing quote in a 'stream' value ({text[:SHOWN_MAX]}). Expected \" behind the "
+                                 "filter, too.")
             if rest[:1].strip():
-                raise ValueError(f"Invalid 'stream' value ({text[:SHOWN_MAX]}). Expected a blank behind a closing quote.")
+                raise ValueError(f"Invalid 'stream' value ({text[:SHOWN_MAX]}). Expected a blank behind a closing "
+                                 "quote.")
             rest = rest.strip()
         else:
             word, *more = rest.split(None, 1)
@@ -59,13 +63,14 @@ def stream_of(text: str) -> Stream:
         stream.filters.append(_filter(words[i]))
         i += 1
     if not 0 < len(stream.filters) <= STREAM_FILTERS_MAX:
-        raise ValueError(f"The stream '{stream.name}' has {len(stream.filters)} filters. Expected stream NAME FILTER..., with 1 to {STREAM_FILTERS_MAX} "
-                         "topic filters.")
+        raise ValueError(f"The stream '{stream.name}' has {len(stream.filters)} filters. Expected stream NAME "
+                         f"FILTER..., with 1 to {STREAM_FILTERS_MAX} topic filters.")
     seen = set()
     while i < len(words):
         option, value = words[i], words[i + 1] if i + 1 < len(words) else ""
         if option not in OPTIONS or option in seen:
-            raise ValueError(f"Invalid 'stream' value ({option[:SHOWN_MAX]}). Expected {', '.join(OPTIONS)} behind the filters, each once and with a value.")
+            raise ValueError(f"Invalid 'stream' value ({option[:SHOWN_MAX]}). Expected {', '.join(OPTIONS)} behind the "
+                             "filters, each once and with a value.")
         seen.add(option)
         if option == "shards":
             stream.shards = _shards(value)
@@ -81,7 +86,8 @@ def streams_with(before: tuple[str, ...], text: str) -> tuple[str, ...]:
     """The lines with this one."""
     stream = stream_of(text)
     if any(stream_of(line).name == stream.name for line in before):
-        raise ValueError(f"Duplicate stream name '{stream.name}'. Expected another name, or all its filters on one line.")
+        raise ValueError(f"Duplicate stream name '{stream.name}'. Expected another name, or all its filters on one "
+                         "line.")
     if len(before) == STREAM_LINES_MAX:
         raise ValueError(f"Too many 'stream' lines. Expected at most {STREAM_LINES_MAX}.")
     return (*before, text.strip())
@@ -89,7 +95,8 @@ def streams_with(before: tuple[str, ...], text: str) -> tuple[str, ...]:
 
 def _name(word: str) -> str:
     if not (0 < len(word) <= NAME_MAX and word.isascii() and word.replace("-", "_").replace("_", "a").isalnum()):
-        raise ValueError(f"Invalid stream name '{word[:SHOWN_MAX]}'. Expected up to {NAME_MAX} letters, digits, _ and -.")
+        raise ValueError(f"Invalid stream name '{word[:SHOWN_MAX]}'. Expected up to {NAME_MAX} letters, digits, _ and "
+                         "-.")
     if word == EVENTS:
         raise ValueError("The stream name 'events' is that of `stream_events true`. Expected another name.")
     return word
@@ -97,17 +104,21 @@ def _name(word: str) -> str:
 
 def _filter(word: str) -> str:
     if word.startswith("$share/"):
-        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a filter without $share: a stream gets every message.")
+        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a filter without $share: a stream "
+                         "gets every message.")
     if word.startswith("$CONTROL/"):
-        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). What is said below $CONTROL/ is not journalled.")
+        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). What is said below $CONTROL/ is not "
+                         "journalled.")
     if not word or "\0" in word or len(word.encode()) > FILTER_BYTES_MAX or not is_filter(word):
-        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a topic filter: + alone in its level, # alone in the last.")
+        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a topic filter: + alone in its "
+                         "level, # alone in the last.")
     return word
 
 
 def _shards(word: str) -> int:
     if not (word.isascii() and word.isdigit() and len(word) < 4 and 1 <= int(word) <= SHARDS_MAX):
-        raise ValueError(f"Invalid 'shards' of a stream ({word[:SHOWN_MAX]}). Expected a number from 1 to {SHARDS_MAX}.")
+        raise ValueError(f"Invalid 'shards' of a stream ({word[:SHOWN_MAX]}). Expected a number from 1 to "
+                         f"{SHARDS_MAX}.")
     return int(word)
 
 
@@ -120,14 +131,14 @@ def _number(word: str, units: dict[str, int]) -> int:
 def _age(word: str) -> int:
     seconds = _number(word, DURATION_UNITS_S) if word[-1:] in DURATION_UNITS_S else 0
     if not 0 < seconds < 1 << 32:
-        raise ValueError(f"Invalid 'retain_age' of a stream ({word[:SHOWN_MAX]}). Expected a number with a unit s, h, d, w, m or y (seconds to years), "
-                         "such as 14d.")
+        raise ValueError(f"Invalid 'retain_age' of a stream ({word[:SHOWN_MAX]}). Expected a number with a unit s, h, "
+                         "d, w, m or y (seconds to years), such as 14d.")
     return seconds
 
 
 def _size(word: str) -> int:
     size = _number(word, SIZE_UNITS)
     if not RETAIN_BYTES_MIN <= size <= RETAIN_BYTES_MAX:
-        raise ValueError(f"Invalid 'retain_bytes' of a stream ({word[:SHOWN_MAX]}). Expected a number of bytes, or with a unit K, M, G or T, from 64K on, "
-                         "such as 10G.")
+        raise ValueError(f"Invalid 'retain_bytes' of a stream ({word[:SHOWN_MAX]}). Expected a number of bytes, or "
+                         "with a unit K, M, G or T, from 64K on, such as 10G.")
     return size

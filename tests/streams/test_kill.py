@@ -14,7 +14,7 @@ from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pu
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, stopped
 
-KILLS = 6
+KILLS = 4
 WINDOW = 40
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
-from tests.durable.test_restart import FOR_LONG, Kept, publish, subscribe
-from tests.harness.packets import Connect, Disconnect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Will
+from tests.durable.test_restart import Kept, publish, subscribe
+from mosq.journal.stream import Stream
+from tests.harness.packets import Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Subscribe, Will
+from tests.harness.plane import Plane
 from tests.harness.properties import P
 from tests.streams.journalled import MESSAGE, keeping, payloads, records, stopped
+
+DISCONNECT, SUBSCRIBE, GAP = 3, 4, 10
 
 
 def test_what_a_record_says() -> None:
@@ -98,3 +104,27 @@ def test_streams_are_no_subscribers() -> None:
         subscribe(watch, ("$SYS/broker/shared_subscriptions/count", 0), ("$SYS/broker/subscriptions/count", 0))
         got = {p.topic: p.payload for p in (watch.read_packet(), watch.read_packet()) if isinstance(p, Publish)}
         assert got == {"$SYS/broker/shared_subscriptions/count": b"0", "$SYS/broker/subscriptions/count": b"0"}
+
+
+def test_what_a_plugin_made_of_it(tmp_path: Path) -> None:
+    with Plane({"transform_in": ("in/#",)}, allow_anonymous=True, store=str(tmp_path / "s"), streams=[{"name": "all", "filters": ["#"]}]) as plane:
+        wire = plane.user("c", level=5)
+        wire.send(Publish("in/a", b"raw", 1, 1), Publish("in/b", b"taken", 1, 2))
+        plane.answer(("message_in", plane.ask()[1], ("out/a", b"cooked", 0, True)))
+        wire.read_packet()
+        plane.answer(("message_in", plane.ask()[1], None))
+        wire.read_packet()
+    (found,) = Stream(tmp_path / "s" / "streams" / "all").read(0, 10)
+    assert (found.topic, found.payload, found.qos, found.retain, found.client_id) == ("out/a", b"cooked", 0, True, "c")
+
+
+def test_events_that_were_lost_are_told(tmp_path: Path) -> None:
+    streams = [{"name": "events", "events": True, "waiting_max_bytes": 192 << 10}]
+    with Plane(allow_anonymous=True, store=str(tmp_path / "s"), streams=streams) as plane:
+        wire = plane.user("c", level=5)
+        wire.send(Subscribe(1, tuple((f"{n}/{'x' * 1000}", 0) for n in range(100))))      # all in one turn
+        wire.read_packet()
+    events = list(Stream(tmp_path / "s" / "streams" / "events").read(0, 1000))
+    lost = sum(json.loads(e.payload)["lost"] for e in events if e.kind == GAP)
+    kinds = [e.kind for e in events]
+    assert 0 < 100 - kinds.count(SUBSCRIBE) == lost - (1 - kinds.count(DISCONNECT))       # which may be lost as well
