@@ -47,8 +47,8 @@ def explained(error: BaseException, settings: "Settings") -> str | None:
         )
     if "failed to connect back" in text:
         return (
-            "a Python worker of Spark's did not start within the ten seconds that Spark waits: this machine has too much"
-            " to do; run again"
+            "a Python worker of Spark's did not start within the ten seconds that Spark waits: this machine has too"
+            " much to do; run again"
         )
     if GONE.search(text):
         return "Spark's JVM has ended: was it killed, or was there no memory for it? Run again: it goes on where it was"
