@@ -176,8 +176,10 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     return EXIT_OK
 
 
-mosq.add_command(Late("bench", "mosq.bench.command:bench", "Put a load on a broker, any broker, and say what became of each message."))
-mosq.add_command(Late("pipeline", "mosq.pipeline.command:pipeline", "Tables, audits and reports of what the broker carried, by Spark."))
+mosq.add_command(Late("bench", "mosq.bench.command:bench",
+                      "Put a load on a broker, any broker, and say what became of each message."))
+mosq.add_command(Late("pipeline", "mosq.pipeline.command:pipeline",
+                      "Tables, audits and reports of what the broker carried, by Spark."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)
 

@@ -1,10 +1,11 @@
-"""What became of the messages of persistent sessions, by what the broker counted (events of kind 9, `account`): cumulative, so each
-row must add up by itself, none may be less than an earlier one of its session, and a session that has ended owes nothing.
+"""What became of the messages of persistent sessions, by what the broker counted (events of kind 9, `account`):
+cumulative, so each row must add up by itself, none may be less than an earlier one of its session, and a session that
+has ended owes nothing.
 
-    published = acknowledged + expired + dropped + gone + queued
+    restored + published = acknowledged + expired + dropped + gone + queued
 
-A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10, `gap`), or a row
-could not be read, the audit says that it is not complete."""
+A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10,
+`gap`), or a row could not be read, the audit says that it is not complete."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,25 @@ from mosq.pipeline.silver import CORRUPT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COUNTERS = ("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
+COUNTERS = ("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
-SCHEMA = ", ".join(["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"])
+SCHEMA = ", ".join(
+    ["session BIGINT", *(f"{name} BIGINT" for name in COUNTERS), "ended BOOLEAN", "lost BIGINT", f"{CORRUPT} STRING"]
+)
 KEYS = ("stream", "shard", "seq", "time", "client_id")
 EXAMPLES = 10
-NONE = pa.schema([
-    pa.field("stream", pa.string()), pa.field("shard", pa.int32()), pa.field("seq", pa.int64()), pa.field("time", pa.timestamp("us", tz="UTC")),
-    pa.field("client_id", pa.string()), *(pa.field(name, pa.int64()) for name in ("session", *COUNTERS)), pa.field("ended", pa.bool_()),
-    pa.field("difference", pa.int64()),
-]).empty_table()
+NONE = pa.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("shard", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("client_id", pa.string()),
+        *(pa.field(name, pa.int64()) for name in ("session", *COUNTERS)),
+        pa.field("ended", pa.bool_()),
+        pa.field("difference", pa.int64()),
+    ]
+).empty_table()
 UNREADABLE = "account: not what the broker writes"
 
 
@@ -36,7 +46,11 @@ def told(batch: "DataFrame") -> pa.Table:
     text = F.col("payload").cast("string")
     value = F.from_json(text, SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     rows = batch.where(F.col("kind").isin(ACCOUNT, GAP)).select(*KEYS, "topic", "kind", "payload", value.alias("v"))
-    return rows.select(*KEYS, "topic", "kind", "payload", "v.*").toArrow().sort_by([("stream", "ascending"), ("shard", "ascending"), ("seq", "ascending")])
+    return (
+        rows.select(*KEYS, "topic", "kind", "payload", "v.*")
+        .toArrow()
+        .sort_by([("stream", "ascending"), ("shard", "ascending"), ("seq", "ascending")])
+    )
 
 
 def _missing(rows: pa.Table, names: tuple[str, ...]) -> Any:
@@ -54,15 +68,21 @@ def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
     bad = pa.concat_tables([of_account.filter(bad_account), of_gap.filter(bad_gap)])
     good = of_account.filter(pc.invert(bad_account)).select([*KEYS, "session", *COUNTERS, "ended"])
     n = bad.num_rows
-    quarantine = pa.table({**{name: bad[name] for name in (*KEYS[:4], "topic", "client_id")}, "silver": pa.array(["account"] * n, pa.string()),
-                           "reason": pa.array([UNREADABLE] * n, pa.string()), "payload": bad["payload"]})
+    quarantine = pa.table(
+        {
+            **{name: bad[name] for name in (*KEYS[:4], "topic", "client_id")},
+            "silver": pa.array(["account"] * n, pa.string()),
+            "reason": pa.array([UNREADABLE] * n, pa.string()),
+            "payload": bad["payload"],
+        }
+    )
     lost = pc.sum(of_gap.filter(pc.invert(bad_gap))["lost"]).as_py() or 0
     return with_difference(good), quarantine, lost
 
 
 def with_difference(rows: pa.Table) -> pa.Table:
-    """`difference`: what published has more than what became of it; 0 where all adds up."""
-    difference = rows["published"]
+    """`difference`: what was to be delivered, less what became of it; 0 where all adds up."""
+    difference = pc.add(rows["restored"], rows["published"])
     for name in ENDS:
         difference = pc.subtract(difference, rows[name])
     return rows.append_column("difference", difference)
@@ -83,7 +103,8 @@ def why(row: dict[str, Any]) -> str:
     session = f"{row['client_id']} (session {row['session']})"
     if row["difference"]:
         parts = " + ".join(f"{name} {row[name]:,}" for name in ENDS)
-        return f"{session}: published {row['published']:,}, but {parts} make {row['published'] - row['difference']:,}"
+        due = row["restored"] + row["published"]
+        return f"{session}: {due:,} were due (restored and published), but {parts} make {due - row['difference']:,}"
     if row["ended"] and row["queued"]:
         return f"{session}: has ended, and {row['queued']:,} messages are still queued"
     low = [name for name in COUNTERS if row[name] < 0]

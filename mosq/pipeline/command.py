@@ -44,7 +44,9 @@ def pipeline() -> None:
 
 @pipeline.command(context_settings=HELP)
 @click.argument("where", metavar="DIR|FILE", default=".", type=click.Path())
-@click.option("--config", metavar="FILE", type=click.Path(), help="The broker's mosquitto.conf: it says where the streams are.")
+@click.option(
+    "--config", metavar="FILE", type=click.Path(), help="The broker's mosquitto.conf: it says where the streams are."
+)
 @click.option("--journal", metavar="DIR", type=click.Path(), help="Or the folder of the streams itself.")
 @guarded
 def init(where: str, config: str | None, journal: str | None) -> int:
@@ -64,7 +66,9 @@ def init(where: str, config: str | None, journal: str | None) -> int:
 @settings_option
 @master_option
 @click.option("--once", "how", flag_value="once", help="What there is now, and end.")
-@click.option("--follow", "how", flag_value="follow", default=True, help="Also what comes, until Ctrl-C or SIGTERM.  [default]")
+@click.option(
+    "--follow", "how", flag_value="follow", default=True, help="Also what comes, until Ctrl-C or SIGTERM.  [default]"
+)
 @click.option("--rebuild", "how", flag_value="rebuild", help="Compute everything but bronze anew from bronze, and end.")
 @click.option("-q", "--quiet", is_flag=True, help="No line for each batch.")
 @guarded
@@ -104,10 +108,16 @@ def _alarm(settings: "Settings") -> int:
 
     found = state.after(settings)["audit"]
     if found["lost_events"]:
-        click.echo(f"Warning: {found['lost_events']:,} events could not be written or read: the audit is not complete.", err=True)
+        click.echo(
+            f"Warning: {found['lost_events']:,} events could not be written or read: the audit is not complete.",
+            err=True,
+        )
     if not found["wrong"]:
         return EXIT_OK
-    click.echo(f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` tells more:", err=True)
+    click.echo(
+        f"ALARM: {found['wrong']:,} rows of the audit do not add up; `mosq pipeline status --audit` tells more:",
+        err=True,
+    )
     for line in found["examples"]:
         click.echo(f"  {line}", err=True)
     return EXIT_ALARM
@@ -115,7 +125,12 @@ def _alarm(settings: "Settings") -> int:
 
 @pipeline.command(context_settings=HELP)
 @settings_option
-@click.option("--audit", "with_audit", is_flag=True, help="Also each session that does not add up, and what became of the messages of all.")
+@click.option(
+    "--audit",
+    "with_audit",
+    is_flag=True,
+    help="Also each session that does not add up, and what became of the messages of all.",
+)
 @json_option
 @guarded
 def status(file: str, with_audit: bool, as_json: bool) -> int:
@@ -132,7 +147,14 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
 
 @pipeline.command(context_settings=HELP)
 @settings_option
-@click.option("--at-least", default=8, show_default=True, metavar="N", type=click.IntRange(2), help="Leave tables alone that have fewer batches to merge.")
+@click.option(
+    "--at-least",
+    default=8,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(2),
+    help="Leave tables alone that have fewer batches to merge.",
+)
 @guarded
 def compact(file: str, at_least: int) -> int:
     """Merge the small files of many batches into few large ones. Works while `run` does and others read."""
@@ -163,7 +185,9 @@ def doctor(file: str, as_json: bool) -> int:
         click.echo(f"{'ok  ' if one.ok else 'BAD '} {one.what}: {one.found}")
         if not one.ok:
             click.echo(f"     -> {one.mend}")
-    click.echo("All is well." if not bad else f"{len(bad)} {'thing needs' if len(bad) == 1 else 'things need'} mending.")
+    click.echo(
+        "All is well." if not bad else f"{len(bad)} {'thing needs' if len(bad) == 1 else 'things need'} mending."
+    )
     return EXIT_FAILED if bad else EXIT_OK
 
 

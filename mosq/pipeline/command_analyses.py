@@ -41,13 +41,14 @@ Examples:
   mosq pipeline match topics.txt filters.txt                  how many of each match, which most?
   mosq pipeline match topics.txt filters.txt --out pairs      every pair, as Parquet
   mosq pipeline match tables/bronze new.csv --clients --count client
+  mosq pipeline match topics.txt mqtt://localhost --clients   the subscriptions of a broker
   mosq pipeline match tables/bronze tables/bronze --clients --count topic --limit 50
 
 \b
 TOPICS: a text file with a topic a line, a .csv or .parquet file with a column `topic`, or a
-bronze table (the topics of its messages). FILTERS: the same with `filter`, or a bronze table
-(the subscriptions that stand); with --clients also `client_id` (in a text file before the
-filter, with a tab between). Empty lines are passed over.
+bronze table (the topics of its messages). FILTERS: the same with `filter`, a bronze table (the
+subscriptions that stand), or mqtt://HOST:PORT, a broker with enable_control_api; with --clients
+also `client_id` (in a text file before the filter, with a tab). Empty lines are passed over.
 
 \b
 Exit status:

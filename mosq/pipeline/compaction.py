@@ -1,11 +1,13 @@
 """Merges the small files of many batches into large ones, while others read and write the table.
 
-The merged rows take the place of the last batch of their range, in a copy of the table's folder (all other files are links); then
-the two folders change places in one step, and the old one goes. Who has listed the table before and opens a file after that finds
-it missing, and must begin again; who lists while it happens finds the old names, the new ones, or old ones that he cannot open.
-Nobody finds a row twice or not at all, as long as he lists files before he reads the first one, as Spark and DuckDB do.
+The merged rows take the place of the last batch of their range, in a copy of the table's folder (all other files are
+links); then the two folders change places in one step, and the old one goes. Who has listed the table before and opens
+a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new ones,
+or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads the
+first one, as Spark and DuckDB do.
 
-Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one removes."""
+Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one
+removes."""
 
 import contextlib
 import ctypes
@@ -46,7 +48,9 @@ def compact(table: Path, upto: int, at_least: int = 2) -> int:
         shutil.rmtree(new, ignore_errors=True)
         said = tables.about(table)
         if said["partition_by"]:
-            raise MosqPipelineError(f"{table} is partitioned by {', '.join(said['partition_by'])}: such tables are not merged")
+            raise MosqPipelineError(
+                f"{table} is partitioned by {', '.join(said['partition_by'])}: such tables are not merged"
+            )
         chosen = _chosen(table, upto)
         if len(chosen) < at_least:
             return 0
@@ -99,7 +103,9 @@ def _merge(table: Path, chosen: list[int], new: Path) -> None:
                         writer.close()
                     schema = _plain(batch.schema)
                     # a name that no reader has listed before: what it listed it must not find again with other rows
-                    writer = pq.ParquetWriter(folder / f"merged-{chosen[0]}-{chosen[-1]}-{n_files}.parquet", schema, compression="snappy")
+                    writer = pq.ParquetWriter(
+                        folder / f"merged-{chosen[0]}-{chosen[-1]}-{n_files}.parquet", schema, compression="snappy"
+                    )
                     n_files, written = n_files + 1, 0
                 writer.write_batch(batch.cast(schema))
                 written += batch.num_rows
@@ -109,7 +115,10 @@ def _merge(table: Path, chosen: list[int], new: Path) -> None:
             writer.close()
     counted = sum(pq.read_metadata(path).num_rows for path in files)
     if rows != counted:
-        raise MosqPipelineError(f"{table}: {counted:,} rows are in batches {chosen[0]} to {chosen[-1]}, and {rows:,} were read: is a file damaged? Nothing was changed")
+        raise MosqPipelineError(
+            f"{table}: {counted:,} rows are in batches {chosen[0]} to {chosen[-1]}, and {rows:,} were read: is a file"
+            " damaged? Nothing was changed"
+        )
 
 
 def _plain(schema: Any) -> Any:
@@ -126,5 +135,8 @@ def _exchange(new: Path, table: Path) -> None:
     code = ctypes.get_errno()
     shutil.rmtree(new, ignore_errors=True)
     if code in (errno.EINVAL, errno.ENOSYS):
-        raise MosqPipelineError(f"{table}: this file system cannot let two folders change places, so tables on it are not merged; ext4, XFS, Btrfs and tmpfs can")
+        raise MosqPipelineError(
+            f"{table}: this file system cannot let two folders change places, so tables on it are not merged; ext4,"
+            " XFS, Btrfs and tmpfs can"
+        )
     raise OSError(code, os.strerror(code), str(table))

@@ -1,5 +1,5 @@
-"""`make pipeline-demo`: a broker, a fleet of simulated devices and the pipeline for a minute, then the report. Everything lies in one
-folder, which stays."""
+"""`make pipeline-demo`: a broker, a fleet of simulated devices and the pipeline for a minute, then the report.
+Everything lies in one folder, which stays."""
 
 import shutil
 import subprocess
@@ -61,7 +61,9 @@ def _broker(folder: Path, port: int) -> "subprocess.Popen[bytes]":
     home.mkdir()
     user = "user root\n" if os.geteuid() == 0 else ""  # it keeps its files among ours
     (home / "mosquitto.conf").write_text(BROKER.format(port=port, folder=home, user=user))
-    process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mosq", "-c", str(home / "mosquitto.conf")], stdin=subprocess.DEVNULL
+    )
     until = time.monotonic() + START_S
     while True:
         try:

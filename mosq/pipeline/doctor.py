@@ -1,5 +1,5 @@
-"""`mosq pipeline doctor`: what the pipeline needs here, whether it is there, and how to mend it. Imports nothing that may be missing,
-starts no Spark, changes nothing."""
+"""`mosq pipeline doctor`: what the pipeline needs here, whether it is there, and how to mend it. Imports nothing that
+may be missing, starts no Spark, changes nothing."""
 
 import importlib.util
 import os
@@ -47,10 +47,12 @@ def _java() -> Finding:
 
 
 def _worker() -> Finding:
-    """What Spark's Python workers are: `run` sets it; a cluster that is told another one needs the same packages there."""
+    """What Spark's Python workers are: `run` sets it; a cluster with another one needs the same packages."""
     said = os.environ.get("PYSPARK_PYTHON")
     if said and Path(said).resolve() != Path(sys.executable).resolve() and shutil.which(said) is None:
-        return Finding(False, "PYSPARK_PYTHON", f"{said} is not there", f"unset it, or export PYSPARK_PYTHON={sys.executable}")
+        return Finding(
+            False, "PYSPARK_PYTHON", f"{said} is not there", f"unset it, or export PYSPARK_PYTHON={sys.executable}"
+        )
     return Finding(True, "PYSPARK_PYTHON", said or f"not set: {sys.executable}")
 
 
@@ -61,14 +63,21 @@ def _memory() -> Finding:
     except (OSError, StopIteration, ValueError):
         return Finding(True, "memory", "not known")
     said = f"{free / (1 << 30):.1f} GiB available"
-    return Finding(free >= MEMORY_BYTES, "memory", said, "Spark's JVM and its workers take 1 to 2 GiB: free some, or take another machine")
+    return Finding(
+        free >= MEMORY_BYTES,
+        "memory",
+        said,
+        "Spark's JVM and its workers take 1 to 2 GiB: free some, or take another machine",
+    )
 
 
 def _settings(file: Path | str) -> "Iterator[Finding]":
     try:
         found = settings.load(file)
     except MosqPipelineError as error:
-        yield Finding(False, "settings", str(error), "correct that, or `mosq pipeline init DIR` for a file to begin with")
+        yield Finding(
+            False, "settings", str(error), "correct that, or `mosq pipeline init DIR` for a file to begin with"
+        )
         return
     yield Finding(True, "settings", str(found.file))
     if any(rule.format == "sparkplug" for rule in found.silver) and importlib.util.find_spec("google.protobuf") is None:
@@ -83,14 +92,27 @@ def _journal(found: "settings.Settings") -> Finding:
         streams = state.streams(found)
         marks = {name: stream.marks() for name, stream in streams.items()}
     except (MosqPipelineError, OSError, ValueError) as error:
-        return Finding(False, "journal", str(error), f"let this user read {found.journal}, or correct [pipeline] journal in {found.file}")
-    said = ", ".join(f"{name} ({len(shards)} shard{'s' * (len(shards) > 1)}, {sum(mark.seq - mark.first_seq for mark in shards):,} records)"
-                     for name, shards in marks.items())
+        return Finding(
+            False,
+            "journal",
+            str(error),
+            f"let this user read {found.journal}, or correct [pipeline] journal in {found.file}",
+        )
+    said = ", ".join(
+        f"{name} ({len(shards)} shard{'s' * (len(shards) > 1)}, {sum(mark.seq - mark.first_seq for mark in shards):,}"
+        " records)"
+        for name, shards in marks.items()
+    )
     if found.consumer:
         closed = [name for name in streams if not _writable(found.journal / name / "consumers")]
         if closed:
-            return Finding(False, "journal", f"{said}; {found.journal / closed[0] / 'consumers'} cannot be written",
-                           f'let this user write there (it holds the mark that retention respects), or set consumer = "" in {found.file}')
+            return Finding(
+                False,
+                "journal",
+                f"{said}; {found.journal / closed[0] / 'consumers'} cannot be written",
+                'let this user write there (it holds the mark that retention respects), or set consumer = "" in'
+                f" {found.file}",
+            )
     return Finding(True, "journal", f"{found.journal}: {said}")
 
 
@@ -103,7 +125,12 @@ def _writable(folder: Path) -> bool:
 
 def _folder(what: str, folder: Path) -> Finding:
     if not _writable(folder):
-        return Finding(False, what, f"{folder} cannot be written", "let this user write there, or name another folder in the settings")
+        return Finding(
+            False,
+            what,
+            f"{folder} cannot be written",
+            "let this user write there, or name another folder in the settings",
+        )
     there = folder
     while not there.exists():
         there = there.parent

@@ -53,7 +53,10 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{path}: written; tables: {settings.tables}"]
     if not streams.is_dir():
-        lines.append(f"{streams} is not there yet: start the broker with `persistence true` and a line `stream NAME FILTER`, or correct [pipeline] journal")
+        lines.append(
+            f"{streams} is not there yet: start the broker with `persistence true` and a line `stream NAME FILTER`, or"
+            " correct [pipeline] journal"
+        )
     else:
         names = sorted(path.name for path in streams.iterdir() if path.is_dir())
         lines.append(f"streams: {', '.join(names) or 'none yet'}")

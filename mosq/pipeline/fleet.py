@@ -1,5 +1,5 @@
-"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back; sessions that stay
-away; dashboards. One thread, one poll, clients by paho."""
+"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back;
+sessions that stay away; dashboards. One thread, one poll, clients by paho."""
 
 import json
 import math
@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,21 +32,24 @@ class Device:
         self.sent = 0
 
     def _connected(self) -> paho.Client:
-        client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"device-{self.number:03}")
+        client = paho.Client(CallbackAPIVersion.VERSION2, f"device-{self.number:03}")
         client.connect(*self.where)
         return client
 
     def send(self, now: float) -> None:
         if random.random() < LEAVES:
-            self.client.socket().close()
+            if (socket := self.client.socket()) is not None:
+                socket.close()
             self.client = self._connected()
         temperature = 20 + 5 * math.sin(now / 30 + self.number) + random.gauss(0, 0.2)
         payload: bytes = json.dumps({"temperature": round(temperature, 2), "unit": "C", "n": self.sent}).encode()
         if random.random() < BAD:
             payload = random.choice((payload[:-3], OUTDATED, b"\xff\xfe", b""))
-        self.client.publish(self.topic, payload, qos=self.number % 2)
+        self.client.publish(self.topic, payload, qos=self.number // SITES % 2)
         if self.number % 10 == 0:
-            self.client.publish(f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1)
+            self.client.publish(
+                f"site/{self.site}/device-{self.number:03}/power", f"{random.uniform(1, 90):.1f}", qos=1
+            )
         self.sent += 1
 
 
@@ -65,7 +69,7 @@ class Fleet(threading.Thread):
         """Persistent sessions whose clients stay away: what is published to them is queued."""
         for number in range(AWAY):
             subscribed = threading.Event()
-            client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"archive-{number}", clean_session=False)
+            client = paho.Client(CallbackAPIVersion.VERSION2, f"archive-{number}", clean_session=False)
             client.on_subscribe = lambda *_, done=subscribed: done.set()
             client.connect(*self.where)
             client.subscribe(f"site/{number}/#", qos=1)
@@ -75,7 +79,7 @@ class Fleet(threading.Thread):
 
     def _dashboards(self) -> "Iterator[paho.Client]":
         for number in range(DASHBOARDS):
-            client = paho.Client(paho.CallbackAPIVersion.VERSION2, f"dashboard-{number}", clean_session=False)
+            client = paho.Client(CallbackAPIVersion.VERSION2, f"dashboard-{number}", clean_session=False)
             client.connect(*self.where)
             client.subscribe(f"site/+/+/{('telemetry', 'power', '#')[number % 3]}", qos=1)
             yield client

@@ -1,13 +1,13 @@
-"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out is small, and
-is cut into tables here.
+"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out
+is small, and is cut into tables here.
 
-The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums are
-added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it again gives
-the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
+The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums
+are added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it
+again gives the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
 
-Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is a matter of
-each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes no other one's rows
-late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
+Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is
+a matter of each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes
+no other one's rows late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP = range(1, 11)
+MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP, START = range(1, 12)
+REFUSED = 0x80  # reasons of a connect from here on: there is no connection
 HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
 TIME = pa.timestamp("us", tz="UTC")
 WINDOW = ("window_start", "window_end")
@@ -48,7 +49,9 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
     keys = ("topic", "rule", "client_id", "reason", "stream", "shard", "bucket_us")
     common = ["kind", "late", "window_us"]
     grouped = rows.groupingSets(
-        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]], *common, *keys
+        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]],
+        *common,
+        *keys,
     )
     # bits from the left: 1 where a key takes no part
     return grouped.agg(
@@ -59,8 +62,8 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
 
 
 def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
-    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would have to be
-    compiled for each batch."""
+    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would be
+    compiled anew for each batch."""
     if not seen_us:
         return F.lit(-(1 << 62))
     pairs = [F.lit(part) for place, time_us in sorted(seen_us.items()) for part in (place, time_us - behind_us)]
@@ -81,7 +84,11 @@ def _bucket(us: "Column") -> "Column":
 def _where(found: pa.Table, **wanted: object) -> pa.Table:
     mask = None
     for name, value in wanted.items():
-        one = pc.is_in(found[name], pa.array(value, found.schema.field(name).type)) if isinstance(value, tuple) else pc.equal(found[name], value)
+        one = (
+            pc.is_in(found[name], pa.array(value, found.schema.field(name).type))
+            if isinstance(value, tuple)
+            else pc.equal(found[name], value)
+        )
         mask = one if mask is None else pc.and_(mask, one)
     return found.filter(mask)
 
@@ -115,8 +122,12 @@ def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
         "topics": _grouped(of_topic, ["window_us", "topic"], volume, **said),
         "clients": _grouped(_where(of_client, kind=MESSAGE), ["window_us", "client_id"], volume, **said),
         "prefixes": _grouped(prefixed, ["window_us", "prefix"], volume, **said),
-        "latency": _grouped(_where(of_shard, kind=MESSAGE, late=False), ["window_us", "stream", "bucket_us"],
-                            {"n": "sum", "max_us": "max"}, n="messages"),
+        "latency": _grouped(
+            _where(of_shard, kind=MESSAGE, late=False),
+            ["window_us", "stream", "bucket_us"],
+            {"n": "sum", "max_us": "max"},
+            n="messages",
+        ),
         "drops": _grouped(_where(of_client, kind=DROP), ["window_us", "reason", "client_id"], {"n": "sum"}, n="drops"),
         "churn": _churn(_where(of_client, kind=(CONNECT, DISCONNECT, TAKE_OVER, EXPIRY))),
         "late": _grouped(_where(of_shard, late=True), ["window_us"], {"n": "sum"}, n="rows"),
@@ -125,9 +136,12 @@ def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
 
 
 def _churn(found: pa.Table) -> pa.Table:
-    counted = {"connects": CONNECT, "disconnects": DISCONNECT, "takeovers": TAKE_OVER, "expiries": EXPIRY}
+    refused = pc.and_(pc.equal(found["kind"], CONNECT), pc.greater_equal(found["reason"], REFUSED))
+    counted = {"connects": CONNECT, "refused": CONNECT, "disconnects": DISCONNECT, "takeovers": TAKE_OVER}
+    counted["expiries"] = EXPIRY
     for name, kind in counted.items():
-        found = found.append_column(name, pc.if_else(pc.equal(found["kind"], kind), found["n"], 0))
+        mask = pc.and_(pc.equal(found["kind"], kind), refused if name == "refused" else pc.invert(refused))
+        found = found.append_column(name, pc.if_else(mask, found["n"], 0))
     return _grouped(found, ["window_us", "client_id"], dict.fromkeys(counted, "sum"))
 
 
@@ -153,18 +167,26 @@ def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFr
 
 
 def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """client_id, filter, qos of the subscriptions that stand at the end of what was read. What ends a session (its expiry, or a
-    connection that began clean) ends its subscriptions."""
+    """client_id, filter, qos of the subscriptions that stand at the end of what was read. They end with their session,
+    and with a start of the broker, which tells anew those that it knows."""
     tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
     return spark.sql(SUBSCRIPTIONS)
 
 
 SUBSCRIPTIONS = f"""
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze WHERE kind IN ({CONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {EXPIRY})),
-fresh AS (SELECT client_id, max(seq) AS seq FROM events WHERE kind = {EXPIRY} OR (kind = {CONNECT} AND get_json_object(said, '$.clean') = 'true')
-  GROUP BY client_id),
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze
+  WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
+  OR (kind = {CONNECT} AND reason < {REFUSED})),
+lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
+  OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
+  WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
+ends AS (SELECT client_id, max(seq) AS seq FROM lives
+  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
+  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
+start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
 last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
   WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos FROM last LEFT JOIN fresh USING (client_id)
-WHERE last.kind = {SUBSCRIBE} AND last.seq > coalesce(fresh.seq, -1)
+SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
+FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
+WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
 """

@@ -1,8 +1,9 @@
-"""The jobs as one streaming query: each micro-batch of the journal becomes a batch of bronze, and what is computed of it, read back
-from bronze, becomes the batch with the same number of all other tables. What stands then is remembered last.
+"""The jobs as one streaming query: each micro-batch of the journal becomes a batch of bronze, and what is computed of
+it, read back from bronze, becomes the batch with the same number of all other tables. What stands then is remembered
+last.
 
-Invariant: every table has a batch once or not at all, and doing a batch again (the driver was killed) writes the same rows. So
-nothing is ever lost or doubled, whoever reads. Cost: a batch takes some Spark jobs, of 0.2 s at least each."""
+Invariant: every table has a batch once or not at all, and doing a batch again (the driver was killed) writes the same
+rows. So nothing is ever lost or doubled, whoever reads. Cost: a batch takes some Spark jobs, of 0.2 s at least each."""
 
 import contextlib
 import fcntl
@@ -41,16 +42,36 @@ LOOK_S = 0.2
 class Jobs:
     """What is done with a batch."""
 
-    def __init__(self, spark: "SparkSession", settings: "Settings", jobs: "Sequence[str]" = JOBS, say: "Say" = print,
-                 told: "Told | None" = None) -> None:
+    def __init__(
+        self,
+        spark: "SparkSession",
+        settings: "Settings",
+        jobs: "Sequence[str]" = JOBS,
+        say: "Say" = print,
+        told: "Told | None" = None,
+    ) -> None:
         self.spark, self.settings, self.say, self.told = spark, settings, say, told
         self.jobs = frozenset(jobs)  # beside bronze
         self.rules = typed.settled(settings) if "silver" in self.jobs else []
         self.error: BaseException | None = None
         self.there: list[str] = []
+        self.at_work = threading.Lock()
+        self.stopping = False
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """For foreachBatch."""
+        with self.at_work:
+            self._batch(df, batch_id)
+
+    def stop(self, query: "StreamingQuery") -> None:
+        """Behind the batch that is being done: Spark would end its jobs in the middle, and complain."""
+        with self.at_work:
+            self.stopping = True
+        query.stop()
+
+    def _batch(self, df: "DataFrame", batch_id: int) -> None:
+        if self.stopping:
+            raise MosqPipelineError("no further batch is begun")
         try:
             if state.after(self.settings, None)["batch"] >= batch_id:
                 return
@@ -93,11 +114,22 @@ class Jobs:
         shards = dict(before["shards"])
         for place, at in positions.items():
             had = shards.get(place, {"next": 0, "time_us": 0, "rows": 0})
-            shards[place] = {"next": at["seq"] + 1, "time_us": max(had["time_us"], at["time_us"] or 0), "rows": had["rows"] + at["n"]}
+            shards[place] = {
+                "next": at["seq"] + 1,
+                "time_us": max(had["time_us"], at["time_us"] or 0),
+                "rows": had["rows"] + at["n"],
+            }
         rows = dict(before["rows"])
         rows[BRONZE] = rows.get(BRONZE, 0) + sum(at["n"] for at in positions.values())
-        return {"batch": batch_id, "at": time.time(), "rows": rows, "shards": shards, "quarantine": dict(before["quarantine"]),
-                "late": before["late"], "audit": {**before["audit"], "examples": list(before["audit"]["examples"])}}
+        return {
+            "batch": batch_id,
+            "at": time.time(),
+            "rows": rows,
+            "shards": shards,
+            "quarantine": dict(before["quarantine"]),
+            "late": before["late"],
+            "audit": {**before["audit"], "examples": list(before["audit"]["examples"])},
+        }
 
     def _counted(self, table: str, n: int, now: dict[str, Any]) -> None:
         now["rows"][table] = now["rows"].get(table, 0) + n
@@ -132,7 +164,9 @@ class Jobs:
         said["rows"] += rows.num_rows
         said["wrong"] += bad.num_rows
         said["lost_events"] += lost
-        said["examples"] = [*said["examples"], *(audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist())][: audit.EXAMPLES]
+        said["examples"] = [*said["examples"], *(audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist())][
+            : audit.EXAMPLES
+        ]
         return [self.spark.createDataFrame(unreadable)] if unreadable.num_rows else []
 
     def _quarantine(self, bad: "list[DataFrame]", now: dict[str, Any]) -> None:
@@ -171,7 +205,9 @@ def alone(settings: "Settings") -> "Iterator[None]":
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise MosqPipelineError(f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first") from None
+            raise MosqPipelineError(
+                f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
+            ) from None
         yield
 
 
@@ -188,7 +224,11 @@ def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
 def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -> "StreamingQuery":
     writer = source(spark, settings).writeStream.queryName("mosq").foreachBatch(work.batch)
     writer = writer.option("checkpointLocation", str(settings.checkpoints / state.QUERY))
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{settings.trigger_us // 1000} milliseconds")
+    writer = (
+        writer.trigger(availableNow=True)
+        if once
+        else writer.trigger(processingTime=f"{settings.trigger_us // 1000} milliseconds")
+    )
     query: StreamingQuery = writer.start()
     return query
 
@@ -196,15 +236,25 @@ def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -
 def prepare(settings: "Settings", jobs: "Sequence[str]") -> None:
     """The folders, and whether what is in them was made with the same settings."""
     if (settings.checkpoints / REBUILD).exists():
-        raise MosqPipelineError(f"{settings.checkpoints}: a rebuild was begun and did not end; run `mosq pipeline run --rebuild` again")
+        raise MosqPipelineError(
+            f"{settings.checkpoints}: a rebuild was begun and did not end; run `mosq pipeline run --rebuild` again"
+        )
     now = state.setup(settings, jobs)
     state.check(settings, now)
     settings.tables.mkdir(parents=True, exist_ok=True)
     state.put(settings.checkpoints / state.SETUP, now)
 
 
-def run(spark: "SparkSession", settings: "Settings", *, once: bool = False, jobs: "Sequence[str]" = JOBS, say: "Say" = print,
-        told: "Told | None" = None, stop: threading.Event | None = None) -> None:
+def run(
+    spark: "SparkSession",
+    settings: "Settings",
+    *,
+    once: bool = False,
+    jobs: "Sequence[str]" = JOBS,
+    say: "Say" = print,
+    told: "Told | None" = None,
+    stop: threading.Event | None = None,
+) -> None:
     """Until all is read that is there now (`once`), or until `stop`."""
     with alone(settings), trouble.told_plainly(settings):
         prepare(settings, jobs)
@@ -213,23 +263,35 @@ def run(spark: "SparkSession", settings: "Settings", *, once: bool = False, jobs
         try:
             while not query.awaitTermination(LOOK_S):
                 if stop is not None and stop.is_set():
-                    query.stop()
+                    work.stop(query)
         except BaseException as error:
             query.stop()
-            if work.error is not None and not isinstance(work.error, KeyboardInterrupt) and not (stop is not None and stop.is_set()):
+            if work.error is not None:
                 raise work.error from error
-            if stop is None or not stop.is_set():
+            if not work.stopping:  # else it ends with that it was ended
                 raise
 
 
-def rebuild(spark: "SparkSession", settings: "Settings", *, jobs: "Sequence[str]" = JOBS, say: "Say" = print, told: "Told | None" = None) -> None:
-    """Everything but bronze, computed anew from bronze, with the settings of now. When it is killed it must be done again."""
+def rebuild(
+    spark: "SparkSession",
+    settings: "Settings",
+    *,
+    jobs: "Sequence[str]" = JOBS,
+    say: "Say" = print,
+    told: "Told | None" = None,
+) -> None:
+    """Everything but bronze, computed anew from bronze, with the settings of now. Killed, it must be done again."""
     with alone(settings), trouble.told_plainly(settings):
         now = state.setup(settings, jobs)
         query = state.query_id(settings)
         state.put(settings.checkpoints / REBUILD, now)
-        for folder in (settings.table("silver"), settings.table("gold"), settings.table("quarantine"), settings.checkpoints / "batches",
-                       settings.checkpoints / "schemas"):
+        for folder in (
+            settings.table("silver"),
+            settings.table("gold"),
+            settings.table("quarantine"),
+            settings.checkpoints / "batches",
+            settings.checkpoints / "schemas",
+        ):
             shutil.rmtree(folder, ignore_errors=True)
         # tables belong to the query that goes on writing them
         spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)

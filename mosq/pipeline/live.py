@@ -46,7 +46,14 @@ class Live:
         rate = self.rows / max(time.monotonic() - self.began, 1e-3)
         behind = sum(stream["behind"] for stream in lag(self.settings, now).values())
         late_s = max(0.0, now["at"] - max((shard["time_us"] for shard in now["shards"].values()), default=0) / 1e6)
-        parts = [f"batch {now['batch']}", f"{n:,} rows", f"{seconds:.1f} s", f"{rate:,.0f} rows/s in all", f"{behind:,} behind", f"newest {late_s:.1f} s old"]
+        parts = [
+            f"batch {now['batch']}",
+            f"{n:,} rows",
+            f"{seconds:.1f} s",
+            f"{rate:,.0f} rows/s in all",
+            f"{behind:,} behind",
+            f"newest {late_s:.1f} s old",
+        ]
         bad = sum(now["quarantine"].values())
         parts += [f"quarantine {bad:,}"] if bad else []
         parts += [f"AUDIT ALARM {now['audit']['wrong']:,}"] if now["audit"]["wrong"] else []

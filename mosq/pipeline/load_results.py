@@ -80,7 +80,7 @@ class LoadResults:
             )
         self.runs = self._runs().cache()
         self.runs.createOrReplaceTempView("runs")
-        self.medians = medians(self.runs)
+        self.medians = medians(self.runs).cache()
         self.medians.createOrReplaceTempView("medians")
         self.locust = self._locust()
         if self.locust is not None:
@@ -219,7 +219,7 @@ class LoadResults:
         }
         try:
             csv_files.put(
-                folder, {name: (frame.columns, map(tuple, frame.toLocalIterator())) for name, frame in tables.items()}
+                folder, {name: (frame.columns, map(tuple, frame.collect())) for name, frame in tables.items()}
             )
         except OSError as error:
             raise MosqPipelineError(f"cannot write {error.filename or folder}: {error.strerror}") from None

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FILTER, CLIENT, TOPIC = "filter", "client_id", "topic"
 BYTES_MAX = 1 << 30                 # of a file of filters: each worker has it, and an index of it
+URLS = ("mqtt://", "mqtts://", "ws://", "wss://")
+CONTROL, GONE = "$CONTROL/mosq/broker/v1", "Client not found"
 SHOWN_MAX = 100                     # bad lines that are kept to be told
 
 
@@ -66,8 +68,10 @@ def why(problem: int, what: str) -> str:
 # ---------------------------------------------------------------- filters
 
 def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
-    """From a file (.txt, .csv, .parquet), or a bronze table: what was subscribed there last. `clients`: whose they are
-    counts."""
+    """From a file (.txt, .csv, .parquet), a bronze table (the subscriptions that stand), or a running broker (a URL).
+    `clients`: whose they are counts."""
+    if path.startswith(URLS):
+        return _of_broker(path, clients)
     place = Path(path)
     if (place / ABOUT).is_file():
         return kept(subscribed(read_table(spark, path)).toArrow(), path, "row", clients)
@@ -88,6 +92,51 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
     except pa.ArrowInvalid as error:
         raise MosqPipelineError(f"cannot read {path}: {error}") from None
     return kept(table, path, "line" if read is _text else "row", clients)
+
+
+def _of_broker(url: str, clients: bool) -> Filters:
+    """What all its sessions subscribed to, asked as `mosq ctl` does."""
+    from mosq.ctl.connection import Connection, ConnectionProblemError
+    from mosq.ctl.conversation import Conversation, NoAnswerError
+
+    connection = Connection()
+    found: dict[str, list[str]] = {FILTER: [], CLIENT: []}
+    try:
+        connection.take_url(url)
+        told = f"{connection.host} port {connection.port_used}"  # the URL may have a password
+        conversation = Conversation(connection)
+    except ConnectionProblemError as error:
+        raise MosqPipelineError(f"{error}") from None
+    except NoAnswerError as error:
+        raise MosqPipelineError(f"{told}: {error}") from None
+    try:
+        for client in _pages(conversation, {"command": "listClients", "count": 1000}, "clients", "cursor"):
+            for one in _pages(conversation, {"command": "listSubscriptions", "clientid": client["clientid"]},
+                              "subscriptions", "offset") if client["subscriptions"] else ():
+                found[FILTER].append(one["topic"])
+                found[CLIENT].append(client["clientid"])
+    except NoAnswerError as error:
+        raise MosqPipelineError(f"{told}: {error}") from None
+    finally:
+        conversation.close()
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in found.items()})
+    return kept(table, told, "row", clients)
+
+
+def _pages(conversation: Any, command: dict[str, Any], of: str, place: str) -> Iterator[dict[str, Any]]:
+    """All of a list that comes in pages. Who has left meanwhile has nothing."""
+    at = 0
+    while True:
+        answer = conversation.ask(CONTROL, {**command, place: at})
+        if "error" in answer:
+            if answer["error"] == GONE:
+                return
+            raise MosqPipelineError(f"the broker says: {answer['error']}")
+        rows = answer["data"][of]
+        yield from rows
+        at = answer["data"]["cursor"] if place == "cursor" else at + len(rows) if answer["data"]["more"] and rows else 0
+        if not at:
+            return
 
 
 def _text(path: Path, clients: bool) -> pa.Table:

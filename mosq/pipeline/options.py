@@ -14,9 +14,19 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_ALARM, EXIT_USAGE = 0, 1, 2, 3
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-settings_option = click.option("-s", "--settings", "file", default=FILE, show_default=True, metavar="FILE", type=click.Path(),
-                               help="The settings, or the folder that they are in.")
-master_option = click.option("--master", metavar="URL", help='Spark\'s master, such as "local[4]".  [default: what the settings say]')
+settings_option = click.option(
+    "-s",
+    "--settings",
+    "file",
+    default=FILE,
+    show_default=True,
+    metavar="FILE",
+    type=click.Path(),
+    help="The settings, or the folder that they are in.",
+)
+master_option = click.option(
+    "--master", metavar="URL", help='Spark\'s master, such as "local[4]".  [default: what the settings say]'
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
 
 
@@ -30,7 +40,11 @@ def guarded(command: "Callable[..., int]") -> "Callable[..., int]":
         except MosqPipelineError as error:
             click.echo(f"Error: {error}", err=True)
         except ImportError as error:
-            click.echo(f"Error: {error.name or error} is not there: pip install 'mosq[pipeline]'; `mosq pipeline doctor` tells all that is missing", err=True)
+            click.echo(
+                f"Error: {error.name or error} is not there: pip install 'mosq[pipeline]'; `mosq pipeline doctor` tells"
+                " all that is missing",
+                err=True,
+            )
         except OSError as error:
             click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
         return EXIT_FAILED

@@ -1,4 +1,5 @@
-"""The settings of the pipeline: one file in TOML. What is wrong with it is told with the file, the key and what was expected.
+"""The settings of the pipeline: one file in TOML. What is wrong with it is told with the file, the key and what was
+expected.
 
 Paths are relative to the file. Knows nothing of Spark: a schema is looked at where it is used."""
 
@@ -12,8 +13,15 @@ from mosq.pipeline import MosqPipelineError, filters
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FORMATS = ("json", "csv", "number", "sparkplug")
-UNITS_US = {"ms": 1000, "millisecond": 1000, "s": 10**6, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
-            "day": 86_400 * 10**6}
+UNITS_US = {
+    "ms": 1000,
+    "millisecond": 1000,
+    "s": 10**6,
+    "second": 10**6,
+    "minute": 60 * 10**6,
+    "hour": 3600 * 10**6,
+    "day": 86_400 * 10**6,
+}
 FILE = "pipeline.toml"
 
 
@@ -51,7 +59,7 @@ class Settings:
 
 
 def duration_us(said: object) -> int | None:
-    """"5 seconds", "10 minutes", "500 ms"; None: it is none."""
+    """ "5 seconds", "10 minutes", "500 ms"; None: it is none."""
     found = re.fullmatch(r"\s*(\d{1,9})\s*([a-z]+)\s*", said) if isinstance(said, str) else None
     if found is None:
         return None
@@ -105,7 +113,9 @@ class _Reading:
 
     def end(self, known: str) -> None:
         if self.content:
-            raise MosqPipelineError(f"{self.file}: {self.where} {next(iter(self.content))} is unknown: expected {known}")
+            raise MosqPipelineError(
+                f"{self.file}: {self.where} {next(iter(self.content))} is unknown: expected {known}"
+            )
 
 
 def load(file: Path | str = FILE) -> Settings:
@@ -115,7 +125,9 @@ def load(file: Path | str = FILE) -> Settings:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise MosqPipelineError(f"{path}: there is no such file; `mosq pipeline init {path.parent}` makes one") from None
+        raise MosqPipelineError(
+            f"{path}: there is no such file; `mosq pipeline init {path.parent}` makes one"
+        ) from None
     except OSError as error:
         raise MosqPipelineError(f"{path}: {error.strerror}; expected the settings of the pipeline") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -146,10 +158,14 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
         silver=_rules(path, rules),
         spark=_spark(path, spark),
     )
-    main.end("journal, streams, tables, checkpoints, trigger, window, watermark, prefix_levels, batch_rows, "
-             "consumer, stop_on_loss or master")
-    inside = (settings.tables in (settings.checkpoints, *settings.checkpoints.parents),
-              settings.checkpoints in settings.tables.parents)
+    main.end(
+        "journal, streams, tables, checkpoints, trigger, window, watermark, prefix_levels, batch_rows, "
+        "consumer, stop_on_loss or master"
+    )
+    inside = (
+        settings.tables in (settings.checkpoints, *settings.checkpoints.parents),
+        settings.checkpoints in settings.tables.parents,
+    )
     if any(inside):
         raise MosqPipelineError(f"{path}: [pipeline] tables and checkpoints lie in one another: expected two folders")
     return settings
@@ -191,9 +207,11 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
         format = rule.text("format", f"one of {', '.join(FORMATS)}")
         if format not in FORMATS:
             raise rule.wrong("format", f"one of {', '.join(FORMATS)}", format)
-        schema = rule.text("schema", "columns, such as \"temperature DOUBLE, unit STRING\"", "-")
+        schema = rule.text("schema", 'columns, such as "temperature DOUBLE, unit STRING"', "-")
         if format == "csv" and schema == "-":
-            raise MosqPipelineError(f'{path}: {rule.where} schema is missing: expected columns, such as "id BIGINT, value DOUBLE"')
+            raise MosqPipelineError(
+                f'{path}: {rule.where} schema is missing: expected columns, such as "id BIGINT, value DOUBLE"'
+            )
         if format in ("number", "sparkplug") and schema != "-":
             raise rule.wrong("schema", f"none: the columns of {format} are known", schema)
         rule.end("name, topic, format or schema")
@@ -204,5 +222,7 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
 def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:
     for key, value in content.items():
         if not isinstance(value, str | int | float | bool):
-            raise MosqPipelineError(f'{path}: [spark] {key}: expected a text, such as "spark.driver.memory" = "2g"; got {value!r}')
+            raise MosqPipelineError(
+                f'{path}: [spark] {key}: expected a text, such as "spark.driver.memory" = "2g"; got {value!r}'
+            )
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}

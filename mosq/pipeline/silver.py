@@ -1,8 +1,8 @@
-"""Silver: messages as typed rows, by the rules of the settings. A message whose payload cannot be read goes to the quarantine with
-the reason; a message whose topic no rule names stays in bronze.
+"""Silver: messages as typed rows, by the rules of the settings. A message whose payload cannot be read goes to the
+quarantine with the reason; a message whose topic no rule names stays in bronze.
 
-Knows a batch of bronze as a DataFrame. Everything is a function of that batch and of the schemas, which are settled before the
-first row is written and kept beside the checkpoint: so doing a batch again gives the same rows."""
+Knows a batch of bronze as a DataFrame. Everything is a function of that batch and of the schemas, which are settled
+before the first row is written and kept beside the checkpoint: so doing a batch again gives the same rows."""
 
 import json
 import os
@@ -29,11 +29,19 @@ RESERVED = (*KEYS, "batch_id")
 REASON, CORRUPT = "_mosq_reason", "_mosq_corrupt"
 NUMBER = r"\A\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*(?!.)"
 SAMPLE_ROWS = 1000
-NO_QUARANTINE = pa.schema([
-    pa.field("stream", pa.string()), pa.field("shard", pa.int32()), pa.field("seq", pa.int64()), pa.field("time", pa.timestamp("us", tz="UTC")),
-    pa.field("topic", pa.string()), pa.field("client_id", pa.string()), pa.field("silver", pa.string()), pa.field("reason", pa.string()),
-    pa.field("payload", pa.binary()),
-]).empty_table()
+NO_QUARANTINE = pa.schema(
+    [
+        pa.field("stream", pa.string()),
+        pa.field("shard", pa.int32()),
+        pa.field("seq", pa.int64()),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("topic", pa.string()),
+        pa.field("client_id", pa.string()),
+        pa.field("silver", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+).empty_table()
 
 
 @dataclass(frozen=True)
@@ -79,12 +87,15 @@ def _known(settings: "Settings", silver: "Silver") -> T.StructType | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise MosqPipelineError(
-            f"{path}: this is no schema ({error}): remove it to infer one anew, or give [[silver]] {silver.name} a schema in {settings.file}"
+            f"{path}: this is no schema ({error}): remove it to infer one anew, or give [[silver]] {silver.name} a"
+            f" schema in {settings.file}"
         ) from None
 
 
 def _ddl(settings: "Settings", silver: "Silver", said: str) -> T.StructType:
-    wrong = f"{settings.file}: [[silver]] {silver.name} schema: expected columns, such as \"temperature DOUBLE, unit STRING\""
+    wrong = (
+        f'{settings.file}: [[silver]] {silver.name} schema: expected columns, such as "temperature DOUBLE, unit STRING"'
+    )
     try:
         schema = T.StructType.fromDDL(said)
     except PySparkException as error:
@@ -101,9 +112,11 @@ def _pin(settings: "Settings", silver: "Silver") -> "Path":
     return settings.checkpoints / "schemas" / f"{silver.name}.json"
 
 
-def infer(spark: "SparkSession", settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]") -> Rule:
-    """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is a JSON
-    object."""
+def infer(
+    spark: "SparkSession", settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]"
+) -> Rule:
+    """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is
+    a JSON object."""
     rows = of_rule(batch, settings, rule).select(F.col("payload").cast("string").alias("text"))
     sample = [row.text for row in rows.where("text IS NOT NULL AND is_valid_utf8(text)").limit(SAMPLE_ROWS).collect()]
     texts = spark.sparkContext.parallelize([text for text in sample if text.lstrip().startswith("{")], 1)
@@ -171,8 +184,11 @@ def read(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     value = F.from_json(text, given, how) if rule.silver.format == "json" else F.from_csv(text, _csv_ddl(given), how)
     parsed = rows.withColumn("_v", value)
-    wrong = _json_reason(empty, text) if rule.silver.format == "json" else empty.when(
-        F.col("_v").isNull() | F.col(f"_v.{CORRUPT}").isNotNull(), "csv: not the columns of the schema")
+    wrong = (
+        _json_reason(empty, text)
+        if rule.silver.format == "json"
+        else empty.when(F.col("_v").isNull() | F.col(f"_v.{CORRUPT}").isNotNull(), "csv: not the columns of the schema")
+    )
     fields = [F.col("_v").getField(field.name).alias(column(field.name)) for field in rule.schema.fields]
     return parsed.select(*KEYS, *fields, "payload", wrong.alias(REASON))
 
@@ -185,11 +201,13 @@ def _json_reason(empty: "Column", text: "Column") -> "Column":
     """Spark reads the first value and passes over what follows it, and of an array of objects it takes the first."""
     bad = F.col("_v").isNull() | F.col(f"_v.{CORRUPT}").isNotNull()
     values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    return (empty.when(text.rlike(r"\A\s*\["), "json: an array, expected an object")
-            .when(values.isNull(), "json: malformed")
-            .when(values != 1, "json: more than one value")
-            .when(~text.rlike(r"\A\s*\{"), "json: not an object")
-            .when(bad, "json: a field is not of the type in the schema"))
+    return (
+        empty.when(text.rlike(r"\A\s*\["), "json: an array, expected an object")
+        .when(values.isNull(), "json: malformed")
+        .when(values != 1, "json: more than one value")
+        .when(~text.rlike(r"\A\s*\{"), "json: not an object")
+        .when(bad, "json: a field is not of the type in the schema")
+    )
 
 
 def _sparkplug(rows: "DataFrame") -> "DataFrame":
@@ -200,8 +218,15 @@ def _sparkplug(rows: "DataFrame") -> "DataFrame":
 
 def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
     """In the workers."""
-    types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "boolean": pa.bool_(),
-             "binary": pa.binary(), "timestamp": pa.timestamp("us", tz="UTC")}
+    types = {
+        "string": pa.string(),
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
     metric_fields = [pa.field(name, types[type]) for name, type in sparkplug.COLUMNS.items()]
     for batch in batches:
         keys = [batch.schema.field(name) for name in KEYS]
@@ -210,14 +235,19 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
         for row in batch.to_pylist():
             try:
                 # what could be read needs its payload no more
-                out += [row | metric | {"payload": None, REASON: None} for metric in sparkplug.metrics(row["topic"], row["payload"])]
-            except sparkplug.Unreadable as error:
+                out += [
+                    row | metric | {"payload": None, REASON: None}
+                    for metric in sparkplug.metrics(row["topic"], row["payload"])
+                ]
+            except sparkplug.UnreadableError as error:
                 out.append(row | {REASON: str(error)})
         yield pa.RecordBatch.from_pylist(out, schema=schema)
 
 
 def quarantined(rows: "DataFrame", rule: Rule) -> "DataFrame":
-    return rows.where(F.col(REASON).isNotNull()).select(*KEYS, F.lit(rule.silver.name).alias("silver"), F.col(REASON).alias("reason"), "payload")
+    return rows.where(F.col(REASON).isNotNull()).select(
+        *KEYS, F.lit(rule.silver.name).alias("silver"), F.col(REASON).alias("reason"), "payload"
+    )
 
 
 def good(rows: "DataFrame") -> "DataFrame":

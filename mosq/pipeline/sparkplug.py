@@ -1,5 +1,6 @@
-"""Payloads of Sparkplug B: metrics out of protobuf. Knows the numbers of the fields that are needed here and no more; what else
-is in a payload is passed over, as protobuf does. Hostile bytes end in an error of protobuf's, never in a wrong row."""
+"""Payloads of Sparkplug B: metrics out of protobuf. Knows the numbers of the fields that are needed here and no more;
+what else is in a payload is passed over, as protobuf does. Hostile bytes end in an error of protobuf's, never in a
+wrong row."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,19 @@ if TYPE_CHECKING:
 PAYLOAD = {"timestamp": (1, "uint64"), "seq": (3, "uint64")}
 METRICS = 2
 METRIC = {
-    "name": (1, "string"), "alias": (2, "uint64"), "timestamp": (3, "uint64"), "datatype": (4, "uint32"), "is_historical": (5, "bool"),
-    "is_null": (7, "bool"), "int_value": (10, "uint32"), "long_value": (11, "uint64"), "float_value": (12, "float"),
-    "double_value": (13, "double"), "boolean_value": (14, "bool"), "string_value": (15, "string"), "bytes_value": (16, "bytes"),
+    "name": (1, "string"),
+    "alias": (2, "uint64"),
+    "timestamp": (3, "uint64"),
+    "datatype": (4, "uint32"),
+    "is_historical": (5, "bool"),
+    "is_null": (7, "bool"),
+    "int_value": (10, "uint32"),
+    "long_value": (11, "uint64"),
+    "float_value": (12, "float"),
+    "double_value": (13, "double"),
+    "boolean_value": (14, "bool"),
+    "string_value": (15, "string"),
+    "bytes_value": (16, "bytes"),
 }
 VALUES = ("int_value", "long_value", "float_value", "double_value", "boolean_value", "string_value", "bytes_value")
 # datatypes whose numbers are two's complement in an unsigned field: the bits
@@ -23,16 +34,28 @@ SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
 UINT64_TYPE = 8
 # what a metric is as a row; of the values one is not null, or none
 COLUMNS = {
-    "edge_group": "string", "message_type": "string", "edge_node": "string", "device": "string", "edge_seq": "bigint",
-    "payload_time": "timestamp", "metric": "string", "alias": "bigint", "metric_time": "timestamp", "datatype": "int",
-    "historical": "boolean", "long_value": "bigint", "double_value": "double", "boolean_value": "boolean", "string_value": "string",
+    "edge_group": "string",
+    "message_type": "string",
+    "edge_node": "string",
+    "device": "string",
+    "edge_seq": "bigint",
+    "payload_time": "timestamp",
+    "metric": "string",
+    "alias": "bigint",
+    "metric_time": "timestamp",
+    "datatype": "int",
+    "historical": "boolean",
+    "long_value": "bigint",
+    "double_value": "double",
+    "boolean_value": "boolean",
+    "string_value": "string",
     "bytes_value": "binary",
 }
 TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later ones are no times
 LEVELS = (4, 5)
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """Why a message is no payload of Sparkplug's."""
 
 
@@ -42,14 +65,24 @@ def _message() -> Any:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise MosqPipelineError("Sparkplug needs protobuf, which is not installed: pip install 'mosq[pipeline]'") from None
+        raise MosqPipelineError(
+            "Sparkplug needs protobuf, which is not installed: pip install 'mosq[pipeline]'"
+        ) from None
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="mosq/sparkplug.proto", package="mosq.sparkplug", syntax="proto2")
     for name, known in (("Metric", METRIC), ("Payload", PAYLOAD)):
         message = file.message_type.add(name=name)
         for key, (number, type) in known.items():
-            message.field.add(name=key, number=number, label=field.LABEL_OPTIONAL, type=getattr(field, f"TYPE_{type.upper()}"))
-    message.field.add(name="metrics", number=METRICS, label=field.LABEL_REPEATED, type=field.TYPE_MESSAGE, type_name=".mosq.sparkplug.Metric")
+            message.field.add(
+                name=key, number=number, label=field.LABEL_OPTIONAL, type=getattr(field, f"TYPE_{type.upper()}")
+            )
+    message.field.add(
+        name="metrics",
+        number=METRICS,
+        label=field.LABEL_REPEATED,
+        type=field.TYPE_MESSAGE,
+        type_name=".mosq.sparkplug.Metric",
+    )
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("mosq.sparkplug.Payload"))
@@ -80,17 +113,19 @@ def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
     """A row of COLUMNS for each metric."""
     levels = topic.split("/")
     if len(levels) not in LEVELS:
-        raise Unreadable("sparkplug: not a topic of spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
+        raise UnreadableError("sparkplug: not a topic of spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
     if levels[2] == "STATE":
-        raise Unreadable("sparkplug: STATE is no protobuf")
+        raise UnreadableError("sparkplug: STATE is no protobuf")
     if not payload:
-        raise Unreadable("empty")
+        raise UnreadableError("empty")
     message = _message()()
     try:
         message.ParseFromString(payload)
         return list(_rows(levels, message))
-    except Exception as error:  # DecodeError and UnicodeDecodeError; the implementations of protobuf raise others beside them
-        raise Unreadable("sparkplug: not a payload of Sparkplug B") from error
+    except (
+        Exception
+    ) as error:  # DecodeError and UnicodeDecodeError; the implementations of protobuf raise others beside them
+        raise UnreadableError("sparkplug: not a payload of Sparkplug B") from error
 
 
 def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
@@ -103,13 +138,15 @@ def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
         "payload_time": _time_us(message.timestamp),
     }
     for metric in message.metrics:
-        row = dict.fromkeys(COLUMNS) | of_payload | {
-            "metric": metric.name if metric.HasField("name") else None,
-            "alias": metric.alias if metric.HasField("alias") and metric.alias < 1 << 63 else None,
-            "metric_time": _time_us(metric.timestamp),
-            "datatype": metric.datatype if metric.HasField("datatype") and metric.datatype < 1 << 31 else None,
-            "historical": metric.is_historical,
-        }
+        row = (
+            dict.fromkeys(COLUMNS) | of_payload | {
+                "metric": metric.name if metric.HasField("name") else None,
+                "alias": metric.alias if metric.HasField("alias") and metric.alias < 1 << 63 else None,
+                "metric_time": _time_us(metric.timestamp),
+                "datatype": metric.datatype if metric.HasField("datatype") and metric.datatype < 1 << 31 else None,
+                "historical": metric.is_historical,
+            }
+        )
         if (value := _value(metric)) is not None:
             row[value[0]] = value[1]
         for key in ("metric", "string_value"):

@@ -1,5 +1,5 @@
-"""What the jobs remember beside Spark's checkpoint: what they were set up with, and what stands after each batch. All of it is
-small, and written as a whole or not at all; that of a batch comes after everything else of it.
+"""What the jobs remember beside Spark's checkpoint: what they were set up with, and what stands after each batch. All
+of it is small, and written as a whole or not at all; that of a batch comes after everything else of it.
 
 A change of the settings that would make old and new rows of one table differ is refused, with what to do."""
 
@@ -46,14 +46,23 @@ def get(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise MosqPipelineError(f"{path} is damaged ({error}): restore it, or begin anew with other folders for tables and checkpoints") from None
+        raise MosqPipelineError(
+            f"{path} is damaged ({error}): restore it, or begin anew with other folders for tables and checkpoints"
+        ) from None
 
 
 # ---- after each batch
 
 
 def empty() -> dict[str, Any]:
-    return {"batch": -1, "rows": {}, "shards": {}, "quarantine": {}, "late": 0, "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []}}
+    return {
+        "batch": -1,
+        "rows": {},
+        "shards": {},
+        "quarantine": {},
+        "late": 0,
+        "audit": {"rows": 0, "wrong": 0, "lost_events": 0, "examples": []},
+    }
 
 
 def _batches(settings: "Settings") -> dict[int, Path]:
@@ -67,8 +76,9 @@ def after(settings: "Settings", batch: int | None = None) -> dict[str, Any]:
     if not found:
         if batch is not None and batch >= 0:
             raise MosqPipelineError(
-                f"{settings.checkpoints / 'batches'}: what stood after batch {batch} is gone; Spark goes on behind it. Restore that folder, or run "
-                "`mosq pipeline run --rebuild`")
+                f"{settings.checkpoints / 'batches'}: what stood after batch {batch} is gone; Spark goes on behind it."
+                " Restore that folder, or run `mosq pipeline run --rebuild`"
+            )
         return empty()
     state: dict[str, Any] = get(found[max(found)])
     return state
@@ -89,16 +99,26 @@ def streams(settings: "Settings") -> dict[str, Stream]:
     """The streams that are read: those that are named, or all that are there."""
     if not settings.journal.is_dir():
         raise MosqPipelineError(
-            f"{settings.journal}: there is no such folder; expected the broker's streams there (`stream NAME FILTER` in mosquitto.conf, with "
-            f"`persistence true`). Start the broker once, or correct [pipeline] journal in {settings.file}")
-    there = {path.name: path for path in sorted(settings.journal.iterdir()) if path.is_dir() and not path.name.startswith(".")}
+            f"{settings.journal}: there is no such folder; expected the broker's streams there (`stream NAME FILTER` in"
+            " mosquitto.conf, with `persistence true`). Start the broker once, or correct [pipeline] journal in"
+            f" {settings.file}"
+        )
+    there = {
+        path.name: path
+        for path in sorted(settings.journal.iterdir())
+        if path.is_dir() and not path.name.startswith(".")
+    }
     for name in settings.streams:
         if name not in there:
-            raise MosqPipelineError(f"{settings.journal}: there is no stream {name}, but {', '.join(there) or 'none at all'}; "
-                                    f"correct [pipeline] streams in {settings.file}")
+            raise MosqPipelineError(
+                f"{settings.journal}: there is no stream {name}, but {', '.join(there) or 'none at all'}; "
+                f"correct [pipeline] streams in {settings.file}"
+            )
     names = settings.streams or tuple(there)
     if not names:
-        raise MosqPipelineError(f"{settings.journal}: there is no stream in it yet; expected `stream NAME FILTER` in mosquitto.conf")
+        raise MosqPipelineError(
+            f"{settings.journal}: there is no stream in it yet; expected `stream NAME FILTER` in mosquitto.conf"
+        )
     return {name: Stream(there[name]) for name in names}
 
 
@@ -126,43 +146,63 @@ def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
     }
 
 
-DERIVED = {"silver": "[[silver]]", "silver_order": "the order of [[silver]]", "window_us": "[pipeline] window",
-           "prefix_levels": "[pipeline] prefix_levels", "jobs": "the jobs that run"}
+DERIVED = {
+    "silver": "[[silver]]",
+    "silver_order": "the order of [[silver]]",
+    "window_us": "[pipeline] window",
+    "prefix_levels": "[pipeline] prefix_levels",
+    "jobs": "the jobs that run",
+}
 REBUILD = "Put it back, or run `mosq pipeline run --rebuild`, which computes silver and gold anew from bronze"
 
 
 def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -> None:
-    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes anew
-    may differ."""
+    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes
+    anew may differ."""
     had = get(settings.checkpoints / SETUP)
     if had is None:
         if (settings.tables / "bronze").exists():
-            raise MosqPipelineError(f"{settings.tables} holds tables, but {settings.checkpoints} does not say how far they are: "
-                                    "restore the checkpoints, or begin with another folder for tables")
+            raise MosqPipelineError(
+                f"{settings.tables} holds tables, but {settings.checkpoints} does not say how far they are: "
+                "restore the checkpoints, or begin with another folder for tables"
+            )
         return
     if had["format"] != FORMAT:
-        raise MosqPipelineError(f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or begin anew")
+        raise MosqPipelineError(
+            f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or begin"
+            " anew"
+        )
     if had["tables"] != now["tables"]:
-        raise MosqPipelineError(f"{settings.checkpoints} belongs to the tables in {had['tables']}, not to those in {now['tables']}: correct "
-                                f"[pipeline] tables or checkpoints in {settings.file}")
+        raise MosqPipelineError(
+            f"{settings.checkpoints} belongs to the tables in {had['tables']}, not to those in {now['tables']}: correct"
+            f" [pipeline] tables or checkpoints in {settings.file}"
+        )
     _check_streams(settings, had["streams"], now["streams"])
     for key, said in DERIVED.items():
         if had[key] != now[key] and not rebuilding:
-            raise MosqPipelineError(f"{settings.file}: {said} is not what the tables in {settings.tables} were made with"
-                                    f"{_difference(had[key], now[key])}. {REBUILD}.")
+            raise MosqPipelineError(
+                f"{settings.file}: {said} is not what the tables in {settings.tables} were made with"
+                f"{_difference(had[key], now[key])}. {REBUILD}."
+            )
 
 
 def _check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any]) -> None:
     for name, stream in had.items():
         if name not in now:
-            raise MosqPipelineError(f"stream {name} was read before and is not now: put it back ({settings.file}: [pipeline] streams, or the "
-                                    f"broker's folder {settings.journal}), or begin with other folders for tables and checkpoints")
+            raise MosqPipelineError(
+                f"stream {name} was read before and is not now: put it back ({settings.file}: [pipeline] streams, or"
+                f" the broker's folder {settings.journal}), or begin with other folders for tables and checkpoints"
+            )
         if stream["id"] != now[name]["id"]:
-            raise MosqPipelineError(f"{settings.journal / name} is not the stream that was read before (it was made anew, and its numbers begin again): "
-                                    "begin with other folders for tables and checkpoints; the old tables stay readable")
+            raise MosqPipelineError(
+                f"{settings.journal / name} is not the stream that was read before (it was made anew, and its numbers"
+                " begin again): begin with other folders for tables and checkpoints; the old tables stay readable"
+            )
         if stream["shards"] > now[name]["shards"]:
-            raise MosqPipelineError(f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: shards may only "
-                                    "grow; was an old copy put back? Restore the newer one, or begin with other folders")
+            raise MosqPipelineError(
+                f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: shards may"
+                " only grow; was an old copy put back? Restore the newer one, or begin with other folders"
+            )
 
 
 def _difference(had: object, now: object) -> str:

@@ -1,5 +1,5 @@
-"""How far the tables are: what is remembered after the last batch, beside the marks of the journal now. Starts no Spark, takes no
-lock, works while `run` does and when it does not."""
+"""How far the tables are: what is remembered after the last batch, beside the marks of the journal now. Starts no
+Spark, takes no lock, works while `run` does and when it does not."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ SHOWN = 20
 
 
 def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them is than the
-    newest of ours, in seconds."""
+    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them
+    is than the newest of ours, in seconds."""
     found = {}
     for name, stream in state.streams(settings).items():
         rows = behind = 0
@@ -24,15 +24,25 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
             rows += at["rows"]
             behind += max(0, mark.seq - max(at["next"], mark.first_seq))
             newest, ours = max(newest, mark.time_us), max(ours, at["time_us"])
-        found[name] = {"rows": rows, "behind": behind, "behind_s": round((newest - ours) / 1e6, 3) if behind and ours else None if behind else 0.0}
+        found[name] = {
+            "rows": rows,
+            "behind": behind,
+            "behind_s": round((newest - ours) / 1e6, 3) if behind and ours else None if behind else 0.0,
+        }
     return found
 
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     now = state.after(settings)
     said: dict[str, Any] = {
-        "settings": str(settings.file), "tables": str(settings.tables), "batch": now["batch"], "at": now.get("at"),
-        "rows": now["rows"], "late": now["late"], "quarantine": now["quarantine"], "audit": now["audit"],
+        "settings": str(settings.file),
+        "tables": str(settings.tables),
+        "batch": now["batch"],
+        "at": now.get("at"),
+        "rows": now["rows"],
+        "late": now["late"],
+        "quarantine": now["quarantine"],
+        "audit": now["audit"],
     }
     try:
         said["streams"] = lag(settings, now)
@@ -54,9 +64,12 @@ def _audit(settings: "Settings") -> dict[str, Any]:
     read = [pq.ParquetFile(path).read() for path in tables.files(settings.table("gold/backlog"))]
     last = audit.of_sessions(pa.concat_tables([audit.NONE, *read]))
     bad = last.filter(last["wrong"])
-    return {"sessions": last.num_rows, "sessions_wrong": bad.num_rows,
-            "totals": {name: pc.sum(last[name]).as_py() or 0 for name in audit.COUNTERS},
-            "examples": [audit.why(row) for row in bad.slice(0, SHOWN).to_pylist()]}
+    return {
+        "sessions": last.num_rows,
+        "sessions_wrong": bad.num_rows,
+        "totals": {name: pc.sum(last[name]).as_py() or 0 for name in audit.COUNTERS},
+        "examples": [audit.why(row) for row in bad.slice(0, SHOWN).to_pylist()],
+    }
 
 
 def ago(seconds: float) -> str:
@@ -79,14 +92,20 @@ def text(said: dict[str, Any]) -> str:
         lines.append(f"stream {name:<24} {stream['rows']:>14,} rows read, {behind}{seconds}")
     lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(said["rows"].items())]
     if said["late"]:
-        lines.append(f"late: {said['late']:,} rows came after their window was complete; they are in bronze and silver, not in the windows of gold")
+        lines.append(
+            f"late: {said['late']:,} rows came after their window was complete; they are in bronze and silver, not in"
+            " the windows of gold"
+        )
     for reason, n in sorted(said["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
     return "\n".join(lines + _audit_lines(said["audit"]))
 
 
 def _audit_lines(found: dict[str, Any]) -> list[str]:
-    lines = [f"audit: {found['rows']:,} rows, " + (f"ALARM: {found['wrong']:,} do not add up" if found["wrong"] else "all add up")]
+    lines = [
+        f"audit: {found['rows']:,} rows, "
+        + (f"ALARM: {found['wrong']:,} do not add up" if found["wrong"] else "all add up")
+    ]
     if found["lost_events"]:
         lines.append(f"audit: {found['lost_events']:,} events are lost, so it is not complete")
     if "sessions" in found:

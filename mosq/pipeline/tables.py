@@ -28,8 +28,15 @@ FORMAT = 1
 GLOB = "batch_id=*/**/*.parquet"
 # what Spark calls the types of Arrow that small tables have
 ARROW = {
-    "string": "string", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "double": "double", "bool": "boolean",
-    "binary": "binary", "timestamp[us, tz=UTC]": "timestamp",
+    "string": "string",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "double": "double",
+    "bool": "boolean",
+    "binary": "binary",
+    "timestamp[us, tz=UTC]": "timestamp",
 }
 
 
@@ -121,12 +128,17 @@ def query_of(spark: "SparkSession") -> str | None:
 
 def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by: "Sequence[str]" = ()) -> bool:
     """Writes a batch as a whole; False: it was there already. For foreachBatch; a table has one query."""
-    now = {"query": query_of(df.sparkSession), "partition_by": list(partition_by), "columns": _columns(df), "compacted": -1}
+    now = {
+        "query": query_of(df.sparkSession),
+        "partition_by": list(partition_by),
+        "columns": _columns(df),
+        "compacted": -1,
+    }
     return _put(table_path(table), batch_id, now, lambda tmp: df.write.partitionBy(*partition_by).parquet(str(tmp)))
 
 
 def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
-    """The same for a pyarrow.Table, which is written here, not by Spark: for what is small. `query`: whose table it is."""
+    """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
     import pyarrow.parquet as pq
 
     columns = {field.name: ARROW[str(field.type)] for field in rows.schema}
@@ -192,8 +204,13 @@ def read_batch(spark: "SparkSession", table: Path | str, batch_id: int) -> "Data
     return spark.read.schema(_ddl(path)).parquet(str(path / f"batch_id={batch_id}"))
 
 
-def append(stream: "DataFrame", table: Path | str, checkpoint: Path | str, trigger: str | None = None,
-           partition_by: "Sequence[str]" = ()) -> "StreamingQuery":
+def append(
+    stream: "DataFrame",
+    table: Path | str,
+    checkpoint: Path | str,
+    trigger: str | None = None,
+    partition_by: "Sequence[str]" = (),
+) -> "StreamingQuery":
     """Starts a query that appends a stream to a table, every row once. `trigger`: "5 seconds"; None: what is there now,
     and the query ends."""
     table_path(table)

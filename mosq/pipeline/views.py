@@ -1,5 +1,5 @@
-"""The finished gold tables, as SQL over the partial rows on disk. The same text for Spark and for DuckDB, so that a number is the
-same whoever reads it; tests compare them."""
+"""The finished gold tables, as SQL over the partial rows on disk. The same text for Spark and for DuckDB, so that a
+number is the same whoever reads it; tests compare them."""
 
 from typing import TYPE_CHECKING
 
@@ -17,45 +17,63 @@ def _volume(key: str, table: str) -> str:
 
 def _latency() -> str:
     # the largest number of the bucket that the quantile falls into, but not more than there was
-    found = ", ".join(f"least(min(CASE WHEN upto >= {q} * total THEN bucket_us END), max(max_us)) AS {name}" for name, q in QUANTILES.items())
+    found = ", ".join(
+        f"least(min(CASE WHEN upto >= {q} * total THEN bucket_us END), max(max_us)) AS {name}"
+        for name, q in QUANTILES.items()
+    )
     return (
-        "WITH buckets AS (SELECT window_start, window_end, stream, bucket_us, sum(messages) AS n, max(max_us) AS max_us FROM {latency} "
-        "GROUP BY window_start, window_end, stream, bucket_us), "
-        "counted AS (SELECT *, sum(n) OVER (PARTITION BY window_start, stream ORDER BY bucket_us) AS upto, "
-        "sum(n) OVER (PARTITION BY window_start, stream) AS total FROM buckets) "
-        f"SELECT {WINDOW}, stream, {found}, max(max_us) AS max_us, CAST(max(total) AS BIGINT) AS messages FROM counted "
-        f"GROUP BY {WINDOW}, stream"
+        "WITH buckets AS (SELECT window_start, window_end, stream, bucket_us, sum(messages) AS n, max(max_us) AS"
+        " max_us FROM {latency} GROUP BY window_start, window_end, stream, bucket_us), counted AS (SELECT *, sum(n)"
+        " OVER (PARTITION BY window_start, stream ORDER BY bucket_us) AS upto, sum(n) OVER (PARTITION BY window_start,"
+        f" stream) AS total FROM buckets) SELECT {WINDOW}, stream, {found}, max(max_us) AS max_us, CAST(max(total) AS"
+        f" BIGINT) AS messages FROM counted GROUP BY {WINDOW}, stream"
     )
 
 
-# A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a take-over, or
-# another connect where the broker was killed. Messages belong to the last connect before them.
-_SESSIONS = (
-    "WITH edges AS (SELECT client_id, time, seq, kind, reason, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time, "
-    "lead(reason) OVER w_next AS next_reason, count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM {bronze} WHERE kind IN (2, 3, 8) "
-    "WINDOW w_next AS (PARTITION BY client_id ORDER BY seq), w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)), "
-    "marked AS (SELECT client_id, kind, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id ORDER BY time, CASE WHEN kind = 2 "
-    "THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n FROM {bronze} WHERE kind IN (1, 2)), "
-    "sent AS (SELECT client_id, n, count(*) AS messages FROM marked WHERE kind = 1 GROUP BY client_id, n) "
-    "SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at, "
-    "CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text}) WHEN next_kind = 2 THEN 'unknown' END AS reason, "
-    "CASE WHEN next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s, CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages "
-    "FROM edges LEFT JOIN sent ON sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2"
+# A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a
+# take-over, or another connect where the broker was killed; where only a start of the broker comes, when is not known.
+# Messages belong to the last connect before them.
+_SESSIONS = """
+WITH told AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
+  WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
+edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time,
+  lead(reason) OVER w_next AS next_reason,
+  count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM told
+  WINDOW w_next AS (PARTITION BY client_id ORDER BY seq),
+  w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
+marked AS (SELECT client_id, kind, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
+  ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
+  FROM {bronze} WHERE kind = 1 OR (kind = 2 AND reason < 128)),
+sent AS (SELECT client_id, n, count(*) AS messages FROM marked WHERE kind = 1 GROUP BY client_id, n),
+begun AS (SELECT coalesce(max(seq), -1) AS start_seq FROM {bronze} WHERE kind = 11)
+SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
+  CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
+    WHEN next_kind = 2 OR edges.seq < start_seq THEN 'unknown' END AS reason,
+  CASE WHEN next_kind <> 2 THEN ({next_us} - {time_us}) / 1e6 END AS duration_s,
+  CAST(coalesce(sent.messages, 0) AS BIGINT) AS messages
+FROM edges CROSS JOIN begun LEFT JOIN sent ON sent.client_id = edges.client_id AND sent.n = edges.n WHERE edges.kind = 2
+""".strip()
+_CHURN = ", ".join(
+    f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("connects", "refused", "disconnects", "takeovers", "expiries")
 )
-_CHURN = ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in ("connects", "disconnects", "takeovers", "expiries"))
-_COUNTERS = "published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
+_COUNTERS = "restored, published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
 
 VIEWS = {
     "topics": _volume("topic", "topics"),
     "clients": _volume("client_id", "clients"),
     "prefixes": _volume("prefix", "prefixes"),
     "latency": _latency(),
-    "drops": f"SELECT {WINDOW}, reason, client_id, CAST(sum(drops) AS BIGINT) AS drops FROM {{drops}} GROUP BY {WINDOW}, reason, client_id",
+    "drops": (
+        f"SELECT {WINDOW}, reason, client_id, CAST(sum(drops) AS BIGINT) AS drops FROM {{drops}} GROUP BY {WINDOW},"
+        " reason, client_id"
+    ),
     "churn": f"SELECT {WINDOW}, {_CHURN}, count(DISTINCT client_id) AS clients FROM {{churn}} GROUP BY {WINDOW}",
     "late": f"SELECT {WINDOW}, CAST(sum(rows) AS BIGINT) AS rows FROM {{late}} GROUP BY {WINDOW}",
     "backlog": f"SELECT time, client_id, session, {_COUNTERS} FROM {{backlog}}",
-    "audit": f"SELECT client_id, session, time, {_COUNTERS} FROM (SELECT *, row_number() OVER (PARTITION BY client_id, session "
-             "ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1",
+    "audit": (
+        f"SELECT client_id, session, time, {_COUNTERS} FROM (SELECT *, row_number() OVER (PARTITION BY client_id,"
+        " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
+    ),
     "sessions": _SESSIONS,
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
@@ -77,13 +95,23 @@ def sql(view: str, dialect: dict[str, str], table: str) -> str:
 
 def for_duckdb(tables: "Path", there: "list[str]") -> str:
     """A script that makes a view of each table that is there: `duckdb -init views.sql`."""
+
     def scan(table: str) -> str:
         path = str(tables / table / GLOB).replace("'", "''")
         return f"read_parquet('{path}', hive_partitioning = true, union_by_name = true)"
 
-    lines = ["-- Written by mosq pipeline. The gold rows on disk are partial, one for each batch; these views add them up.",
-             "SET TimeZone = 'UTC';"]
-    lines += [f'CREATE OR REPLACE VIEW "{table.replace("/", "_")}" AS SELECT * FROM {scan(table)};'
-              for table in there if not table.startswith("gold/")]
-    lines += [f"CREATE OR REPLACE VIEW {view} AS {sql(view, DUCKDB, scan(source(view)))};" for view in VIEWS if source(view) in there]
+    lines = [
+        "-- Written by mosq pipeline. The gold rows on disk are partial, one for each batch; these views add them up.",
+        "SET TimeZone = 'UTC';",
+    ]
+    lines += [
+        f'CREATE OR REPLACE VIEW "{table.replace("/", "_")}" AS SELECT * FROM {scan(table)};'
+        for table in there
+        if not table.startswith("gold/")
+    ]
+    lines += [
+        f"CREATE OR REPLACE VIEW {view} AS {sql(view, DUCKDB, scan(source(view)))};"
+        for view in VIEWS
+        if source(view) in there
+    ]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,7 @@
-"""What is killed in tests: a driver that appends streams to a table, and somebody who writes streams. Each is a process of its
-own and goes on where it was when it is started again.
+"""What is killed in tests: a driver that appends streams to a table, and a receiver. Each is a process of its own and goes on
+where it was when it is started again.
 
     python -m tests.pipeline.processes driver JOURNAL TABLE CHECKPOINT
-    python -m tests.pipeline.processes writer JOURNAL ACKNOWLEDGED
     python -m tests.pipeline.processes receiver OPTIONS     a JSON file; spools and never acknowledges
 """
 
@@ -13,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,22 +67,6 @@ def driver(journal: Path, table: Path, checkpoint: Path) -> None:
     append(stream, table, checkpoint, trigger="0 seconds").awaitTermination()
 
 
-def writer(journal: Path, acknowledged: Path) -> None:
-    """Writes what it had synced into `acknowledged`, as a broker acknowledges a message."""
-    from tests.pipeline.journals import Journal
-
-    stream = Journal(journal, shards=2, segment_bytes=256 << 10)
-    done = len(acknowledged.read_text().split()) if acknowledged.exists() else 0
-    with acknowledged.open("a") as out:
-        for number in range(1 << 60):
-            stream.put(f"t/{number % 5}", b"%d.%d.%d" % (os.getpid(), done, number))
-            if number % 50 == 49:
-                stream.commit()
-                out.write("".join(f"{os.getpid()}.{done}.{each}\n" for each in range(number - 49, number + 1)))
-                out.flush()
-                time.sleep(0.03)        # what a broker's writer waits for more
-
-
 def receiver(options: Path) -> None:
     from mosq.pipeline.mqtt.options import ReadOptions
     from mosq.pipeline.mqtt.receiver import Receiver
@@ -98,4 +80,4 @@ def receiver(options: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"driver": driver, "writer": writer, "receiver": receiver}[sys.argv[1]](*map(Path, sys.argv[2:]))     # type: ignore[operator]
+    {"driver": driver, "receiver": receiver}[sys.argv[1]](*map(Path, sys.argv[2:]))     # type: ignore[operator]

@@ -80,7 +80,7 @@ def test_capacity(bronze: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_report(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab = made_up.write(tmp_path / "lab", made_up.runs(reps=1)[:3])
-    status, out, _ = asked(capsys, "report", "-s", bronze, "--out", tmp_path / "out", "--load", lab, "-q")
+    status, _, _ = asked(capsys, "report", "-s", bronze, "--out", tmp_path / "out", "--load", lab, "-q")
     assert status == 0
     html = (tmp_path / "out/report.html").read_text()
     assert all(f'id="{name}"' in html for name in ("source", "churn", "load", "locust", "missing")) and "What is not here" in html

@@ -148,7 +148,7 @@ def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypat
     for i in range(4):
         put(found.table("bronze"), i)
         put(found.table("gold/topics"), i)
-    assert [line for line in compaction.compact_all(found, 2)] == ["bronze: nothing to merge", "gold/topics: nothing to merge"]
+    assert list(compaction.compact_all(found, 2)) == ["bronze: nothing to merge", "gold/topics: nothing to merge"]
     state.put_after(found, state.empty() | {"batch": 2})
     assert list(compaction.compact_all(found, 2)) == ["bronze: 3 batches merged into one", "gold/topics: 3 batches merged into one"]
     assert tables.batches(found.table("bronze")) == [2, 3]

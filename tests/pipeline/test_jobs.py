@@ -75,13 +75,13 @@ PAYLOADS = [
     ("other/topic", b"whatever", None),
     ("site/1/json/below", b"{", None),
 ]
-ACCOUNT = {"session": 1, "published": 10, "delivered": 9, "acknowledged": 7, "resent": 2, "expired": 1, "dropped": 1, "queued": 1, "gone": 0, "ended": False}
+ACCOUNT = {"session": 1, "restored": 0, "published": 10, "delivered": 9, "acknowledged": 7, "resent": 2, "expired": 1, "dropped": 1, "queued": 1, "gone": 0, "ended": False}
 
 
 def write(folder: Path) -> tuple[Journal, Journal]:
     tele = Journal(folder / "streams", "tele", shards=2)
     events = Journal(folder / "streams", "events")
-    events.put("", b'{"version": 4, "clean": true, "keepalive_s": 60, "address": "127.0.0.1:1", "listener": 1883}', kind=2, client_id="c1")
+    events.put("", b'{"version": 4, "clean": false, "expiry_s": 4294967295, "present": false}', kind=2, client_id="c1")
     events.put("site/#", b'{"qos": 1, "options": 1}', kind=4, client_id="c1")
     events.put("site/+", b'{"qos": 0, "options": 0}', kind=4, client_id="c1")
     events.put("site/+", b"", kind=5, client_id="c1")
@@ -95,7 +95,13 @@ def write(folder: Path) -> tuple[Journal, Journal]:
     events.put("bulk/1", b"", kind=6, client_id="c1", reason=0x97)
     events.put("bulk/2", b"", kind=6, client_id="c1", reason=0x97)
     events.put("", b"{}", kind=3, client_id="c1", reason=0)
-    events.put("", b'{"version": 5, "clean": false}', kind=2, client_id="c1")
+    events.put("", b'{"version": 5}', kind=2, client_id="c1", reason=0x87)       # refused: no connection
+    events.put("", b'{"version": 5, "clean": false, "expiry_s": 4294967295, "present": true}', kind=2, client_id="c1")
+    for client, expiry_s in (("brief", 0), ("ended", 60), ("kept", 60)):
+        events.put("", b'{"expiry_s": %d, "present": false}' % expiry_s, kind=2, client_id=client)
+        events.put("x/" + client, b'{"qos": 2}', kind=4, client_id=client)
+        events.put("", b"{}", kind=3, client_id=client)
+    events.put("", json.dumps(ACCOUNT | {"session": 9, "restored": 3, "queued": 0, "gone": 4, "ended": True}).encode(), kind=9, client_id="ended")
     events.put("", json.dumps(ACCOUNT).encode(), kind=9, client_id="c1")
     events.put("", json.dumps(ACCOUNT | {"published": 12, "acknowledged": 9}).encode(), kind=9, client_id="c1")
     events.put("", json.dumps(ACCOUNT | {"session": 2, "published": 11}).encode(), kind=9, client_id="c2")
@@ -228,18 +234,18 @@ def test_events_become_drops_churn_sessions_backlog_and_subscriptions(ran: Ran, 
         return [row.asDict() for row in gold.read_gold(spark, ran.settings, name).collect()]
 
     assert [(row["reason"], row["client_id"], row["drops"]) for row in rows("drops")] == [(0x97, "c1", 2)]
-    assert [(row["connects"], row["disconnects"], row["takeovers"], row["expiries"], row["clients"]) for row in rows("churn")] == [(2, 1, 0, 0, 1)]
-    sessions = sorted(rows("sessions"), key=lambda row: row["connected_at"])
+    assert [tuple(row[name] for name in ("connects", "refused", "disconnects", "takeovers", "expiries", "clients")) for row in rows("churn")] == [(5, 1, 4, 0, 0, 4)]
+    sessions = sorted((row for row in rows("sessions") if row["client_id"] == "c1"), key=lambda row: row["connected_at"])
     sent = [_us(record["time"]) for record in ran.records if record["kind"] == 1 and record["client_id"] == "c1"]
     again = _us(sessions[1]["connected_at"])
     assert [(row["client_id"], row["reason"], row["messages"]) for row in sessions] == [
         ("c1", "0", sum(time < again for time in sent)), ("c1", None, sum(time >= again for time in sent))]
     assert sessions[0]["duration_s"] == pytest.approx((_us(sessions[0]["disconnected_at"]) - _us(sessions[0]["connected_at"])) / 1e6)
     assert sessions[1]["disconnected_at"] is None and sessions[1]["duration_s"] is None
-    assert len(rows("backlog")) == 6
+    assert len(rows("backlog")) == 7
     found = {row["client_id"]: row for row in rows("audit")}
-    assert {name: (row["published"], row["difference"]) for name, row in found.items()} == {"c1": (12, 0), "c2": (11, 1), "c3": (10, 0), "c4": (10, 0)}
-    assert [(row.client_id, row["filter"], row.qos) for row in gold.subscriptions(spark, ran.settings).collect()] == [("c1", "site/#", 1)]
+    assert {name: (row["published"], row["difference"]) for name, row in found.items()} == {"c1": (12, 0), "c2": (11, 1), "c3": (10, 0), "c4": (10, 0), "ended": (10, 0)}
+    assert [(row.client_id, row["filter"], row.qos) for row in gold.subscriptions(spark, ran.settings).orderBy("client_id").collect()] == [("c1", "site/#", 1), ("kept", "x/kept", 2)]
 
 
 def test_every_view_says_the_same_through_duckdb(ran: Ran, spark: SparkSession) -> None:
@@ -259,12 +265,12 @@ def _plain(value: Any) -> Any:
 def test_the_audit_tells_each_session_that_does_not_add_up(ran: Ran) -> None:
     said = status.status(ran.settings, with_audit=True)
     found = said["audit"]
-    assert (found["rows"], found["wrong"], found["lost_events"], found["sessions"], found["sessions_wrong"]) == (6, 2, 3, 4, 3)
+    assert (found["rows"], found["wrong"], found["lost_events"], found["sessions"], found["sessions_wrong"]) == (7, 2, 3, 5, 3)
     assert found["examples"] == [
-        "c2 (session 2): published 11, but acknowledged 7 + expired 1 + dropped 1 + gone 0 + queued 1 make 10",
+        "c2 (session 2): 11 were due (restored and published), but acknowledged 7 + expired 1 + dropped 1 + gone 0 + queued 1 make 10",
         "c3 (session 3): has ended, and 1 messages are still queued",
         "c4 (session 4): counters that went down"]
-    assert found["totals"]["published"] == 12 + 11 + 10 + 10
+    assert found["totals"]["published"] == 12 + 11 + 10 + 10 + 10
     text = status.text(said)
     assert "ALARM: 2 do not add up" in text and "3 events are lost" in text and "nothing behind" in text and "json: malformed" in text
     assert said["streams"]["tele"] == {"rows": len(PAYLOADS) + 200, "behind": 0, "behind_s": 0.0}
@@ -382,7 +388,7 @@ def test_a_change_of_what_tables_are_made_with_is_refused(begun: tuple[settings.
 
 
 def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
-    found, stream = begun
+    found, _ = begun
     with pytest.raises(MosqPipelineError, match="the jobs that run is not"):
         jobs.prepare(found, ("silver",))
     Journal(found.journal, "more").close()
@@ -410,7 +416,7 @@ def test_a_stream_that_was_made_anew_and_checkpoints_that_are_gone_are_refused(b
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.checkpoints)
     found.table("bronze").mkdir(parents=True)
-    with pytest.raises(MosqPipelineError, match="holds tables, but .* does not say how far they are"):
+    with pytest.raises(MosqPipelineError, match=r"holds tables, but .* does not say how far they are"):
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.journal)
     with pytest.raises(MosqPipelineError, match="there is no such folder; expected the broker's streams"):

@@ -15,6 +15,9 @@ from cext.matching.matcher import Column, Matcher
 from mosq.pipeline import MosqPipelineError, matching
 from mosq.pipeline.matching_files import bad_topics, column, read_filters, read_topics
 from mosq.pipeline.matching import BAD, DELIVERIES, TOPICS, UNMATCHED, Matching
+from tests.harness.broker import Broker
+from tests.harness.packets import Connack, Connect, Suback, Subscribe
+from tests.harness.wire import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,6 +145,22 @@ def test_files_that_are_none(spark: SparkSession, tmp_path: Path, name: str, tex
         (tmp_path / name).write_text(text)
     with pytest.raises(MosqPipelineError, match=said):
         read_filters(spark, str(tmp_path / name), True)
+
+
+def test_filters_of_a_running_broker(spark: SparkSession) -> None:
+    with Broker("enable_control_api true\n") as broker:
+        wires = [Wire(broker.port) for _ in range(3)]
+        for i, wire in enumerate(wires):
+            wire.send(Connect(f"c{i}"), *([Subscribe(1, tuple((f"a/{n}/+", 0) for n in range(1500 if i else 1)))] if i < 2 else []))
+            assert [type(wire.read_packet()) for _ in range(2 if i < 2 else 1)] == [Connack, Suback][:2 if i < 2 else 1]
+        rows = read_filters(spark, f"mqtt://127.0.0.1:{broker.port}", True).rows
+        assert sorted(zip(rows["client_id"].to_pylist(), rows["filter"].to_pylist(), strict=True)) == [("c0", "a/0/+"), *sorted(
+            ("c1", f"a/{n}/+") for n in range(1500))]
+        assert len(read_filters(spark, f"mqtt://127.0.0.1:{broker.port}", False).rows) == 1500
+        for wire in wires:
+            wire.close()
+    with pytest.raises(MosqPipelineError, match="Is there a broker at"):
+        read_filters(spark, f"mqtt://ann:secret@127.0.0.1:{broker.port}", False)
 
 
 def test_hostile_columns_are_refused() -> None:

@@ -22,6 +22,7 @@ from mosq.pipeline.mqtt import MqttSource, create_sessions
 from mosq.pipeline.mqtt.options import ReadOptions, WriteOptions
 from mosq.pipeline.mqtt.publish import MqttWriter
 from mosq.pipeline.mqtt.receiver import Receiver
+from mosq.pipeline.mqtt.spool import READER, Received, Spool
 from tests.harness.broker import Broker, free_port
 from tests.harness.certificates import TLS_LINES, server_files
 from tests.harness.effort import TIMEOUT_S
@@ -212,11 +213,29 @@ def test_a_spool_that_cannot_be_written_acknowledges_nothing(ours: Broker, spool
     receiver.stop()
 
 
+def test_what_spark_is_done_with_goes(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mosq.pipeline.mqtt.spool.SEGMENT_BYTES", 8192)
+    each = Spool(spool, "a", 1, window=10)
+    for number in range(200):
+        each.append(Received(0, "t", bytes(500), 1, False, False, number + 1, b"", None))
+        if number % 5 == 4:
+            each.commit()
+    each.retain()
+    stream = Stream(spool / "a")
+    assert stream.marks()[0].first_seq == 0         # nobody has read it yet
+    stream.put_consumer(READER, [150])
+    each.retain()
+    assert 100 < stream.marks()[0].first_seq <= 150
+    each.close()
+
+
 def test_one_receives_into_a_spool(ours: Broker, spool: Path) -> None:
     receiver = Receiver(ReadOptions(said(ours, spool)))
-    with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be opened: .*One query receives into a spool"):
-        Receiver(ReadOptions(said(ours, spool)))
+    for other in (said(ours, spool), said(ours, spool, topics="other")):
+        with pytest.raises(MosqPipelineError, match=r"the spool .* cannot be opened: .*One query receives into a spool"):
+            Receiver(ReadOptions(other))
     receiver.stop()
+    Receiver(ReadOptions(said(ours, spool, topics="other"))).stop()
 
 
 # ---- what is refused
@@ -249,6 +268,7 @@ def test_brokers_that_refuse_are_told(spool: Path) -> None:
     ({"broker": "a", "topics": "t", "spool": "/x", "version": "4"}, "option version is '4': expected 5 or 3.1.1"),
     ({"broker": "a", "topics": "$share/g/t", "spool": "/x", "lanes": "2"}, "no .share/ with several lanes"),
     ({"broker": "a", "topics": "t", "spool": "/x", "sessionExpiry": "soon"}, "option sessionExpiry is 'soon'"),
+    ({"broker": "a", "topics": "t", "spool": "/x", "sessionExpiry": "0"}, "option sessionExpiry: expected more than 0"),
     ({"broker": "a", "topics": "t", "spool": "/x", "topic": "t"}, "has no option topic here: there are broker"),
     ({"broker": "a", "topics": "t", "spool": "/x", "caFile": "/c"}, "expected mqtts:// where there is a caFile"),
 ])

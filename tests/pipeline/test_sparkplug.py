@@ -69,7 +69,7 @@ def test_a_node_has_no_device_and_what_is_unknown_is_passed_over() -> None:
     (TOPIC, text(2, text(1, b"\xff\xfe")), "not a payload"),     # a name that is no UTF-8
 ])
 def test_what_cannot_be_read_is_told(topic: str, payload: bytes | None, why: str) -> None:
-    with pytest.raises(sparkplug.Unreadable, match=why):
+    with pytest.raises(sparkplug.UnreadableError, match=why):
         sparkplug.metrics(topic, payload)
 
 
@@ -77,6 +77,6 @@ def test_what_cannot_be_read_is_told(topic: str, payload: bytes | None, why: str
 def test_hostile_bytes_end_in_rows_or_in_an_error(payload: bytes) -> None:
     try:
         found = sparkplug.metrics(TOPIC, payload)
-    except sparkplug.Unreadable:
+    except sparkplug.UnreadableError:
         return
     assert all(set(row) == set(sparkplug.COLUMNS) for row in found)

@@ -136,6 +136,8 @@ class ReadOptions:
         self.spool = Path(given.text("spool").removeprefix("file://").removeprefix("file:"))
         never = given.text("sessionExpiry", "7d") == "never"
         self.session_expiry_s = NEVER if never else int(given.seconds("sessionExpiry", "7d"))
+        if not self.session_expiry_s:
+            raise _wrong("sessionExpiry", "more than 0: without a session nothing is kept")
         self.receive_maximum = given.count("receiveMaximum", 1000, 1, 65535)
         self.key_property = given.text("keyProperty", "") or None
         self.drain_s = given.seconds("drainTime", "2s")
@@ -148,6 +150,11 @@ class ReadOptions:
         """Of these sessions and their spool: others with other filters or lanes, or each message would come twice."""
         what = repr((sorted(self.filters), self.lanes, self.qos, str(self.access), self.access.version))
         return hashlib.sha256(what.encode()).hexdigest()[:10]
+
+    @property
+    def window(self) -> int:
+        """So many messages of a lane may be unacknowledged; in MQTT 3.1.1 a client cannot say."""
+        return self.receive_maximum if self.access.version == 5 else 65_535
 
     def client_id(self, lane: int) -> str:
         return f"{self.access.client_id or 'mosq-pipeline'}-{self.name}-{lane}"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 WAITING_MAX = 10_000  # messages between a connection and the disk; then the connection is not read
 TOGETHER_MAX = 5_000  # with one sync
 RETAIN_EVERY_S = 30
-WINDOW_V3 = 65_535  # there a client cannot say how many messages may be unacknowledged
 GONE = "the broker had lost the session of this lane: what was published meanwhile is not known"
 
 
@@ -96,8 +95,7 @@ class Receiver:
 
     def __init__(self, options: "ReadOptions") -> None:
         self.options = options
-        window = options.receive_maximum if options.access.version == 5 else WINDOW_V3
-        self.spool = Spool(options.spool, options.name, options.lanes, window)
+        self.spool = Spool(options.spool, options.name, options.lanes, options.window)
         self._established, self._lost = self.spool.sessions()
         self._sessions_lock = threading.Lock()
         self._queue: queue.Queue[Any] = queue.Queue(WAITING_MAX)

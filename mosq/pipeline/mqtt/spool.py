@@ -6,8 +6,10 @@ broker has at most `window` unacknowledged messages in a session and sends them 
 identifiers that they had [v5 4.4.0-1], so what comes again is among the last `window` of its lane, has the same
 identifier and the same content. Cost: one digest per message, and so many of them in memory."""
 
+import fcntl
 import hashlib
 import json
+import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
@@ -52,12 +54,16 @@ class Spool:
         self.path = folder / name
         self._state = folder / f"{name}.json"
         self._window = window
+        # all that lies in the folder is read by one query
+        self._lock = (folder / ".lock").open("a")
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._writer = Writer(self.path, lanes, SEGMENT_BYTES)
         except OSError as error:
+            self._lock.close()
             raise SpoolError(
-                f"the spool {self.path} cannot be opened: {error}. One query receives into a spool: stop the other "
-                "one, or give each a spool of its own"
+                f"the spool {folder} cannot be opened: {error}. One query receives into a spool: stop the other one, "
+                "or give each a spool of its own"
             ) from error
         stream = Stream(self.path)
         self._writer.commit()
@@ -84,7 +90,10 @@ class Spool:
 
     def put_sessions(self, established: set[int], lost: set[int]) -> None:
         new = self._state.with_suffix(".new")
-        new.write_text(json.dumps({"established": sorted(established), "lost": sorted(lost)}))
+        with new.open("w") as out:
+            out.write(json.dumps({"established": sorted(established), "lost": sorted(lost)}))
+            out.flush()
+            os.fsync(out.fileno())
         new.replace(self._state)
 
     # ---- messages
@@ -151,3 +160,4 @@ class Spool:
 
     def close(self) -> None:
         self._writer.close()
+        self._lock.close()

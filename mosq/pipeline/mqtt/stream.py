@@ -42,6 +42,7 @@ class MqttStreamReader(JournalStreamReader):
         super().__init__(Options(of_spool, batch=False), [COLUMNS[name] for name in columns])
         self.names = list(columns)
         self.mqtt = options
+        self.held_back = options.window  # the spool knows by them what comes again
         self._receiver: Receiver | None = None
 
     def _receiving(self) -> Receiver:

@@ -63,7 +63,9 @@ def audit(tables: Tables) -> Section:
         return section
     from pyspark.sql import functions as f
 
-    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
+    # what was queued when its counting began: a broker that starts reads sessions from the store
+    counters = [name for name in ("restored", *COUNTERS) if name in last.columns]
+    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in counters)).first()
     if not told.n:
         return section
     # a row that was wrong once is an alarm, also when a later one is right again
@@ -79,7 +81,7 @@ def audit(tables: Tables) -> Section:
         .limit(gather.LISTED + 1)
         .collect()
     )
-    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in COUNTERS)]
+    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in counters)]
     if alarms:
         shown = "more than " if len(alarms) > gather.LISTED else ""
         section.warnings = [

@@ -50,6 +50,8 @@ def _offset(streams: dict[str, dict[str, Any]]) -> "Offset":
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    held_back = 0  # so many records of a shard are kept though they are done with
+
     def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
         self.options = options
         self.columns = columns
@@ -180,7 +182,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self.options.consumer:
             return
         for name, seen in streams.items():
-            seqs = self._starts(had.get(name), seen)
+            seqs = [max(0, seq - self.held_back) for seq in self._starts(had.get(name), seen)]
             if self.told.get(name) != seqs:
                 try:
                     Stream(seen.path).put_consumer(self.options.consumer, seqs)

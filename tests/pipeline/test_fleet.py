@@ -1,0 +1,29 @@
+"""The fleet of the demonstration, on a broker that keeps streams: what was sent is in them, and the accounts of who is away add up."""
+
+from __future__ import annotations
+
+import json
+
+from mosq.journal import Stream
+from mosq.pipeline.fleet import AWAY, Fleet
+from tests.harness.broker import Broker
+from tests.harness.faults import until
+from tests.streams.journalled import keeping
+
+
+def test_a_fleet_sends_what_the_streams_then_hold(monkeypatch) -> None:
+    monkeypatch.setattr("mosq.pipeline.fleet.BAD", 0.5)
+    monkeypatch.setattr("mosq.pipeline.fleet.LEAVES", 0.05)
+    with Broker(keeping("stream telemetry site/#", "stream_events true")) as broker:
+        fleet = Fleet("127.0.0.1", broker.port, devices=10, per_second=50)
+        fleet.start()
+        until(lambda: fleet.sent >= 200 or fleet.error is not None)
+        fleet.end()
+        assert broker.stop() == 0
+        streams = broker.dir / "mosquitto.db.store/streams"
+        topics = [record.topic for record in Stream(streams / "telemetry").read()]
+        accounts = {record.client_id: json.loads(record.payload) for record in Stream(streams / "events").read() if record.kind == 9}
+    assert sum(topic.endswith("/telemetry") for topic in topics) > 100
+    assert any(topic.endswith("/power") for topic in topics)
+    away = [accounts[f"archive-{number}"] for number in range(AWAY)]
+    assert all(one["queued"] == one["published"] for one in away) and away[0]["queued"] > 0
