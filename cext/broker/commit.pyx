@@ -54,7 +54,8 @@ from cext.topic.index cimport IndexStats, index_stats
 cdef enum:
     BATCHES = 64                 # of Durable.batches
     PACE_US = 500
-    LAZY_US = 10000              # of a batch that nobody waits for, at least
+    LAZY_US = 10000              # a batch that nobody waits for takes so long,
+    LAZY_BYTES = 1 << 20         # or until it has so much
     PROBES = 64
     SESSION_ROOM = 128           # what records of these take, about
     SUBSCRIPTION_ROOM = 96
@@ -317,7 +318,7 @@ cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
 cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
     if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1 or b.reactor.now_ms < t.pause_until_ms:
         return 0
-    if t.bytes >= SEAL_EARLY_BYTES:
+    if t.bytes >= (<uint64_t>LAZY_BYTES if t.lazy else <uint64_t>SEAL_EARLY_BYTES):
         return 1
     return t.batches_head == t.batches_tail and clock_monotonic_us() >= due_us(t)
 

@@ -45,6 +45,11 @@ def explained(error: BaseException, settings: "Settings") -> str | None:
             f"a batch does not fit into Spark's memory: in {settings.file} take a smaller [pipeline] batch_rows (now"
             f' {settings.batch_rows:,}), or more memory ([spark] "spark.driver.memory" = "4g"), and run again'
         )
+    if "failed to connect back" in text:
+        return (
+            "a Python worker of Spark's did not start within the ten seconds that Spark waits: this machine has too"
+            " much to do; run again"
+        )
     if GONE.search(text):
         return "Spark's JVM has ended: was it killed, or was there no memory for it? Run again: it goes on where it was"
     return None

@@ -105,6 +105,7 @@ def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
     ("[STREAM_FAILED] ... pyspark.errors... Traceback\n  File x\nmosq.pipeline.MosqPipelineError: stream t: shard 0: 1 to 2 are damaged. Restore\n\tat org.apache", "^stream t: shard 0: 1 to 2 are damaged. Restore$"),
     ("java.io.IOException: No space left on device", "no space left for .*tables"),
     ("java.lang.OutOfMemoryError: Java heap space", r"smaller \[pipeline\] batch_rows \(now 500,000\)"),
+    ("SparkException: Python worker failed to connect back.", "this machine has too much to do; run again"),
     ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
 ])
 def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str, told: str) -> None:

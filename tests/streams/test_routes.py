@@ -13,7 +13,7 @@ from tests.harness.plane import Plane
 from tests.harness.properties import P
 from tests.streams.journalled import MESSAGE, keeping, payloads, records, stopped
 
-DISCONNECT, SUBSCRIBE, GAP = 3, 4, 10
+SUBSCRIBE, GAP = 4, 10
 
 
 def test_what_a_record_says() -> None:
@@ -126,5 +126,5 @@ def test_events_that_were_lost_are_told(tmp_path: Path) -> None:
         wire.read_packet()
     events = list(Stream(tmp_path / "s" / "streams" / "events").read(0, 1000))
     lost = sum(json.loads(e.payload)["lost"] for e in events if e.kind == GAP)
-    kinds = [e.kind for e in events]
-    assert 0 < 100 - kinds.count(SUBSCRIBE) == lost - (1 - kinds.count(DISCONNECT))       # which may be lost as well
+    missing = 100 - sum(e.kind == SUBSCRIBE for e in events)
+    assert 0 < missing <= lost <= missing + 3               # what the end of the client has told may be lost as well

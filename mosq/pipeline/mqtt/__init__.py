@@ -1,4 +1,5 @@
-"""`format("mqtt")`: any broker as a Spark source, at least once, and as a sink. docs/pipeline.md has the options.
+"""`format("mqtt")`: any broker as a Spark source, at least once, and as a sink. docs/pipeline-source.md has the
+options.
 
 MQTT cannot seek, and acknowledgements belong to a connection: so what comes is spooled, synced and then acknowledged,
 and the position in the spool is Spark's offset."""

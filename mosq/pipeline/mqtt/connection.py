@@ -53,6 +53,14 @@ def client(access: "Access", client_id: str, keep_session: bool) -> Client:
     return paho
 
 
+def close(paho: Client) -> None:
+    """Sends what waits and DISCONNECT. Paho leaves the socket of a connection that it was just making again."""
+    paho.disconnect()
+    paho.loop_stop()
+    if (left := paho.socket()) is not None:
+        left.close()
+
+
 def connect(paho: Client, access: "Access", session_expiry_s: int = 0, receive_maximum: int = 0) -> None:
     """Sends CONNECT; the broker's answer comes to on_connect."""
     properties, first = None, cast("Any", {})

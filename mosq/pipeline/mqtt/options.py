@@ -46,7 +46,7 @@ class Given:
     def text(self, name: str, default: str | None = None) -> str:
         said = self._given.get(name.lower(), default)
         if said is None:
-            raise MosqPipelineError(f'format("mqtt") needs the option {name}: docs/pipeline.md says what it is')
+            raise MosqPipelineError(f'format("mqtt") needs the option {name}: docs/pipeline-source.md says what it is')
         return said
 
     def has(self, name: str) -> bool:

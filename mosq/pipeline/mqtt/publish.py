@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.mqtt.connection import client, connect, refused
+from mosq.pipeline.mqtt.connection import client, close, connect, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,8 +105,7 @@ class _Sending:
             for _ in range(IN_FLIGHT):
                 self._wait(self.room, "the last messages")
         finally:
-            self.client.disconnect()
-            self.client.loop_stop()
+            close(self.client)
         return sent
 
     def _publish(self, row: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.mqtt.connection import client, connect, refused
+from mosq.pipeline.mqtt.connection import client, close, connect, refused
 from mosq.pipeline.mqtt.spool import Received, Spool
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Receiver:
 
     def __init__(self, options: "ReadOptions") -> None:
         self.options = options
+        self._lanes = [Lane(self, number) for number in range(options.lanes)]
         self.spool = Spool(options.spool, options.name, options.lanes, options.window)
         self._established, self._lost = self.spool.sessions()
         self._sessions_lock = threading.Lock()
@@ -102,7 +103,6 @@ class Receiver:
         self._failed: MosqPipelineError | None = None
         self._stopping = threading.Event()
         self.spooled_at = time.monotonic()
-        self._lanes = [Lane(self, number) for number in range(options.lanes)]
         self._spooling = threading.Thread(target=self._spool_all, name="mqtt-spool", daemon=True)
 
     def start(self) -> None:
@@ -134,8 +134,7 @@ class Receiver:
         if self._spooling.is_alive():  # before the connections go, so that what is spooled is acknowledged
             self._spooling.join()
         for lane in self._lanes:
-            lane.client.disconnect()
-            lane.client.loop_stop()
+            close(lane.client)
         self.spool.close()
 
     def drain(self) -> None:

@@ -1,4 +1,5 @@
-"""`format("mosq")`: the broker's journal streams as a Spark source, batch and streaming. docs/pipeline.md: the options.
+"""`format("mosq")`: the broker's journal streams as a Spark source, batch and streaming. docs/pipeline-source.md: the
+options.
 
 Spark asks in a process beside the driver (which streams, up to where) and reads in workers (a range of a shard, as
 Arrow batches that the native decoder filled). Filters are not pushed down: Spark 4 gives wrong rows when a DataFrame

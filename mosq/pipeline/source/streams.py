@@ -50,7 +50,7 @@ def find(options: "Options") -> dict[str, Seen]:
     """name -> stream, in the order of names."""
     path = options.path
     if not path.is_dir():
-        raise MosqPipelineError(f"there is no folder {path}: docs/pipeline.md says where the broker keeps its streams")
+        raise MosqPipelineError(f"there is no folder {path}: where streams lie is said in docs/pipeline-source.md")
     if _is_stream(path):  # the folder of a stream itself
         found = {path.name: path}
     else:
