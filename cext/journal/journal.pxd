@@ -22,6 +22,7 @@ cdef enum:
     JOURNAL_BLOCK_BYTES_MIN = 4 << 10       # a block begins with so much memory
     JOURNAL_BLOCK_BYTES_MAX = 16 << 20
     JOURNAL_WAITING_MAX_BYTES = 64 << 20
+    JOURNAL_WRITE_OUT_BYTES = 1 << 20       # written: the disk begins with them, so that the next sync does not hold up the thread
     JOURNAL_IDLE_MAX_BYTES = 16 << 20       # of blocks kept to be filled again
     JOURNAL_KEPT_MAX_BYTES = 16 << 20       # written and not synced, kept in memory: more is synced unasked
     JOURNAL_WHY_MAX = 512
@@ -139,6 +140,7 @@ ctypedef struct Shard:          # the writer's
     uint8_t named               # the segment's name is on the disk
     uint32_t seed               # of it
     uint64_t offset             # behind its last block
+    uint64_t written_out        # the disk was asked to begin with what lies before
     uint64_t index_n            # entries
     uint64_t index_at           # offset of the last one
     uint64_t written            # sequence number behind what was written

@@ -14,9 +14,9 @@ from libc.string cimport memcpy, memmove, memset
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.journal.format cimport BLOCK_HEAD, INDEX_ENTRY, INDEX_STEP_BYTES, SEGMENT_HEAD_BYTES, BlockHead, IndexEntry, SegmentHead, block_seal, \
     index_write, segment_head_seed, segment_head_write
-from cext.journal.journal cimport Blocks, Shard, blocks_join
+from cext.journal.journal cimport JOURNAL_WRITE_OUT_BYTES, Blocks, Shard, blocks_join
 from cext.journal.listing cimport segment_path
-from cext.store.file cimport file_write
+from cext.store.file cimport file_write, file_write_out
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -124,7 +124,7 @@ cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t n
     g.time_us = s.time_us
     j.writer.stats.total_bytes += g.bytes_
     s.named = 0
-    s.offset = s.index_at = SEGMENT_HEAD_BYTES
+    s.offset = s.index_at = s.written_out = SEGMENT_HEAD_BYTES
     s.index_n = 0
     s.index_fd = file_new(j, shard, base_seq, number, b"idx")
     if s.index_fd < 0:
@@ -202,6 +202,9 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
         return got
     index_add(j, s, b.first_seq)
     s.offset += b.n
+    if s.offset - s.written_out >= JOURNAL_WRITE_OUT_BYTES:
+        file_write_out(&j.files, s.fd, s.written_out, s.offset - s.written_out)
+        s.written_out = s.offset
     s.written = b.first_seq + b.count
     s.time_us = max(s.time_us, b.time_us + b.span_us)
     g = &s.segments[s.n - 1]

@@ -26,5 +26,7 @@ cdef enum:
 cdef const FileOps* file_system() noexcept nogil
 # All n bytes, over short writes and EINTR. 0 or -errno
 cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_t at) noexcept nogil
+# The disk is to begin with these bytes, so that a sync that comes later waits less. A hint: nothing is promised, nothing fails
+cdef void file_write_out(const FileOps* f, int fd, uint64_t at, uint64_t n) noexcept nogil
 # As many of n as there are, or -errno
 cdef int64_t file_read(const FileOps* f, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil

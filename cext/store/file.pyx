@@ -8,6 +8,8 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
     int O_DIRECTORY
     int O_RDONLY
+    int sync_file_range(int fd, int64_t at, int64_t n, unsigned int flags)
+    unsigned int SYNC_FILE_RANGE_WRITE
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -144,6 +146,11 @@ cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_
         elif got != -EINTR:
             return <int>got
     return 0
+
+
+cdef void file_write_out(const FileOps* f, int fd, uint64_t at, uint64_t n) noexcept nogil:
+    if f.pwrite == &system_pwrite:      # a disk of a test's has none
+        sync_file_range(fd, <int64_t>at, <int64_t>n, SYNC_FILE_RANGE_WRITE)
 
 
 cdef int64_t file_read(const FileOps* f, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
