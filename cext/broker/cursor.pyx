@@ -298,6 +298,8 @@ cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const AskRecord* e) n
     cdef Publication p
     if record_get(<const uint8_t*>(e + 1), e.n, &r) == 0:
         return 1                 # never: it was copied from one
+    if not may(s, b, r.topic):
+        return 1                 # who may not read it is not told of it, and it is no drop: there may be millions
     if c.options & NO_LOCAL and r.client_id.n == s.id_len and memcmp(r.client_id.p, s.client_id, s.id_len) == 0:
         return 1
     r.seq = e.seq

@@ -1,7 +1,7 @@
 """What is asked for of streams is read and matched, by the storage thread, between its batches. Knows files and filters; not who wants it.
 
 Invariants: nothing is read whose batch is not written, so that nobody is sent what a start would drop, nor what was given up and is to be written anew: but
-for that, readers of files wait for the mark, these do not. A turn reads for SERVES_MAX asks at most, and looks at RECORDS_MAX records for each, so that
+for that, readers of files wait for the mark, these do not. A turn reads for SERVES_MAX asks at most, and reads READ_MAX_BYTES of records for each, wanted or not, so that
 batches do not wait. Who has nothing to get stays, and costs a comparison per shard and turn.
 """
 
@@ -19,7 +19,7 @@ from cext.topic.name cimport filter_matches
 
 cdef enum:
     SERVES_MAX = 8
-    RECORDS_MAX = 20000
+    READ_MAX_BYTES = 1 << 20    # and one record more: commits wait meanwhile
     AGAIN_US = 250000           # after something could not be read
 
 
@@ -77,7 +77,7 @@ cdef int begin(Ask* a, Reader* r, uint32_t shard) noexcept nogil:
     return reader_seek(r, a.seqs[shard])
 
 
-cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint32_t* left) noexcept nogil:
+cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint64_t* left) noexcept nogil:
     cdef JournalRecord record
     cdef uint32_t i
     cdef int got = begin(a, r, shard)
@@ -85,7 +85,7 @@ cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint32_t* left) noexcept 
         got = reader_next(r, r.end, &record)
         if got != 1:
             break
-        left[0] -= 1
+        left[0] -= min(left[0], record_bytes(&record))
         if record.kind == JOURNAL_MESSAGE and filter_matches(a.filter, record.topic):
             got = entry_add(a, shard, &record)
             if got < 0:
@@ -102,7 +102,8 @@ cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint32_t* left) noexcept 
 
 cdef int ask_read(Ask* a, Reader* r) noexcept nogil:
     """All shards in turn, until it has enough. 0 or -errno"""
-    cdef uint32_t i, shard, n = a.stream.journal.n_shards, left = RECORDS_MAX
+    cdef uint32_t i, shard, n = a.stream.journal.n_shards
+    cdef uint64_t left = READ_MAX_BYTES
     cdef int got = 0
     for i in range(n):
         shard = (a.shard + i) % n

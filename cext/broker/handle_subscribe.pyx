@@ -270,7 +270,7 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             rc = bad_filter(b, c)
         elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
-        elif cursor_wanted(b, parsed.filter):
+        elif parsed.group.n == 0 and cursor_wanted(b, parsed.filter):
             codes[n] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
             if codes[n] == RC_SUCCESS:
                 event_unsubscribed(b, c.session, parsed.whole)

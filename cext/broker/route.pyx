@@ -43,7 +43,7 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef uint32_t i, matched
     cdef uint64_t total
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
-        return 0
+        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos else 0     # a stream may be among them
     total = match_total(m)
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     if m.n_groups and b.streams != NULL and not stream_message(b, p, m, owner != NULL and p.qos != 0):

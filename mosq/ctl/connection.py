@@ -77,6 +77,10 @@ class Connection:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
+            # a '/' in a password makes it a part of the port, which would be told
+            if "@" in url:
+                raise ConnectionProblemError("The URL is none: in a user name or password, '/', '?', '#' and '@' are "
+                                             "written %2F, %3F, %23 and %40.") from None
             raise ConnectionProblemError(f"{url!r} is no URL: {error}.") from None
         if parts.scheme not in PORTS:
             raise ConnectionProblemError(f"Unsupported URL scheme {parts.scheme!r}; expected "

@@ -15,6 +15,7 @@ from mosq.pipeline.options import (
     master_option,
     settings_option,
 )
+from mosq.table import shown
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
@@ -88,7 +89,7 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
     try:
         with work.stopped_by_signals() as stop:
             if how == "rebuild":
-                work.rebuild(spark, settings, jobs=wanted, say=live.say, told=live.told)
+                work.rebuild(spark, settings, jobs=wanted, say=live.say, told=live.told, stop=stop)
             else:
                 work.run(spark, settings, once=how == "once", jobs=wanted, say=live.say, told=live.told, stop=stop)
     finally:
@@ -119,7 +120,7 @@ def _alarm(settings: "Settings") -> int:
         err=True,
     )
     for line in found["examples"]:
-        click.echo(f"  {line}", err=True)
+        click.echo(f"  {shown(line)}", err=True)
     return EXIT_ALARM
 
 
@@ -142,7 +143,7 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
 
     said = found.status(settings_file.load(file), with_audit)
     click.echo(json.dumps(said, ensure_ascii=False, indent=1) if as_json else found.text(said))
-    return EXIT_ALARM if said["audit"]["wrong"] else EXIT_OK
+    return EXIT_ALARM if said["audit"]["wrong"] or said["audit"].get("sessions_wrong") else EXIT_OK
 
 
 @pipeline.command(context_settings=HELP)

@@ -32,13 +32,30 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
     """A line for each table. What the jobs are not done with is left alone."""
-    done = state.after(settings)["batch"]
-    for about in sorted(settings.tables.glob(f"**/{tables.ABOUT}")):
-        table = about.parent
-        if not table.name.startswith("."):
-            name = table.relative_to(settings.tables)
-            merged = compact(table, done, at_least)
-            yield f"{name}: {merged:,} batches merged into one" if merged else f"{name}: nothing to merge"
+    with alone(settings):
+        state.check_rebuilt(settings)
+        done = state.after(settings)["batch"]
+        for about in sorted(settings.tables.glob(f"**/{tables.ABOUT}")):
+            table = about.parent
+            if not table.name.startswith("."):
+                name = table.relative_to(settings.tables)
+                merged = compact(table, done, at_least)
+                yield f"{name}: {merged:,} batches merged into one" if merged else f"{name}: nothing to merge"
+
+
+@contextlib.contextmanager
+def alone(settings: "Settings") -> "Iterator[None]":
+    """Tables are merged, or made anew, by one process."""
+    settings.checkpoints.mkdir(parents=True, exist_ok=True)
+    with (settings.checkpoints / "compact.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MosqPipelineError(
+                f"{settings.tables}: another `mosq pipeline compact` or `run --rebuild` works on these tables; wait"
+                " for it"
+            ) from None
+        yield
 
 
 def compact(table: Path, upto: int, at_least: int = 2) -> int:
@@ -97,7 +114,12 @@ def _merge(table: Path, chosen: list[int], new: Path) -> None:
     written = n_files = rows = 0
     try:
         for path in files:
-            for batch in pq.ParquetFile(path).iter_batches():
+            found = pq.ParquetFile(path)
+            if path is files[-1] and writer is None and found.metadata.num_rows == 0:
+                # batches of nothing become one: readers want a file to know the columns from
+                empty = found.read().cast(_plain(found.schema_arrow))
+                pq.write_table(empty, folder / f"merged-{chosen[0]}-{chosen[-1]}-0.parquet")
+            for batch in found.iter_batches():
                 if writer is None or written >= FILE_ROWS:
                     if writer is not None:
                         writer.close()

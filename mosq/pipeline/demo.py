@@ -18,7 +18,7 @@ from mosq.pipeline.live import Live
 from mosq.pipeline.options import EXIT_OK, guarded
 
 START_S = 30.0
-OURS = "pipeline.toml"
+OURS = ".mosq-pipeline-demo"  # in a folder that may be removed
 BROKER = """\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -91,7 +91,8 @@ def demo(seconds: int, devices: int, where: str) -> int:
             raise MosqPipelineError(f"{folder} is there and is none of ours: name another folder (DIR=...)")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    (folder / OURS).write_text(PIPELINE)
+    (folder / OURS).touch()
+    (folder / "pipeline.toml").write_text(PIPELINE)
     found = settings.load(folder)
     port = free_port()
     broker = _broker(folder, port)
@@ -104,8 +105,10 @@ def demo(seconds: int, devices: int, where: str) -> int:
         with jobs.stopped_by_signals() as stop:
             timer = threading.Timer(seconds, stop.set)
             timer.start()
-            jobs.run(spark, found, say=live.say, told=live.told, stop=stop)
-            timer.cancel()
+            try:
+                jobs.run(spark, found, say=live.say, told=live.told, stop=stop)
+            finally:
+                timer.cancel()
         fleet.end()
         live.say(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, what is left is read")
         broker.terminate()

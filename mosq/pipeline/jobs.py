@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from mosq.pipeline import MosqPipelineError, audit, gold, state, tables, trouble, views
+from mosq.pipeline import MosqPipelineError, audit, compaction, gold, state, tables, trouble, views
 from mosq.pipeline import silver as typed
 from mosq.pipeline.state import JOBS
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     Told = Callable[[dict[str, Any], dict[str, Any], float], object]
 
 BRONZE = "bronze"
-REBUILD = "rebuild.json"
 LOOK_S = 0.2
 
 
@@ -81,10 +80,11 @@ class Jobs:
             self.error = error  # Spark tells only a text of it
             raise
 
-    def derive(self, batch_id: int) -> None:
-        """Everything but bronze, of a batch of bronze."""
+    def derive(self, batch_id: int, before: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Everything but bronze, of a batch of bronze. before: what stood after the one in front of it, where that is
+        known; -> what stands after it."""
         began = time.monotonic()
-        before = state.after(self.settings, batch_id - 1)
+        before = before or state.after(self.settings, batch_id - 1)
         batch = tables.read_batch(self.spark, self.settings.table(BRONZE), batch_id)
         found = gold.sums(batch, self.settings, {place: shard["time_us"] for place, shard in before["shards"].items()})
         now = self._next(before, batch_id, found)
@@ -107,6 +107,7 @@ class Jobs:
         state.put_after(self.settings, now)
         if self.told is not None:
             self.told(before, now, time.monotonic() - began)
+        return now
 
     def _next(self, before: dict[str, Any], batch_id: int, found: "pa.Table") -> dict[str, Any]:
         """What stands after the batch, as far as it is known before its tables are written."""
@@ -235,10 +236,7 @@ def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -
 
 def prepare(settings: "Settings", jobs: "Sequence[str]") -> None:
     """The folders, and whether what is in them was made with the same settings."""
-    if (settings.checkpoints / REBUILD).exists():
-        raise MosqPipelineError(
-            f"{settings.checkpoints}: a rebuild was begun and did not end; run `mosq pipeline run --rebuild` again"
-        )
+    state.check_rebuilt(settings)
     now = state.setup(settings, jobs)
     state.check(settings, now)
     settings.tables.mkdir(parents=True, exist_ok=True)
@@ -279,12 +277,14 @@ def rebuild(
     jobs: "Sequence[str]" = JOBS,
     say: "Say" = print,
     told: "Told | None" = None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Everything but bronze, computed anew from bronze, with the settings of now. Killed, it must be done again."""
-    with alone(settings), trouble.told_plainly(settings):
+    """Everything but bronze, computed anew from bronze, with the settings of now. Killed or stopped, it must be done
+    again."""
+    with alone(settings), compaction.alone(settings), trouble.told_plainly(settings):
         now = state.setup(settings, jobs)
         query = state.query_id(settings)
-        state.put(settings.checkpoints / REBUILD, now)
+        state.put(settings.checkpoints / state.REBUILDING, now)
         for folder in (
             settings.table("silver"),
             settings.table("gold"),
@@ -297,12 +297,15 @@ def rebuild(
         spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
         try:
             work = Jobs(spark, settings, jobs, say, told)
-            for number in tables.batches(settings.table(BRONZE)):
-                work.derive(number)
+            before = state.empty()
+            for number in tables.batches(settings.table(BRONZE)):  # not all numbers: some were merged
+                if stop is not None and stop.is_set():
+                    raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
+                before = work.derive(number, before)
         finally:
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
         state.put(settings.checkpoints / state.SETUP, now)
-        (settings.checkpoints / REBUILD).unlink()
+        (settings.checkpoints / state.REBUILDING).unlink()
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ RESERVED = (*KEYS, "batch_id")
 REASON, CORRUPT = "_mosq_reason", "_mosq_corrupt"
 NUMBER = r"\A\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*(?!.)"
 SAMPLE_ROWS = 1000
+SAMPLE_CHARS = 65_536  # longer ones are not looked at
 NO_QUARANTINE = pa.schema(
     [
         pa.field("stream", pa.string()),
@@ -118,7 +119,8 @@ def infer(
     """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is
     a JSON object."""
     rows = of_rule(batch, settings, rule).select(F.col("payload").cast("string").alias("text"))
-    sample = [row.text for row in rows.where("text IS NOT NULL AND is_valid_utf8(text)").limit(SAMPLE_ROWS).collect()]
+    short = rows.where(f"length(text) <= {SAMPLE_CHARS} AND is_valid_utf8(text)")
+    sample = [row.text for row in short.limit(SAMPLE_ROWS).collect()]
     texts = spark.sparkContext.parallelize([text for text in sample if text.lstrip().startswith("{")], 1)
     found = spark.read.option("columnNameOfCorruptRecord", CORRUPT).json(texts).schema
     kept: dict[str, T.StructField] = {}

@@ -21,6 +21,7 @@ FORMAT = 1
 KEPT = 8  # Spark may do the last batch again, and asks for the one before it
 SETUP = "setup.json"
 QUERY = "spark"  # Spark's own checkpoint
+REBUILDING = "rebuild.json"  # there while the other tables are made anew from bronze
 
 
 def put(path: Path, content: object) -> None:
@@ -132,6 +133,13 @@ def _identity(stream: Stream) -> dict[str, Any]:
     return {"id": marks["stream_id"], "shards": len(marks["shards"])}
 
 
+def check_rebuilt(settings: "Settings") -> None:
+    if (settings.checkpoints / REBUILDING).exists():
+        raise MosqPipelineError(
+            f"{settings.checkpoints}: a rebuild was begun and did not end; run `mosq pipeline run --rebuild` again"
+        )
+
+
 def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
     rules = [[silver.name, silver.topic, silver.format, silver.schema] for silver in settings.silver]
     return {
@@ -171,6 +179,11 @@ def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -
         raise MosqPipelineError(
             f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or begin"
             " anew"
+        )
+    if query_id(settings) is None and _batches(settings):
+        raise MosqPipelineError(
+            f"{settings.checkpoints / QUERY} is gone, so Spark would number its batches anew, and they would be taken"
+            " for those that are there: restore it, or begin with other folders for tables and checkpoints"
         )
     if had["tables"] != now["tables"]:
         raise MosqPipelineError(

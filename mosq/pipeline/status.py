@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, state
+from mosq.table import shown
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
@@ -102,13 +103,13 @@ def text(said: dict[str, Any]) -> str:
 
 
 def _audit_lines(found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"audit: {found['rows']:,} rows, "
-        + (f"ALARM: {found['wrong']:,} do not add up" if found["wrong"] else "all add up")
-    ]
+    wrong = f"ALARM: {found['wrong']:,} do not add up" if found["wrong"] else ""
+    if not wrong and found.get("sessions_wrong"):
+        wrong = f"ALARM: {found['sessions_wrong']:,} sessions whose counters went down"
+    lines = [f"audit: {found['rows']:,} rows, {wrong or 'all add up'}"]
     if found["lost_events"]:
         lines.append(f"audit: {found['lost_events']:,} events are lost, so it is not complete")
     if "sessions" in found:
         totals = ", ".join(f"{name} {n:,}" for name, n in found["totals"].items())
         lines.append(f"audit: {found['sessions']:,} sessions: {totals}")
-    return lines + [f"  {line}" for line in found["examples"]]
+    return lines + [f"  {shown(line)}" for line in found["examples"]]

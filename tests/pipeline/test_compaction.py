@@ -53,6 +53,12 @@ def test_large_batches_are_left_alone(table: Path, monkeypatch: pytest.MonkeyPat
     assert read(table) == list(range(7 * ROWS))
 
 
+def test_batches_of_nothing_stay_a_table(tmp_path: Path) -> None:
+    for i in range(3):
+        put(tmp_path / "t", i, rows=0)
+    assert compaction.compact(tmp_path / "t", 2) == 3 and read(tmp_path / "t") == []
+
+
 def test_many_rows_make_several_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "FILE_ROWS", 2 * ROWS)
     compaction.compact(table, 5)

@@ -261,6 +261,7 @@ def test_brokers_that_refuse_are_told(spool: Path) -> None:
     ({}, "needs the option broker"),
     ({"broker": "http://a"}, "option broker is 'http://a': expected mqtt://HOST"),
     ({"broker": "mqtt://joe:geheim@a"}, "option broker: expected no user in the URL"),
+    ({"broker": "mqtt://joe:ge/heim@a"}, "option broker: expected no user in the URL"),
     ({"broker": "mqtt://a:x"}, "option broker is 'mqtt://a:x'"),
     ({"broker": "a"}, "needs the option topics"),
     ({"broker": "a", "topics": "t"}, "needs the option spool"),

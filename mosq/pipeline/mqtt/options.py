@@ -77,13 +77,13 @@ class Access:
 
     def __init__(self, given: Given) -> None:
         said = given.text("broker")
+        if "@" in said:
+            raise _wrong("broker", "no user in the URL, where logs would show it: options username and passwordFile")
         try:
             url = urlsplit(said if "://" in said else f"mqtt://{said}")
             host, port = url.hostname, url.port
         except ValueError:
             host, port, url = None, None, urlsplit("")
-        if url.username is not None or url.password is not None:
-            raise _wrong("broker", "no user in the URL, where logs would show it: options username and passwordFile")
         if not host or url.scheme not in PORTS or url.path not in ("", "/"):
             raise _wrong("broker", "mqtt://HOST[:PORT] or mqtts://HOST[:PORT]", said)
         self.host = host

@@ -210,8 +210,9 @@ class Receiver:
                 for item in items:
                     self._spool_one(item)
                 self.spool.commit()
-            except (MosqPipelineError, ValueError) as error:
-                self.fail(error if isinstance(error, MosqPipelineError) else MosqPipelineError(f"a message: {error}"))
+            except Exception as error:  # whatever it is: a query that goes on without rows would hide it
+                said = f"what came cannot be spooled: {type(error).__name__}: {error}"
+                self.fail(error if isinstance(error, MosqPipelineError) else MosqPipelineError(said))
                 return
             self.spooled_at = time.monotonic()
             self.acknowledge(items)

@@ -143,7 +143,7 @@ class Spool:
         try:
             self._writer.append(lane, topic, payload, **more)  # type: ignore[arg-type]
         except BlockingIOError:
-            self._writer.commit()
+            self.commit()
             self._writer.append(lane, topic, payload, **more)  # type: ignore[arg-type]
 
     def commit(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PIPELINE = Kind("mosq pipeline report", "how_pipeline.html", "the CSV file has them")
 CSV_ROWS_MAX = 200_000
+PAYLOAD_MAX = 1024  # bytes of it that a row shows: all rows are in memory
 PAGE = "report.html"
 
 
@@ -101,6 +102,8 @@ def _rows(frame: DataFrame) -> Iterator[list[Any]]:
     from pyspark.sql import functions as f
 
     at = next((name for name in ("window_start", "time", "connected_at") if name in frame.columns), None)
+    if "payload" in frame.columns:
+        frame = frame.withColumn("payload", f.substring("payload", 1, PAYLOAD_MAX))
     ordered = frame if at is None else frame.orderBy(f.desc(at))
     for batch in ordered.limit(CSV_ROWS_MAX).toArrow().to_batches():
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
