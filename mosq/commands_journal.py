@@ -1,10 +1,11 @@
 """`mosq journal`: what streams hold, for people. Reading only, also while a broker writes them."""
 
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from mosq.terminal import progress_bar, reader_is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +32,6 @@ Exit status:
 """
 
 
-def _bar(label: str, length: int, quiet: bool) -> Any:
-    """On a terminal, a bar; else nothing: it goes to stderr, so that a pipe gets the result alone."""
-    return click.progressbar(
-        length=max(length, 1), label=label, file=sys.stderr, hidden=quiet or not sys.stderr.isatty()
-    )
-
-
 def guarded(command: "Callable[[], int]") -> int:
     """An exit status; what a folder has against it in one line."""
     from mosq.journal.folders import FolderError
@@ -47,7 +41,7 @@ def guarded(command: "Callable[[], int]") -> int:
     except FolderError as error:
         click.echo(f"Error: {error}", err=True)
     except BrokenPipeError:  # `mosq journal dump ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not again at the end
+        reader_is_gone()
         return EXIT_OK
     except FileNotFoundError as error:
         click.echo(
@@ -105,7 +99,7 @@ def check(directory: str, as_json: bool, quiet: bool) -> int:
         from mosq.journal.report import check_text, records_of
 
         paths, whole = streams_in(directory), True
-        with _bar("checking", sum(records_of(path) for path in paths), quiet) as bar:
+        with progress_bar("checking", sum(records_of(path) for path in paths), quiet) as bar:
             found = [check_stream(path, bar.update) for path in paths]
         for one in found:
             click.echo(json.dumps(one) if as_json else check_text(one))

@@ -1,11 +1,12 @@
 """`mosq db`: what a store on disk holds, for people. Reading works while a broker runs; importing needs it stopped."""
 
-import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from mosq.terminal import progress_bar, reader_is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,13 +39,6 @@ def open_store(directory: str) -> "Source":
     return StoreSource(directory)
 
 
-def _bar(label: str, length: int, quiet: bool) -> Any:
-    """On a terminal, a bar; else nothing: it goes to stderr, so that a pipe gets the result alone."""
-    return click.progressbar(
-        length=max(length, 1), label=label, file=sys.stderr, hidden=quiet or not sys.stderr.isatty()
-    )
-
-
 def guarded(command: "Callable[[], int]") -> int:
     """An exit status; what a store or a file has against it in one line."""
     from mosq.config.errors import ConfigError
@@ -58,7 +52,7 @@ def guarded(command: "Callable[[], int]") -> int:
     except ConfigError as error:
         click.echo(str(error), err=True)
     except BrokenPipeError:  # `mosq db dump ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not again at the end
+        reader_is_gone()
         return EXIT_OK
     except OSError as error:
         click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
@@ -86,7 +80,7 @@ def check(directory: str, live: bool, quiet: bool) -> int:
         from mosq.db.report import problems
 
         source = open_store(directory)
-        with _bar("checking", source.total_bytes(), quiet) as bar:
+        with progress_bar("checking", source.total_bytes(), quiet) as bar:
             state, loss, unreadable = state_of(source, bar.update)
         found = problems(state, loss, unreadable, live)
         for line in found:
@@ -113,7 +107,7 @@ def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
         from mosq.db.report import figures, kinds_text, stats_text
 
         source = open_store(directory)
-        with _bar("counting", source.total_bytes(), quiet) as bar:
+        with progress_bar("counting", source.total_bytes(), quiet) as bar:
             state, loss, _ = state_of(source, bar.update)
         counted = figures(source, state, loss, time.time())
         click.echo(json.dumps(counted) if as_json else stats_text(counted))
@@ -184,7 +178,7 @@ def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, q
         from mosq.db.export import export as export_to
 
         source = open_store(directory)
-        with _bar("exporting", 2 * source.total_bytes(), quiet) as bar:
+        with progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
             if jsonl == "-":
                 written, missing = export_to(source, Lines(sys.stdout), bar.update)
             else:
@@ -241,7 +235,7 @@ def import_(
         from mosq.db.store import STORE, write_store
 
         ids = [bridge.encode("utf-8", "surrogateescape") for bridge in (*bridges, *bridges_of(config))]
-        with MosquittoFile(file) as source, _bar("importing", 2 * source.size, quiet) as bar:
+        with MosquittoFile(file) as source, progress_bar("importing", 2 * source.size, quiet) as bar:
             reached = 0
 
             def progress(done: int, _total: int) -> None:

@@ -9,10 +9,8 @@ first one, as Spark and DuckDB do.
 Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one
 removes."""
 
-import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -22,6 +20,7 @@ from mosq.pipeline import MosqPipelineError, state, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from mosq.pipeline.settings import Settings
 
@@ -43,19 +42,10 @@ def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
                 yield f"{name}: {merged:,} batches merged into one" if merged else f"{name}: nothing to merge"
 
 
-@contextlib.contextmanager
-def alone(settings: "Settings") -> "Iterator[None]":
+def alone(settings: "Settings") -> "AbstractContextManager[None]":
     """Tables are merged, or made anew, by one process."""
-    settings.checkpoints.mkdir(parents=True, exist_ok=True)
-    with (settings.checkpoints / "compact.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MosqPipelineError(
-                f"{settings.tables}: another `mosq pipeline compact` or `run --rebuild` works on these tables; wait"
-                " for it"
-            ) from None
-        yield
+    busy = f"{settings.tables}: another `mosq pipeline compact` or `run --rebuild` works on these tables; wait for it"
+    return state.locked(settings.checkpoints / "compact.lock", busy)
 
 
 def compact(table: Path, upto: int, at_least: int = 2) -> int:
@@ -84,14 +74,9 @@ def compact(table: Path, upto: int, at_least: int = 2) -> int:
     return len(chosen)
 
 
-@contextlib.contextmanager
-def _alone(table: Path) -> "Iterator[None]":
-    with (table.parent / f".{table.name}.compact.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MosqPipelineError(f"{table} is being compacted by another process; wait for it") from None
-        yield
+def _alone(table: Path) -> "AbstractContextManager[None]":
+    busy = f"{table} is being compacted by another process; wait for it"
+    return state.locked(table.parent / f".{table.name}.compact.lock", busy)
 
 
 def _chosen(table: Path, upto: int) -> list[int]:

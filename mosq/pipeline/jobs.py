@@ -6,7 +6,6 @@ Invariant: every table has a batch once or not at all, and doing a batch again (
 rows. So nothing is ever lost or doubled, whoever reads. Cost: a batch takes some Spark jobs, of 0.2 s at least each."""
 
 import contextlib
-import fcntl
 import functools
 import shutil
 import signal
@@ -198,18 +197,10 @@ class Jobs:
 # ---- the query
 
 
-@contextlib.contextmanager
-def alone(settings: "Settings") -> "Iterator[None]":
+def alone(settings: "Settings") -> "contextlib.AbstractContextManager[None]":
     """One process works on these tables."""
-    settings.checkpoints.mkdir(parents=True, exist_ok=True)
-    with (settings.checkpoints / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MosqPipelineError(
-                f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
-            ) from None
-        yield
+    busy = f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
+    return state.locked(settings.checkpoints / "lock", busy)
 
 
 def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":

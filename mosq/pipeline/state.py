@@ -3,6 +3,8 @@ of it is small, and written as a whole or not at all; that of a batch comes afte
 
 A change of the settings that would make old and new rows of one table differ is refused, with what to do."""
 
+import contextlib
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -12,7 +14,7 @@ from mosq.journal import Stream
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mosq.pipeline.settings import Settings
 
@@ -38,6 +40,18 @@ def put(path: Path, content: object) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def locked(path: Path, busy: str) -> "Iterator[None]":
+    """One process at a time; `busy` is what the second one is told."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MosqPipelineError(busy) from None
+        yield
 
 
 def get(path: Path) -> Any:
