@@ -78,8 +78,13 @@ PAYLOADS = [
 ACCOUNT = {"session": 1, "restored": 0, "published": 10, "delivered": 9, "acknowledged": 7, "resent": 2, "expired": 1, "dropped": 1, "queued": 1, "gone": 0, "ended": False}
 
 
-def write(folder: Path) -> tuple[Journal, Journal]:
+STREAMS = {"tele": 2, "part": 1, "events": 1}
+
+
+def write(folder: Path) -> tuple[Journal, ...]:
+    """Messages; some of them in a second stream, too, and some only there; events."""
     tele = Journal(folder / "streams", "tele", shards=2)
+    part = Journal(folder / "streams", "part")
     events = Journal(folder / "streams", "events")
     events.put("", b'{"version": 4, "clean": false, "expiry_s": 4294967295, "present": false}', kind=2, client_id="c1")
     events.put("site/#", b'{"qos": 1, "options": 1}', kind=4, client_id="c1")
@@ -89,8 +94,15 @@ def write(folder: Path) -> tuple[Journal, Journal]:
         tele.put(topic, payload, client_id=f"c{i % 3}")
     tele.now_us += 10_000_000
     for i in range(200):
-        tele.put(f"bulk/{i % 7}/x", b"%d" % i * (i % 5), client_id=f"c{i % 3}")
+        said = f"bulk/{i % 7}/x", b"%d" % i * (i % 5)
+        tele.put(*said, client_id=f"c{i % 3}")
+        part.now_us = tele.now_us - 1000
+        if i % 7 == 1 and i > 30:       # it came later
+            part.put(*said, client_id=f"c{i % 3}")
+        if i % 50 == 0:
+            part.put("bulk/part", b"only here", client_id="c1")
     tele.commit()
+    part.commit()
     events.now_us += 1_000_000
     events.put("bulk/1", b"", kind=6, client_id="c1", reason=0x97)
     events.put("bulk/2", b"", kind=6, client_id="c1", reason=0x97)
@@ -111,13 +123,18 @@ def write(folder: Path) -> tuple[Journal, Journal]:
     events.put("", b'{"session": 5}', kind=9, client_id="c5")
     events.put("", b'{"lost": 3}', kind=10)
     events.commit()
-    return tele, events
+    return tele, part, events
+
+
+def once(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, each once."""
+    return [record for record in records if record["kind"] == 1 and (record["stream"] == "tele" or record["topic"] == "bulk/part")]
 
 
 def naive(folder: Path) -> list[dict[str, Any]]:
     """Every record, by the reader that is no Spark."""
     found: list[dict[str, Any]] = []
-    for name, shards in (("tele", 2), ("events", 1)):
+    for name, shards in STREAMS.items():
         for shard in range(shards):
             found += [row for batch in source_rows.read_range(name, folder / "streams" / name, shard, 0, end(folder, name, shard)) for row in batch.to_pylist()]
     return found
@@ -143,7 +160,7 @@ def in_duckdb(found: settings.Settings, query: str) -> list[tuple[Any, ...]]:
 class Ran:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tele, self.events = write(folder)
+        self.journals = write(folder)
         self.settings = load(folder)
         self.said: list[str] = []
         self.batches: list[int] = []
@@ -158,8 +175,8 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     found = Ran(tmp_path_factory.mktemp("ran"))
     jobs.run(spark, found.settings, once=True, say=found.said.append, told=found.told)
     yield found
-    found.tele.close()
-    found.events.close()
+    for journal in found.journals:
+        journal.close()
 
 
 # ---- what is in the tables
@@ -198,12 +215,11 @@ def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ra
 def test_gold_is_what_naive_sums_are(ran: Ran, spark: SparkSession) -> None:
     window = 10_000_000
     volume: dict[str, Counter[tuple[int, str]]] = defaultdict(Counter)
-    for record in ran.records:
-        if record["kind"] == 1:
-            start = _us(record["time"]) // window * window
-            for table, key in (("topics", record["topic"]), ("clients", record["client_id"]), ("prefixes", "/".join(record["topic"].split("/")[:2]))):
-                volume[table][start, key] += 1
-                volume[table + " bytes"][start, key] += len(record["payload"] or b"")
+    for record in once(ran.records):
+        start = _us(record["time"]) // window * window
+        for table, key in (("topics", record["topic"]), ("clients", record["client_id"]), ("prefixes", "/".join(record["topic"].split("/")[:2]))):
+            volume[table][start, key] += 1
+            volume[table + " bytes"][start, key] += len(record["payload"] or b"")
     for table, key in (("topics", "topic"), ("clients", "client_id"), ("prefixes", "prefix")):
         rows = [(_us(row.window_start), row[key], row.messages, row.bytes, _us(row.window_end)) for row in gold.read_gold(spark, ran.settings, table).collect()]
         assert {(start, name): n for start, name, n, _, _ in rows} == volume[table]
@@ -236,7 +252,7 @@ def test_events_become_drops_churn_sessions_backlog_and_subscriptions(ran: Ran, 
     assert [(row["reason"], row["client_id"], row["drops"]) for row in rows("drops")] == [(0x97, "c1", 2)]
     assert [tuple(row[name] for name in ("connects", "refused", "disconnects", "takeovers", "expiries", "clients")) for row in rows("churn")] == [(5, 1, 4, 0, 0, 4)]
     sessions = sorted((row for row in rows("sessions") if row["client_id"] == "c1"), key=lambda row: row["connected_at"])
-    sent = [_us(record["time"]) for record in ran.records if record["kind"] == 1 and record["client_id"] == "c1"]
+    sent = [_us(record["time"]) for record in once(ran.records) if record["client_id"] == "c1"]
     again = _us(sessions[1]["connected_at"])
     assert [(row["client_id"], row["reason"], row["messages"]) for row in sessions] == [
         ("c1", "0", sum(time < again for time in sent)), ("c1", None, sum(time >= again for time in sent))]
@@ -295,7 +311,7 @@ def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark
     assert snapshot(ran.settings) == before
     now = state.after(ran.settings)
     assert {key: now[key] for key in ("batch", "shards", "quarantine", "audit", "late")} == {key: stood[key] for key in ("batch", "shards", "quarantine", "audit", "late")}
-    assert all("merged" in line for line in compaction.compact_all(ran.settings, 2) if line.startswith(("bronze", "gold/topics", "gold/clients")))
+    assert all("merged" in line for line in compaction.compact_all(ran.settings, 2) if line.startswith(("bronze", "gold/traffic")))
     assert snapshot(ran.settings) == before
     assert in_duckdb(ran.settings, "SELECT count(*) FROM bronze") == [(len(ran.records),)]
     finished = views_of(ran.settings)
@@ -338,7 +354,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, function: str, table: str, after: bo
 
 
 def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
-    tele, events = write(tmp_path)
+    journals = write(tmp_path)
     found = load(tmp_path, batch_rows=1000)
     for i, (function, table) in enumerate(STEPS):
         with killed(monkeypatch, function, table, after=i % 2 == 1 or function == "put_after"), pytest.raises(Killed):
@@ -347,9 +363,10 @@ def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: 
     got = snapshot(found)
     partial = {name for name in wanted if name.startswith("gold/") and name != "gold/backlog"}
     assert {name: rows for name, rows in got.items() if name not in partial} == {name: rows for name, rows in wanted.items() if name not in partial}
-    assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(len(PAYLOADS) + 200,)] == in_duckdb(found, "SELECT sum(messages) FROM latency")
-    tele.close()
-    events.close()
+    assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(len(PAYLOADS) + 204,)]
+    assert in_duckdb(found, "SELECT sum(messages) FROM latency WHERE stream = 'tele'") == [(len(PAYLOADS) + 200,)]
+    for journal in journals:
+        journal.close()
 
 
 def test_rows_that_are_late_are_counted_and_in_no_window(spark: SparkSession, tmp_path: Path) -> None:
