@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
 
 EXIT_PARTS = 2
-GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "late")
+GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "fanout",
+        "late")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 
 
@@ -262,7 +263,7 @@ def _tables(spark: SparkSession, settings: Settings) -> Tables:
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),
         read_table(spark, settings.table("quarantine")) if there("quarantine") else None,
-        gold.subscriptions(spark, settings), lag, str(settings.tables))
+        lag, str(settings.tables))
 
 
 # ---------------------------------------------------------------- load-results

@@ -162,29 +162,3 @@ def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFr
     view = f"mosq_{views.source(name).replace('/', '_')}"
     tables.read_table(spark, table).createOrReplaceTempView(view)
     return spark.sql(views.sql(name, views.SPARK, view))
-
-
-def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """client_id, filter, qos of the subscriptions that stand at the end of what was read. They end with their session,
-    and with a start of the broker, which tells anew those that it knows."""
-    tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
-    return spark.sql(SUBSCRIPTIONS)
-
-
-SUBSCRIPTIONS = f"""
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze
-  WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
-  OR (kind = {CONNECT} AND reason < {REFUSED})),
-lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
-  OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
-  WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
-ends AS (SELECT client_id, max(seq) AS seq FROM lives
-  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
-  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
-start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
-last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
-  WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
-FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
-WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
-"""

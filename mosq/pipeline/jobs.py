@@ -7,6 +7,7 @@ rows. So nothing is ever lost or doubled, whoever reads. Cost: a batch takes som
 
 import contextlib
 import functools
+import re
 import shutil
 import signal
 import threading
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from mosq.pipeline import MosqPipelineError, audit, compaction, gold, state, tables, trouble, views
+from mosq.pipeline import MosqPipelineError, audit, compaction, fanout, gold, state, tables, trouble, views
 from mosq.pipeline import silver as typed
 from mosq.pipeline.state import JOBS
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 BRONZE = "bronze"
 LOOK_S = 0.2
+STANDING_S = 600
+TRIES = 3
+GONE = re.compile("FILE_NOT_EXIST|No such file")  # `compact` has put another in its place since it was listed
 
 
 class Jobs:
@@ -55,6 +59,7 @@ class Jobs:
         self.there: list[str] = []
         self.at_work = threading.Lock()
         self.stopping = False
+        self.standing_at = time.monotonic()
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """For foreachBatch."""
@@ -74,7 +79,9 @@ class Jobs:
             if state.after(self.settings, None)["batch"] >= batch_id:
                 return
             tables.write_batch(df, self.settings.table(BRONZE), batch_id)
-            self.derive(batch_id)
+            now = self.derive(batch_id)
+            if time.monotonic() - self.standing_at > STANDING_S:
+                self.standing(now)
         except BaseException as error:
             self.error = error  # Spark tells only a text of it
             raise
@@ -185,13 +192,28 @@ class Jobs:
             self._small("quarantine", typed.NO_QUARANTINE, now)
 
     def _views(self, now: dict[str, Any]) -> None:
-        there = sorted(now["rows"])
+        whole = {fanout.TABLE} if tables.about(self.settings.table(fanout.TABLE)) else set()
+        there = sorted(now["rows"].keys() | whole)
         if there != self.there:
             path = self.settings.tables / "views.sql"
             new = path.with_suffix(".new")
             new.write_text(views.for_duckdb(self.settings.tables, there))
             new.replace(path)
             self.there = there
+
+    def standing(self, now: dict[str, Any]) -> None:
+        """What is made anew as a whole, of all that was read: at the end of a run, and now and then."""
+        self.standing_at = time.monotonic()
+        for left in reversed(range(TRIES)):
+            try:
+                if "audit" in self.jobs:
+                    audit.remember(self.settings, now["batch"])
+                if "gold" in self.jobs and fanout.write(self.spark, self.settings, now):
+                    self._views(now)
+                return
+            except Exception as error:
+                if not left or not GONE.search(str(error)):
+                    raise
 
 
 # ---- the query
@@ -259,6 +281,7 @@ def run(
                 raise work.error from error
             if not work.stopping:  # else it ends with that it was ended
                 raise
+        work.standing(state.after(settings))
 
 
 def rebuild(
@@ -282,6 +305,7 @@ def rebuild(
             settings.table("quarantine"),
             settings.checkpoints / "batches",
             settings.checkpoints / "schemas",
+            settings.checkpoints / audit.REMEMBERED,
         ):
             shutil.rmtree(folder, ignore_errors=True)
         # tables belong to the query that goes on writing them
@@ -293,6 +317,7 @@ def rebuild(
                 if stop is not None and stop.is_set():
                     raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
                 before = work.derive(number, before)
+            work.standing(before)
         finally:
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
         state.put(settings.checkpoints / state.SETUP, now)

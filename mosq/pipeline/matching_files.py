@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cext.matching.matcher import PROBLEMS, Column, problems
 from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.subscriptions import subscribed
 from mosq.pipeline.tables import ABOUT, read_table
 
 if TYPE_CHECKING:
@@ -173,16 +174,6 @@ def _columns(table: pa.Table, path: Path, clients: bool) -> pa.Table:
             raise MosqPipelineError(f"{path}: expected a column {name!r}; its columns are "
                                     f"{', '.join(table.column_names)}")
     return table.select(wanted)
-
-
-def subscribed(bronze: DataFrame) -> DataFrame:
-    """client_id, filter, qos of the subscriptions that stand at the end of it."""
-    from mosq.pipeline.gold import SUBSCRIPTIONS
-
-    if not {"kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
-        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, seq and payload")
-    bronze.createOrReplaceTempView("mosq_bronze")
-    return bronze.sparkSession.sql(SUBSCRIPTIONS)
 
 
 def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mosq.pipeline.matching_files import FILTER, kept, subscribed
+from mosq.pipeline.matching_files import FILTER, kept
+from mosq.pipeline.subscriptions import subscribed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,7 +95,10 @@ def observe(bronze: DataFrame) -> Observed:
         f.max("time").cast("double").alias("last"),
     )
     of_topic = told_by.groupBy("topic").agg(
-        f.max("n").alias("n"), f.max("n_bytes").alias("n_bytes"), f.min("first").alias("first"), f.max("last").alias("last")
+        f.max("n").alias("n"),
+        f.max("n_bytes").alias("n_bytes"),
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
     )
     told = of_topic.agg(
         f.sum("n").alias("messages"),

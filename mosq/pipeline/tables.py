@@ -137,6 +137,19 @@ def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by:
     return _put(table_path(table), batch_id, now, lambda tmp: df.write.partitionBy(*partition_by).parquet(str(tmp)))
 
 
+def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
+    """A table that is made anew: the batch takes the place of the one before. For a moment both are there, so its view
+    asks for the last one."""
+    path = table_path(table)
+    now: dict[str, Any] = {"query": None, "partition_by": [], "columns": _columns(df), "compacted": -1, "whole": True}
+    _put(path, batch_id, now, lambda tmp: df.write.parquet(str(tmp)))
+    with locked(path):
+        for number in batches(path):
+            if number != batch_id:
+                shutil.rmtree(path / f"batch_id={number}")
+        sync(path)
+
+
 def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
     """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
     import pyarrow.parquet as pq

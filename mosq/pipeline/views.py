@@ -87,6 +87,9 @@ VIEWS = {
         " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
+    "fanout": (
+        "SELECT topic, subscribers, messages FROM {fanout} WHERE batch_id = (SELECT max(batch_id) FROM {fanout})"
+    ),
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}

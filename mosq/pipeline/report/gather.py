@@ -34,12 +34,11 @@ class Lag:
 @dataclass
 class Tables:
     """What there is; what is not there is None. `gold`: topics, clients, prefixes, latency, drops, churn, sessions,
-    backlog, audit, late (docs/pipeline.md)."""
+    backlog, audit, fanout, late (docs/pipeline.md)."""
 
     gold: Mapping[str, DataFrame]
     bronze: DataFrame | None = None
     quarantine: DataFrame | None = None
-    subscriptions: DataFrame | None = None  # client_id, filter
     lag: Sequence[Lag] = ()
     place: str = ""
 

@@ -254,31 +254,21 @@ def fan_out(tables: Tables) -> Section:
     section = Section(
         "fanout",
         "Fan-out",
-        "How many subscribers a message to each topic reaches, by the subscriptions that stand now.",
-        empty="no subscribe events (stream_events true), or no gold/topics",
+        "How many subscribers a message to each topic reaches, by the subscriptions that stood at the end of the run.",
+        empty="no gold/fanout: it needs the broker's events (stream_events true), and a run that came to its end",
     )
-    topics = tables.get("topics")
-    if tables.subscriptions is None or topics is None:
+    found = tables.get("fanout")
+    if found is None:
         return section
     from pyspark.sql import functions as f
 
-    from mosq.pipeline.matching import Matching
-    from mosq.pipeline.matching_files import kept
-
-    filters = kept(
-        tables.subscriptions.select("filter", "client_id").toArrow(), "the subscriptions", "row", clients=True
-    ).rows
-    if not len(filters):
-        return section
-    of_topic = topics.groupBy("topic").agg(f.sum("messages").alias("messages"))
-    found = Matching(topics.sparkSession, filters).per_topic(of_topic.select("topic")).join(of_topic, "topic").cache()
-    most = found.orderBy(f.desc("deliveries"), "topic").limit(gather.LISTED).collect()
+    most = found.orderBy(f.desc("subscribers"), "topic").limit(gather.LISTED).collect()
     if not most:
         return section
     bounds = [most_of for most_of, _ in FAN_OUTS if most_of is not None]
     place = f.lit(len(bounds))
     for at in reversed(range(len(bounds))):
-        place = f.when(f.col("deliveries") <= bounds[at], at).otherwise(place)
+        place = f.when(f.col("subscribers") <= bounds[at], at).otherwise(place)
     by_place = {
         row.place: row
         for row in found.groupBy(place.alias("place"))
@@ -286,15 +276,14 @@ def fan_out(tables: Tables) -> Section:
         .collect()
     }
     total = found.agg(
-        f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("deliveries")).alias("deliveries")
+        f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("subscribers")).alias("deliveries")
     ).first()
-    found.unpersist()
     section.facts = [
-        ("Subscriptions", f"{len(filters):,}"),
+        ("Topics that reach nobody", f"{by_place[0].topics if 0 in by_place else 0:,}"),
         ("Deliveries per message", numbers.digits(total.deliveries / max(total.messages, 1))),
     ]
     section.charts = [
-        *bars("Subscribers of a topic", "count", [(row.topic, row.deliveries) for row in most]),
+        *bars("Subscribers of a topic", "count", [(row.topic, row.subscribers) for row in most]),
         *bars(
             "Messages by fan-out",
             "count",
@@ -308,7 +297,7 @@ def fan_out(tables: Tables) -> Section:
         if at in by_place
     )
     reaching = tuple(
-        (words(row.topic), number("count", row.deliveries), number("count", row.messages)) for row in most
+        (words(row.topic), number("count", row.subscribers), number("count", row.messages)) for row in most
     )
     heads = (*names("Topic"), *figures("Subscribers", "Messages"))
     first, section.folded = listed("Topics that reach most", heads, reaching)
