@@ -2,10 +2,10 @@
 
 Batches that follow one another become one until it is large (so it has less than twice of what that is: a rebuild does
 one at a time). Its rows take the place of the last one of its range, in a copy of the table's folder (all other files
-are links); then the two folders change places in one step, and the old one goes. Who has listed the table before and opens
-a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new ones,
-or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads the
-first one, as Spark and DuckDB do.
+are links); then the two folders change places in one step, and the old one goes. Who has listed the table before and
+opens a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new
+ones, or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads
+the first one, as Spark and DuckDB do.
 
 Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one
 removes. Memory: a row group of a file that is read, and one of the file that is written."""
