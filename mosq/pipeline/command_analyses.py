@@ -90,7 +90,7 @@ def match(topics: str, filters: str, clients: bool, count: str | None, out: str 
 def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
            limit: int, say: Steps) -> int:
     from mosq.pipeline.matching import BAD, Matching
-    from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics
+    from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics, write_csv
 
     say(f"reading {filters}")
     read = read_filters(spark, filters, clients)
@@ -111,8 +111,13 @@ def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count:
         _tell_totals(totals, work.n, say)
         rows = work.per_client(summed) if count == "client" else work.per_filter(summed)
     if out is not None:
-        rows.write.option("header", True).format(kind).save(str(Path(out).absolute()))
-        written = spark.read.option("header", True).format(kind).load(str(Path(out).absolute()))
+        place = str(Path(out).absolute())
+        if kind == "csv":
+            write_csv(rows, place)
+            written = spark.read.options(header=True, escape='"', multiLine=True).csv(place)
+        else:
+            rows.write.parquet(place)
+            written = spark.read.parquet(place)
         say.tell(f"{out}: {written.count():,} rows")
     elif limit:
         _show(rows, limit)

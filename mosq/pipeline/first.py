@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.settings import FILE, load
 
@@ -58,8 +59,7 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
             " correct [pipeline] journal"
         )
     else:
-        names = sorted(path.name for path in streams.iterdir() if path.is_dir())
-        lines.append(f"streams: {', '.join(names) or 'none yet'}")
+        lines.append(f"streams: {', '.join(streams_below(streams)) or 'none yet'}")
     lines.append("next: mosq pipeline doctor, mosq pipeline run --once")
     return lines
 

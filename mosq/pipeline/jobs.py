@@ -152,7 +152,7 @@ class Jobs:
         """Writes what a rule can read; -> what it cannot, where there may be such."""
         rule = self.rules[number]
         if rule.silver.format == "json" and rule.schema is None:
-            rule = self.rules[number] = typed.infer(self.spark, self.settings, rule, batch, self.say)
+            rule = self.rules[number] = typed.infer(self.settings, rule, batch, self.say)
         rows = typed.read(batch, self.settings, rule)
         if rule.schema is not None:
             table = self.settings.table(rule.table)

@@ -223,6 +223,20 @@ def _topic_of(frame: DataFrame, path: str) -> DataFrame:
     return frame.select(frame[TOPIC].cast("string").alias(TOPIC))
 
 
+def write_csv(rows: DataFrame, out: str) -> None:
+    """A folder of CSV as Spark writes it, in which a spreadsheet takes no name for a formula."""
+    from pyspark.sql import functions as f
+
+    from mosq.bench.html.csv_files import FORMULA, GUARD
+
+    def safe(name: str) -> Any:
+        bare = f.col(name)
+        return f.when(f.substring(bare, 1, 1).isin(*FORMULA), f.concat(f.lit(GUARD), bare)).otherwise(bare).alias(name)
+
+    columns = [safe(name) if type == "string" else f.col(name) for name, type in rows.dtypes]
+    rows.select(columns).write.options(header=True, escape='"').csv(out)
+
+
 def bad_topics(spark: SparkSession, path: str) -> Bad:
     """Goes through the topics once more, now with their places: asked for only where there is something to tell."""
     place = Path(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosq.journal import Stream
+from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
@@ -118,11 +119,7 @@ def streams(settings: "Settings") -> dict[str, Stream]:
             " mosquitto.conf, with `persistence true`). Start the broker once, or correct [pipeline] journal in"
             f" {settings.file}"
         )
-    there = {
-        path.name: path
-        for path in sorted(settings.journal.iterdir())
-        if path.is_dir() and not path.name.startswith(".")
-    }
+    there = streams_below(settings.journal)
     for name in settings.streams:
         if name not in there:
             raise MosqPipelineError(

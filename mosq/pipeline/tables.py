@@ -10,6 +10,7 @@ Files lie on this machine or on shared storage that is mounted: renames of folde
 import fcntl
 import json
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import DataType
 
 ABOUT = "_table.json"
 FORMAT = 1
@@ -94,8 +96,22 @@ def put_about(table: Path, said: dict[str, Any]) -> None:
     sync(table)
 
 
+def ddl(type: "DataType") -> str:
+    """As Spark's SQL takes it, whatever fields are called; its own text does not quote their names."""
+    if type.typeName() == "array":
+        return f"array<{ddl(type.elementType)}>"
+    if type.typeName() == "struct":
+        return f"struct<{','.join(f'{quoted(field.name)}:{ddl(field.dataType)}' for field in type.fields)}>"
+    return str(type.simpleString())
+
+
+def quoted(name: str) -> str:
+    """Where it must be."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
+
+
 def _columns(df: "DataFrame") -> dict[str, str]:
-    return {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    return {field.name: ddl(field.dataType) for field in df.schema.fields}
 
 
 def _check(table: Path, had: dict[str, Any], now: dict[str, Any]) -> None:

@@ -57,12 +57,16 @@ PAYLOADS = [
     ("site/2/json", b'{"temp": 20} trailing', "json: malformed"),
     ("site/2/json", b'{"temp": 20}{"temp": 21}', "json: malformed"),
     ("site/2/json", b'{"temp": 20},{"temp": 21}', "json: more than one value"),
+    ("site/2/json", b'{"temp": 20}] x', "json: malformed"),
+    ("site/2/json", b'{"temp": 20}]', "json: malformed"),
+    ("site/2/json", b'{"temp": 20},0] x', "json: more than one value"),
+    ("site/3/json", b' {"temp": 19, "tags": ["]", "[{"], "a": [[{}]]} ', None),
     ("site/2/json", b'[{"temp": 20}, {"temp": 21}]', "json: an array, expected an object"),
     ("site/2/json", b'{"temp": "warm"}', "json: a field is not of the type in the schema"),
     ("site/2/json", b"21.5", "json: not an object"),
     ("site/2/json", b"", "empty"),
     ("site/2/json", b'{"temp": "\xff"}', "not UTF-8"),
-    ("guess/a", b'{"x": 1, "batch_id": "b", "deep": {"y": [1, 2]}}', None),
+    ("guess/a", b'{"x": 1, "batch_id": "b", "deep": {"y": [1, 2], "Y": 3}, "X": "no", "payload": "p"}', None),
     ("guess", b'{"x": 1.5}', None),
     ("csv/1", b"1,a b", None),
     ("csv/1", b"1,a,b", "csv: not the columns of the schema"),
@@ -199,9 +203,10 @@ def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ra
     def rows(query: str) -> list[tuple[Any, ...]]:
         return in_duckdb(ran.settings, query)
 
-    assert rows("SELECT topic, temp, time_, tags FROM silver_telemetry ORDER BY seq, topic") == [("site/1/json", 21.5, 7, ["a", "b"]), ("site/2/json", 20.0, None, None)] \
-        or rows("SELECT topic, temp, time_, tags FROM silver_telemetry ORDER BY topic") == [("site/1/json", 21.5, 7, ["a", "b"]), ("site/2/json", 20.0, None, None)]
-    assert rows("SELECT topic, x, batch_id_, deep FROM silver_guessed ORDER BY x") == [("guess/a", 1.0, "b", {"y": [1.0, 2.0]}), ("guess", 1.5, None, None)]
+    assert rows("SELECT topic, temp, time_, tags FROM silver_telemetry ORDER BY topic") == [
+        ("site/1/json", 21.5, 7, ["a", "b"]), ("site/2/json", 20.0, None, None), ("site/3/json", 19.0, None, ["]", "[{"])]
+    assert rows("SELECT topic, x, batch_id_, deep, payload FROM silver_guessed ORDER BY x") == [
+        ("guess/a", 1.0, "b", {"y": [1.0, 2.0]}, "p"), ("guess", 1.5, None, None, None)]
     assert rows("SELECT id, what FROM silver_csv") == [(1, "a b")]
     assert rows("SELECT value FROM silver_number") == [(-1500.0,)]
     assert rows("SELECT metric, long_value, string_value, device, topic FROM silver_plant ORDER BY metric") == [
@@ -520,7 +525,7 @@ def test_a_schema_that_spark_does_not_know_is_told_with_the_file(begun: tuple[se
     from mosq.pipeline import silver
 
     found, _ = begun
-    for wrong in ("temp DUBLE", "a INT, A INT", "("):
+    for wrong in ("temp DUBLE", "a INT, A INT", "a ARRAY<STRUCT<b: INT, B: INT>>", "("):
         changed = settings.Silver("t", "a", "json", wrong)
         with pytest.raises(MosqPipelineError, match=r"pipeline.toml: \[\[silver\]\] t schema: expected columns"):
             silver._ddl(found, changed, wrong)
