@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
+from mosq.journal.kinds import ACCOUNT, GAP
 from mosq.pipeline import tables
-from mosq.pipeline.gold import ACCOUNT, GAP
 from mosq.pipeline.silver import CORRUPT
 
 if TYPE_CHECKING:

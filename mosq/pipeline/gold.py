@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
+from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, REFUSED, TAKE_OVER
 from mosq.pipeline import tables, views
 from mosq.pipeline.silver import which
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP, START = range(1, 12)
-REFUSED = 0x80  # reasons of a connect from here on: there is no connection
 HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
 TIME = pa.timestamp("us", tz="UTC")
 

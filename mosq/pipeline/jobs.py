@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from mosq.journal.kinds import ACCOUNT, GAP
 from mosq.pipeline import MosqPipelineError, audit, compaction, fanout, gold, state, tables, trouble, views
 from mosq.pipeline import silver as typed
 from mosq.pipeline.state import JOBS
@@ -104,7 +105,7 @@ class Jobs:
             for number in sorted(counts):
                 bad += self._silver(number, counts[number], batch, now)
         kinds = gold.by(found, "kind")
-        if "audit" in self.jobs and (gold.ACCOUNT in kinds or gold.GAP in kinds):
+        if "audit" in self.jobs and (ACCOUNT in kinds or GAP in kinds):
             bad += self._audit(batch, now)
         if bad:
             self._quarantine(bad, now)

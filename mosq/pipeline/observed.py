@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mosq.journal.kinds import ACCOUNT, CONNECT, DISCONNECT, DROP, MESSAGE, REFUSED, START, SUBSCRIBE, TAKE_OVER
 from mosq.pipeline.matching_files import FILTER, kept
 from mosq.pipeline.subscriptions import subscribed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, DROP, TAKE_OVER, ACCOUNT, START = 1, 2, 3, 4, 6, 8, 9, 11
-REFUSED = 0x80  # reasons of a connect from here on: nobody was connected
 LIVES = 10_000  # starts of the broker that are told apart
 QUEUE_FULL = 0  # reason of a drop: max_queued_messages
 CACHED_TOPIC_BYTES = 128  # longer topics are not remembered by the match cache

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
 
+from mosq.journal.kinds import MESSAGE
 from mosq.pipeline import MosqPipelineError, filters, inference, sparkplug, state, tables
 from mosq.table import shown
 
@@ -163,7 +164,7 @@ def column(name: str) -> str:
 
 
 def of_rule(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
-    return batch.where((F.col("kind") == 1) & (which(settings.silver) == rule.number))
+    return batch.where((F.col("kind") == MESSAGE) & (which(settings.silver) == rule.number))
 
 
 def read(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":

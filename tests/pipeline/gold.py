@@ -32,7 +32,7 @@ def window(i: int) -> dict[str, Any]:
 
 
 def session(client: str, number: int, minute: int, **counters: Any) -> dict[str, Any]:
-    told = dict.fromkeys(("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
+    told = dict.fromkeys(("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
     told.setdefault("ended", False)
     gone = sum(told[name] for name in ("acknowledged", "expired", "dropped", "queued", "gone"))
     return {"client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **told, "difference": told["published"] - gone}

@@ -13,7 +13,8 @@ import pytest
 from cext.engine import CONTEXT_BYTES
 from mosq.config.options import BY_KEYWORD
 from mosq.pipeline.capacity import Plan, plan, steps_of
-from mosq.pipeline.observed import START, Connections, Observed, Queues, Subscribed, connections, observe
+from mosq.journal.kinds import START
+from mosq.pipeline.observed import Connections, Observed, Queues, Subscribed, connections, observe
 from tests.harness.broker import Broker
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Publish, Suback, Subscribe
 from tests.harness.properties import P

@@ -45,6 +45,12 @@ class Tables:
     def get(self, name: str) -> DataFrame | None:
         return self.gold.get(name)
 
+    def over(self, name: str, column: str = "window_start") -> tuple[DataFrame, Span] | None:
+        """A table, and the time that it covers; None: it is not there, or empty."""
+        frame = self.get(name)
+        covered = None if frame is None else span(frame, column)
+        return None if frame is None or covered is None else (frame, covered)
+
 
 @dataclass
 class Span:

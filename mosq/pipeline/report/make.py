@@ -8,7 +8,8 @@ from mosq.bench.html import csv_files
 from mosq.bench.html.page import Kind, page
 from mosq.bench.html.parts import Section, Table, words
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_sessions, sections
+from mosq.pipeline.report import about_sessions, left_out, sections
+from mosq.pipeline.report.showing import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,21 +45,21 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
         ("drops", about_sessions.drops),
         ("sessions", about_sessions.churn),
         ("backlog", about_sessions.backlog),
-        ("quarantine", about_sessions.quarantine),
-        ("late rows", sections.late),
+        ("quarantine", left_out.quarantine),
+        ("late rows", left_out.late),
     ):
         tell(f"reading {what}")
         every.append(make(tables))
     every += more or []
     shown = [section for section in every if section.filled]
-    left_out = [section for section in every if not section.filled]
-    if left_out:
+    empty = [section for section in every if not section.filled]
+    if empty:
         rest = Section("missing", "What is not here", "Sections that had nothing to show, and why.")
         rest.tables = [
             Table(
                 "",
-                sections.names("Section", "Since there is"),
-                tuple((words(one.heading), words(one.empty)) for one in left_out),
+                names("Section", "Since there is"),
+                tuple((words(one.heading), words(one.empty)) for one in empty),
             )
         ]
         shown.append(rest)
