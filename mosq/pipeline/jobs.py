@@ -196,10 +196,7 @@ class Jobs:
         whole = {fanout.TABLE} if tables.about(self.settings.table(fanout.TABLE)) else set()
         there = sorted(now["rows"].keys() | whole)
         if there != self.there:
-            path = self.settings.tables / "views.sql"
-            new = path.with_suffix(".new")
-            new.write_text(views.for_duckdb(self.settings.tables, there))
-            new.replace(path)
+            tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, there))
             self.there = there
 
     def standing(self, now: dict[str, Any]) -> None:

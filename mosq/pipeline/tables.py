@@ -59,6 +59,16 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def put(path: Path, text: str) -> None:
+    """On the disk when this returns, as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    sync(new)
+    new.replace(path)
+    sync(path.parent)
+
+
 def sync_tree(top: Path) -> None:
     for folder, _, files in os.walk(top):
         for name in files:
@@ -89,11 +99,7 @@ def about(table: Path | str) -> dict[str, Any]:
 
 
 def put_about(table: Path, said: dict[str, Any]) -> None:
-    new = table / (ABOUT + ".new")
-    new.write_text(json.dumps({"format": FORMAT} | said, indent=1))
-    sync(new)
-    new.rename(table / ABOUT)
-    sync(table)
+    put(table / ABOUT, json.dumps({"format": FORMAT} | said, indent=1))
 
 
 def ddl(type: "DataType") -> str:

@@ -3,6 +3,8 @@ number is the same whoever reads it; tests compare them."""
 
 from typing import TYPE_CHECKING
 
+from mosq.pipeline.tables import GLOB
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -95,7 +97,6 @@ SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}
 # the views that read something else than the gold table of their own name
 SOURCES = {"topics": "traffic", "clients": "traffic", "prefixes": "traffic", "audit": "backlog", "sessions": "bronze"}
-GLOB = "batch_id=*/**/*.parquet"
 
 
 def source(view: str) -> str:
