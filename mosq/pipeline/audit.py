@@ -160,11 +160,13 @@ def all_sessions(settings: "Settings") -> pa.Table:
     found = sessions(NONE) if path is None else pq.ParquetFile(path).read()
     upto = -1 if path is None else int(path.stem)
     waiting: list[pa.Table] = []
-    for number in tables.batches(table):
-        for file in tables.files(table, number) if number > upto else ():
+    n = 0
+    for file in tables.files(table):
+        if tables.batch_of(table, file) > upto:
             waiting.append(pq.ParquetFile(file).read(NONE.column_names))
-            if sum(rows.num_rows for rows in waiting) >= FOLD_ROWS:
-                found, waiting = sessions(pa.concat_tables(waiting), found), []
+            n += waiting[-1].num_rows
+        if n >= FOLD_ROWS:
+            found, waiting, n = sessions(pa.concat_tables(waiting), found), [], 0
     return sessions(pa.concat_tables([NONE, *waiting]), found)
 
 
@@ -179,7 +181,10 @@ def remember(settings: "Settings", batch: int) -> None:
     had, new = _remembered(settings), settings.checkpoints / REMEMBERED / f"{batch}.parquet"
     if had == new or not tables.about(settings.table("gold/backlog")):
         return
-    found = all_sessions(settings)
+    try:
+        found = all_sessions(settings)
+    except FileNotFoundError:
+        return  # `compact` has put another in its place since it was listed: next time
     new.parent.mkdir(parents=True, exist_ok=True)
     unready = new.with_suffix(".new")
     pq.write_table(found, unready, compression="snappy")

@@ -240,16 +240,17 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
             from mosq.pipeline.report.load import sections
 
             more = sections(LoadResults(spark, load))
-        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", _tables(spark, settings), say, more)
+        found = _tables(spark, settings, say)
+        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", found, say, more)
     finally:
         say.end()
     say.tell(f"{written[0]}, and {len(written) - 1} CSV files beside it")
     return EXIT_OK
 
 
-def _tables(spark: SparkSession, settings: Settings) -> Tables:
+def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     """What the jobs have written."""
-    from mosq.pipeline import gold, state, status, views
+    from mosq.pipeline import fanout, gold, state, status, views
     from mosq.pipeline.report.gather import Lag, Tables
     from mosq.pipeline.tables import about, read_table
 
@@ -264,6 +265,12 @@ def _tables(spark: SparkSession, settings: Settings) -> Tables:
                for name, one in status.lag(settings, state.after(settings)).items()]
     except (MosqPipelineError, OSError, ValueError):
         lag = []                                    # the journal may be on another machine
+    if there("gold/traffic"):
+        say("matching topics with subscriptions")
+        try:
+            fanout.write(spark, settings)
+        except PermissionError as error:
+            say.tell(f"{error.filename}: {error.strerror}: fan-out is told as it was found before")
     return Tables(
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),

@@ -7,7 +7,6 @@ rows. So nothing is ever lost or doubled, whoever reads. Cost: a batch takes som
 
 import contextlib
 import functools
-import re
 import shutil
 import signal
 import threading
@@ -37,9 +36,7 @@ if TYPE_CHECKING:
 
 BRONZE = "bronze"
 LOOK_S = 0.2
-STANDING_S = 600
-TRIES = 3
-GONE = re.compile("FILE_NOT_EXIST|No such file")  # `compact` has put another in its place since it was listed
+REMEMBER_S = 600
 
 
 class Jobs:
@@ -60,7 +57,7 @@ class Jobs:
         self.there: list[str] = []
         self.at_work = threading.Lock()
         self.stopping = False
-        self.standing_at = time.monotonic()
+        self.remembered_at = time.monotonic()
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """For foreachBatch."""
@@ -81,8 +78,8 @@ class Jobs:
                 return
             tables.write_batch(df, self.settings.table(BRONZE), batch_id)
             now = self.derive(batch_id)
-            if time.monotonic() - self.standing_at > STANDING_S:
-                self.standing(now)
+            if time.monotonic() - self.remembered_at > REMEMBER_S:
+                self.remember(now)
         except BaseException as error:
             self.error = error  # Spark tells only a text of it
             raise
@@ -193,25 +190,19 @@ class Jobs:
             self._small("quarantine", typed.NO_QUARANTINE, now)
 
     def _views(self, now: dict[str, Any]) -> None:
-        whole = {fanout.TABLE} if tables.about(self.settings.table(fanout.TABLE)) else set()
-        there = sorted(now["rows"].keys() | whole)
+        there = sorted(now["rows"])
+        if "gold" in self.jobs:
+            there.append(fanout.TABLE)
         if there != self.there:
+            fanout.begin(self.settings)
             tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, there))
             self.there = there
 
-    def standing(self, now: dict[str, Any]) -> None:
-        """What is made anew as a whole, of all that was read: at the end of a run, and now and then."""
-        self.standing_at = time.monotonic()
-        for left in reversed(range(TRIES)):
-            try:
-                if "audit" in self.jobs:
-                    audit.remember(self.settings, now["batch"])
-                if "gold" in self.jobs and fanout.write(self.spark, self.settings, now):
-                    self._views(now)
-                return
-            except Exception as error:
-                if not left or not GONE.search(str(error)):
-                    raise
+    def remember(self, now: dict[str, Any]) -> None:
+        """At the end of a run, and now and then."""
+        self.remembered_at = time.monotonic()
+        if "audit" in self.jobs:
+            audit.remember(self.settings, now["batch"])
 
 
 # ---- the query
@@ -279,7 +270,7 @@ def run(
                 raise work.error from error
             if not work.stopping:  # else it ends with that it was ended
                 raise
-        work.standing(state.after(settings))
+        work.remember(state.after(settings))
 
 
 def rebuild(
@@ -315,7 +306,7 @@ def rebuild(
                 if stop is not None and stop.is_set():
                     raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
                 before = work.derive(number, before)
-            work.standing(before)
+            work.remember(before)
         finally:
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
         state.put(settings.checkpoints / state.SETUP, now)

@@ -160,8 +160,8 @@ def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by:
 
 
 def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
-    """A table that is made anew: the batch takes the place of the one before. For a moment both are there, so its view
-    asks for the last one."""
+    """Of a table that is made anew as a whole: the batch takes the place of the one before. For a moment both are
+    there, so its view asks for the last one."""
     path = table_path(table)
     now: dict[str, Any] = {"query": None, "partition_by": [], "columns": _columns(df), "compacted": -1, "whole": True}
     _put(path, batch_id, now, lambda tmp: df.write.parquet(str(tmp)))
@@ -172,12 +172,12 @@ def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
         sync(path)
 
 
-def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
+def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None, whole: bool = False) -> bool:
     """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
     import pyarrow.parquet as pq
 
     columns = {field.name: ARROW[str(field.type)] for field in rows.schema}
-    now: dict[str, Any] = {"query": query, "partition_by": [], "columns": columns, "compacted": -1}
+    now: dict[str, Any] = {"query": query, "partition_by": [], "columns": columns, "compacted": -1, "whole": whole}
 
     def write(tmp: Path) -> None:
         tmp.mkdir()
@@ -211,7 +211,12 @@ def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
 
 
 def batches(table: Path | str) -> list[int]:
-    return sorted(int(path.name.partition("=")[2]) for path in table_path(table).glob("batch_id=*"))
+    return sorted(batch_of(table, path) for path in table_path(table).glob("batch_id=*"))
+
+
+def batch_of(table: Path | str, path: Path) -> int:
+    """Of a file or folder in the table."""
+    return int(path.relative_to(table_path(table)).parts[0].partition("=")[2])
 
 
 def count(table: Path | str, batch_id: int | None = None) -> int:

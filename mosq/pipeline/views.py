@@ -89,6 +89,7 @@ VIEWS = {
         " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
+    # made anew as a whole: for a moment two of them are there
     "fanout": (
         "SELECT topic, subscribers, messages FROM {fanout} WHERE batch_id = (SELECT max(batch_id) FROM {fanout})"
     ),

@@ -205,8 +205,8 @@ def fan_out(tables: Tables) -> Section:
     section = Section(
         "fanout",
         "Fan-out",
-        "How many subscribers a message to each topic reaches, by the subscriptions that stood at the end of the run.",
-        empty="no gold/fanout: it needs the broker's events (stream_events true), and a run that came to its end",
+        "How many subscribers a message to each topic reaches, by the subscriptions that stood at the end of it all.",
+        empty="no subscriptions are known: it needs the broker's events (stream_events true)",
     )
     found = tables.get("fanout")
     if found is None:
