@@ -87,6 +87,13 @@ build_for_pipeline() {
     install_once pipeline "${requirements[@]}"
 }
 
+# What fuzzing needs besides: its seeds come from the tables of the tests.
+build_for_fuzz() {
+    build
+    mapfile -t requirements < <(from_pyproject project optional-dependencies test)
+    install_once test "${requirements[@]}"
+}
+
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.
 from_pyproject() {
     "$PYTHON" - "$@" <<'PY'
