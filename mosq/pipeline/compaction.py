@@ -61,15 +61,24 @@ def compact(table: Path, upto: int, at_least: int = 2) -> int:
         chosen = _chosen(table, upto)
         if len(chosen) < at_least:
             return 0
-        _merge(table, chosen, new)
-        with tables.locked(table):
-            for path in table.glob("batch_id=*"):
-                if int(path.name.partition("=")[2]) not in chosen:
-                    shutil.copytree(path, new / path.name, copy_function=os.link)
-            tables.put_about(new, tables.about(table) | {"compacted": max(chosen[-1], said["compacted"])})
-            tables.sync_tree(new)
-            _exchange(new, table)
-            tables.sync(table.parent)
+        try:
+            _merge(table, chosen, new)
+            with tables.locked(table):
+                for path in table.glob("batch_id=*"):
+                    if int(path.name.partition("=")[2]) not in chosen:
+                        shutil.copytree(path, new / path.name, copy_function=os.link)
+                tables.put_about(new, tables.about(table) | {"compacted": max(chosen[-1], said["compacted"])})
+                tables.sync_tree(new)
+                _exchange(new, table)
+                tables.sync(table.parent)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)  # what was begun, or what it took the place of
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise MosqPipelineError(
+                    f"{table}: no space left to merge it, which for a moment takes as much as its small files have:"
+                    " free some, and compact again; nothing is lost"
+                ) from error
+            raise
         shutil.rmtree(new)
     return len(chosen)
 
