@@ -67,18 +67,32 @@ def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
         gone = {number for numbers in ranges for number in numbers}
         if len(gone) < at_least:
             return 0, 0
-        for numbers in ranges:
-            _merge(table, numbers, new)
-        with tables.locked(table):
-            for path in table.glob("batch_id=*"):
-                if int(path.name.partition("=")[2]) not in gone:
-                    shutil.copytree(path, new / path.name, copy_function=os.link)
-            tables.put_about(new, tables.about(table) | {"compacted": max(*gone, said["compacted"])})
-            tables.sync_tree(new)
-            _exchange(new, table)
-            tables.sync(table.parent)
+        try:
+            for numbers in ranges:
+                _merge(table, numbers, new)
+            _put_in_place(new, table, gone)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)  # what was begun, or what it took the place of
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise MosqPipelineError(
+                    f"{table}: no space left to merge it, which for a moment takes as much as its small files have:"
+                    " free some, and compact again; nothing is lost"
+                ) from error
+            raise
         shutil.rmtree(new)
     return len(gone), len(ranges)
+
+
+def _put_in_place(new: Path, table: Path, gone: set[int]) -> None:
+    with tables.locked(table):
+        for path in table.glob("batch_id=*"):
+            if tables.batch_of(table, path) not in gone:
+                shutil.copytree(path, new / path.name, copy_function=os.link)
+        said = tables.about(table)
+        tables.put_about(new, said | {"compacted": max(*gone, said["compacted"])})
+        tables.sync_tree(new)
+        _exchange(new, table)
+        tables.sync(table.parent)
 
 
 def _alone(table: Path) -> "AbstractContextManager[None]":

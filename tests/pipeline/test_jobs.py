@@ -509,21 +509,6 @@ def test_a_missing_segment_stops_the_run(begun: tuple[settings.Settings, Journal
         jobs.run(spark, found, once=True)
 
 
-def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(begun: tuple[settings.Settings, Journal], spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, stream = begun
-    stream.fill(50)
-
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tables, "sync_tree", full)
-        with pytest.raises(MosqPipelineError, match=r"no space left for .*tables.*: free some or compact .*and run again"):
-            jobs.run(spark, found, once=True)
-    jobs.run(spark, found, once=True)
-    assert in_duckdb(found, "SELECT count(*) FROM bronze") == [(50,)]
-
-
 def test_a_schema_that_spark_does_not_know_is_told_with_the_file(begun: tuple[settings.Settings, Journal], spark: SparkSession) -> None:
     from mosq.pipeline import silver
 
