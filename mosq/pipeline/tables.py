@@ -165,11 +165,15 @@ def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
     path = table_path(table)
     now: dict[str, Any] = {"query": None, "partition_by": [], "columns": _columns(df), "compacted": -1, "whole": True}
     _put(path, batch_id, now, lambda tmp: df.write.parquet(str(tmp)))
-    with locked(path):
-        for number in batches(path):
+    keep_only(path, batch_id)
+
+
+def keep_only(table: Path, batch_id: int) -> None:
+    with locked(table):
+        for number in batches(table):
             if number != batch_id:
-                shutil.rmtree(path / f"batch_id={number}")
-        sync(path)
+                shutil.rmtree(table / f"batch_id={number}")
+        sync(table)
 
 
 def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None, whole: bool = False) -> bool:
