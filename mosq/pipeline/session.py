@@ -100,7 +100,7 @@ def _conf(master: str) -> dict[str, str]:
     here = Path(__file__).parent
     # workers find the same mosq as this process, wherever they are started
     conf = {
-        "spark.executorEnv.PYTHONPATH": str(here.parent.parent),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(str, (here / "workers", here.parent.parent))),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # quiet from the first line on; `setLogLevel` would come too late

@@ -37,7 +37,7 @@ class Killed:
     def __init__(self, module: str, *args: Path | str) -> None:
         self.argv = [sys.executable, "-m", module, *map(str, args)]
         self.process: subprocess.Popen[bytes] | None = None
-        self.stderr: IO[bytes] = tempfile.TemporaryFile()     # noqa: SIM115 - closed by `close`, or with this
+        self.stderr: IO[bytes] = tempfile.TemporaryFile()     # noqa: SIM115 - closed by `close`, or goes with this
 
     def start(self) -> None:
         self.process = subprocess.Popen(self.argv, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=self.stderr)
@@ -63,6 +63,13 @@ class Killed:
             except ProcessLookupError:
                 continue
         self.process.wait()
+
+    def __enter__(self) -> Killed:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if self.alive():

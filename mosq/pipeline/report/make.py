@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mosq.bench.html import csv_files
@@ -25,10 +26,13 @@ PAYLOAD_MAX = 1024  # bytes of it that a row shows: all rows are in memory
 PAGE = "report.html"
 
 
+# queries whose results are small: what they cost is that Spark plans them, each on one core
+AT_ONCE = 3
+
+
 def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:
     """Alarms first; what has nothing to show is named at the end."""
-    every = []
-    for what, make in (
+    parts = (
         ("audit", about_sessions.audit),
         ("source", sections.source),
         ("traffic", sections.traffic),
@@ -47,10 +51,14 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
         ("backlog", about_sessions.backlog),
         ("quarantine", left_out.quarantine),
         ("late rows", left_out.late),
-    ):
-        tell(f"reading {what}")
-        every.append(make(tables))
-    every += more or []
+    )
+
+    def made(part: tuple[str, Callable[[Tables], Section]]) -> Section:
+        tell(f"reading {part[0]}")
+        return part[1](tables)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        every = [*pool.map(made, parts), *(more or [])]
     shown = [section for section in every if section.filled]
     empty = [section for section in every if not section.filled]
     if empty:
