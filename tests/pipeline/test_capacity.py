@@ -47,6 +47,7 @@ def traffic() -> Bronze:
     for _ in range(TIMES):
         for i in range(TOPICS):
             bronze.add(MESSAGE, "c0", f"site/{i}/temp", b"x" * 20)
+    bronze.rows += [row | {"stream": "overlapping"} for row in bronze.rows if row["kind"] == MESSAGE and row["topic"] != "site/1/temp"]
     bronze.account("away", 1, published=OWED, queued=1000, dropped=OWED - 1000)
     for _ in range(OWED - 1000):
         bronze.add(DROP, "away", "site/1/temp", reason=0)
