@@ -108,17 +108,12 @@ def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
     """The rows of each table of sums."""
     in_time = found.filter(pc.invert(found["late"]))
     of_client, of_shard = _where(in_time, of_shard=0), _where(found, of_shard=1)
-    messages = _where(of_client, kind=MESSAGE)
+    volume = {"n": "sum", "n_bytes": "sum"}
+    by_topic = ["window_us", "stream", "topic", "client_id"]
+    traffic = _grouped(_where(of_client, kind=MESSAGE), by_topic, volume, n="messages", n_bytes="bytes")
     pattern = rf"(?s)^((?:[^/]*/){{{settings.prefix_levels - 1}}}[^/]*).*$"
-    messages = messages.append_column("prefix", pc.replace_substring_regex(messages["topic"], pattern, r"\1"))
     cuts = {
-        "traffic": _grouped(
-            messages,
-            ["window_us", "stream", "prefix", "topic", "client_id"],
-            {"n": "sum", "n_bytes": "sum"},
-            n="messages",
-            n_bytes="bytes",
-        ),
+        "traffic": traffic.append_column("prefix", pc.replace_substring_regex(traffic["topic"], pattern, r"\1")),
         "latency": _grouped(
             _where(of_shard, kind=MESSAGE, late=False),
             ["window_us", "stream", "bucket_us"],

@@ -191,11 +191,11 @@ class Jobs:
 
     def _views(self, now: dict[str, Any]) -> None:
         there = sorted(now["rows"])
-        if "gold" in self.jobs:
-            there.append(fanout.TABLE)
         if there != self.there:
-            fanout.begin(self.settings)
-            tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, there))
+            whole = [fanout.TABLE] if "gold" in self.jobs else []
+            if whole:
+                fanout.begin(self.settings)
+            tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, [*there, *whole]))
             self.there = there
 
     def remember(self, now: dict[str, Any]) -> None:
