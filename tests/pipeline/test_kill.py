@@ -62,7 +62,7 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         self.sender.connect()
-        while not self.over.is_set():
+        while self.kill.is_set() or not self.over.is_set():
             self.sender.fill()
             for _ in range(self.dice.randrange(1, WINDOW)):
                 self.sender.take()
