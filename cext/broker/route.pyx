@@ -38,15 +38,22 @@ cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
     return m.n_lists > 1 and not b.settings.allow_duplicate_messages and total < UINT32_MAX
 
 
+cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
+    if index_match(b.index, p.topic.p, p.topic.n, &b.match) != 0 or not stream_message(b, p, &b.match, 1):
+        return 0
+    p.journalled = 1             # also where none wants it: it is not asked again
+    return 1
+
+
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t i, matched
     cdef uint64_t total
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
-        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos else 0     # a stream may be among them
+        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos and not p.journalled else 0     # a stream may be among them
     total = match_total(m)
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
-    if m.n_groups and b.streams != NULL and not stream_message(b, p, m, owner != NULL and p.qos != 0):
+    if m.n_groups and b.streams != NULL and not p.journalled and not stream_message(b, p, m, owner != NULL and p.qos != 0):
         return ROUTE_REFUSED
     for i in range(m.n_groups):
         if m.groups[i].strategy != SHARE_STREAM:
