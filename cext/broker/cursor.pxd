@@ -57,6 +57,7 @@ ctypedef struct Cursor:
     uint8_t brought             # the ask is back, and not all of it is delivered
     uint8_t waits               # for its client, with what was brought, which is in Broker.cursor_bytes
     uint8_t shed                # the ask is back without anything: asked again when there is memory and its client has room
+    uint8_t going               # it is being delivered to: what drains meanwhile changes nothing
     uint8_t failing             # the log has said that it cannot be read
     View whole                  # the subscription's filter; follows the struct
 

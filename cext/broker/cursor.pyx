@@ -388,7 +388,8 @@ cdef void cursor_go(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
     """What was brought is delivered, as far as there is room; then more is asked for."""
     cdef Ask* a = c.ask
     cdef const AskRecord* e
-    if not c.brought and not c.shed:
+    cdef bint done
+    if c.going or not (c.brought or c.shed):
         return
     goes_on(b, c)                # what is here now is about to become messages: it stands in nobody's way
     while c.shed or c.at < a.n:
@@ -403,7 +404,10 @@ cdef void cursor_go(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
             give(b, k, a)
             return
         e = <const AskRecord*>(a.p + c.at)
-        if not deliver_record(b, k, c, e):
+        c.going = 1
+        done = deliver_record(b, k, c, e)
+        c.going = 0
+        if not done:
             break
         c.at += sizeof(AskRecord) + e.n
     if c.shed or c.at < a.n:

@@ -31,7 +31,7 @@ from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport dropped, memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
-from cext.broker.route cimport ROUTE_REFUSED, route, route_journalled
+from cext.broker.route cimport ROUTE_REFUSED, route, route_journalled, route_slices
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
@@ -270,7 +270,7 @@ cdef uint64_t released_room(Broker* b, const Message* m) noexcept nogil:
     """Of its topic, where it takes a retained message away; and of what released_in_slices records."""
     if m == NULL:
         return 0
-    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL else 0)
+    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL and route_slices(b, m.topic) else 0)
 
 
 cdef void released_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:

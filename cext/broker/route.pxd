@@ -1,5 +1,6 @@
 # From a publication to every session that subscribed.
 from libc.stdint cimport uint32_t
+from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, Job, Publication
 
 cdef enum:
@@ -11,6 +12,7 @@ cdef enum:
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
 # Before anything else happens with what may be refused: it is in its streams then, or (0) in none; route does not ask them again.
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil
+cdef bint route_slices(Broker* b, View topic) noexcept nogil     # has it so many subscribers that it would be a job?
 # One slice; 1: done.
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil
 cdef void fanout_end(Broker* b, Job* j) noexcept nogil
