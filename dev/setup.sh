@@ -74,17 +74,13 @@ has_java() { command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ]; }
 # What the performance lab needs besides: the broker that mosq is compared with, and what draws.
 build_for_lab() {
     PATH=$PATH:/usr/sbin command -v mosquitto >/dev/null || need mosquitto
-    build
-    mapfile -t requirements < <(from_pyproject project optional-dependencies bench)
-    install_once bench "${requirements[@]}"
+    build_with bench
 }
 
 # What the pipeline needs besides: Spark, which brings no Java, and what draws its report.
 build_for_pipeline() {
     has_java || need openjdk-17-jre-headless
-    build
-    mapfile -t requirements < <(from_pyproject project optional-dependencies bench; from_pyproject project optional-dependencies pipeline)
-    install_once pipeline "${requirements[@]}"
+    build_with bench pipeline
 }
 
 # from_pyproject KEY...: a list in pyproject.toml, one entry a line.
@@ -117,6 +113,19 @@ install_once() {
     fi
 }
 
+# install_extras EXTRA...: what pyproject.toml lists under these names.
+install_extras() {
+    local extra
+    mapfile -t requirements < <(for extra in "$@"; do from_pyproject project optional-dependencies "$extra"; done)
+    install_once "${!#}" "${requirements[@]}"
+}
+
+# build_with EXTRA...: built, and what these need is there.
+build_with() {
+    build
+    install_extras "$@"
+}
+
 # Compiles in place and makes the package importable from here: an installed copy would be shadowed by cext/ anyway.
 build() {
     need_for_build
@@ -146,7 +155,5 @@ build() {
 
 build_for_tests() {
     need_for_tests
-    build
-    mapfile -t requirements < <(from_pyproject project optional-dependencies test)
-    install_once test "${requirements[@]}"
+    build_with test
 }

@@ -1,4 +1,4 @@
-# CRC-32C: of bytes, and of a record (its place and head first, then its body). By the processor (SSE4.2) where it can, else by a table.
+# CRC-32C: of bytes, and of a record (its place and head first, then its body). By the processor (SSE4.2, PCLMUL) where it can, else by a table.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 cdef bint crc_hardware() noexcept nogil

@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), reflected polynomial 0x82F63B78. Knows bytes; not what a record is for.
 
-Both ways give the same, which the tests check; which one is taken is the caller's (`crc_hardware`, asked once per store). Cost with SSE4.2:
-about 3 cycles per 8 bytes and 10 ns a record; by the table 6 times as much.
+Both ways give the same, which the tests check; which one is taken is the caller's (`crc_hardware`, asked once per store). Cost with SSE4.2 and PCLMUL:
+about 3 cycles per 8 bytes and 10 ns a record, per 24 bytes from 3 KiB on, which go in three lanes side by side; by the table 6 times as much.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -54,9 +54,31 @@ cdef extern from *:
     }
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <nmmintrin.h>
-    static int mosq_crc_hardware(void) { __builtin_cpu_init(); return __builtin_cpu_supports("sse4.2") != 0; }
+    #include <wmmintrin.h>
+    #define MOSQ_CRC_LANE 1024
+    static int mosq_crc_hardware(void) {
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    }
+    /* What c becomes by as many zero bytes as lie between the lane and the end: times x^(8 bytes), of which 33 are in the product and in crc32. */
+    __attribute__((target("sse4.2,pclmul"))) static inline uint64_t mosq_crc_past(uint64_t c, uint64_t power) {
+        return _mm_crc32_u64(0, _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi64_si128(c), _mm_cvtsi64_si128(power), 0)));
+    }
+    __attribute__((target("sse4.2,pclmul"))) static uint64_t mosq_crc_lanes(uint64_t c, const uint8_t* p) {
+        uint64_t d = 0, e = 0, word[3];
+        for (size_t i = 0; i < MOSQ_CRC_LANE; i += 8) {
+            memcpy(&word[0], p + i, 8);
+            memcpy(&word[1], p + i + MOSQ_CRC_LANE, 8);
+            memcpy(&word[2], p + i + 2 * MOSQ_CRC_LANE, 8);
+            c = _mm_crc32_u64(c, word[0]);
+            d = _mm_crc32_u64(d, word[1]);
+            e = _mm_crc32_u64(e, word[2]);
+        }
+        return mosq_crc_past(c, 0xa51b6135) ^ mosq_crc_past(d, 0x170076fa) ^ e;     /* x^(8 * 2048 - 33), x^(8 * 1024 - 33) */
+    }
     __attribute__((target("sse4.2"))) static uint32_t mosq_crc_hard(uint32_t state, const uint8_t* p, size_t n) {
         uint64_t c = state, word;
+        for (; n >= 3 * MOSQ_CRC_LANE; p += 3 * MOSQ_CRC_LANE, n -= 3 * MOSQ_CRC_LANE) c = mosq_crc_lanes(c, p);
         for (; n >= 8; p += 8, n -= 8) { memcpy(&word, p, 8); c = _mm_crc32_u64(c, word); }
         uint32_t r = (uint32_t)c;
         if (n & 4) { uint32_t w; memcpy(&w, p, 4); r = _mm_crc32_u32(r, w); p += 4; }
