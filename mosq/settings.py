@@ -101,7 +101,7 @@ def stream_specs(config: Config) -> "list[dict[str, Any]]":
         return []
     from mosq.config.streams import events_of, stream_of
 
-    events = events_of(config.stream_events) if config.stream_events else None
+    events = events_of(tuple(config.stream_events[0].split())) if config.stream_events else None
     streams = [*map(stream_of, config.stream), *([events] if events else [])]
     return [
         {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000,

@@ -254,7 +254,7 @@ class Reader:
             from mosq.config.streams import events_of
 
             assert isinstance(value, tuple)
-            value = () if events_of(value) is None else value
+            value = () if events_of(value) is None else (" ".join(value),)
         elif name == "log_dest":
             value, warning = log_dests(config.log_dest, keyword, str(value))
             if warning:
