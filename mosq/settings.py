@@ -99,15 +99,14 @@ def stream_specs(config: Config) -> "list[dict[str, Any]]":
     """The streams, as the engine takes them."""
     if not config.stream and not config.stream_events:
         return []
-    from mosq.config.streams import EVENTS, EVENTS_BYTES, stream_of
+    from mosq.config.streams import events_of, stream_of
 
-    specs: list[dict[str, Any]] = [
+    events = events_of(tuple(config.stream_events[0].split())) if config.stream_events else None
+    streams = [*map(stream_of, config.stream), *([events] if events else [])]
+    return [
         {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000,
-         "retain_bytes": s.retain_bytes}
-        for s in map(stream_of, config.stream)]
-    if config.stream_events:
-        specs.append({"name": EVENTS, "events": True, "retain_bytes": EVENTS_BYTES})
-    return specs
+         "retain_bytes": s.retain_bytes, "events": s is events}
+        for s in streams]
 
 
 def acl_rules(config: Config) -> "list[list[AclRule] | None]":

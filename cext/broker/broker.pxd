@@ -226,6 +226,7 @@ cdef enum:
     TIMER_DENIED = 6
     TIMER_LINK = 7
     TIMER_ACCOUNTS = 8
+    TIMER_CURSORS = 9
 
 cdef enum:
     PARKED_CONNECT = 1
@@ -325,6 +326,7 @@ ctypedef struct Publication:
     uint8_t shaped                      # small enough for shapes
     uint8_t dup                         # of the PUBLISH that it came with; QoS 1
     uint8_t durability                  # 0: as for all
+    uint8_t journalled                  # it is in its streams
     uint16_t share                      # through a shared group: its place in the session's table, plus 1; see share.pyx
     View frame                          # the frame as it came, when it may be passed on as it is
     uint32_t frame_pid_at
@@ -451,6 +453,7 @@ ctypedef struct Broker:
     uint8_t* shape_bytes
     Merge merge                         # of fan-outs that are done at once
     uint64_t merging_bytes              # held by those in slices
+    uint64_t cursor_bytes               # held for those who are slow to read streams
     uint64_t groups_met                 # the last id given to a shared group
     uint64_t dice                       # state of the random strategy
     uint8_t* scratch                    # grows to what one packet needs, shrinks when idle

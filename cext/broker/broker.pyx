@@ -19,6 +19,7 @@ from cext.broker.accept cimport client_accept, no_descriptors
 from cext.broker.answer cimport answers_serve, question_timer, questions_forget
 from cext.broker.ask cimport asking_close, asking_fini, asking_init, asking_open
 from cext.broker.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum
+from cext.broker.cursor cimport cursors_timer
 from cext.broker.deliver cimport pump, session_clear
 from cext.broker.dispatch cimport dispatch
 from cext.broker.gate cimport gate_free
@@ -114,6 +115,8 @@ cdef void fire(void* ctx, Timer* t) noexcept nogil:
         denials_sum(<Broker*>ctx)
     elif t.kind == TIMER_ACCOUNTS:
         accounts_timer(<Broker*>ctx)
+    elif t.kind == TIMER_CURSORS:
+        cursors_timer(<Broker*>ctx)
     else:
         sys_timer_fired(<Broker*>ctx, t)
 

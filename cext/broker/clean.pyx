@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
-from cext.broker.broker cimport Broker, Client
+from cext.broker.broker cimport Broker, Client, JOB_FANOUT, Job
 from cext.broker.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
 from cext.broker.keep cimport inbox_kept, keep_room, owed_released, record_at, session_recorded, subscription_kept, will_kept
 from cext.broker.retain cimport retained_from_bytes, retained_from_kept, retained_message
@@ -246,12 +246,17 @@ cdef void inbox_again(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordInbox r
     cdef Session* s
     cdef Held* h
+    cdef Job* j = NULL
     if record_inbox_read(body, &r) != 0:
         return
     s = session_at(t, r.sno)
     h = inbox_find(&s.inbox, r.pid) if s != NULL else NULL
-    if h != NULL and is_first_of(b, t, r.sno, RECORD_INBOX, r.pid):
-        inbox_kept(b, s, r.pid, h.message)
+    if s != NULL and h == NULL:  # released, and on its way?
+        j = b.jobs
+        while j != NULL and not (j.kind == JOB_FANOUT and j.session == s and j.released_pid == r.pid):
+            j = j.next
+    if (h != NULL or j != NULL) and is_first_of(b, t, r.sno, RECORD_INBOX, r.pid):
+        inbox_kept(b, s, r.pid, h.message if h != NULL else j.message)
 
 
 cdef void will_again(Broker* b, Durable* t, View body) noexcept nogil:

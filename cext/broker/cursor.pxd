@@ -4,6 +4,7 @@
 #     subscribe -> Ask --[lock: hand]--> waits for what it has not read -> read, matched -> [lock: take] -> delivered as the session has room -> asked again
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.view cimport View
+from cext.base.wheel cimport Timer
 from cext.broker.broker cimport Broker
 from cext.broker.streams cimport Stream, Streams
 from cext.journal.journal cimport JournalLoss
@@ -31,8 +32,10 @@ ctypedef struct Ask:            # with the storage thread from hand to hand, els
     uint64_t time_us
     uint64_t found              # bit i: seqs[i] says where; else the place does
     uint64_t seqs[64]           # to be read next, of each shard. JOURNAL_SHARDS_MAX
+    uint64_t ahead              # bit i: nothing of that time was there yet; what is older is passed over until something is
     uint32_t shard              # to begin with, so that none waits for the others
     JournalLoss loss            # brought: what is not there
+    int error                   # of the last reading: 0 or -errno
     uint8_t* p                  # brought: entries of an AskRecord and the record, as in a block
     uint64_t n
     uint64_t cap
@@ -52,6 +55,10 @@ ctypedef struct Cursor:
     uint32_t sub_id
     uint8_t options             # of the subscription
     uint8_t brought             # the ask is back, and not all of it is delivered
+    uint8_t waits               # for its client, with what was brought, which is in Broker.cursor_bytes
+    uint8_t shed                # the ask is back without anything: asked again when there is memory and its client has room
+    uint8_t going               # it is being delivered to: what drains meanwhile changes nothing
+    uint8_t failing             # the log has said that it cannot be read
     View whole                  # the subscription's filter; follows the struct
 
 ctypedef struct Cursors:
@@ -65,6 +72,7 @@ ctypedef struct Cursors:
     uint8_t some_over
     uint8_t* props              # of a message that is sent
     uint64_t props_cap
+    Timer timer                 # TIMER_CURSORS: some are shed, or could not be delivered
     # under the lock
     Ask* asked
     Ask* done
@@ -83,9 +91,12 @@ cdef bint cursor_wanted(Broker* b, View filter) noexcept nogil
 cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef bint cursor_close(Broker* b, Session* s, View filter) noexcept nogil       # 0: there was none
 cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil                 # it has room, has a client again, has lost it, or has ended
+# Memory is short: what waits for slow readers goes, and is read again. 0: there was none
+cdef bint cursors_shed(Broker* b) noexcept nogil
+cdef void cursors_timer(Broker* b) noexcept nogil
 cdef void cursors_come(Broker* b) noexcept nogil                                # the storage thread has brought something
 cdef void cursors_begin(Streams* t) noexcept nogil                              # before the store is started
-cdef void cursors_fini(Streams* t) noexcept nogil                               # after the store is closed
+cdef void cursors_fini(Broker* b, Streams* t) noexcept nogil                    # after the store is closed
 
 # ---- between, under the store's lock
 

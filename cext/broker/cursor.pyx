@@ -1,8 +1,9 @@
 """Who is sent what lies in a stream, and then what comes: the loop's side. Knows subscriptions, sessions and what was brought; not files.
 
 Invariants: what is delivered of a shard is in its order, each record once, and nothing is passed over but what is told (log: it is not kept any more, or
-damaged). A cursor never meets the live path, so there is no seam between history and what comes. At most ASK_BYTES and one record are held for each; it
-waits rather than that its session drops something. An Ask is with the storage thread, or here, never both.
+damaged). A cursor never meets the live path, so there is no seam between history and what comes. At most ASK_BYTES and one record are held for each, counted
+in memory_limit, and given up and read again later where memory is short: it waits rather than that anything is dropped. An Ask is with the storage thread,
+or here, never both.
 Cost: none for others; of a message, its copy out of the file and a delivery.
 """
 
@@ -12,15 +13,16 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
 from cext.base.view cimport View
+from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
 from cext.broker.access cimport access_allows
 from cext.broker.acl cimport ACL_READ
-from cext.broker.broker cimport Broker, Client, DURABILITY_NONE, Publication, Security
+from cext.broker.broker cimport Broker, Client, DURABILITY_NONE, Publication, Security, TIMER_CURSORS
 from cext.broker.client cimport log_line
 from cext.broker.cursor_place cimport level_take, place_take
-from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.broker.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver_readable, qos_for
 from cext.broker.durable cimport durable_of
 from cext.broker.log cimport LOG_LINE_MAX, LOG_WARNING
-from cext.broker.publication cimport publication_fini, publication_init
+from cext.broker.publication cimport memory_short, publication_fini, publication_init, publication_store
 from cext.broker.retain cimport crowded
 from cext.broker.streams cimport Stream, Streams, stream_name, streams_of
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID
@@ -28,12 +30,14 @@ from cext.journal.journal cimport JOURNAL_RANGES_TOLD, LOSS_RETIRED
 from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, record_get
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING
 from cext.session.session cimport SESSION_ENDED, Session
+from cext.store.segment cimport error_text
 from cext.store.store cimport store_ring
 from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
     PREFIX_BYTES = 8            # $stream/
     PROPS_MAX = 160             # what is put behind a message's own
+    AGAIN_MS = 250              # without memory: before the next look whether there is some
 
 cdef const char* PREFIX = b"$stream/"
 
@@ -171,6 +175,7 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     cdef Filter inner
     cdef Stream* stream
     cdef Cursor* c
+    cdef Cursor** before
     cdef Ask* a
     if k != NULL:
         ended_free(k)
@@ -185,7 +190,8 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     stream = stream_named(streams_of(b), name)
     if stream == NULL or filter_parse(rest.p, rest.n, &inner) != 0 or inner.group.n:
         return RC_TOPIC_FILTER_INVALID
-    if k == NULL or k.n >= CURSORS_MAX or count_of(k, s) >= CURSORS_OF_SESSION_MAX:
+    before = cursor_at(k, s, f.filter)
+    if k == NULL or (before == NULL and (k.n >= CURSORS_MAX or count_of(k, s) >= CURSORS_OF_SESSION_MAX)):
         return RC_QUOTA_EXCEEDED
     a = ask_new(k, stream, inner.filter)
     if a == NULL:
@@ -197,7 +203,8 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     if c == NULL:
         ask_free(k, a)
         return RC_QUOTA_EXCEEDED
-    cursor_close(b, s, f.filter)
+    if before != NULL:
+        cursor_end(b, k, before)
     c.session = s
     c.stream = stream
     c.ask = a
@@ -215,6 +222,18 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     return options & 3
 
 
+cdef Cursor** cursor_at(Cursors* k, const Session* s, View filter) noexcept nogil:
+    cdef Cursor** at
+    if k == NULL:
+        return NULL
+    at = &k.first
+    while at[0] != NULL:
+        if at[0].session == s and at[0].whole.n == filter.n and memcmp(at[0].whole.p, filter.p, filter.n) == 0:
+            return at
+        at = &at[0].next
+    return NULL
+
+
 cdef uint32_t count_of(Cursors* k, const Session* s) noexcept nogil:
     cdef Cursor* c = k.first
     cdef uint32_t n = 0
@@ -230,7 +249,8 @@ cdef void cursor_end(Broker* b, Cursors* k, Cursor** at) noexcept nogil:
     k.n -= 1
     c.session.jobs -= 1
     c.ask.cursor = NULL
-    if c.brought:
+    goes_on(b, c)
+    if c.brought or c.shed:
         ask_free(k, c.ask)
     elif not durable_of(b).closed:
         c.ask.wants_over = 1
@@ -241,16 +261,11 @@ cdef void cursor_end(Broker* b, Cursors* k, Cursor** at) noexcept nogil:
 
 cdef bint cursor_close(Broker* b, Session* s, View filter) noexcept nogil:
     cdef Cursors* k = cursors_of(b)
-    cdef Cursor** at
-    if k == NULL:
+    cdef Cursor** at = cursor_at(k, s, filter)
+    if at == NULL:
         return 0
-    at = &k.first
-    while at[0] != NULL:
-        if at[0].session == s and at[0].whole.n == filter.n and memcmp(at[0].whole.p, filter.p, filter.n) == 0:
-            cursor_end(b, k, at)
-            return 1
-        at = &at[0].next
-    return 0
+    cursor_end(b, k, at)
+    return 1
 
 
 # ---------------------------------------------------------------- delivering
@@ -293,6 +308,7 @@ cdef bint props_made(Cursors* k, const Cursor* c, const JournalRecord* r, uint32
 
 cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const AskRecord* e) noexcept nogil:
     """0: no memory; it is tried again."""
+    cdef uint8_t qos
     cdef Session* s = c.session
     cdef JournalRecord r
     cdef Publication p
@@ -311,7 +327,10 @@ cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const AskRecord* e) n
     p.qos = r.flags & JOURNAL_QOS
     p.retain = 1 if r.flags & JOURNAL_RETAIN else 0
     p.durability = DURABILITY_NONE       # it is on the disk, and may be asked for again
-    deliver(b, s, &p, qos_for(b, &p, c.options), p.retain if c.options & RETAIN_AS_PUBLISHED else 0, &c.sub_id, 1 if c.sub_id else 0)
+    qos = qos_for(b, &p, c.options)
+    if qos and publication_store(b, &p) == NULL:
+        return 0
+    deliver_readable(b, s, &p, qos, p.retain if c.options & RETAIN_AS_PUBLISHED else 0, &c.sub_id, 1 if c.sub_id else 0)
     publication_fini(b, &p)
     return 1
 
@@ -321,20 +340,92 @@ cdef bint must_wait(Broker* b, Session* s) noexcept nogil:
     return client == NULL or client.conn.flags & (CONN_CLOSED | CONN_CLOSING) or crowded(b, s)
 
 
+cdef inline void goes_on(Broker* b, Cursor* c) noexcept nogil:
+    if c.waits:
+        b.cursor_bytes -= c.ask.cap
+        c.waits = 0
+
+
+cdef void shed(Broker* b, Cursor* c) noexcept nogil:
+    """Nothing of what was brought is kept: the ask is back where its first record lies that was not delivered, of each shard."""
+    cdef Ask* a = c.ask
+    cdef const AskRecord* e
+    cdef uint64_t seen = 0
+    goes_on(b, c)
+    while c.at < a.n:
+        e = <const AskRecord*>(a.p + c.at)
+        if not seen >> e.shard & 1:
+            a.seqs[e.shard] = e.seq
+        seen |= <uint64_t>1 << e.shard
+        c.at += sizeof(AskRecord) + e.n
+    free(a.p)
+    a.p = NULL
+    a.n = a.cap = 0
+    c.brought = 0
+    c.shed = 1
+
+
+cdef bint cursors_shed(Broker* b) noexcept nogil:
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor* c
+    if b.cursor_bytes == 0:
+        return 0
+    c = k.first
+    while c != NULL:
+        if c.waits:
+            shed(b, c)
+        c = c.next
+    return 1
+
+
+cdef void later(Broker* b, Cursors* k) noexcept nogil:
+    if not timer_armed(&k.timer):
+        k.timer.kind = TIMER_CURSORS
+        wheel_add(&b.wheel, &k.timer, b.reactor.now_ms + AGAIN_MS)
+
+
 cdef void cursor_go(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
     """What was brought is delivered, as far as there is room; then more is asked for."""
     cdef Ask* a = c.ask
     cdef const AskRecord* e
-    while c.brought and c.at < a.n:
+    cdef bint done
+    if c.going or not (c.brought or c.shed):
+        return
+    goes_on(b, c)                # what is here now is about to become messages: it stands in nobody's way
+    while c.shed or c.at < a.n:
         if must_wait(b, c.session):
+            c.waits = c.brought
+            b.cursor_bytes += a.cap if c.brought else 0
+            return
+        if memory_short(b, 0):
+            break
+        if c.shed:
+            c.shed = 0
+            give(b, k, a)
             return
         e = <const AskRecord*>(a.p + c.at)
-        if not deliver_record(b, k, c, e):
-            return
+        c.going = 1
+        done = deliver_record(b, k, c, e)
+        c.going = 0
+        if not done:
+            break
         c.at += sizeof(AskRecord) + e.n
-    if c.brought:
-        c.brought = 0
-        give(b, k, a)
+    if c.shed or c.at < a.n:
+        shed(b, c)
+        later(b, k)
+        return
+    c.brought = 0
+    give(b, k, a)
+
+
+cdef void cursors_timer(Broker* b) noexcept nogil:
+    """Those that lack memory, or have lacked it while they waited for their clients."""
+    cdef Cursors* k = cursors_of(b)
+    cdef Cursor* c = k.first if k != NULL else NULL
+    while c != NULL:
+        if c.shed:
+            cursor_go(b, k, c)
+        c = c.next
 
 
 cdef void losses_told(Broker* b, const Cursor* c) noexcept nogil:
@@ -349,6 +440,17 @@ cdef void losses_told(Broker* b, const Cursor* c) noexcept nogil:
             <int>c.session.id_len, <const char*>c.session.client_id))
 
 
+cdef void error_told(Broker* b, Cursor* c) noexcept nogil:
+    """Once, until it can be read again."""
+    cdef char text[128]
+    if c.ask.error and not c.failing:
+        error_text(text, sizeof(text), c.ask.error)
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: stream %s cannot be read for client %.*s, which waits: %s", &c.stream.name[1],
+            <int>c.session.id_len, <const char*>c.session.client_id, <const char*>text))
+    c.failing = c.ask.error != 0
+
+
 cdef void cursors_come(Broker* b) noexcept nogil:
     cdef Cursors* k = cursors_of(b)
     cdef Ask* a
@@ -361,6 +463,7 @@ cdef void cursors_come(Broker* b) noexcept nogil:
         a.cursor.brought = 1
         a.cursor.at = 0
         losses_told(b, a.cursor)
+        error_told(b, a.cursor)
         cursor_go(b, k, a.cursor)
 
 
@@ -388,12 +491,13 @@ cdef void cursors_begin(Streams* t) noexcept nogil:
         t.cursors = k
 
 
-cdef void cursors_fini(Streams* t) noexcept nogil:
+cdef void cursors_fini(Broker* b, Streams* t) noexcept nogil:
     cdef Cursors* k = <Cursors*>t.cursors
     cdef Cursor* c
     if k == NULL:
         return
     t.cursors = NULL
+    wheel_remove(&b.wheel, &k.timer)
     while k.first != NULL:
         c = k.first
         k.first = c.next

@@ -42,6 +42,10 @@ cdef uint64_t days_since_1970(uint64_t year, uint64_t month, uint64_t day) noexc
     return 365 * y + y // 4 - y // 100 + y // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - 719468
 
 
+cdef uint64_t days_of(uint64_t year, uint64_t month) noexcept nogil:
+    return 31 if month == 12 else days_since_1970(year, month + 1, 1) - days_since_1970(year, month, 1)
+
+
 cdef bint time_of(View v, uint64_t* us) noexcept nogil:
     """2026-11-22, 2026-11-22T10:00, 2026-11-22T10:00:00, 2026-11-22T10:00:00.123456; a Z may follow: it is UTC. 0: it is none."""
     cdef uint64_t year, month, day, hour = 0, minute = 0, second = 0, part = 0
@@ -61,7 +65,7 @@ cdef bint time_of(View v, uint64_t* us) noexcept nogil:
         while n < 6:
             part *= 10
             n += 1
-    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= 31 or hour > 23 or minute > 59 or second > 60:
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= days_of(year, month) or hour > 23 or minute > 59 or second > 60:
         return 0
     us[0] = (((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1000000 + part
     return 1

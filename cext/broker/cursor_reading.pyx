@@ -69,12 +69,21 @@ cdef int begin(Ask* a, Reader* r, uint32_t shard) noexcept nogil:
     if not a.found >> shard & 1:
         if a.place == PLACE_TIME:
             got = reader_seek_time(r, a.time_us)
+            if got == 0 and r.seq >= r.end:
+                a.ahead |= <uint64_t>1 << shard
             r.end = end
         if got < 0:
             return got
         a.seqs[shard] = r.seq if a.place == PLACE_TIME else r.marks.shards[shard].first_seq
         a.found |= <uint64_t>1 << shard
     return reader_seek(r, a.seqs[shard])
+
+
+cdef bint is_reached(Ask* a, uint32_t shard, uint64_t time_us) noexcept nogil:
+    """A time to come begins with the first record that is not older."""
+    if a.ahead >> shard & 1 and time_us >= a.time_us:
+        a.ahead &= ~(<uint64_t>1 << shard)
+    return not a.ahead >> shard & 1
 
 
 cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint64_t* left) noexcept nogil:
@@ -86,7 +95,7 @@ cdef int shard_read(Ask* a, Reader* r, uint32_t shard, uint64_t* left) noexcept 
         if got != 1:
             break
         left[0] -= min(left[0], record_bytes(&record))
-        if record.kind == JOURNAL_MESSAGE and filter_matches(a.filter, record.topic):
+        if is_reached(a, shard, record.time_us) and record.kind == JOURNAL_MESSAGE and filter_matches(a.filter, record.topic):
             got = entry_add(a, shard, &record)
             if got < 0:
                 break            # it is read again
@@ -143,6 +152,7 @@ cdef uint64_t cursors_serve(Cursors* k, bint committed, bint* news) noexcept nog
     cdef Ask* a
     cdef Ask* later = NULL       # looked at, and nothing matched: others first
     cdef uint32_t serves = 0
+    cdef int failed
     if committed:
         committed_note(k)
     if k.waiting == NULL:
@@ -158,10 +168,12 @@ cdef uint64_t cursors_serve(Cursors* k, bint committed, bint* news) noexcept nog
             at = &a.next
             continue
         serves += 1
-        if k.reader == NULL or ask_read(a, k.reader) < 0:
+        failed = a.error
+        a.error = ask_read(a, k.reader) if k.reader != NULL else -ENOMEM
+        if a.error:
             k.retry_us = clock_monotonic_us() + AGAIN_US
         at[0] = a.next
-        if a.n == 0 and a.loss.n == 0:
+        if a.n == 0 and a.loss.n == 0 and (failed or not a.error):       # that it fails is told once
             a.next = later
             later = a
             continue

@@ -16,6 +16,9 @@ cdef inline uint8_t qos_for(const Broker* b, const Publication* p, uint8_t optio
 # Owes p to the session under a subscription's options [v5 3.3.4]: sent now, queued, or dropped with a counted reason.
 # retain is the flag of the outgoing PUBLISH.
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
+# The same, where the rules were asked already whether the session may read it.
+cdef void deliver_readable(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                           uint32_t n_sub_ids) noexcept nogil
 # Sends on what waited at the session's gate, as far as its fate is known.
 cdef void deliver_held(Broker* b, Session* s) noexcept nogil
 # Sends what waits in the session's queue, as far as the window and the socket allow. p (may be NULL): a publication

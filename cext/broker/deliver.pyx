@@ -350,11 +350,22 @@ cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     deliver_now(b, s, p, qos, retain, sub_ids, n_sub_ids)
 
 
+cdef void deliver_readable(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                           uint32_t n_sub_ids) noexcept nogil:
+    b.work += 1
+    if s.security != NULL and is_gated(<Security*>s.security) and gate_takes(b, s, p, qos, retain, sub_ids, n_sub_ids):
+        return
+    deliver_now(b, s, p, qos, retain, sub_ids, n_sub_ids)
+
+
+cdef inline bint is_gated(const Security* security) noexcept nogil:
+    return security.authorize or security.transform_out != NULL
+
+
 cdef bint passes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                  uint32_t n_sub_ids) noexcept nogil:
     """0: it was dropped, or waits for a plugin's word."""
-    cdef Security* security = <Security*>s.security
-    if security.authorize or security.transform_out != NULL:
+    if is_gated(<Security*>s.security):
         return not gate_takes(b, s, p, qos, retain, sub_ids, n_sub_ids)
     if access_allows(b, s, p.topic, ACL_READ):
         return 1

@@ -31,7 +31,7 @@ from cext.broker.parked cimport PARKED, owned_view, unpark
 from cext.broker.promise cimport promise, promise_behind, promise_now
 from cext.broker.publication cimport dropped, memory_short, publication_fini, publication_init, publication_of, publication_store
 from cext.broker.retain cimport retain_store
-from cext.broker.route cimport ROUTE_REFUSED, route
+from cext.broker.route cimport ROUTE_REFUSED, route, route_journalled, route_slices
 from cext.codec.decode cimport Publish, decode_publish
 from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
 from cext.codec.properties cimport (
@@ -42,7 +42,7 @@ from cext.codec.reason cimport (
     RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
 )
 from cext.net.reactor cimport conn_steal_input
-from cext.session.message cimport Message, RECORD_ROOM, message_bytes, message_ref, message_unref
+from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
 from cext.session.queue cimport Held, Inbox, inbox_add, inbox_find, inbox_remove
 from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
@@ -199,9 +199,12 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
 
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
     cdef uint32_t matched
-    if p.retain:
-        retain_store(b, p)
-    matched = route(b, p, c)
+    if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
+        matched = ROUTE_REFUSED  # before it takes its place
+    else:
+        if p.retain:
+            retain_store(b, p)
+        matched = route(b, p, c)
     if matched == ROUTE_REFUSED:
         dropped(b, c.session, DROP_DISK, p.topic)
         return RC_QUOTA_EXCEEDED
@@ -263,6 +266,21 @@ cdef void reused(Broker* b, Client* c, Held* h) noexcept nogil:
     inbox_remove(&c.session.inbox, h)
 
 
+cdef uint64_t released_room(Broker* b, const Message* m) noexcept nogil:
+    """Of its topic, where it takes a retained message away; and of what released_in_slices records."""
+    if m == NULL:
+        return 0
+    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL and route_slices(b, m.topic) else 0)
+
+
+cdef void released_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:
+    """Its id is free when all have it. Until then a crash has it released anew, but not journalled: that is recorded in the batch of the journal."""
+    b.jobs_tail.released_pid = pid
+    if journalled and not m.flags & MESSAGE_JOURNALLED:
+        m.flags |= MESSAGE_JOURNALLED
+        inbox_kept(b, c.session, pid, m)
+
+
 cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
     recorded in one batch: neither counts without the other. Not 0: the client ends, and nothing has happened."""
@@ -271,11 +289,12 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef Publication p
     cdef uint64_t changes = changes_of(b)
     cdef uint8_t durability = 0, verdict = RC_SUCCESS
+    cdef bint journalled = 0
     if h == NULL:
         promise_behind(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
         return 0
     m = h.message
-    if not keep_room(b, c.session, m.topic.n if m != NULL else 0):
+    if not keep_room(b, c.session, released_room(b, m)):
         return RC_QUOTA_EXCEEDED
     if m != NULL:
         publication_of(&p, m)
@@ -283,12 +302,13 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
         p.durability = durability = durability_of(b, c, p.topic)
         if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
             verdict = publish_accepted(b, c, &p)
+        journalled = p.journalled
         publication_fini(b, &p)
         if verdict == RC_QUOTA_EXCEEDED:
             return RC_QUOTA_EXCEEDED
     inbox_remove(&c.session.inbox, h)
     if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        b.jobs_tail.released_pid = pid           # it goes on in slices
+        released_in_slices(b, c, pid, m, journalled)
     else:
         inbox_forgotten(b, c.session, pid)
     promise(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)

@@ -22,7 +22,7 @@ from cext.broker.accounts cimport account_begin
 from cext.broker.broker cimport Broker, Client
 from cext.broker.durable cimport Ack, Durable, Owed, PENDING, Pending, batch_changed, durable_of
 from cext.broker.promise cimport promises_release, waiter_add
-from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref
 from cext.session.queue cimport Delivery
 from cext.session.record cimport (
     RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES, RECORD_LINK,
@@ -393,6 +393,7 @@ cdef void inbox_kept(Broker* b, Session* s, uint16_t pid, const Message* m) noex
     r.pid = pid
     r.refused = m == NULL
     if m != NULL:
+        r.journalled = m.flags & MESSAGE_JOURNALLED
         message_recorded(b, m, &r.message)
     out = record(b, RECORD_INBOX, record_inbox_size(&r))
     if out != NULL:

@@ -12,10 +12,11 @@ from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.broker.broker cimport Broker, Client, DROP_ACL_READ, DROP_EXPIRED, LEND_MIN_BYTES, Publication
 from cext.broker.client cimport log_line_of
+from cext.broker.cursor cimport cursors_shed
 from cext.broker.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
 from cext.codec.frame cimport varint_put
 from cext.codec.properties cimport P_SUBSCRIPTION_ID
-from cext.session.message cimport Message, message_new, message_new_big, message_ref, message_unref
+from cext.session.message cimport MESSAGE_JOURNALLED, Message, message_new, message_new_big, message_ref, message_unref
 from cext.session.session cimport SESSION_DROPPING, Session
 from cext.topic.index cimport index_bytes
 from cext.topic.retained cimport retained_bytes
@@ -35,6 +36,7 @@ cdef void publication_of(Publication* p, Message* m) noexcept nogil:
     p.expires_ms = m.expires_ms
     p.qos = m.qos
     p.retain = m.retain
+    p.journalled = m.flags & MESSAGE_JOURNALLED
     p.message = message_ref(m)
     p.shaped = m.payload.n < LEND_MIN_BYTES
 
@@ -45,11 +47,15 @@ cdef void publication_fini(Broker* b, Publication* p) noexcept nogil:
         p.message = NULL
 
 
+cdef bint memory_over(Broker* b, uint64_t reserve) noexcept nogil:
+    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes + b.cursor_bytes
+            > b.settings.memory_limit + reserve)
+
+
 cdef bint memory_short(Broker* b, uint64_t reserve) noexcept nogil:
     if not b.settings.memory_limit:
         return 0
-    return (b.messages.bytes + b.reactor.buffers.used_bytes + index_bytes(b.index) + retained_bytes(b.retained) + b.merging_bytes
-            > b.settings.memory_limit + reserve)
+    return memory_over(b, reserve) and not (cursors_shed(b) and not memory_over(b, reserve))
 
 
 cdef Message* publication_store(Broker* b, Publication* p) noexcept nogil:

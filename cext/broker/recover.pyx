@@ -28,7 +28,7 @@ from cext.broker.paged cimport message_of_record, monotonic_of
 from cext.broker.publication cimport publication_fini, publication_of
 from cext.broker.retain cimport retain_store, retained_from
 from cext.broker.share cimport share_restored
-from cext.session.message cimport MESSAGE_AGAIN, Message, message_new, message_ref, message_unref
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_ref, message_unref
 from cext.session.queue cimport (
     D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Held, Queue, delivery_page, delivery_release, inbox_add, inbox_find, inbox_remove, queue_at,
     queue_place, queue_restored,
@@ -361,7 +361,7 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
         m = message_of(l, &r.message, 0)
         if m == NULL:
             return -1
-        m.flags |= MESSAGE_AGAIN
+        m.flags |= MESSAGE_AGAIN | (MESSAGE_JOURNALLED if r.journalled else 0)
     return inbox_add(&s.inbox, r.pid, m)
 
 

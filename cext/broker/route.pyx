@@ -13,6 +13,7 @@ Cost: one hash and one look-up for the match, then what each delivery costs.
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
+from cext.base.view cimport View
 from cext.broker.broker cimport (
     Broker, Client, JOB_FANOUT, Job, MERGE_BYTES_MAX, MERGE_DELIVERS, MERGE_GATHERS, MERGE_KEEP, MERGE_NOT, MERGE_WANTED, Publication,
     WORK_SEND,
@@ -38,15 +39,30 @@ cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
     return m.n_lists > 1 and not b.settings.allow_duplicate_messages and total < UINT32_MAX
 
 
+cdef inline bint is_long(const Broker* b, const Match* m) noexcept nogil:
+    return match_places(m) * (WORK_SEND + 1) > b.settings.turn_budget
+
+
+cdef bint route_slices(Broker* b, View topic) noexcept nogil:
+    return index_match(b.index, topic.p, topic.n, &b.match) == 0 and is_long(b, &b.match)
+
+
+cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
+    if index_match(b.index, p.topic.p, p.topic.n, &b.match) != 0 or not stream_message(b, p, &b.match, 1):
+        return 0
+    p.journalled = 1             # also where none wants it: it is not asked again
+    return 1
+
+
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef Match* m = &b.match
     cdef uint32_t i, matched
     cdef uint64_t total
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
-        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos else 0     # a stream may be among them
+        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos and not p.journalled else 0     # a stream may be among them
     total = match_total(m)
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
-    if m.n_groups and b.streams != NULL and not stream_message(b, p, m, owner != NULL and p.qos != 0):
+    if m.n_groups and b.streams != NULL and not p.journalled and not stream_message(b, p, m, owner != NULL and p.qos != 0):
         return ROUTE_REFUSED
     for i in range(m.n_groups):
         if m.groups[i].strategy != SHARE_STREAM:
@@ -54,7 +70,7 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
             matched += 1
     if m.n_lists == 0:
         return matched
-    if match_places(m) * (WORK_SEND + 1) > b.settings.turn_budget and fanout_begin(b, p, m, total, owner):
+    if is_long(b, m) and fanout_begin(b, p, m, total, owner):
         return matched
     if is_merged(b, m, total) and deliver_merged(b, p, m, total):
         return matched

@@ -237,7 +237,7 @@ cdef void streams_fini(Broker* b) noexcept nogil:
     if t == NULL:
         return
     b.streams = NULL
-    cursors_fini(t)
+    cursors_fini(b, t)
     for i in range(t.n):
         journal_close(&t.at[i].journal)
         free(t.at[i])

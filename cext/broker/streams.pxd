@@ -68,8 +68,8 @@ cdef inline View stream_name(const Stream* s) noexcept nogil:
 # ---- for the routes
 
 # The message to those streams among its match that have not got it yet. `refusable`: 0 is returned where one of them cannot take it, and then none has;
-# else it is counted as lost there.
-cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint refusable) noexcept nogil
+# else it is counted as lost there. Sets p.journalled where there are any.
+cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusable) noexcept nogil
 
 # ---- for whatever happens
 

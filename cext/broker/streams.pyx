@@ -19,7 +19,7 @@ from cext.broker.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING
 from cext.broker.promise cimport promises_go_on
 from cext.broker.share cimport SHARE_STREAM
 from cext.journal.format cimport shard_of
-from cext.journal.journal cimport Journal, journal_append, journal_reserve, journal_room, journal_seal
+from cext.journal.journal cimport Journal, journal_append, journal_release, journal_reserve, journal_room, journal_seal
 from cext.journal.record cimport (
     JOURNAL_DUP, JOURNAL_GAP, JOURNAL_MESSAGE, JOURNAL_RETAIN, JOURNAL_USERNAME, JournalRecord, record_bytes,
 )
@@ -93,7 +93,13 @@ cdef inline void record_of(Streams* t, const Publication* p, JournalRecord* r) n
         r.username.n = <uint32_t>strlen(p.source.username)
 
 
-cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint refusable) noexcept nogil:
+cdef void released(Stream* first, const Stream* end, View topic) noexcept nogil:
+    while first != end:
+        journal_release(&first.journal, shard_for(&first.journal, &topic))
+        first = first.hit
+
+
+cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusable) noexcept nogil:
     cdef Streams* t = streams_of(b)
     cdef Stream* first = wanting(t, m)
     cdef Stream* s = first
@@ -104,8 +110,10 @@ cdef bint stream_message(Broker* b, const Publication* p, const Match* m, bint r
     record_of(t, p, &r)
     while refusable and s != NULL:
         if journal_reserve(&s.journal, shard_for(&s.journal, &r.topic), record_bytes(&r), r.time_us) < 0:
+            released(first, s.hit, r.topic)
             return 0
         s = s.hit
+    p.journalled = 1
     s = first
     while s != NULL:
         if not append(b, s, shard_for(&s.journal, &r.topic), &r, refusable):

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-from cext.journal.reader cimport reader_load, reader_take
+from cext.journal.reader cimport reader_back, reader_load, reader_take
 from cext.journal.record cimport JOURNAL_DUP, JOURNAL_MESSAGE, JOURNAL_QOS, JOURNAL_RETAIN, JOURNAL_USERNAME, JournalRecord
 
 cdef enum:
@@ -66,10 +66,12 @@ cdef inline void bit_set(uint8_t* bits, uint64_t i) noexcept nogil:
     bits[i >> 3] |= <uint8_t>(1 << (i & 7))
 
 
-cdef inline int text_add(Text* t, uint64_t row, const View* v, bint valid) noexcept nogil:
+cdef inline bint has_room(Text* t, uint32_t n) noexcept nogil:
+    return n == 0 or t.n + n <= t.cap or text_room(t, n) == 0
+
+
+cdef inline void text_add(Text* t, uint64_t row, const View* v, bint valid) noexcept nogil:
     if v.n:
-        if t.n + v.n > t.cap and text_room(t, v.n) != 0:
-            return -ENOMEM
         memcpy(t.p + t.n, v.p, v.n)
         t.n += v.n
     t.offsets[row + 1] = <int32_t>t.n
@@ -77,11 +79,15 @@ cdef inline int text_add(Text* t, uint64_t row, const View* v, bint valid) noexc
         bit_set(t.bits, row)
     else:
         t.nulls += 1
-    return 0
 
 
 cdef inline int row_add(Columns* c, uint32_t shard, int64_t commit_us, const JournalRecord* record) noexcept nogil:
+    # All of it, or nothing.
     cdef uint64_t i = c.rows
+    if not (has_room(&c.texts[TEXT_TOPIC], record.topic.n) and has_room(&c.texts[TEXT_CLIENT_ID], record.client_id.n)
+            and has_room(&c.texts[TEXT_USERNAME], record.username.n) and has_room(&c.texts[TEXT_PAYLOAD], record.payload.n)
+            and has_room(&c.texts[TEXT_PROPERTIES], record.properties.n)):
+        return -ENOMEM
     c.shard[i] = <int32_t>shard
     c.seq[i] = <int64_t>record.seq
     c.time_us[i] = <int64_t>record.time_us
@@ -93,12 +99,11 @@ cdef inline int row_add(Columns* c, uint32_t shard, int64_t commit_us, const Jou
         bit_set(c.retain, i)
     if record.flags & JOURNAL_DUP:
         bit_set(c.dup, i)
-    if text_add(&c.texts[TEXT_TOPIC], i, &record.topic, record.topic.n != 0) \
-            or text_add(&c.texts[TEXT_CLIENT_ID], i, &record.client_id, record.client_id.n != 0) \
-            or text_add(&c.texts[TEXT_USERNAME], i, &record.username, record.flags & JOURNAL_USERNAME) \
-            or text_add(&c.texts[TEXT_PAYLOAD], i, &record.payload, record.payload.n != 0 or record.kind == JOURNAL_MESSAGE) \
-            or text_add(&c.texts[TEXT_PROPERTIES], i, &record.properties, record.properties.n != 0):
-        return -ENOMEM
+    text_add(&c.texts[TEXT_TOPIC], i, &record.topic, record.topic.n != 0)
+    text_add(&c.texts[TEXT_CLIENT_ID], i, &record.client_id, record.client_id.n != 0)
+    text_add(&c.texts[TEXT_USERNAME], i, &record.username, record.flags & JOURNAL_USERNAME)
+    text_add(&c.texts[TEXT_PAYLOAD], i, &record.payload, record.payload.n != 0 or record.kind == JOURNAL_MESSAGE)
+    text_add(&c.texts[TEXT_PROPERTIES], i, &record.properties, record.properties.n != 0)
     c.rows = i + 1
     return 0
 
@@ -115,11 +120,13 @@ cdef int64_t columns_read(Columns* c, Reader* r, uint64_t until, uint64_t rows, 
     while got == 0 and c.rows < rows and (c.rows == 0 or texts_bytes(c) < bytes_):
         got = reader_load(r, until)
         if got != 1:
-            return got if got < 0 else <int64_t>c.rows
+            break
         got = columns_room(c, min(r.block_end - r.block_seq, rows - c.rows))
         while got == 0 and c.rows < rows and r.seq < until and (c.rows == 0 or texts_bytes(c) < bytes_) and reader_take(r, &record):
             got = row_add(c, r.shard, <int64_t>r.commit_us, &record)
-    return got if got < 0 else <int64_t>c.rows
+            if got < 0:
+                reader_back(r, record.seq)
+    return got if got < 0 and c.rows == 0 else <int64_t>c.rows      # with something, the error comes next time
 
 
 cdef void columns_free(Columns* c) noexcept nogil:

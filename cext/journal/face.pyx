@@ -201,7 +201,8 @@ cdef class ReaderFace:
         return self.r.seq
 
     def read(self, uint64_t until=UINT64_MAX, Py_ssize_t most=4096):
-        """-> [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)]"""
+        """-> [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)]. OSError: it cannot be read now;
+        the same call goes on where it was."""
         cdef JournalRecord record
         cdef int got = 1
         cdef list out = []
@@ -211,7 +212,7 @@ cdef class ReaderFace:
             if got != 1:
                 break
             out.append(record_tuple(&record, self.r.commit_us))
-        if got < 0:
+        if got < 0 and not out:         # with something, the error comes next time
             raise failure(got, self.path)
         return out
 

@@ -185,6 +185,7 @@ cdef enum:
 # ---- the loop's. r.seq is given to the record; r.time_us is taken. JOURNAL_TAKEN ...
 cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil
 cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_us) noexcept nogil     # record_bytes: the next append cannot fail. >= 0 or why
+cdef void journal_release(Journal* j, uint32_t shard) noexcept nogil     # what was reserved last does not come
 cdef bint journal_seal(Journal* j) noexcept nogil          # all open blocks; 1: something is to be handed over
 cdef void journal_hand(Journal* j) noexcept nogil          # under the owner's lock
 cdef void journal_back(Journal* j) noexcept nogil          # the same, but nothing is handed over: only what is done with comes back

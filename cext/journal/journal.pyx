@@ -1,8 +1,8 @@
 """The loop's side of a stream: records are copied into open blocks, blocks are handed over. Knows no files.
 
 Invariants: sequence numbers of a shard rise by one, in the order of appending; a block is touched by one side only; memory is bounded by
-`waiting_max_bytes`, whatever the disk does. Cost: a copy; a block grows from 4 KiB to `block_bytes`, and comes back as large as it has become, so that
-nothing is allocated once it is warm.
+`waiting_max_bytes` and one record that is larger than a block, whatever the disk does. Cost: a copy; a block grows from 4 KiB to `block_bytes`, and comes
+back as large as it has become, so that nothing is allocated once it is warm.
 """
 
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
@@ -37,10 +37,11 @@ cdef void take_back(JournalLoop* l) noexcept nogil:
 
 cdef int block_grow(Journal* j, Block* b, uint64_t need) noexcept nogil:
     cdef uint64_t cap = max(b.cap * 2, <uint64_t>JOURNAL_BLOCK_BYTES_MIN)
+    cdef uint64_t most = j.options.waiting_max_bytes
     cdef uint8_t* p
     cap = max(min(cap, <uint64_t>j.options.block_bytes), need)
-    if j.loop.waiting_bytes + cap - b.cap > j.options.waiting_max_bytes and j.loop.waiting_bytes > b.cap:
-        return JOURNAL_WAITS        # one block that is larger than all that may wait is let through alone
+    if j.loop.waiting_bytes + cap - b.cap > most and j.loop.waiting_bytes > b.cap and (need <= j.options.block_bytes or j.loop.waiting_bytes >= most):
+        return JOURNAL_WAITS        # one record that is larger than a block may go beyond
     p = <uint8_t*>realloc(b.p, cap)
     if p == NULL:
         return JOURNAL_NO_MEMORY
@@ -105,6 +106,13 @@ cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_u
     if b == NULL or b.n + n > b.cap or time_us > b.time_us + UINT32_MAX:
         return block_for(j, shard, n, time_us)
     return JOURNAL_TAKEN
+
+
+cdef void journal_release(Journal* j, uint32_t shard) noexcept nogil:
+    cdef Block* b = j.loop.open[shard]
+    if b != NULL and b.count == 0:
+        j.loop.open[shard] = NULL
+        idle_put(&j.loop, b)
 
 
 cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil:

@@ -1,4 +1,5 @@
 # What lies in a stream's folder: names of segments, their heads, the newer of the two marks. For who writes and for who reads.
+from libc.errno cimport EACCES, EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM, EPERM
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.journal.format cimport Marks, SegmentHead
 from cext.store.file cimport FileOps
@@ -33,5 +34,9 @@ cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil
 # Opens a segment to be read: its descriptor, or -errno. *state: HEAD_*; *size: of the file. `stream_id` NULL: any
 cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Found* found, const uint8_t* stream_id, SegmentHead* h,
                       int* state, uint64_t* size) noexcept nogil
+# An error of a call that says nothing of what is in the file: it may go by itself, or somebody has to see to it, and nothing is lost
+cdef inline bint is_passing(int got) noexcept nogil:
+    return got == -ENOMEM or got == -EMFILE or got == -ENFILE or got == -EAGAIN or got == -EINTR or got == -EACCES or got == -EPERM
+
 # The newer mark. 0; -ENOENT: there is none that is right; -errno. *slot: which one it was. A later format is left to the caller.
 cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, int* slot) noexcept nogil

@@ -145,6 +145,8 @@ cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, 
     for i in range(2):
         mark_path(path, dir, i)
         fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
+        if is_passing(fd):
+            return fd            # it may be the newer one
         if fd < 0:
             if fd != -ENOENT and got == -ENOENT:
                 got = fd

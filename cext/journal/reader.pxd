@@ -14,6 +14,7 @@ ctypedef struct Reader:
     bint hardware
     char dir[3968]              # JOURNAL_PATH_MAX
     uint32_t shard
+    bint stale                  # the mark and the listing could not be read: before anything else
     Marks marks
     Listing list                # of the shard
     uint64_t end                # the mark: nothing is read from here on
@@ -41,3 +42,5 @@ cdef int reader_load(Reader* r, uint64_t until) noexcept nogil
 cdef int reader_next(Reader* r, uint64_t until, JournalRecord* record) noexcept nogil
 # Of the block in memory: the next record, 0: the rest of the block is none (then it is told as damaged)
 cdef bint reader_take(Reader* r, JournalRecord* record) noexcept nogil
+# What was taken last was of no use: it comes again
+cdef void reader_back(Reader* r, uint64_t seq) noexcept nogil

@@ -2,16 +2,17 @@
 
 Invariants: `seq` only rises; each number below it was given, or is in a range of `loss` with its reason; nothing is read beyond the mark. The mark is read
 before the folder is listed, and a segment ends where a later one begins: so what lies behind that in its file (left by a failed sync, or by a broker that
-was killed) is never taken for a record. Entries of the index are a help: one that is wrong costs time only.
+was killed) is never taken for a record. Entries of the index are a help: one that is wrong costs time only. What cannot be opened now (no descriptor, no
+memory, no right) is an error, after which the same call goes on where it was: it is no damage.
 """
 
-from libc.errno cimport EINVAL, ENOENT, ENOMEM
+from libc.errno cimport EINVAL, ENOENT
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
 from cext.journal.format cimport INDEX_ENTRY, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES, IndexEntry, SegmentHead, index_read
 from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, loss_add
-from cext.journal.listing cimport HEAD_DAMAGED, HEAD_RIGHT, listing_free, listing_read, marks_read, segment_look, segment_path
+from cext.journal.listing cimport HEAD_DAMAGED, HEAD_RIGHT, is_passing, listing_free, listing_read, marks_read, segment_look, segment_path
 from cext.journal.record cimport record_get
 from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
 from cext.store.crc cimport crc_hardware
@@ -45,7 +46,9 @@ cdef void reader_close(Reader* r) noexcept nogil:
 
 
 cdef int reader_refresh(Reader* r) noexcept nogil:
-    cdef int slot, got = marks_read(&r.files, r.hardware, r.dir, &r.marks, &slot)
+    cdef int slot, got
+    r.stale = 1
+    got = marks_read(&r.files, r.hardware, r.dir, &r.marks, &slot)
     if got < 0:
         return got
     if r.marks.format > JOURNAL_FORMAT or r.shard >= r.marks.n:
@@ -53,7 +56,9 @@ cdef int reader_refresh(Reader* r) noexcept nogil:
     r.end = r.marks.shards[r.shard].seq
     r.block_end = r.block_seq           # what was in memory may not have been there yet: it is looked for again
     walk_end(&r.walk)
-    return listing_read(&r.list, &r.files, r.dir, r.shard)
+    got = listing_read(&r.list, &r.files, r.dir, r.shard)
+    r.stale = got < 0
+    return got
 
 
 cdef int reader_seek(Reader* r, uint64_t seq) noexcept nogil:
@@ -99,7 +104,7 @@ cdef int segment_enter(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us) n
     cdef uint64_t size = 0, offset, first_seq = r.list.files[at].base_seq
     cdef int state = HEAD_DAMAGED
     cdef int fd = segment_look(&r.files, r.hardware, r.dir, &r.list.files[at], r.marks.stream_id, &h, &state, &size)
-    if fd == -ENOENT or fd == -ENOMEM:
+    if fd == -ENOENT or is_passing(fd):
         return fd
     if fd < 0:
         return 0
@@ -164,7 +169,7 @@ cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
     cdef uint64_t end
     cdef bint damaged = 0
     cdef int got = walk_head(w)
-    if got == -ENOMEM:
+    if is_passing(got):
         return got
     if got != 1:
         damaged = w.at < w.size
@@ -179,7 +184,8 @@ cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
         return 0
     lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, w.head.first_seq)
     got = walk_body(w)
-    if got == -ENOMEM:
+    if is_passing(got):
+        w.at = w.here            # it is looked for again
         return got
     if got != 1:
         lose(r, LOSS_DAMAGED, min(end, limit))
@@ -224,9 +230,17 @@ cdef bint reader_take(Reader* r, JournalRecord* record) noexcept nogil:
     return 1
 
 
+cdef void reader_back(Reader* r, uint64_t seq) noexcept nogil:
+    r.seq = seq
+    r.block_seq = r.block_end = 0
+    walk_end(&r.walk)
+
+
 cdef int reader_load(Reader* r, uint64_t until) noexcept nogil:
     cdef uint64_t limit
-    cdef int got
+    cdef int got = reader_refresh(r) if r.stale else 0
+    if got < 0:
+        return got
     until = min(until, r.end)
     while r.seq < until:
         if r.block_seq < r.block_end:
@@ -270,10 +284,14 @@ cdef uint64_t segment_time(Reader* r, uint32_t at) noexcept nogil:
 
 
 cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
-    cdef uint32_t lo = 0, hi = r.list.n, mid
+    cdef uint32_t lo = 0, hi, mid
     cdef JournalRecord record
-    cdef uint64_t first_seq = r.marks.shards[r.shard].first_seq
-    cdef int got = 0
+    cdef uint64_t first_seq
+    cdef int got = reader_refresh(r) if r.stale else 0
+    if got < 0:
+        return got
+    hi = r.list.n
+    first_seq = r.marks.shards[r.shard].first_seq
     while lo < hi:                      # the first segment before which there is something that is not older
         mid = (lo + hi) // 2
         if segment_time(r, mid) < time_us:
@@ -283,6 +301,8 @@ cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
     reader_seek(r, max(r.list.files[lo - 1].base_seq, first_seq) if lo else first_seq)
     if lo and r.seq < r.end and r.list.files[lo - 1].base_seq == r.seq:
         got = segment_enter(r, lo - 1, segment_limit(r, lo - 1) - 1, time_us)
+        if got == -ENOENT:
+            got = 0             # dropped since the folder was listed
         if got == 1 and r.walk.at != SEGMENT_HEAD_BYTES and walk_head(&r.walk) == 1:
             r.seq = max(r.seq, min(r.walk.head.first_seq, r.end))
             r.walk.at = r.walk.here

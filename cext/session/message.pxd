@@ -8,6 +8,7 @@ cdef enum:
     MESSAGE_RETAINED = 1        # it is its topic's retained message
     MESSAGE_AGAIN = 2           # held at QoS 2 by the process before, which may have sent it on without that being on record
     MESSAGE_SPREAD = 4          # not each delivery of it is in the record at lsn
+    MESSAGE_JOURNALLED = 8      # held at QoS 2, released, and in its streams: not again, when it is released anew after a crash
 
 ctypedef struct Message:
     uint32_t refs

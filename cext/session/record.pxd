@@ -93,6 +93,7 @@ ctypedef struct RecordInbox:    # of INBOX_DONE too, which has sno and pid only
     uint32_t sno
     uint16_t pid
     uint8_t refused             # nothing will be routed: the message is empty and not written
+    uint8_t journalled          # it was released, and is in its streams; those who subscribe may not have it
     RecordMessage message
 
 ctypedef struct RecordWill:

@@ -356,7 +356,7 @@ cdef uint64_t record_inbox_size(const RecordInbox* i) noexcept nogil:
 
 cdef uint8_t* record_inbox_put(uint8_t* out, const RecordInbox* i) noexcept nogil:
     out = put16(put32(out, i.sno), i.pid)
-    out[0] = i.refused != 0
+    out[0] = 1 if i.refused else 2 if i.journalled else 0
     if i.refused:
         return out + 1
     return message_tail_put(message_head_put(out + 1, &i.message), &i.message)
@@ -368,10 +368,11 @@ cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
     memset(&out.message, 0, sizeof(RecordMessage))
     out.sno = get32(body.p)
     out.pid = get16(body.p + 4)
-    out.refused = body.p[6]
-    cut(&body, 7)
-    if out.refused > 1:
+    if body.p[6] > 2:
         return RECORD_VALUE
+    out.refused = body.p[6] == 1
+    out.journalled = body.p[6] == 2
+    cut(&body, 7)
     if out.refused:
         return RECORD_LONG if body.n else 0
     return message_read(body, &out.message)

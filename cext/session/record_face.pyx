@@ -151,7 +151,7 @@ cdef bytes encode_inbox(dict f):
     cdef RecordInbox i
     cdef Body body
     memset(&i, 0, sizeof(i))
-    i.sno, i.pid, i.refused = f["sno"], f["pid"], f["refused"]
+    i.sno, i.pid, i.refused, i.journalled = f["sno"], f["pid"], f["refused"], f.get("journalled", False)
     if not i.refused:
         message_fill(&i.message, f)
     body = Body(record_inbox_size(&i))
@@ -280,6 +280,7 @@ cdef dict decode_inbox(uint8_t kind, View body):
         return None
     fields = {"sno": i.sno, "pid": i.pid, "refused": bool(i.refused)}
     if not i.refused:
+        fields["journalled"] = bool(i.journalled)
         fields.update(message_fields(&i.message))
     return fields
 

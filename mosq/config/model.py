@@ -167,7 +167,7 @@ class Config:
     durability_topic: tuple[str, ...]   # `LEVEL FILTER` each; the first that matches counts
     durability_interval: int            # milliseconds
     stream: tuple[str, ...]             # `NAME FILTER... OPTION VALUE...` each; see streams.py
-    stream_events: bool
+    stream_events: tuple[str, ...]      # `true OPTION VALUE...`; (): false
     autosave_interval: int
     autosave_on_changes: bool
     allow_anonymous: bool | None        # None: only in local only mode

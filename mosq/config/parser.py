@@ -250,6 +250,11 @@ class Reader:
             from mosq.config.streams import streams_with  # starting must be quick
 
             value = streams_with(config.stream, str(value))
+        elif name == "stream_events":
+            from mosq.config.streams import events_of
+
+            assert isinstance(value, tuple)
+            value = () if events_of(value) is None else (" ".join(value),)
         elif name == "log_dest":
             value, warning = log_dests(config.log_dest, keyword, str(value))
             if warning:

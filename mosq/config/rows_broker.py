@@ -156,8 +156,9 @@ PERSISTENCE = (
     Option("stream", "string", (), G, "NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]: what is "
            "published to these topics goes into a journal, which anybody may read; needs persistence true; may repeat, "
            "up to 32 lines. See journal.md", own=True, reload=RESTART),
-    flag("stream_events", False, G, "who connects, subscribes, goes, and what is dropped goes into the stream "
-         "`events`; needs persistence true", own=True, reload=RESTART),
+    Option("stream_events", "words", (), G, "who connects, subscribes, goes, and what is dropped goes into the stream "
+           "`events`; behind true: [retain_age TIME] [retain_bytes SIZE], 1G where none is said; needs persistence "
+           "true; default: false", choices=("true", "false"), own=True, reload=RESTART),
     number("autosave_interval", 1800, G, "time, or changes, between saves", 0, INT32_MAX, below=0, unit="seconds",
            ignored=_AUTOSAVE),
     flag("autosave_on_changes", False, G, "autosave_interval counts changes", ignored=_AUTOSAVE),

@@ -1,5 +1,5 @@
-"""`stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`, one line at a time. Knows what a line may
-say; opens nothing.
+"""`stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`, one line at a time, and `stream_events true
+[retain_age TIME] [retain_bytes SIZE]`. Knows what a line may say; opens nothing.
 
 Words stand between blanks; one with blanks in it stands in double quotes. What `#` begins is a filter here, and no
 comment.
@@ -7,7 +7,7 @@ comment.
 
 from mosq.config.acl import is_filter
 from mosq.config.options import STREAM_FILTERS_MAX, STREAM_LINES_MAX
-from mosq.config.values import DURATION_UNITS_S, SHOWN_MAX, SIZE_UNITS
+from mosq.config.values import BOOL_WORDS, DURATION_UNITS_S, SHOWN_MAX, SIZE_UNITS
 
 EVENTS = "events"               # the stream of `stream_events true`
 NAME_MAX = 64
@@ -16,7 +16,8 @@ FILTER_BYTES_MAX = 65535
 RETAIN_BYTES_MIN = 64 << 10
 RETAIN_BYTES_MAX = 1 << 50
 OPTIONS = ("shards", "retain_age", "retain_bytes")
-EVENTS_BYTES = 1 << 30          # of the stream of events, which has no options
+OF_EVENTS = ("retain_age", "retain_bytes")
+EVENTS_BYTES = 1 << 30          # of the stream of events, where its line says nothing
 
 
 class Stream:
@@ -65,21 +66,40 @@ def stream_of(text: str) -> Stream:
     if not 0 < len(stream.filters) <= STREAM_FILTERS_MAX:
         raise ValueError(f"The stream '{stream.name}' has {len(stream.filters)} filters. Expected stream NAME "
                          f"FILTER..., with 1 to {STREAM_FILTERS_MAX} topic filters.")
-    seen = set()
-    while i < len(words):
-        option, value = words[i], words[i + 1] if i + 1 < len(words) else ""
-        if option not in OPTIONS or option in seen:
-            raise ValueError(f"Invalid 'stream' value ({option[:SHOWN_MAX]}). Expected {', '.join(OPTIONS)} behind the "
-                             "filters, each once and with a value.")
-        seen.add(option)
+    for option, value in _pairs(words[i:], "stream", "the filters", OPTIONS):
         if option == "shards":
             stream.shards = _shards(value)
-        elif option == "retain_age":
-            stream.retain_age_s = _age(value)
         else:
-            stream.retain_bytes = _size(value)
-        i += 2
+            _retain(stream, option, value)
     return stream
+
+
+def events_of(words: tuple[str, ...]) -> Stream | None:
+    """Of `stream_events`. None: false. Raises ValueError."""
+    stream = Stream(EVENTS)
+    stream.retain_bytes = EVENTS_BYTES
+    if words[0] not in BOOL_WORDS:
+        raise ValueError(f"Invalid 'stream_events' value ({words[0][:SHOWN_MAX]}). Expected true or false.")
+    for option, value in _pairs([*words[1:]], "stream_events", "true", OF_EVENTS):
+        _retain(stream, option, value)
+    return stream if BOOL_WORDS[words[0]] else None
+
+
+def _pairs(words: list[str], keyword: str, behind: str, allowed: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Options and their values."""
+    pairs = list(zip(words[::2], [*words[1::2], ""], strict=False))
+    for n, (option, _) in enumerate(pairs):
+        if option not in allowed or option in words[:2 * n:2]:
+            raise ValueError(f"Invalid '{keyword}' value ({option[:SHOWN_MAX]}). Expected {', '.join(allowed)} behind "
+                             f"{behind}, each once and with a value.")
+    return pairs
+
+
+def _retain(stream: Stream, option: str, value: str) -> None:
+    if option == "retain_age":
+        stream.retain_age_s = _age(value)
+    else:
+        stream.retain_bytes = _size(value)
 
 
 def streams_with(before: tuple[str, ...], text: str) -> tuple[str, ...]:

@@ -185,7 +185,9 @@ def _of_session(kind: int, f: dict[Any, Any], with_payload: bool) -> str:
     if kind == kinds.UNSUB:
         return text(f["filter"])
     if kind == kinds.INBOX:
-        return f"pid {f['pid']} " + ("refused" if f["refused"] else _message(f, with_payload))
+        return f"pid {f['pid']} " + (
+            "refused" if f["refused"] else _message(f, with_payload) + (", in its streams" if f["journalled"] else "")
+        )
     if kind == kinds.INBOX_DONE:
         return f"pid {f['pid']}"
     if kind == kinds.WILL:

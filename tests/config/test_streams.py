@@ -11,9 +11,10 @@ KEEP = "persistence true"
 def test_a_stream(read):
     config = read(KEEP, "stream telemetry a/# \"b c/+\" # shards 3 retain_age 7d retain_bytes 10G", "stream x-1_Y a", "stream_events true")
     assert stream_specs(config) == [
-        {"name": "telemetry", "filters": ["a/#", "b c/+", "#"], "shards": 3, "retain_age_us": 7 * 86_400_000_000, "retain_bytes": 10 << 30},
-        {"name": "x-1_Y", "filters": ["a"], "shards": 0, "retain_age_us": 0, "retain_bytes": 0},
-        {"name": "events", "events": True, "retain_bytes": 1 << 30}]
+        {"name": "telemetry", "filters": ["a/#", "b c/+", "#"], "shards": 3, "retain_age_us": 7 * 86_400_000_000, "retain_bytes": 10 << 30,
+         "events": False},
+        {"name": "x-1_Y", "filters": ["a"], "shards": 0, "retain_age_us": 0, "retain_bytes": 0, "events": False},
+        {"name": "events", "filters": [], "shards": 0, "retain_age_us": 0, "retain_bytes": 1 << 30, "events": True}]
     assert stream_specs(read(KEEP)) == []
 
 
@@ -61,6 +62,32 @@ def test_a_stream_needs_a_store(line, read, refuse):
     assert f"'{line.split()[0]}' needs a store" in refuse(line) and "`persistence true`" in refuse(line)
     assert "another durability than none" in refuse(KEEP, "durability none", line)
     assert read("plugin /x/mosquitto_persist_sqlite.so", line)
+
+
+@pytest.mark.parametrize(("line", "age_s", "size"), [
+    ("true retain_age 30d", 30 * 86_400, 1 << 30),
+    ("1 retain_bytes 4G retain_age 1y # of a year", 365 * 86_400, 4 << 30),
+    ("true # all", 0, 1 << 30),
+])
+def test_what_is_kept_of_events(line, age_s, size, read):
+    (spec,) = stream_specs(read(KEEP, f"stream_events {line}"))
+    assert (spec["name"], spec["events"], spec["retain_age_us"], spec["retain_bytes"]) == ("events", True, age_s * 1_000_000, size)
+
+
+def test_no_events(read):
+    assert stream_specs(read(KEEP, "stream_events false")) == stream_specs(read(KEEP, "stream_events true", "stream_events 0 retain_age 1d")) == []
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("yes", "Invalid 'stream_events' value (yes). Expected true or false"),
+    ("true shards 2", "Expected retain_age, retain_bytes behind true"),
+    ("true retain_age 1d retain_age 1d", "each once"),
+    ("true retain_age", "with a unit s, h, d"),
+    ("true retain_bytes 1", "from 64K on"),
+    ("", "Empty 'stream_events' value"),
+])
+def test_what_is_no_line_of_events(line, said, refuse):
+    assert said in refuse(KEEP, f"stream_events {line}")
 
 
 def test_words():

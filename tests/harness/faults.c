@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,9 @@ struct door {
     uint32_t waiting;               /* writes that do */
     uint32_t open_errno;            /* a store's file cannot be opened to be written */
     uint32_t later_s;               /* more time has passed than that; only ever more */
-    uint32_t unused;
+    uint32_t sends;                 /* what is sent to a socket waits until this is 0 */
+    uint32_t read_errno;            /* a segment of a stream cannot be opened to be read */
+    uint32_t denied;                /* reallocs that found none */
 };
 
 static volatile struct door* door;
@@ -45,6 +48,7 @@ void* realloc(void* p, size_t n)
 {
     if (door && door->realloc_from && n >= door->realloc_from && gettid() != getpid()) {
         errno = ENOMEM;
+        __atomic_add_fetch(&door->denied, 1, __ATOMIC_SEQ_CST);
         return NULL;
     }
     return __libc_realloc(p, n);
@@ -99,10 +103,42 @@ int open(const char* path, int flags, ...)
         errno = (int)door->open_errno;
         return -1;
     }
+    if (door && door->read_errno && (flags & O_ACCMODE) == O_RDONLY && strstr(path, "/streams/") && strstr(path, ".seg")) {
+        errno = (int)door->read_errno;
+        return -1;
+    }
     return next(path, flags, mode);
 }
 
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
+
+static void held(void)
+{
+    if (!door || !door->sends)
+        return;
+    __atomic_add_fetch(&door->waiting, 1, __ATOMIC_SEQ_CST);
+    while (door->sends)
+        usleep(200);
+    __atomic_sub_fetch(&door->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+ssize_t send(int fd, const void* p, size_t n, int flags)
+{
+    static ssize_t (*next)(int, const void*, size_t, int);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "send");
+    held();
+    return next(fd, p, n, flags);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr* m, int flags)
+{
+    static ssize_t (*next)(int, const struct msghdr*, int);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "sendmsg");
+    held();
+    return next(fd, m, flags);
+}
 
 int fdatasync(int fd)
 {

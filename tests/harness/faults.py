@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tests.harness.effort import TIMEOUT_S
 
-LAYOUT = struct.Struct("=QqIIIIIIII")
-NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno", "later_s", "unused")
+LAYOUT = struct.Struct("=QqIIIIIIIIII")
+NAMES = ("realloc_from", "wall_ms", "write_errno", "sync_errno", "full", "stalled", "waiting", "open_errno", "later_s", "sends",
+         "read_errno", "denied")
 
 
 @functools.cache
@@ -60,7 +61,7 @@ class Faults:
 
     def heal(self) -> None:
         """The clock stays where it is."""
-        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0)
+        self.set(realloc_from=0, write_errno=0, sync_errno=0, full=0, stalled=0, open_errno=0, sends=0, read_errno=0)
 
     def close(self) -> None:
         self.heal()

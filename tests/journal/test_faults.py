@@ -398,6 +398,63 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read() -> None:
     assert [(why, hi - lo) for _, why, lo, hi in lost] == [("damaged", 1)]
 
 
+def patient(stream: Stream, most: int) -> list[int]:
+    """All numbers that are read by one who tries again, however often it takes."""
+    def again(what):
+        for _ in range(100):
+            try:
+                return what()
+            except OSError as error:
+                assert error.errno != errno.EIO
+        raise AssertionError("it never came to an end")
+
+    reader = again(stream.reader)
+    found = []
+    while got := again(lambda: reader.read(most=most)):
+        found += [record[0] for record in got]
+    assert reader.lost() == []
+    again(lambda: reader.seek_time(0))
+    while (got := again(lambda: reader.columns(rows=most)))[0]:
+        found += memoryview(got[1]["seq"][1][1]).cast("q")
+    assert reader.lost() == []
+    return found
+
+
+@pytest.mark.parametrize("fault", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES])
+def test_who_cannot_open_a_file_now_misses_nothing(fault: int) -> None:
+    """Whichever call it is."""
+    stream = Stream(FolderDisk())
+    stream.fill(40, size=900)
+    for n in range(60):
+        stream.disk.faults["open"] = ["ok"] * n + [fault] * 3
+        assert patient(stream, 7) == [*range(40)] * 2
+        if stream.disk.faults["open"]:
+            break
+    assert 20 < n < 59
+
+
+def test_who_cannot_read_the_folder_now_misses_nothing(stream: Stream) -> None:
+    stream = Stream(FolderDisk(), retain_bytes=3 * SEGMENT)
+    stream.fill(20, size=900)
+    reader = stream.reader()
+    stream.fill(20, size=900)
+    assert stream.face.retain()
+    reader.refresh()
+    stream.fill(40, size=900)
+    assert stream.face.retain()         # what it has listed is gone: it looks again
+    names = stream.disk.names
+    stream.disk.names = lambda path: 1 // 0     # type: ignore[method-assign, assignment, return-value]
+    first = stream.face.marks()["shards"][0]["first_seq"]
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output error"):
+            reader.refresh()
+        with pytest.raises(OSError, match="Input/output error"):
+            reader.read()
+    stream.disk.names, stream.disk.broken = names, None         # type: ignore[method-assign]
+    assert [record[0] for record in reader.read()] == [*range(first, 80)]
+    assert reader.lost() == [(0, "retired", 0, first)]
+
+
 # ---- what stays
 
 def rows_of(stream: Stream, n: int) -> None:
@@ -532,6 +589,24 @@ def test_memory_is_bounded_and_what_waits_is_not_lost() -> None:
     assert stream.face.room()
     assert n > 40
     stream.check()
+
+
+def test_a_large_record_is_taken_beside_what_waits_and_one_only() -> None:
+    stream = Stream(FolderDisk(), 2, waiting_max_bytes=64 << 10)
+    stream.append(1000)
+    stream.append(200_000)
+    for size, shard in ((1000, 1), (200_000, 0), (200_000, 1)):
+        with pytest.raises(BlockingIOError):
+            stream.append(size, shard)
+    assert stream.face.waiting_bytes() < 300_000
+    for _ in range(2):
+        stream.commit()
+    stream.face.seal()
+    assert stream.face.room() and stream.face.waiting_bytes() == 0
+    stream.append(1000, 1)
+    stream.commit()
+    stream.check()
+    stream.check(1)
 
 
 def test_nothing_is_allocated_once_it_is_warm() -> None:

@@ -25,7 +25,7 @@ FIELDS = {
     MSG: st.fixed_dictionaries({**MESSAGE, "entries": st.lists(ENTRY, max_size=8)}),
     ACKS: st.fixed_dictionaries({"acks": st.lists(st.tuples(U32, U32), max_size=8)}),
     RELEASED: st.fixed_dictionaries({"acks": st.lists(st.tuples(U32, U32, U16), max_size=8)}),
-    INBOX: st.fixed_dictionaries({"sno": U32, "pid": U16, "refused": st.just(False), **MESSAGE})
+    INBOX: st.fixed_dictionaries({"sno": U32, "pid": U16, "refused": st.just(False), "journalled": st.booleans(), **MESSAGE})
     | st.fixed_dictionaries({"sno": U32, "pid": U16, "refused": st.just(True)}),
     INBOX_DONE: st.fixed_dictionaries({"sno": U32, "pid": U16}),
     RETAINED_GONE: st.fixed_dictionaries({"topic": NAME}),

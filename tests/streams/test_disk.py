@@ -11,7 +11,7 @@ import pytest
 
 from mosq.journal.stream import Stream
 from tests.durable.test_disk import QUOTA, spare_written
-from tests.durable.test_restart import Kept, publish, subscribe
+from tests.durable.test_restart import Kept, owed, publish, subscribe
 from tests.harness.effort import TIMEOUT_S
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
@@ -136,17 +136,21 @@ def test_no_room_even_so(faults: Faults) -> None:
     with Kept(keeping("stream all #"), faults.env) as broker:
         flood, two = broker.client("flood", clean=True, level=4), broker.client("two", level=4)
         ones = [broker.client(f"one{n}") for n in range(40)]
-        two.send(Publish("two", large, 2, 1))
+        two.send(Publish("two", large, 2, 1, retain=True))
         assert two.read_packet() == Pubrec(1)
         faults.set(stalled=1)
         for _ in range(32):
             flood.send(Publish("flood", large))
-        for one in ones:
-            one.send(Publish("one", large, 1, 1))
+        for n, one in enumerate(ones):
+            one.send(Publish(f"one/{n}", large, 1, 1, retain=True))
         ready = select.select([one.sock for one in ones], [], [], TIMEOUT_S)[0]
         assert all(one.read_packet() == Puback(1, QUOTA) for one in ones if one.sock in ready)
         two.send(Pubrel(1))
         two.expect_closed()
+        sub = broker.client("sub", clean=True, level=4)
+        subscribe(sub, ("two", 1))
+        sub.expect_nothing()             # nor has it become the retained one
+        sub.close()
         faults.set(stalled=0)
         told = [one.read_packet() for one in ones if one.sock not in ready]
         taken = told.count(Puback(1, 0x10))
@@ -154,8 +158,12 @@ def test_no_room_even_so(faults: Faults) -> None:
         two = broker.client("two", level=4)
         two.send(Pubrel(1))
         assert two.read_packet() == Pubcomp(1)
+        sub = broker.client("sub", clean=True, level=4)
+        subscribe(sub, ("one/+", 0), ("two", 0))
+        kept = [packet.topic for packet in owed(sub, taken + 1)]
+        sub.expect_nothing()
         topics = [r.topic for r in stopped(broker)]
-        assert (topics.count("one"), topics.count("two")) == (taken, 1)
+        assert sorted(topics[-taken - 1:]) == sorted(kept) and len(set(kept)) == taken + 1 and set(topics) == {"flood", *kept}
 
 
 def test_a_second_broker(faults: Faults) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from mosq.journal.stream import KINDS, Record
+from mosq.journal.stream import KINDS, Record, Stream
 from tests.durable.test_restart import Kept, publish, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Publish, Subscribe, Unsuback, Unsubscribe, Will
@@ -248,3 +248,14 @@ def test_a_bridge_is_what_it_is() -> None:
                                   "address": "127.0.0.1", "listener": 0}
         account = said(found[3])
         assert (account["published"], account["delivered"]) == (1, 1)
+
+
+def test_what_is_kept_of_them_is_bounded_as_their_line_says() -> None:
+    with Kept(keeping(f"{EVENTS} retain_bytes 64K")) as broker:
+        wire = broker.client("wire", clean=True)
+        stream = Stream(folder(broker, "events"))
+        for n in range(3):
+            subscribe(wire, *((f"{n}/{i}/{'x' * 1000}", 0) for i in range(50)))
+            until(lambda: stream.marks()[0].seq > n * 50)
+        until(lambda: stream.marks()[0].first_seq > 40)
+        assert all(r.seq > 40 for r in events(broker))

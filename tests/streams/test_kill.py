@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import closing
 
 import pytest
 
 from mosq.journal.stream import Stream
-from tests.durable.test_restart import Kept
+from tests.durable.test_disk import spare_written
+from tests.durable.test_restart import Kept, subscribe
 from tests.harness import packets
+from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, stopped
@@ -102,3 +105,43 @@ def test_what_is_acknowledged_is_there_once(durability: str) -> None:
         some = [r.payload for r in Stream(folder(broker, "odd")).read(0, len(found))]
         assert some == [r.payload for r in found if r.topic.endswith(("/49", "/51"))]
         assert "lost" not in broker.log()
+
+
+def store_bytes(broker: Kept) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted((broker.dir / "mosquitto.db.store").glob("*")) if file.is_file())
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> None:
+    """Its fan-out takes several turns, and the broker is killed behind the first: the batch of the journal is written, the release is not over."""
+    faults = Faults()
+    with closing(faults), Kept(keeping("stream all #", "turn_budget 1000", "durability_interval 0", "sys_interval 0"), faults.env) as broker:
+        spare_written(broker.dir)
+        for n in range(70):              # a slice is of 64
+            subscribe(broker.client(f"sub{n}", clean=True, level=4), ("a", 0))
+        pub = broker.client("pub", level=4)
+        pub.send(Publish("a", b"once only", 2, 1, retain))
+        assert pub.read_packet() == Pubrec(1)
+        before = store_bytes(broker)
+        faults.set(sends=1)
+        pub.send(Pubrel(1))
+        until(lambda: faults.waiting and any(b"once only" in file.read_bytes() for file in folder(broker).glob("*.seg")))
+        until(lambda: store_bytes(broker) != before)
+        broker.die()
+        faults.heal()
+        faults.set(waiting=0)
+        for _ in range(2):              # and once more, before it is over
+            broker.start()
+            broker.die()
+        broker.start()
+        sub = broker.client("sub", clean=True, level=4)
+        subscribe(sub, ("a", 0))
+        if retain:
+            assert sub.read_packet() == Publish("a", b"once only", 0, retain=True)
+        pub = broker.client("pub", level=4)
+        pub.send(Pubrel(1))
+        assert pub.read_packet() == Pubcomp(1)
+        assert sub.read_packet() == Publish("a", b"once only")       # those who subscribe get it, perhaps again
+        pub.send(Publish("a", b"once only", 2, 1), Pubrel(1))         # another one
+        assert [pub.read_packet(), pub.read_packet()] == [Pubrec(1), Pubcomp(1)]
+        assert [r.payload for r in stopped(broker)] == [b"once only"] * 2

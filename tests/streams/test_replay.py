@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from mosq.journal.stream import Stream
 from tests.durable.test_restart import FOR_LONG, Kept, nothing_more, publish, subscribe
 from tests.harness import packets
-from tests.harness.faults import until
-from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
+from tests.harness.faults import Faults, until
+from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
 from tests.harness.properties import P
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, records, stopped
 
 STREAM = "$stream/all"
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    faults = Faults()
+    yield faults
+    faults.close()
 
 
 def fill(broker: Kept, lo: int, hi: int, qos: int = 1, size: int = 0) -> None:
@@ -252,7 +261,7 @@ def test_retention_overtakes_a_reader() -> None:
 
 WRONG = (
     "all/first", "all//#", "all/first/", "all/last/#", "all/-1/#", "all/1.2/#", "none/first/#", "all/2026-13-01/#", "all/2026-11-22T10/#",
-    "all/4611686018427387904/#", "all/99999999999999999999/#", "events/first/#", "all/first/$share/g/a", "all/2026-11-22T10:00:00.1234567Z/a", "+/first/#",
+    "all/2026-02-29/#", "all/2026-04-31/#", "all/4611686018427387904/#", "all/99999999999999999999/#", "events/first/#", "all/first/$share/g/a", "all/2026-11-22T10:00:00.1234567Z/a", "+/first/#",
 )
 
 
@@ -273,6 +282,9 @@ def test_shares_and_too_many_are_refused_and_without_streams_it_is_a_filter_like
         assert wire.read_packet() == Suback(1, (0x8F,))
         wire.send(Subscribe(2, tuple((f"{STREAM}/{i}/#", 0) for i in range(17))))
         assert wire.read_packet() == Suback(2, (0,) * 16 + (0x97,))
+        subscribe(wire, *((f"{STREAM}/{i}/#", 1) for i in range(16)))         # the same ones again
+        wire.send(Subscribe(3, ((f"{STREAM}/16/#", 0), (f"{STREAM}/3/#", 0))))
+        assert wire.read_packet() == Suback(3, (0x97, 0))
     with Kept(keeping()) as broker:
         wire = broker.client("c", clean=True)
         subscribe(wire, (f"{STREAM}/first/#", 1))
@@ -300,3 +312,116 @@ def test_who_may_read_what() -> None:
         assert other.read_packet() == Suback(1, (0x87,))
         subscribe(reader, (f"{STREAM}/first/#", 1))
         assert [packet.payload for packet in got(reader, 2)] == [b"r/1", b"r/2"]
+
+
+def iso(s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(s))
+
+
+def test_a_place_to_come_begins_when_it_is_there(faults: Faults) -> None:
+    """With the first record of each shard that is not older, whatever the clock does behind it; or with that number."""
+    with Kept(keeping("stream all t/# shards 3"), faults.env) as broker:
+        fill(broker, 0, 10)
+        reader = broker.client("reader", clean=True)
+        subscribe(reader, (f"{STREAM}/{iso(time.time() + 1800)}/#", 0))
+        other = broker.client("other", clean=True)
+        subscribe(other, (f"{STREAM}/5/#", 0))
+        fill(broker, 10, 30)
+        faults.set(wall_ms=3_600_000)
+        fill(broker, 30, 40)
+        faults.set(wall_ms=0)
+        fill(broker, 40, 50)
+        assert sorted(numbers(got(reader, 20))) == list(range(30, 50))
+        assert all(int(place(packet)["mosq-seq"]) >= 5 for packet in got(other, 50 - 3 * 5))
+
+
+@pytest.mark.parametrize("fault", ["EMFILE", "ENFILE"])
+def test_without_a_descriptor_it_waits(fault: str, faults: Faults) -> None:
+    with Kept(keeping("stream all t/#", "log_dest file {dir}/log", "log_type all"), faults.env) as broker:
+        fill(broker, 0, 50)
+        reader = broker.client("reader", clean=True)
+        faults.set(read_errno=getattr(errno, fault))
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        until(lambda: "Warning: stream all cannot be read for client reader, which waits: " in (broker.dir / "log").read_text())
+        reader.expect_nothing()
+        faults.heal()
+        assert numbers(got(reader, 50)) == list(range(50))
+        log = (broker.dir / "log").read_text()
+        assert "damaged" not in log and log.count("cannot be read") == 1
+
+
+@pytest.mark.timing             # sanitizers have an allocator of their own, which knows no such faults
+def test_without_memory_for_a_message_it_waits(faults: Faults) -> None:
+    with Kept(keeping("stream all t/#"), faults.env) as broker:
+        pub = broker.client("pub", clean=True)
+        pub.send(Publish("t/1", b"7", 1, 1, props=((P.USER, ("k", "v" * 40_000)),)))
+        assert isinstance(pub.read_packet(), Puback)
+        reader = broker.client("reader", clean=True)
+        faults.set(realloc_from=40_120)         # its record fits; what is sent, with its place, does not
+        subscribe(reader, (f"{STREAM}/first/#", 1))
+        until(lambda: faults.denied)
+        reader.expect_nothing()
+        faults.heal()
+        assert numbers(got(reader, 1)) == [7]
+
+
+def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
+    """Memory is full from here on, as long as the wire is open."""
+    hog = broker.client("hog", clean=True, level=4)
+    hog.send(b"\x30" + packets.varint(n_bytes + 3) + b"\0\1h" + bytes(n_bytes - 1))
+    def refused() -> bool:
+        pub.send(Publish("u", b"", 1, 1))
+        return pub.read_packet() == Puback(1, 0x97)
+    until(refused)
+    return hog
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_while_memory_is_short_it_waits(qos: int) -> None:
+    lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
+    with Kept(keeping(*lines)) as broker:
+        fill(broker, 0, 1500, size=2000)
+        pub = broker.client("pub 2", clean=True)
+        reader, quick = broker.client("reader", clean=True), broker.client("quick", clean=True)
+        subscribe(reader, (f"{STREAM}/first/#", qos))
+        subscribe(quick, (f"{STREAM}/1500/#", qos))
+        first = got(reader, 10, ack=False)
+        hog = hogged(broker, pub, 6_000_000)
+        if qos:
+            reader.send(*(Puback(packet.mid) for packet in first))
+        found = numbers(first)
+        reader.send(Pingreq())
+        while (packet := reader.read_packet()) != Pingresp():         # what was on its way
+            assert isinstance(packet, Publish)
+            found.append(int(packet.payload.rstrip(b".")))
+            if qos:
+                reader.send(Puback(packet.mid))
+        assert len(found) < 1500
+        hog.close()
+        found += numbers(got(reader, 1500 - len(found)))
+        assert found == list(range(1500))
+        fill(broker, 1500, 1510)
+        assert numbers(got(quick, 10)) == list(range(1500, 1510))
+        assert "dropped" not in (broker.dir / "log").read_text()
+
+
+def test_what_waits_for_slow_readers_goes_before_anybody_is_refused() -> None:
+    """It counts, and is read again: all of it comes, in order, whatever was given up in between."""
+    with Kept(keeping("stream all t/# shards 2", "memory_limit 4000000", "max_inflight_messages 3", "max_queued_messages 5")) as broker:
+        fill(broker, 0, 600, size=1000)
+        readers = [broker.client(f"reader{n}", clean=True) for n in range(30)]
+        firsts = []
+        for reader in readers:
+            subscribe(reader, (f"{STREAM}/first/#", 1))
+            firsts.append(got(reader, 3, ack=False))        # 64 KiB are held for it then
+        fill(broker, 600, 620, size=1000)
+        retained = broker.client("retained", clean=True)
+        for topic in ("big", "big too", "big 3"):
+            retained.send(Publish(topic, bytes(500_000), 1, 1, retain=True))
+            assert retained.read_packet() == Puback(1, 0x10)
+        for reader, first in zip(readers, firsts, strict=True):
+            reader.send(*(Puback(packet.mid) for packet in first))
+            found = first + got(reader, 617)
+            for shard in "01":
+                of_shard = [int(place(packet)["mosq-seq"]) for packet in found if place(packet)["mosq-shard"] == shard]
+                assert of_shard == list(range(len(of_shard)))

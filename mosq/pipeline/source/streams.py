@@ -1,5 +1,6 @@
 """The streams that a read is about: found in the folder, with what their marks say. No lock, no broker."""
 
+import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from cext.journal import face
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mosq.pipeline.source.options import Options, Position
+
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # they say nothing of what is in a file
 
 
 class Seen(NamedTuple):
@@ -32,6 +35,11 @@ def look(name: str, path: "Path") -> Seen:
             "start that broker once, which makes the mark anew"
         ) from None
     except OSError as error:
+        if error.errno in PASSING:
+            raise MosqPipelineError(
+                f"the mark of the stream in {path} cannot be read now ({error.strerror}): nothing is passed over, the "
+                "same again goes on where it was; let this process open it, and enough files (ulimit -n)"
+            ) from error
         raise MosqPipelineError(
             f"the mark of the stream in {path} cannot be read ({error.strerror}): it was written by a later version of "
             "mosq, or it is damaged, which the broker's next start mends"
