@@ -256,6 +256,6 @@ def test_what_is_kept_of_them_is_bounded_as_their_line_says() -> None:
         stream = Stream(folder(broker, "events"))
         for n in range(3):
             subscribe(wire, *((f"{n}/{i}/{'x' * 1000}", 0) for i in range(50)))
-            until(lambda: stream.marks()[0].seq > n * 50)
+            until(lambda least=n * 50: stream.marks()[0].seq > least)
         until(lambda: stream.marks()[0].first_seq > 40)
         assert all(r.seq > 40 for r in events(broker))
