@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mosq.db.dump import matches
 from mosq.db.properties import readable
 from mosq.db.show import payload_json
+from mosq.journal.kinds import MESSAGE, NAMES
 from mosq.journal.report import when
-from mosq.journal.stream import KINDS, Range, Record, Stream
+from mosq.journal.stream import Range, Record, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
         "seq": record.seq,
         "time": when(record.time_us),
         "commit_time": when(record.commit_us),
-        "kind": KINDS.get(record.kind, record.kind),
+        "kind": NAMES.get(record.kind, record.kind),
         "topic": record.topic or None,
         "client_id": record.client_id or None,
         "username": record.username,
@@ -64,7 +65,7 @@ def record_json(shard: int, record: Record) -> dict[str, Any]:
         out["reason"] = record.reason
     if record.properties:
         out["properties"] = readable(record.properties)
-    if record.payload or record.kind == 1:
+    if record.payload or record.kind == MESSAGE:
         out.update(payload_json(record.payload))
     return out
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 SEGMENT = re.compile(r"(\d{3})-(\d{20})-(\d{20})\.seg")
 MARKS = ("mark.a", "mark.b")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class FolderError(Exception):
@@ -23,6 +24,12 @@ def is_stream(path: Path) -> bool:
     return any((path / name).exists() for name in MARKS) or any(SEGMENT.fullmatch(each.name) for each in path.iterdir())
 
 
+def streams_below(root: Path) -> dict[str, Path]:
+    """By name. What else lies there, such as lost+found, is none, and is not looked into where its name says so."""
+    names = sorted(each.name for each in root.iterdir() if NAME.fullmatch(each.name) and each.is_dir())
+    return {name: root / name for name in names if is_stream(root / name)}
+
+
 def streams_in(path: "str | Path") -> list[Path]:
     """The stream in that folder, or those in it: a store's folder has them in `streams`, a persistence_location in the
     stores that it holds."""
@@ -35,10 +42,8 @@ def streams_in(path: "str | Path") -> list[Path]:
     if is_stream(root):
         return [root]
     for folder in (root, root / "streams", *sorted(root.glob("*.store/streams"))):
-        inside = sorted(folder.iterdir()) if folder.is_dir() else []
-        found = [each for each in inside if each.is_dir() and is_stream(each)]
-        if found:
-            return found
+        if found := streams_below(folder) if folder.is_dir() else {}:
+            return list(found.values())
     raise FolderError(
         f"{root}: no stream there; a broker writes one with `stream NAME FILTER...` and `persistence true` in its "
         "configuration"

@@ -12,19 +12,6 @@ from cext.journal import face
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-KINDS = {
-    1: "message",
-    2: "connect",
-    3: "disconnect",
-    4: "subscribe",
-    5: "unsubscribe",
-    6: "drop",
-    7: "expiry",
-    8: "take_over",
-    9: "account",
-    10: "gap",
-    11: "start",
-}
 SEGMENT = re.compile(r"\d{3}-(\d{20})(?:-\d+)?\.seg")
 CONSUMER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
@@ -33,7 +20,7 @@ class Record(NamedTuple):
     seq: int
     time_us: int  # wall clock: when the broker had it
     commit_us: int  # and when it was written
-    kind: int  # KINDS
+    kind: int  # kinds.py
     qos: int
     retain: bool
     dup: bool

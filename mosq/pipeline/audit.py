@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
-from mosq.pipeline.gold import ACCOUNT, GAP
+from mosq.journal.kinds import ACCOUNT, GAP
+from mosq.pipeline import tables
 from mosq.pipeline.silver import CORRUPT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame
+
+    from mosq.pipeline.settings import Settings
 
 COUNTERS = ("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ENDS = ("acknowledged", "expired", "dropped", "gone", "queued")
@@ -90,12 +95,14 @@ def with_difference(rows: pa.Table) -> pa.Table:
 
 def wrong(rows: pa.Table) -> pa.Table:
     """The rows that do not add up by themselves."""
-    negative = None
+    return rows.filter(_is_wrong(rows))
+
+
+def _is_wrong(rows: pa.Table) -> Any:
+    found = pc.or_(pc.not_equal(rows["difference"], 0), pc.and_(rows["ended"], pc.not_equal(rows["queued"], 0)))
     for name in COUNTERS:
-        one = pc.less(rows[name], 0)
-        negative = one if negative is None else pc.or_(negative, one)
-    owing = pc.and_(rows["ended"], pc.not_equal(rows["queued"], 0))
-    return rows.filter(pc.or_(pc.or_(pc.not_equal(rows["difference"], 0), owing), negative))
+        found = pc.or_(found, pc.less(rows[name], 0))
+    return found
 
 
 def why(row: dict[str, Any]) -> str:
@@ -108,23 +115,80 @@ def why(row: dict[str, Any]) -> str:
     if row["ended"] and row["queued"]:
         return f"{session}: has ended, and {row['queued']:,} messages are still queued"
     low = [name for name in COUNTERS if row[name] < 0]
-    return f"{session}: {', '.join(low)} less than nothing" if low else f"{session}: counters that went down"
+    said = f"{', '.join(low)} less than nothing" if low else "counters went down, or an earlier row did not add up"
+    return f"{session}: {said}"
 
 
-# ---- over all batches: what `status --audit` and the report tell
+# ---- over all batches: what `status --audit` tells
+
+OF_SESSION = ("client_id", "session")
+RISING = tuple(name for name in COUNTERS if name != "queued")
+REMEMBERED = "audit"  # a folder beside the checkpoint: N.parquet is `sessions` of all batches up to N
+FOLD_ROWS = 1_000_000
 
 
-def of_sessions(rows: pa.Table) -> pa.Table:
-    """The last row of each session, and in `wrong` whether any of its rows is."""
-    keys = ["client_id", "session"]
-    if not rows.num_rows:
-        return rows.append_column("wrong", pa.array([], pa.bool_()))
-    largest = rows.group_by(keys).aggregate([("seq", "max"), *((name, "max") for name in COUNTERS if name != "queued")])
-    bad = wrong(rows).group_by(keys).aggregate([("seq", "count")]).rename_columns([*keys, "n_wrong"])
-    last = rows.join(largest, keys, join_type="inner")
-    last = last.filter(pc.equal(last["seq"], last["seq_max"])).join(bad, keys, join_type="left outer")
-    fell = pc.is_valid(last["n_wrong"])
-    for name in COUNTERS:
-        if name != "queued":
-            fell = pc.or_(fell, pc.less(last[name], last[f"{name}_max"]))
-    return last.select(rows.column_names).append_column("wrong", fell).sort_by([(key, "ascending") for key in keys])
+def sessions(rows: pa.Table, before: pa.Table | None = None) -> pa.Table:
+    """Of each session its last row, the most that each counter was, and in `wrong` whether any row of it was. `before`:
+    the same of other rows, which may be among these as well."""
+    each = rows.append_column("wrong", _is_wrong(rows))
+    for name in RISING:
+        each = each.append_column(f"{name}_most", rows[name])
+    if before is not None:
+        each = pa.concat_tables([before.select(each.column_names), each])
+    last = [name for name in rows.column_names if name not in OF_SESSION]
+    most = [f"{name}_most" for name in RISING]
+    told = [*((name, "last") for name in last), *((name, "max") for name in most), ("wrong", "any")]
+    found = each.sort_by("seq").group_by(list(OF_SESSION), use_threads=False).aggregate(told)
+    found = found.select([*OF_SESSION, *(f"{name}_{how}" for name, how in told)])
+    return found.rename_columns([*OF_SESSION, *last, *most, "wrong"])
+
+
+def of_sessions(found: pa.Table) -> pa.Table:
+    """Of `sessions`: the last rows, and in `wrong` also whether a counter went down."""
+    bad = found["wrong"]
+    for name in RISING:
+        bad = pc.or_(bad, pc.less(found[name], found[f"{name}_most"]))
+    last = found.select([*NONE.column_names]).append_column("wrong", bad)
+    return last.sort_by([(key, "ascending") for key in OF_SESSION])
+
+
+def all_sessions(settings: "Settings") -> pa.Table:
+    """`sessions` of all that there is: of what is remembered, and of the batches behind that."""
+    import pyarrow.parquet as pq
+
+    table, path = settings.table("gold/backlog"), _remembered(settings)
+    found = sessions(NONE) if path is None else pq.ParquetFile(path).read()
+    upto = -1 if path is None else int(path.stem)
+    waiting: list[pa.Table] = []
+    n = 0
+    for file in tables.files(table):
+        if tables.batch_of(table, file) > upto:
+            waiting.append(pq.ParquetFile(file).read(NONE.column_names))
+            n += waiting[-1].num_rows
+        if n >= FOLD_ROWS:
+            found, waiting, n = sessions(pa.concat_tables(waiting), found), [], 0
+    return sessions(pa.concat_tables([NONE, *waiting]), found)
+
+
+def _remembered(settings: "Settings") -> "Path | None":
+    return max((settings.checkpoints / REMEMBERED).glob("*.parquet"), key=lambda path: int(path.stem), default=None)
+
+
+def remember(settings: "Settings", batch: int) -> None:
+    """So that nobody has to read all batches up to this one again."""
+    import pyarrow.parquet as pq
+
+    had, new = _remembered(settings), settings.checkpoints / REMEMBERED / f"{batch}.parquet"
+    if had == new or not tables.about(settings.table("gold/backlog")):
+        return
+    try:
+        found = all_sessions(settings)
+    except FileNotFoundError:
+        return  # `compact` has put another in its place since it was listed: next time
+    new.parent.mkdir(parents=True, exist_ok=True)
+    unready = new.with_suffix(".new")
+    pq.write_table(found, unready, compression="snappy")
+    tables.sync(unready)
+    unready.rename(new)
+    if had is not None:
+        had.unlink()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings
 
 EXIT_PARTS = 2
-GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "late")
+GOLD = ("topics", "clients", "prefixes", "latency", "drops", "churn", "sessions", "backlog", "audit", "fanout",
+        "late")
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Only results and errors.")
 
 
@@ -89,7 +90,7 @@ def match(topics: str, filters: str, clients: bool, count: str | None, out: str 
 def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
            limit: int, say: Steps) -> int:
     from mosq.pipeline.matching import BAD, Matching
-    from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics
+    from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics, write_csv
 
     say(f"reading {filters}")
     read = read_filters(spark, filters, clients)
@@ -110,8 +111,13 @@ def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count:
         _tell_totals(totals, work.n, say)
         rows = work.per_client(summed) if count == "client" else work.per_filter(summed)
     if out is not None:
-        rows.write.option("header", True).format(kind).save(str(Path(out).absolute()))
-        written = spark.read.option("header", True).format(kind).load(str(Path(out).absolute()))
+        place = str(Path(out).absolute())
+        if kind == "csv":
+            write_csv(rows, place)
+            written = spark.read.options(header=True, escape='"', multiLine=True).csv(place)
+        else:
+            rows.write.parquet(place)
+            written = spark.read.parquet(place)
         say.tell(f"{out}: {written.count():,} rows")
     elif limit:
         _show(rows, limit)
@@ -234,16 +240,17 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
             from mosq.pipeline.report.load import sections
 
             more = sections(LoadResults(spark, load))
-        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", _tables(spark, settings), say, more)
+        found = _tables(spark, settings, say)
+        written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", found, say, more)
     finally:
         say.end()
     say.tell(f"{written[0]}, and {len(written) - 1} CSV files beside it")
     return EXIT_OK
 
 
-def _tables(spark: SparkSession, settings: Settings) -> Tables:
+def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     """What the jobs have written."""
-    from mosq.pipeline import gold, state, status, views
+    from mosq.pipeline import fanout, gold, state, status, views
     from mosq.pipeline.report.gather import Lag, Tables
     from mosq.pipeline.tables import about, read_table
 
@@ -258,11 +265,17 @@ def _tables(spark: SparkSession, settings: Settings) -> Tables:
                for name, one in status.lag(settings, state.after(settings)).items()]
     except (MosqPipelineError, OSError, ValueError):
         lag = []                                    # the journal may be on another machine
+    if there("gold/traffic"):
+        say("matching topics with subscriptions")
+        try:
+            fanout.write(spark, settings)
+        except PermissionError as error:
+            say.tell(f"{error.filename}: {error.strerror}: fan-out is told as it was found before")
     return Tables(
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),
         read_table(spark, settings.table("quarantine")) if there("quarantine") else None,
-        gold.subscriptions(spark, settings), lag, str(settings.tables))
+        lag, str(settings.tables))
 
 
 # ---------------------------------------------------------------- load-results

@@ -1,13 +1,14 @@
 """Merges the small files of many batches into large ones, while others read and write the table.
 
-The merged rows take the place of the last batch of their range, in a copy of the table's folder (all other files are
-links); then the two folders change places in one step, and the old one goes. Who has listed the table before and opens
-a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new ones,
-or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads the
-first one, as Spark and DuckDB do.
+Batches that follow one another become one until it is large (so it has less than twice of what that is: a rebuild does
+one at a time). Its rows take the place of the last one of its range, in a copy of the table's folder (all other files
+are links); then the two folders change places in one step, and the old one goes. Who has listed the table before and
+opens a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new
+ones, or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads
+the first one, as Spark and DuckDB do.
 
 Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one
-removes."""
+removes. Memory: a row group of a file that is read, and one of the file that is written."""
 
 import ctypes
 import errno
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-LARGE_BYTES = 128 << 20  # a batch of so much is left as it is
-FILE_ROWS = 5_000_000
+# a batch of so much is left as it is
+LARGE_BYTES = 128 << 20
+LARGE_ROWS = 5_000_000
+# of a row group
+GROUP_BYTES = 64 << 20
+GROUP_ROWS = 128 << 10
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
@@ -36,10 +41,10 @@ def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
         done = state.after(settings)["batch"]
         for about in sorted(settings.tables.glob(f"**/{tables.ABOUT}")):
             table = about.parent
-            if not table.name.startswith("."):
+            if not table.name.startswith(".") and not tables.about(table).get("whole"):
                 name = table.relative_to(settings.tables)
-                merged = compact(table, done, at_least)
-                yield f"{name}: {merged:,} batches merged into one" if merged else f"{name}: nothing to merge"
+                merged, into = compact(table, done, at_least)
+                yield f"{name}: {merged:,} batches merged into {into:,}" if merged else f"{name}: nothing to merge"
 
 
 def alone(settings: "Settings") -> "AbstractContextManager[None]":
@@ -48,8 +53,8 @@ def alone(settings: "Settings") -> "AbstractContextManager[None]":
     return state.locked(settings.checkpoints / "compact.lock", busy)
 
 
-def compact(table: Path, upto: int, at_least: int = 2) -> int:
-    """-> how many batches became one; 0: too few that are small."""
+def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
+    """-> how many batches became how many; (0, 0): too few that are small."""
     new = table.parent / f".{table.name}.new"
     with _alone(table):
         shutil.rmtree(new, ignore_errors=True)
@@ -58,20 +63,36 @@ def compact(table: Path, upto: int, at_least: int = 2) -> int:
             raise MosqPipelineError(
                 f"{table} is partitioned by {', '.join(said['partition_by'])}: such tables are not merged"
             )
-        chosen = _chosen(table, upto)
-        if len(chosen) < at_least:
-            return 0
-        _merge(table, chosen, new)
-        with tables.locked(table):
-            for path in table.glob("batch_id=*"):
-                if int(path.name.partition("=")[2]) not in chosen:
-                    shutil.copytree(path, new / path.name, copy_function=os.link)
-            tables.put_about(new, tables.about(table) | {"compacted": max(chosen[-1], said["compacted"])})
-            tables.sync_tree(new)
-            _exchange(new, table)
-            tables.sync(table.parent)
+        ranges = _ranges(table, upto)
+        gone = {number for numbers in ranges for number in numbers}
+        if len(gone) < at_least:
+            return 0, 0
+        try:
+            for numbers in ranges:
+                _merge(table, numbers, new)
+            _put_in_place(new, table, gone)
+        except OSError as error:
+            shutil.rmtree(new, ignore_errors=True)  # what was begun, or what it took the place of
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise MosqPipelineError(
+                    f"{table}: no space left to merge it, which for a moment takes as much as its small files have:"
+                    " free some, and compact again; nothing is lost"
+                ) from error
+            raise
         shutil.rmtree(new)
-    return len(chosen)
+    return len(gone), len(ranges)
+
+
+def _put_in_place(new: Path, table: Path, gone: set[int]) -> None:
+    with tables.locked(table):
+        for path in table.glob("batch_id=*"):
+            if tables.batch_of(table, path) not in gone:
+                shutil.copytree(path, new / path.name, copy_function=os.link)
+        said = tables.about(table)
+        tables.put_about(new, said | {"compacted": max(*gone, said["compacted"])})
+        tables.sync_tree(new)
+        _exchange(new, table)
+        tables.sync(table.parent)
 
 
 def _alone(table: Path) -> "AbstractContextManager[None]":
@@ -79,53 +100,70 @@ def _alone(table: Path) -> "AbstractContextManager[None]":
     return state.locked(table.parent / f".{table.name}.compact.lock", busy)
 
 
-def _chosen(table: Path, upto: int) -> list[int]:
-    """The batches behind the last large one, in their order."""
-    found: list[int] = []
-    for number in reversed([number for number in tables.batches(table) if number <= upto]):
-        if sum(path.stat().st_size for path in tables.files(table, number)) >= LARGE_BYTES:
+def _ranges(table: Path, upto: int) -> list[list[int]]:
+    """Batches that become one: neighbours, up to the one that makes it large."""
+    found: list[list[int]] = [[]]
+    n_bytes = n_rows = 0
+    for number in tables.batches(table):
+        if number > upto:
             break
-        found.insert(0, number)
-    return found
+        size = sum(path.stat().st_size for path in tables.files(table, number))
+        rows = tables.count(table, number)
+        if size >= LARGE_BYTES or rows >= LARGE_ROWS or n_bytes >= LARGE_BYTES or n_rows >= LARGE_ROWS:
+            found.append([])
+            n_bytes = n_rows = 0
+        found[-1].append(number)
+        n_bytes, n_rows = n_bytes + size, n_rows + rows
+    return [numbers for numbers in found if len(numbers) > 1]
 
 
-def _merge(table: Path, chosen: list[int], new: Path) -> None:
+def _merge(table: Path, numbers: list[int], new: Path) -> None:
     import pyarrow.parquet as pq
 
-    folder = new / f"batch_id={chosen[-1]}"
+    folder = new / f"batch_id={numbers[-1]}"
     folder.mkdir(parents=True)
-    files = [path for number in chosen for path in tables.files(table, number)]
-    writer: Any = None
-    written = n_files = rows = 0
-    try:
-        for path in files:
-            found = pq.ParquetFile(path)
-            if path is files[-1] and writer is None and found.metadata.num_rows == 0:
-                # batches of nothing become one: readers want a file to know the columns from
-                empty = found.read().cast(_plain(found.schema_arrow))
-                pq.write_table(empty, folder / f"merged-{chosen[0]}-{chosen[-1]}-0.parquet")
-            for batch in found.iter_batches():
-                if writer is None or written >= FILE_ROWS:
-                    if writer is not None:
-                        writer.close()
-                    schema = _plain(batch.schema)
-                    # a name that no reader has listed before: what it listed it must not find again with other rows
-                    writer = pq.ParquetWriter(
-                        folder / f"merged-{chosen[0]}-{chosen[-1]}-{n_files}.parquet", schema, compression="snappy"
-                    )
-                    n_files, written = n_files + 1, 0
-                writer.write_batch(batch.cast(schema))
-                written += batch.num_rows
-                rows += batch.num_rows
-    finally:
-        if writer is not None:
-            writer.close()
+    files = [path for number in numbers for path in tables.files(table, number)]
+    schema = _plain(pq.read_schema(files[-1]))
+    rows = 0
+    # a name that no reader has listed before: what it listed it must not find again with other rows
+    with pq.ParquetWriter(folder / f"merged-{numbers[0]}-{numbers[-1]}.parquet", schema, compression="snappy") as out:
+        for group in _groups(files, schema):
+            out.write_table(group)
+            rows += group.num_rows
     counted = sum(pq.read_metadata(path).num_rows for path in files)
     if rows != counted:
         raise MosqPipelineError(
-            f"{table}: {counted:,} rows are in batches {chosen[0]} to {chosen[-1]}, and {rows:,} were read: is a file"
+            f"{table}: {counted:,} rows are in batches {numbers[0]} to {numbers[-1]}, and {rows:,} were read: is a file"
             " damaged? Nothing was changed"
         )
+
+
+def _groups(files: list[Path], schema: Any) -> "Iterator[Any]":
+    """The rows as tables, each of which becomes a row group."""
+    import pyarrow as pa
+
+    waiting: list[Any] = []
+    n_rows = n_bytes = 0
+    for batch in _batches(files):
+        waiting.append(batch.cast(schema))
+        n_rows, n_bytes = n_rows + batch.num_rows, n_bytes + batch.nbytes
+        if n_rows >= GROUP_ROWS or n_bytes >= GROUP_BYTES:
+            yield pa.Table.from_batches(waiting, schema)
+            waiting, n_rows, n_bytes = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema)
+
+
+def _batches(files: list[Path]) -> "Iterator[Any]":
+    """Of so many rows that they have GROUP_BYTES, about, and GROUP_ROWS, at most."""
+    import pyarrow.parquet as pq
+
+    for path in files:
+        with pq.ParquetFile(path) as found:
+            said = found.metadata
+            n_bytes = sum(said.row_group(i).total_byte_size for i in range(said.num_row_groups))
+            most = max(1, min(GROUP_ROWS, said.num_rows * GROUP_BYTES // max(n_bytes, 1)))
+            yield from found.iter_batches(most)
 
 
 def _plain(schema: Any) -> Any:

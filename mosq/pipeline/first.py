@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.settings import FILE, load
 
@@ -20,7 +21,7 @@ journal = {journal}            # the folder of the broker's streams
 # trigger = "5 seconds"        # how often `run` looks for what is new
 # window = "1 minute"          # of gold
 # watermark = "10 minutes"     # later rows are counted in gold/late
-# prefix_levels = 1            # of topics, in gold/prefixes
+# prefix_levels = 1            # of topics, in the view prefixes
 # batch_rows = 500_000         # at most, of one batch
 # consumer = "pipeline"        # retention waits for what this one has not read; "": it does not wait
 # stop_on_loss = true          # false: go on behind what is damaged or gone, and count it
@@ -58,8 +59,7 @@ def init(where: str, config: str | None, journal: str | None) -> list[str]:
             " correct [pipeline] journal"
         )
     else:
-        names = sorted(path.name for path in streams.iterdir() if path.is_dir())
-        lines.append(f"streams: {', '.join(names) or 'none yet'}")
+        lines.append(f"streams: {', '.join(streams_below(streams)) or 'none yet'}")
     lines.append("next: mosq pipeline doctor, mosq pipeline run --once")
     return lines
 

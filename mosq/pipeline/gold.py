@@ -1,9 +1,11 @@
-"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in three ways at once; what comes out
-is small, and is cut into tables here.
+"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in two ways at once; what comes out is
+small, and is cut into tables here.
 
 The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums
 are added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it
 again gives the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
+So is it with a message that lies in several streams: each of them counts it here, in gold/traffic, and the views take
+one of them.
 
 Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is
 a matter of each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812
 
+from mosq.journal.kinds import CONNECT, DISCONNECT, DROP, EXPIRY, MESSAGE, REFUSED, TAKE_OVER
 from mosq.pipeline import tables, views
 from mosq.pipeline.silver import which
 
@@ -25,11 +28,8 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, UNSUBSCRIBE, DROP, EXPIRY, TAKE_OVER, ACCOUNT, GAP, START = range(1, 12)
-REFUSED = 0x80  # reasons of a connect from here on: there is no connection
 HISTOGRAM_BITS = 4  # 16 buckets for each power of two: a percentile is at most 1/16 too high
 TIME = pa.timestamp("us", tz="UTC")
-WINDOW = ("window_start", "window_end")
 
 
 def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]") -> pa.Table:
@@ -37,7 +37,8 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
     time_us = F.unix_micros("time")
     latency_us = F.greatest(F.unix_micros("commit_time") - time_us, F.lit(0))
     rows = batch.select(
-        "stream", "shard", "seq", "kind", "topic", "client_id", "reason",
+        "stream", "shard", "seq", "kind", "client_id", "reason",
+        F.when(F.col("kind") == MESSAGE, F.col("topic")).alias("topic"),
         time_us.alias("time_us"),
         (time_us - F.pmod(time_us, F.lit(settings.window_us))).alias("window_us"),
         (time_us < _watermark(seen_us, settings.watermark_us)).alias("late"),
@@ -46,16 +47,11 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
         _bucket(latency_us).alias("bucket_us"),
         F.coalesce(F.length("payload"), F.lit(0)).alias("n_bytes"),
     )  # fmt: skip
-    keys = ("topic", "rule", "client_id", "reason", "stream", "shard", "bucket_us")
-    common = ["kind", "late", "window_us"]
-    grouped = rows.groupingSets(
-        [[*common, "topic", "rule"], [*common, "client_id", "reason"], [*common, "stream", "shard", "bucket_us"]],
-        *common,
-        *keys,
-    )
-    # bits from the left: 1 where a key takes no part
+    common = ["kind", "late", "window_us", "stream"]
+    of_client, of_shard = ["topic", "rule", "client_id", "reason"], ["shard", "bucket_us"]
+    grouped = rows.groupingSets([[*common, *of_client], [*common, *of_shard]], *common, *of_client, *of_shard)
     return grouped.agg(
-        F.grouping("topic").alias("no_topic"), F.grouping("client_id").alias("no_client"),
+        F.grouping("topic").alias("of_shard"),
         F.count(F.lit(1)).alias("n"), F.sum("n_bytes").alias("n_bytes"), F.max("latency_us").alias("max_us"),
         F.max("time_us").alias("time_us"), F.max("seq").alias("seq"),
     ).toArrow()  # fmt: skip
@@ -104,24 +100,20 @@ def _grouped(found: pa.Table, keys: list[str], aggregates: dict[str, str], **nam
 def _windowed(found: pa.Table, length_us: int) -> pa.Table:
     """Begin and end of the window in front."""
     start = found["window_us"]
-    columns = {WINDOW[0]: start.cast(TIME), WINDOW[1]: pc.add(start, length_us).cast(TIME)}
+    columns = {"window_start": start.cast(TIME), "window_end": pc.add(start, length_us).cast(TIME)}
     return pa.table({**columns, **{name: found[name] for name in found.column_names if name != "window_us"}})
 
 
 def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
     """The rows of each table of sums."""
     in_time = found.filter(pc.invert(found["late"]))
-    of_topic = _where(in_time, no_topic=0, kind=MESSAGE)
-    of_client = _where(in_time, no_client=0)
-    of_shard = _where(found, no_topic=1, no_client=1)
+    of_client, of_shard = _where(in_time, of_shard=0), _where(found, of_shard=1)
     volume = {"n": "sum", "n_bytes": "sum"}
-    said = {"n": "messages", "n_bytes": "bytes"}
+    by_topic = ["window_us", "stream", "topic", "client_id"]
+    traffic = _grouped(_where(of_client, kind=MESSAGE), by_topic, volume, n="messages", n_bytes="bytes")
     pattern = rf"(?s)^((?:[^/]*/){{{settings.prefix_levels - 1}}}[^/]*).*$"
-    prefixed = of_topic.append_column("prefix", pc.replace_substring_regex(of_topic["topic"], pattern, r"\1"))
     cuts = {
-        "topics": _grouped(of_topic, ["window_us", "topic"], volume, **said),
-        "clients": _grouped(_where(of_client, kind=MESSAGE), ["window_us", "client_id"], volume, **said),
-        "prefixes": _grouped(prefixed, ["window_us", "prefix"], volume, **said),
+        "traffic": traffic.append_column("prefix", pc.replace_substring_regex(traffic["topic"], pattern, r"\1")),
         "latency": _grouped(
             _where(of_shard, kind=MESSAGE, late=False),
             ["window_us", "stream", "bucket_us"],
@@ -147,14 +139,14 @@ def _churn(found: pa.Table) -> pa.Table:
 
 def positions(found: pa.Table) -> dict[str, dict[str, int]]:
     """Of "stream/shard": how many rows, the last number, the largest time."""
-    of_shard = _where(found, no_topic=1, no_client=1)
+    of_shard = _where(found, of_shard=1)
     rows = _grouped(of_shard, ["stream", "shard"], {"n": "sum", "seq": "max", "time_us": "max"}).to_pylist()
     return {f"{row['stream']}/{row['shard']}": {key: row[key] for key in ("n", "seq", "time_us")} for row in rows}
 
 
 def by(found: pa.Table, key: str) -> dict[int, int]:
     """How many rows of each kind, or of each rule."""
-    rows = _where(found, no_topic=0, kind=MESSAGE) if key == "rule" else _where(found, no_topic=1, no_client=1)
+    rows = _where(found, of_shard=0, kind=MESSAGE) if key == "rule" else _where(found, of_shard=1)
     return {row[key]: row["n"] for row in _grouped(rows, [key], {"n": "sum"}).to_pylist() if row[key] is not None}
 
 
@@ -164,29 +156,3 @@ def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFr
     view = f"mosq_{views.source(name).replace('/', '_')}"
     tables.read_table(spark, table).createOrReplaceTempView(view)
     return spark.sql(views.sql(name, views.SPARK, view))
-
-
-def subscriptions(spark: "SparkSession", settings: "Settings") -> "DataFrame":
-    """client_id, filter, qos of the subscriptions that stand at the end of what was read. They end with their session,
-    and with a start of the broker, which tells anew those that it knows."""
-    tables.read_table(spark, settings.table("bronze")).createOrReplaceTempView("mosq_bronze")
-    return spark.sql(SUBSCRIPTIONS)
-
-
-SUBSCRIPTIONS = f"""
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM mosq_bronze
-  WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
-  OR (kind = {CONNECT} AND reason < {REFUSED})),
-lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
-  OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
-  WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
-ends AS (SELECT client_id, max(seq) AS seq FROM lives
-  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
-  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
-start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
-last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
-  WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
-FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
-WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
-"""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from mosq.pipeline import MosqPipelineError, audit, compaction, gold, state, tables, trouble, views
+from mosq.journal.kinds import ACCOUNT, GAP
+from mosq.pipeline import MosqPipelineError, audit, compaction, fanout, gold, state, tables, trouble, views
 from mosq.pipeline import silver as typed
 from mosq.pipeline.state import JOBS
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 BRONZE = "bronze"
 LOOK_S = 0.2
+REMEMBER_S = 600
 
 
 class Jobs:
@@ -55,6 +57,7 @@ class Jobs:
         self.there: list[str] = []
         self.at_work = threading.Lock()
         self.stopping = False
+        self.remembered_at = time.monotonic()
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
         """For foreachBatch."""
@@ -74,7 +77,9 @@ class Jobs:
             if state.after(self.settings, None)["batch"] >= batch_id:
                 return
             tables.write_batch(df, self.settings.table(BRONZE), batch_id)
-            self.derive(batch_id)
+            now = self.derive(batch_id)
+            if time.monotonic() - self.remembered_at > REMEMBER_S:
+                self.remember(now)
         except BaseException as error:
             self.error = error  # Spark tells only a text of it
             raise
@@ -97,7 +102,7 @@ class Jobs:
             for number in sorted(counts):
                 bad += self._silver(number, counts[number], batch, now)
         kinds = gold.by(found, "kind")
-        if "audit" in self.jobs and (gold.ACCOUNT in kinds or gold.GAP in kinds):
+        if "audit" in self.jobs and (ACCOUNT in kinds or GAP in kinds):
             bad += self._audit(batch, now)
         if bad:
             self._quarantine(bad, now)
@@ -145,7 +150,7 @@ class Jobs:
         """Writes what a rule can read; -> what it cannot, where there may be such."""
         rule = self.rules[number]
         if rule.silver.format == "json" and rule.schema is None:
-            rule = self.rules[number] = typed.infer(self.spark, self.settings, rule, batch, self.say)
+            rule = self.rules[number] = typed.infer(self.settings, rule, batch, self.say)
         rows = typed.read(batch, self.settings, rule)
         if rule.schema is not None:
             table = self.settings.table(rule.table)
@@ -187,11 +192,17 @@ class Jobs:
     def _views(self, now: dict[str, Any]) -> None:
         there = sorted(now["rows"])
         if there != self.there:
-            path = self.settings.tables / "views.sql"
-            new = path.with_suffix(".new")
-            new.write_text(views.for_duckdb(self.settings.tables, there))
-            new.replace(path)
+            whole = [fanout.TABLE] if "gold" in self.jobs else []
+            if whole:
+                fanout.begin(self.settings)
+            tables.put(self.settings.tables / "views.sql", views.for_duckdb(self.settings.tables, [*there, *whole]))
             self.there = there
+
+    def remember(self, now: dict[str, Any]) -> None:
+        """At the end of a run, and now and then."""
+        self.remembered_at = time.monotonic()
+        if "audit" in self.jobs:
+            audit.remember(self.settings, now["batch"])
 
 
 # ---- the query
@@ -259,6 +270,7 @@ def run(
                 raise work.error from error
             if not work.stopping:  # else it ends with that it was ended
                 raise
+        work.remember(state.after(settings))
 
 
 def rebuild(
@@ -282,6 +294,7 @@ def rebuild(
             settings.table("quarantine"),
             settings.checkpoints / "batches",
             settings.checkpoints / "schemas",
+            settings.checkpoints / audit.REMEMBERED,
         ):
             shutil.rmtree(folder, ignore_errors=True)
         # tables belong to the query that goes on writing them
@@ -293,6 +306,7 @@ def rebuild(
                 if stop is not None and stop.is_set():
                     raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
                 before = work.derive(number, before)
+            work.remember(before)
         finally:
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)
         state.put(settings.checkpoints / state.SETUP, now)

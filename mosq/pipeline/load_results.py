@@ -301,15 +301,18 @@ def duration(told: Column) -> dict[str, Column]:
     """Its figures; the deviation, where it is not told, from the histogram."""
     from pyspark.sql import functions as f
 
-    buckets = told["buckets_ns"]
-    middles = f.transform(buckets, lambda b: f.struct(((b[0] + b[1] - 1) / 2e3).alias("us"), b[2].alias("n")))
-    total = f.aggregate(middles, f.lit(0.0), lambda so_far, m: so_far + m["n"])
-    mean = f.aggregate(middles, f.lit(0.0), lambda so_far, m: so_far + m["us"] * m["n"]) / total
-    squares = f.aggregate(middles, f.lit(0.0), lambda so_far, m: so_far + m["us"] * m["us"] * m["n"])
-    deviation = f.when(f.size(buckets) > 0, f.sqrt(f.greatest(squares / total - mean * mean, f.lit(0.0))))
+    def add(sums: Column, bucket: Column) -> Column:
+        us, n = (bucket[0] + bucket[1] - 1) / 2e3, bucket[2]
+        return f.struct((sums.n + n).alias("n"), (sums.s + us * n).alias("s"), (sums.q + us * us * n).alias("q"))
+
+    def deviation(sums: Column) -> Column:
+        return f.when(sums.n > 0, f.sqrt(f.greatest(sums.q / sums.n - f.pow(sums.s / sums.n, 2), f.lit(0.0))))
+
+    nothing = f.struct(*(f.lit(0.0).alias(name) for name in ("n", "s", "q")))
     there = f.coalesce(told["count"], f.lit(0)) > 0
     found = {name: f.when(there, told[name]) for name in ("count", *TIMES)}
-    found["stdev_us"] = f.when(there, f.coalesce(told["stdev_us"], deviation))
+    of_histogram = f.aggregate(told["buckets_ns"], nothing, add, deviation)
+    found["stdev_us"] = f.when(there, f.coalesce(told["stdev_us"], of_histogram))
     return found
 
 

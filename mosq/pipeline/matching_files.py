@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cext.matching.matcher import PROBLEMS, Column, problems
 from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.subscriptions import subscribed
 from mosq.pipeline.tables import ABOUT, read_table
 
 if TYPE_CHECKING:
@@ -175,16 +176,6 @@ def _columns(table: pa.Table, path: Path, clients: bool) -> pa.Table:
     return table.select(wanted)
 
 
-def subscribed(bronze: DataFrame) -> DataFrame:
-    """client_id, filter, qos of the subscriptions that stand at the end of it."""
-    from mosq.pipeline.gold import SUBSCRIPTIONS
-
-    if not {"kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
-        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, seq and payload")
-    bronze.createOrReplaceTempView("mosq_bronze")
-    return bronze.sparkSession.sql(SUBSCRIPTIONS)
-
-
 def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
     """Without what is no filter, and each once."""
     texts = table[FILTER].combine_chunks().cast(pa.binary())
@@ -230,6 +221,20 @@ def _topic_of(frame: DataFrame, path: str) -> DataFrame:
     if TOPIC not in frame.columns:
         raise MosqPipelineError(f"{path}: expected a column 'topic'; its columns are {', '.join(frame.columns)}")
     return frame.select(frame[TOPIC].cast("string").alias(TOPIC))
+
+
+def write_csv(rows: DataFrame, out: str) -> None:
+    """A folder of CSV as Spark writes it, in which a spreadsheet takes no name for a formula."""
+    from pyspark.sql import functions as f
+
+    from mosq.bench.html.csv_files import FORMULA, GUARD
+
+    def safe(name: str) -> Any:
+        bare = f.col(name)
+        return f.when(f.substring(bare, 1, 1).isin(*FORMULA), f.concat(f.lit(GUARD), bare)).otherwise(bare).alias(name)
+
+    columns = [safe(name) if type == "string" else f.col(name) for name, type in rows.dtypes]
+    rows.select(columns).write.options(header=True, escape='"').csv(out)
 
 
 def bad_topics(spark: SparkSession, path: str) -> Bad:

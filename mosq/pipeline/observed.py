@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mosq.pipeline.matching_files import FILTER, kept, subscribed
+from mosq.journal.kinds import ACCOUNT, CONNECT, DISCONNECT, DROP, MESSAGE, REFUSED, START, SUBSCRIBE, TAKE_OVER
+from mosq.pipeline.matching_files import FILTER, kept
+from mosq.pipeline.subscriptions import subscribed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MESSAGE, CONNECT, DISCONNECT, SUBSCRIBE, DROP, TAKE_OVER, ACCOUNT, START = 1, 2, 3, 4, 6, 8, 9, 11
-REFUSED = 0x80  # reasons of a connect from here on: nobody was connected
 LIVES = 10_000  # starts of the broker that are told apart
 QUEUE_FULL = 0  # reason of a drop: max_queued_messages
 CACHED_TOPIC_BYTES = 128  # longer topics are not remembered by the match cache
@@ -86,14 +86,29 @@ def observe(bronze: DataFrame) -> Observed:
     from pyspark.sql import functions as f
 
     messages = bronze.where(f.col("kind") == MESSAGE)
-    told = messages.agg(
-        f.count("*"),
-        f.mean(f.coalesce(f.octet_length("payload"), f.lit(0))),
-        (f.max("time").cast("double") - f.min("time").cast("double")),
+    # what lies in several streams counts once: see views.py
+    told_by = messages.groupBy("topic", "stream").agg(
+        f.count("*").alias("n"),
+        f.sum(f.octet_length("payload")).alias("n_bytes"),
+        f.min("time").cast("double").alias("first"),
+        f.max("time").cast("double").alias("last"),
+    )
+    of_topic = told_by.groupBy("topic").agg(
+        f.max("n").alias("n"),
+        f.max("n_bytes").alias("n_bytes"),
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+    )
+    told = of_topic.agg(
+        f.sum("n").alias("messages"),
+        f.sum("n_bytes").alias("n_bytes"),
+        f.count("topic").alias("topics"),
+        f.count_if(f.octet_length("topic") <= CACHED_TOPIC_BYTES).alias("short"),
+        (f.max("last") - f.min("first")).alias("seconds"),
     ).first()
-    topics = messages.where("topic is not null").select("topic").distinct()
-    kinds = topics.agg(f.count("*"), f.sum((f.octet_length("topic") <= CACHED_TOPIC_BYTES).cast("int"))).first()
-    seen = Observed(told[0], kinds[0], kinds[1] or 0, told[1] or 0.0, told[2] or 0.0)
+    n = told.messages or 0
+    seen = Observed(n, told.topics, told.short, (told.n_bytes or 0) / max(n, 1), told.seconds or 0.0)
+    topics = of_topic.where("topic is not null").select("topic")
     events = bronze.where(f.col("kind") > MESSAGE)
     there = {row.kind for row in events.select("kind").distinct().collect()}
     if CONNECT in there:

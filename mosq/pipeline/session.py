@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError
+from mosq.pipeline.settings import TIME_ZONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +100,7 @@ def _conf(master: str) -> dict[str, str]:
     here = Path(__file__).parent
     # workers find the same mosq as this process, wherever they are started
     conf = {
-        "spark.executorEnv.PYTHONPATH": str(here.parent.parent),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(str, (here / "workers", here.parent.parent))),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         # quiet from the first line on; `setLogLevel` would come too late
@@ -107,7 +108,7 @@ def _conf(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
+        TIME_ZONE: "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # the default is a type of its own that readers other than Spark understand each in their way
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError, filters
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 FORMATS = ("json", "csv", "number", "sparkplug")
 UNITS_US = {
     "ms": 1000,
@@ -23,6 +23,7 @@ UNITS_US = {
     "day": 86_400 * 10**6,
 }
 FILE = "pipeline.toml"
+TIME_ZONE = "spark.sql.session.timeZone"
 
 
 @dataclass(frozen=True)
@@ -224,5 +225,9 @@ def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:
         if not isinstance(value, str | int | float | bool):
             raise MosqPipelineError(
                 f'{path}: [spark] {key}: expected a text, such as "spark.driver.memory" = "2g"; got {value!r}'
+            )
+        if key.lower() == TIME_ZONE.lower() and value != "UTC":
+            raise MosqPipelineError(
+                f'{path}: [spark] {key}: expected "UTC", or nothing, since times of the tables are UTC; got {value!r}'
             )
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}

@@ -5,7 +5,6 @@ Knows a batch of bronze as a DataFrame. Everything is a function of that batch a
 before the first row is written and kept beside the checkpoint: so doing a batch again gives the same rows."""
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +13,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
 
-from mosq.pipeline import MosqPipelineError, filters, sparkplug
+from mosq.journal.kinds import MESSAGE
+from mosq.pipeline import MosqPipelineError, filters, inference, sparkplug, state, tables
+from mosq.table import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from mosq.pipeline.settings import Settings, Silver
 
 KEYS = ("stream", "shard", "seq", "time", "topic", "client_id")
-RESERVED = (*KEYS, "batch_id")
-REASON, CORRUPT = "_mosq_reason", "_mosq_corrupt"
+REASON, CORRUPT, RAW, VALUE = "_mosq_reason", "_mosq_corrupt", "_mosq_payload", "_mosq_value"
+RESERVED = (*KEYS, "batch_id", REASON, RAW)
 NUMBER = r"\A\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*(?!.)"
 SAMPLE_ROWS = 1000
 SAMPLE_CHARS = 65_536  # longer ones are not looked at
@@ -103,57 +104,54 @@ def _ddl(settings: "Settings", silver: "Silver", said: str) -> T.StructType:
         raise MosqPipelineError(f"{wrong}; {str(error).strip().splitlines()[0]}") from None
     if not isinstance(schema, T.StructType) or not schema.fields:
         raise MosqPipelineError(f"{wrong}; got {said!r}")
-    names = [column(field.name).lower() for field in schema.fields]
-    if double := next((name for name in names if names.count(name) > 1), None):
-        raise MosqPipelineError(f"{wrong}, each name once; {double} is there twice")
+    for level, names in _levels(schema):
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise MosqPipelineError(f"{wrong}, each name once{level}; {double} is there twice")
+    if CORRUPT in (field.name for field in schema.fields):
+        raise MosqPipelineError(f"{wrong}; {CORRUPT} is a name of the pipeline's own")
     return schema
+
+
+def _levels(type: T.DataType, within: str = "") -> "Iterator[tuple[str, list[str]]]":
+    """The names of each object, as readers of tables tell them apart."""
+    if isinstance(type, T.ArrayType):
+        yield from _levels(type.elementType, within)
+    elif isinstance(type, T.MapType):
+        yield from _levels(type.valueType, within)
+    elif isinstance(type, T.StructType):
+        yield within, [(field.name if within else column(field.name)).lower() for field in type.fields]
+        for field in type.fields:
+            yield from _levels(field.dataType, f" in {field.name}")
 
 
 def _pin(settings: "Settings", silver: "Silver") -> "Path":
     return settings.checkpoints / "schemas" / f"{silver.name}.json"
 
 
-def infer(
-    spark: "SparkSession", settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]"
-) -> Rule:
+def infer(settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]") -> Rule:
     """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is
     a JSON object."""
     rows = of_rule(batch, settings, rule).select(F.col("payload").cast("string").alias("text"))
     short = rows.where(f"length(text) <= {SAMPLE_CHARS} AND is_valid_utf8(text)")
     sample = [row.text for row in short.limit(SAMPLE_ROWS).collect()]
-    texts = spark.sparkContext.parallelize([text for text in sample if text.lstrip().startswith("{")], 1)
-    found = spark.read.option("columnNameOfCorruptRecord", CORRUPT).json(texts).schema
+    found, left_out = inference.schema(sample)
     kept: dict[str, T.StructField] = {}
     for field in found.fields:
         if field.name != CORRUPT:
-            kept.setdefault(column(field.name).lower(), T.StructField(field.name, _widened(field.dataType)))
+            kept.setdefault(column(field.name).lower(), field)
     if not kept:
         return rule
     schema = T.StructType(list(kept.values()))
-    path = _pin(settings, rule.silver)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    with new.open("w") as out:
-        out.write(json.dumps(schema.jsonValue(), indent=1))
-        out.flush()
-        os.fsync(out.fileno())
-    new.replace(path)
-    said = ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in schema.fields)
-    say(f'silver {rule.silver.name}: inferred from {len(sample):,} messages, and fixed from now on: schema = "{said}"')
+    state.put(_pin(settings, rule.silver), schema.jsonValue())
+    said = ", ".join(f"{tables.quoted(field.name)} {tables.ddl(field.dataType)}" for field in schema.fields)
+    rest = " There is more in them, which no column was made for." if left_out else ""
+    say(
+        shown(
+            f"silver {rule.silver.name}: inferred from {len(sample):,} messages, and fixed from now on: schema ="
+            f' "{said}".{rest}'
+        )
+    )
     return Rule(rule.number, rule.silver, schema)
-
-
-def _widened(type: T.DataType) -> T.DataType:
-    """What a sample of 21 suggests must hold 21.5 as well; and Parquet knows no struct without fields."""
-    if isinstance(type, T.LongType):
-        return T.DoubleType()
-    if isinstance(type, T.ArrayType):
-        return T.ArrayType(_widened(type.elementType))
-    if isinstance(type, T.StructType):
-        if not type.fields:
-            return T.StringType()
-        return T.StructType([T.StructField(field.name, _widened(field.dataType)) for field in type.fields])
-    return type
 
 
 def column(name: str) -> str:
@@ -166,47 +164,54 @@ def column(name: str) -> str:
 
 
 def of_rule(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
-    return batch.where((F.col("kind") == 1) & (which(settings.silver) == rule.number))
+    return batch.where((F.col("kind") == MESSAGE) & (which(settings.silver) == rule.number))
 
 
 def read(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
     """KEYS, the rule's columns, the payload, and in REASON why it cannot be read, or null."""
-    rows = of_rule(batch, settings, rule).select(*KEYS, "payload")
+    rows = of_rule(batch, settings, rule).select(*KEYS, F.col("payload").alias(RAW))
     if rule.silver.format == "sparkplug":
         return _sparkplug(rows)
-    text = F.col("payload").cast("string")
-    empty = F.when(F.coalesce(F.length("payload"), F.lit(0)) == 0, "empty").when(~F.is_valid_utf8(text), "not UTF-8")
+    text = F.col(RAW).cast("string")
+    empty = F.when(F.coalesce(F.length(RAW), F.lit(0)) == 0, "empty").when(~F.is_valid_utf8(text), "not UTF-8")
     if rule.silver.format == "number":
-        value = F.expr("try_cast(trim(CAST(payload AS STRING)) AS double)")
+        value = F.expr(f"try_cast(trim(CAST({RAW} AS STRING)) AS double)")
         reason = empty.when(~text.rlike(NUMBER) | value.isNull(), "number: not a number")
-        return rows.select(*KEYS, value.alias("value"), "payload", reason.alias(REASON))
+        return rows.select(*KEYS, value.alias("value"), RAW, reason.alias(REASON))
     if rule.schema is None:
-        return rows.select(*KEYS, "payload", F.lit("json: no schema can be inferred from it").alias(REASON))
+        return rows.select(*KEYS, RAW, F.lit("json: no schema can be inferred from it").alias(REASON))
     given = T.StructType([*rule.schema.fields, T.StructField(CORRUPT, T.StringType())])
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     value = F.from_json(text, given, how) if rule.silver.format == "json" else F.from_csv(text, _csv_ddl(given), how)
-    parsed = rows.withColumn("_v", value)
+    parsed = rows.withColumn(VALUE, value)
+    bad = F.col(VALUE).isNull() | F.col(f"{VALUE}.{CORRUPT}").isNotNull()
     wrong = (
-        _json_reason(empty, text)
+        _json_reason(empty, text, bad)
         if rule.silver.format == "json"
-        else empty.when(F.col("_v").isNull() | F.col(f"_v.{CORRUPT}").isNotNull(), "csv: not the columns of the schema")
+        else empty.when(bad, "csv: not the columns of the schema")
     )
-    fields = [F.col("_v").getField(field.name).alias(column(field.name)) for field in rule.schema.fields]
-    return parsed.select(*KEYS, *fields, "payload", wrong.alias(REASON))
+    fields = [F.col(VALUE).getField(field.name).alias(column(field.name)) for field in rule.schema.fields]
+    return parsed.select(*KEYS, *fields, RAW, wrong.alias(REASON))
 
 
 def _csv_ddl(schema: T.StructType) -> str:
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    return ", ".join(f"{tables.quoted(field.name)} {tables.ddl(field.dataType)}" for field in schema.fields)
 
 
-def _json_reason(empty: "Column", text: "Column") -> "Column":
+def _json_reason(empty: "Column", text: "Column", bad: "Column") -> "Column":
     """Spark reads the first value and passes over what follows it, and of an array of objects it takes the first."""
-    bad = F.col("_v").isNull() | F.col(f"_v.{CORRUPT}").isNotNull()
-    values = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+
+    def values(end: str) -> "Column":
+        return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit(end))), F.lit(0))
+
+    n = values("]")
+    # a `]` of its own may have ended the array, and what follows was not looked at: then one value more changes nothing
+    tail = text.contains("]") & (values(",0]") != n + 1)
     return (
         empty.when(text.rlike(r"\A\s*\["), "json: an array, expected an object")
-        .when(values.isNull(), "json: malformed")
-        .when(values != 1, "json: more than one value")
+        .when(n == 0, "json: malformed")
+        .when(n != 1, "json: more than one value")
+        .when(tail, "json: malformed")
         .when(~text.rlike(r"\A\s*\{"), "json: not an object")
         .when(bad, "json: a field is not of the type in the schema")
     )
@@ -215,7 +220,7 @@ def _json_reason(empty: "Column", text: "Column") -> "Column":
 def _sparkplug(rows: "DataFrame") -> "DataFrame":
     columns = [f"{name} {rows.schema[name].dataType.simpleString()}" for name in KEYS]
     columns += [f"{name} {type}" for name, type in sparkplug.COLUMNS.items()]
-    return rows.mapInArrow(_decode, ", ".join([*columns, "payload binary", f"{REASON} string"]))
+    return rows.mapInArrow(_decode, ", ".join([*columns, f"{RAW} binary", f"{REASON} string"]))
 
 
 def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
@@ -232,14 +237,14 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
     metric_fields = [pa.field(name, types[type]) for name, type in sparkplug.COLUMNS.items()]
     for batch in batches:
         keys = [batch.schema.field(name) for name in KEYS]
-        schema = pa.schema([*keys, *metric_fields, pa.field("payload", pa.binary()), pa.field(REASON, pa.string())])
+        schema = pa.schema([*keys, *metric_fields, pa.field(RAW, pa.binary()), pa.field(REASON, pa.string())])
         out: list[dict[str, object]] = []
         for row in batch.to_pylist():
             try:
                 # what could be read needs its payload no more
                 out += [
-                    row | metric | {"payload": None, REASON: None}
-                    for metric in sparkplug.metrics(row["topic"], row["payload"])
+                    row | metric | {RAW: None, REASON: None}
+                    for metric in sparkplug.metrics(row["topic"], row[RAW])
                 ]
             except sparkplug.UnreadableError as error:
                 out.append(row | {REASON: str(error)})
@@ -248,9 +253,9 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
 
 def quarantined(rows: "DataFrame", rule: Rule) -> "DataFrame":
     return rows.where(F.col(REASON).isNotNull()).select(
-        *KEYS, F.lit(rule.silver.name).alias("silver"), F.col(REASON).alias("reason"), "payload"
+        *KEYS, F.lit(rule.silver.name).alias("silver"), F.col(REASON).alias("reason"), F.col(RAW).alias("payload")
     )
 
 
 def good(rows: "DataFrame") -> "DataFrame":
-    return rows.where(F.col(REASON).isNull()).drop("payload", REASON)
+    return rows.where(F.col(REASON).isNull()).drop(RAW, REASON)

@@ -6,12 +6,12 @@ A change of the settings that would make old and new rows of one table differ is
 import contextlib
 import fcntl
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosq.journal import Stream
-from mosq.pipeline import MosqPipelineError
+from mosq.journal.folders import streams_below
+from mosq.pipeline import MosqPipelineError, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,19 +27,7 @@ REBUILDING = "rebuild.json"  # there while the other tables are made anew from b
 
 
 def put(path: Path, content: object) -> None:
-    """On the disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    with new.open("w") as out:
-        out.write(json.dumps(content, indent=1, sort_keys=True))
-        out.flush()
-        os.fsync(out.fileno())
-    new.replace(path)
-    fd = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    tables.put(path, json.dumps(content, indent=1, sort_keys=True))
 
 
 @contextlib.contextmanager
@@ -118,11 +106,7 @@ def streams(settings: "Settings") -> dict[str, Stream]:
             " mosquitto.conf, with `persistence true`). Start the broker once, or correct [pipeline] journal in"
             f" {settings.file}"
         )
-    there = {
-        path.name: path
-        for path in sorted(settings.journal.iterdir())
-        if path.is_dir() and not path.name.startswith(".")
-    }
+    there = streams_below(settings.journal)
     for name in settings.streams:
         if name not in there:
             raise MosqPipelineError(

@@ -56,14 +56,11 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
 
 def _audit(settings: "Settings") -> dict[str, Any]:
     """Over all sessions: what was counted last, and which do not add up."""
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    from mosq.pipeline import audit, tables
+    from mosq.pipeline import audit
 
-    read = [pq.ParquetFile(path).read() for path in tables.files(settings.table("gold/backlog"))]
-    last = audit.of_sessions(pa.concat_tables([audit.NONE, *read]))
+    last = audit.of_sessions(audit.all_sessions(settings))
     bad = last.filter(last["wrong"])
     return {
         "sessions": last.num_rows,

@@ -10,6 +10,7 @@ Files lie on this machine or on shared storage that is mounted: renames of folde
 import fcntl
 import json
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import DataType
 
 ABOUT = "_table.json"
 FORMAT = 1
@@ -57,6 +59,16 @@ def sync(path: Path) -> None:
         os.close(fd)
 
 
+def put(path: Path, text: str) -> None:
+    """On the disk when this returns, as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    sync(new)
+    new.replace(path)
+    sync(path.parent)
+
+
 def sync_tree(top: Path) -> None:
     for folder, _, files in os.walk(top):
         for name in files:
@@ -87,15 +99,25 @@ def about(table: Path | str) -> dict[str, Any]:
 
 
 def put_about(table: Path, said: dict[str, Any]) -> None:
-    new = table / (ABOUT + ".new")
-    new.write_text(json.dumps({"format": FORMAT} | said, indent=1))
-    sync(new)
-    new.rename(table / ABOUT)
-    sync(table)
+    put(table / ABOUT, json.dumps({"format": FORMAT} | said, indent=1))
+
+
+def ddl(type: "DataType") -> str:
+    """As Spark's SQL takes it, whatever fields are called; its own text does not quote their names."""
+    if type.typeName() == "array":
+        return f"array<{ddl(type.elementType)}>"
+    if type.typeName() == "struct":
+        return f"struct<{','.join(f'{quoted(field.name)}:{ddl(field.dataType)}' for field in type.fields)}>"
+    return str(type.simpleString())
+
+
+def quoted(name: str) -> str:
+    """Where it must be."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
 
 
 def _columns(df: "DataFrame") -> dict[str, str]:
-    return {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    return {field.name: ddl(field.dataType) for field in df.schema.fields}
 
 
 def _check(table: Path, had: dict[str, Any], now: dict[str, Any]) -> None:
@@ -137,12 +159,29 @@ def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by:
     return _put(table_path(table), batch_id, now, lambda tmp: df.write.partitionBy(*partition_by).parquet(str(tmp)))
 
 
-def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None) -> bool:
+def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
+    """Of a table that is made anew as a whole: the batch takes the place of the one before. For a moment both are
+    there, so its view asks for the last one."""
+    path = table_path(table)
+    now: dict[str, Any] = {"query": None, "partition_by": [], "columns": _columns(df), "compacted": -1, "whole": True}
+    _put(path, batch_id, now, lambda tmp: df.write.parquet(str(tmp)))
+    keep_only(path, batch_id)
+
+
+def keep_only(table: Path, batch_id: int) -> None:
+    with locked(table):
+        for number in batches(table):
+            if number != batch_id:
+                shutil.rmtree(table / f"batch_id={number}")
+        sync(table)
+
+
+def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None, whole: bool = False) -> bool:
     """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
     import pyarrow.parquet as pq
 
     columns = {field.name: ARROW[str(field.type)] for field in rows.schema}
-    now: dict[str, Any] = {"query": query, "partition_by": [], "columns": columns, "compacted": -1}
+    now: dict[str, Any] = {"query": query, "partition_by": [], "columns": columns, "compacted": -1, "whole": whole}
 
     def write(tmp: Path) -> None:
         tmp.mkdir()
@@ -176,7 +215,12 @@ def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
 
 
 def batches(table: Path | str) -> list[int]:
-    return sorted(int(path.name.partition("=")[2]) for path in table_path(table).glob("batch_id=*"))
+    return sorted(batch_of(table, path) for path in table_path(table).glob("batch_id=*"))
+
+
+def batch_of(table: Path | str, path: Path) -> int:
+    """Of a file or folder in the table."""
+    return int(path.relative_to(table_path(table)).parts[0].partition("=")[2])
 
 
 def count(table: Path | str, batch_id: int | None = None) -> int:

@@ -3,16 +3,26 @@ number is the same whoever reads it; tests compare them."""
 
 from typing import TYPE_CHECKING
 
+from mosq.pipeline.tables import GLOB
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 WINDOW = "window_start, window_end"
 VOLUME = "CAST(sum(messages) AS BIGINT) AS messages, CAST(sum(bytes) AS BIGINT) AS bytes"
 QUANTILES = {"p50_us": "0.5", "p90_us": "0.9", "p99_us": "0.99", "p999_us": "0.999"}
+TRAFFIC = f"{WINDOW}, stream, prefix, topic, client_id"
+_TRAFFIC = f"SELECT {TRAFFIC}, {VOLUME} FROM {{traffic}} GROUP BY {TRAFFIC}"
+# A stream has all messages of a topic, or none. So of those that have a topic each tells the same, but for one that is
+# read less far, came later or lost something: the one that tells most counts.
+_ONCE = (
+    f"SELECT {WINDOW}, prefix, topic, client_id, max(messages) AS messages, max(bytes) AS bytes"
+    f" FROM ({_TRAFFIC}) AS told GROUP BY {WINDOW}, prefix, topic, client_id"
+)
 
 
-def _volume(key: str, table: str) -> str:
-    return f"SELECT {WINDOW}, {key}, {VOLUME} FROM {{{table}}} GROUP BY {WINDOW}, {key}"
+def _volume(key: str) -> str:
+    return f"SELECT {WINDOW}, {key}, {VOLUME} FROM ({_ONCE}) AS once GROUP BY {WINDOW}, {key}"
 
 
 def _latency() -> str:
@@ -32,7 +42,7 @@ def _latency() -> str:
 
 # A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a
 # take-over, or another connect where the broker was killed; where only a start of the broker comes, when is not known.
-# Messages belong to the last connect before them.
+# Messages belong to the last connect before them; those that lie in several streams count once, as above.
 _SESSIONS = """
 WITH told AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
   WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
@@ -41,10 +51,13 @@ edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next 
   count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM told
   WINDOW w_next AS (PARTITION BY client_id ORDER BY seq),
   w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
-marked AS (SELECT client_id, kind, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
+marked AS (SELECT client_id, kind, stream, topic, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
   ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
   FROM {bronze} WHERE kind = 1 OR (kind = 2 AND reason < 128)),
-sent AS (SELECT client_id, n, count(*) AS messages FROM marked WHERE kind = 1 GROUP BY client_id, n),
+told_by AS (SELECT client_id, n, stream, topic, count(*) AS messages FROM marked WHERE kind = 1
+  GROUP BY client_id, n, stream, topic),
+once AS (SELECT client_id, n, topic, max(messages) AS messages FROM told_by GROUP BY client_id, n, topic),
+sent AS (SELECT client_id, n, sum(messages) AS messages FROM once GROUP BY client_id, n),
 begun AS (SELECT coalesce(max(seq), -1) AS start_seq FROM {bronze} WHERE kind = 11)
 SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
   CASE WHEN next_kind = 8 THEN 'taken over' WHEN next_kind = 3 THEN CAST(next_reason AS {text})
@@ -59,9 +72,10 @@ _CHURN = ", ".join(
 _COUNTERS = "restored, published, delivered, acknowledged, resent, expired, dropped, queued, gone, ended, difference"
 
 VIEWS = {
-    "topics": _volume("topic", "topics"),
-    "clients": _volume("client_id", "clients"),
-    "prefixes": _volume("prefix", "prefixes"),
+    "topics": _volume("topic"),
+    "clients": _volume("client_id"),
+    "prefixes": _volume("prefix"),
+    "traffic": _TRAFFIC,
     "latency": _latency(),
     "drops": (
         f"SELECT {WINDOW}, reason, client_id, CAST(sum(drops) AS BIGINT) AS drops FROM {{drops}} GROUP BY {WINDOW},"
@@ -75,12 +89,15 @@ VIEWS = {
         " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
+    # made anew as a whole: for a moment two of them are there
+    "fanout": (
+        "SELECT topic, subscribers, messages FROM {fanout} WHERE batch_id = (SELECT max(batch_id) FROM {fanout})"
+    ),
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}
 # the views that read something else than the gold table of their own name
-SOURCES = {"audit": "backlog", "sessions": "bronze"}
-GLOB = "batch_id=*/**/*.parquet"
+SOURCES = {"topics": "traffic", "clients": "traffic", "prefixes": "traffic", "audit": "backlog", "sessions": "bronze"}
 
 
 def source(view: str) -> str:

@@ -32,7 +32,7 @@ def window(i: int) -> dict[str, Any]:
 
 
 def session(client: str, number: int, minute: int, **counters: Any) -> dict[str, Any]:
-    told = dict.fromkeys(("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
+    told = dict.fromkeys(("restored", "published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone"), 0) | counters
     told.setdefault("ended", False)
     gone = sum(told[name] for name in ("acknowledged", "expired", "dropped", "queued", "gone"))
     return {"client_id": client, "session": number, "time": BEGIN + timedelta(minutes=minute), **told, "difference": told["published"] - gone}
@@ -56,11 +56,14 @@ def arrow(wrong: bool = True) -> dict[str, pa.Table]:
                for i in range(5) for minute in range(0, 60, 5)]
     if wrong:
         backlog += [session(HOSTILE, 7, 30, published=100, acknowledged=90, queued=7), session("owing", 8, 31, published=5, queued=5, ended=True)]
+    # a watches all sites, a and b site 7
+    fanout = [{"topic": topic, "subscribers": 0 if topic in (HOSTILE, FORMULA) else 3 if topic == "site/7/temp" else 1, "messages": 1 + at}
+              for at, topic in enumerate(topics)]
     last: dict[tuple[str, int], dict[str, Any]] = {}
     for row in backlog:
         last[row["client_id"], row["session"]] = row
     return {**{name: table(rows) for name, rows in by_key.items()}, "latency": table(latency), "drops": table(drops), "churn": table(churn),
-            "sessions": table(sessions, reason=pa.string()), "backlog": table(backlog), "audit": table(list(last.values())),
+            "sessions": table(sessions, reason=pa.string()), "fanout": table(fanout), "backlog": table(backlog), "audit": table(list(last.values())),
             "late": table([{**window(3), "rows": 12}, {**window(4), "rows": 1}])}
 
 
@@ -73,6 +76,5 @@ def tables(spark: SparkSession, wrong: bool = True) -> Tables:
     frames = {name: spark.createDataFrame(one) for name, one in arrow(wrong).items()}
     quarantine = table([{"stream": "traffic", "shard": 0, "seq": i, "time": BEGIN, "topic": HOSTILE, "client_id": "sensor-1", "silver": "temps",
                          "reason": "not a number" if i % 2 else "not JSON", "payload": b"\x00\xff{<b>"} for i in range(9)], reason=pa.string())
-    subscriptions = pa.table({"filter": ["site/+/temp", "site/7/#", "site/7/#", "+x"], "client_id": ["a", "a", "b", "c"]})
-    return Tables(frames, bronze.frame(spark), spark.createDataFrame(quarantine), spark.createDataFrame(subscriptions),
+    return Tables(frames, bronze.frame(spark), spark.createDataFrame(quarantine),
                   [Lag("traffic", 90, 10, 1.5), Lag("events", 20, 0, 0.0)], "/tables")

@@ -1,7 +1,7 @@
-"""What is killed in tests: a driver that appends streams to a table, and a receiver. Each is a process of its own and goes on
-where it was when it is started again.
+"""What is killed in tests: `mosq pipeline run`, somebody who compacts all the time, and a receiver. Each is a process of its own
+and goes on where it was when it is started again.
 
-    python -m tests.pipeline.processes driver JOURNAL TABLE CHECKPOINT
+    python -m tests.pipeline.processes compacting SETTINGS
     python -m tests.pipeline.processes receiver OPTIONS     a JSON file; spools and never acknowledges
 """
 
@@ -12,8 +12,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,17 +32,23 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 class Killed:
-    """A process that is started, and killed with all that it has started."""
+    """A process that is started, and killed with all that it has started. `module`: what `python -m` runs."""
 
-    def __init__(self, role: str, *args: Path) -> None:
-        self.argv = [sys.executable, "-m", "tests.pipeline.processes", role, *map(str, args)]
+    def __init__(self, module: str, *args: Path | str) -> None:
+        self.argv = [sys.executable, "-m", module, *map(str, args)]
         self.process: subprocess.Popen[bytes] | None = None
+        self.stderr: IO[bytes] = tempfile.TemporaryFile()     # noqa: SIM115 - closed by `close`, or goes with this
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.argv, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.argv, cwd=ROOT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=self.stderr)
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def said(self) -> str:
+        """On stderr, in all its lives."""
+        self.stderr.seek(0)
+        return self.stderr.read().decode(errors="replace")
 
     def kill(self) -> None:
         assert self.process is not None
@@ -56,15 +64,27 @@ class Killed:
                 continue
         self.process.wait()
 
+    def __enter__(self) -> Killed:
+        self.start()
+        return self
 
-def driver(journal: Path, table: Path, checkpoint: Path) -> None:
-    from mosq.pipeline.session import spark_session
-    from mosq.pipeline.tables import append
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
-    spark = spark_session("killed", master="local[2]", conf={
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.local.dir": str(table.parent / "local")})
-    stream = spark.readStream.format("mosq").option("maxRecordsPerPartition", "2000").load(str(journal))
-    append(stream, table, checkpoint, trigger="0 seconds").awaitTermination()
+    def close(self) -> None:
+        if self.alive():
+            self.kill()
+        self.stderr.close()
+
+
+def compacting(file: Path) -> None:
+    """Whenever there are two batches: at a random moment it is in the middle of it, or about to begin."""
+    from mosq.pipeline import compaction, settings
+
+    found = settings.load(file)
+    while True:
+        if not any("merged" in line for line in list(compaction.compact_all(found, 2))):
+            time.sleep(0.1)     # whoever looks all the time has a core for himself
 
 
 def receiver(options: Path) -> None:
@@ -80,4 +100,4 @@ def receiver(options: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"driver": driver, "receiver": receiver}[sys.argv[1]](*map(Path, sys.argv[2:]))     # type: ignore[operator]
+    {"compacting": compacting, "receiver": receiver}[sys.argv[1]](Path(sys.argv[2]))

@@ -28,3 +28,11 @@ def test_rows_are_the_records_of_all_streams(spark: SparkSession, tmp_path: Path
     assert (connect.kind, connect.client_id, connect.username, connect.topic, connect.reason) == (2, "dev", "joe", None, 4)
     assert connect.payload == b'{"clean": true}' and drop.payload is None
     assert (drop.kind, drop.topic, drop.reason, drop.username) == (6, "x/y", 0x97, None)
+
+
+def test_workers_import_what_is_compiled(spark: SparkSession) -> None:
+    """Not the zip that Spark puts in front: mosq/pipeline/workers."""
+    import pyspark
+
+    where = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
+    assert where == [pyspark.__file__]

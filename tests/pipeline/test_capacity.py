@@ -13,7 +13,8 @@ import pytest
 from cext.engine import CONTEXT_BYTES
 from mosq.config.options import BY_KEYWORD
 from mosq.pipeline.capacity import Plan, plan, steps_of
-from mosq.pipeline.observed import START, Connections, Observed, Queues, Subscribed, connections, observe
+from mosq.journal.kinds import START
+from mosq.pipeline.observed import Connections, Observed, Queues, Subscribed, connections, observe
 from tests.harness.broker import Broker
 from tests.harness.packets import Connack, Connect, Disconnect, Pingreq, Publish, Suback, Subscribe
 from tests.harness.properties import P
@@ -46,6 +47,7 @@ def traffic() -> Bronze:
     for _ in range(TIMES):
         for i in range(TOPICS):
             bronze.add(MESSAGE, "c0", f"site/{i}/temp", b"x" * 20)
+    bronze.rows += [row | {"stream": "overlapping"} for row in bronze.rows if row["kind"] == MESSAGE and row["topic"] != "site/1/temp"]
     bronze.account("away", 1, published=OWED, queued=1000, dropped=OWED - 1000)
     for _ in range(OWED - 1000):
         bronze.add(DROP, "away", "site/1/temp", reason=0)

@@ -6,11 +6,9 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -19,6 +17,9 @@ from mosq.commands import main
 from mosq.pipeline import jobs, live, settings, state, status, tables, trouble
 from tests.harness.effort import TIMEOUT_S
 from tests.pipeline.journals import Journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -115,47 +116,28 @@ def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str,
     assert trouble.explained(RuntimeError("?"), found) is None
 
 
-class Run:
-    """`mosq pipeline run` in a process of its own; its lines are given to whoever looks."""
-
-    def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "mosq", "pipeline", "run", "-s", str(folder)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.lines: list[str] = []
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-    def until(self, text: str) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if text in line:
-                return
-        raise AssertionError(self.lines)
-
-
-@pytest.mark.spark
-def test_follow_goes_on_until_it_is_told_to_end_and_after_a_kill(tmp_path: Path) -> None:
+def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Killed it is in test_kill."""
     stream = Journal(tmp_path / "streams", "tele")
-    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 600\nmaster = "local[1]"\n'
-                                            '[spark]\n"spark.sql.shuffle.partitions" = "1"\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"\n')
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 600\n')
     found = settings.load(tmp_path)
     stream.fill(1000)
-    with Run(tmp_path) as first:
-        first.until("batch 0  600 rows")
-        first.process.kill()
-    stream.fill(200)
-    with Run(tmp_path) as second:
-        second.until("  0 behind")
-        second.process.terminate()
-        assert second.process.wait(10 * TIMEOUT_S) == 0, second.lines
+    told = live.Live.told
+
+    def ended(self: live.Live, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+        """More comes when all is read; and when that is read, too, the signal."""
+        told(self, before, now, seconds)
+        rows = now["rows"]["bronze"]
+        if rows == 1000:
+            stream.fill(200)
+        elif rows == 1200:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(live.Live, "told", ended)
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)       # others use it
+    assert main(["pipeline", "run", "-s", str(found.file)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("batch 0  600 rows") and "  0 behind" in lines[-1], lines
     glob = f"{found.table('bronze')}/{tables.GLOB}"
     assert duckdb.sql(f"SELECT count(*), count(DISTINCT seq), max(seq) FROM read_parquet('{glob}')").fetchall() == [(1200, 1200, 1199)]
     assert status.status(found)["streams"]["tele"] == {"rows": 1200, "behind": 0, "behind_s": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,13 @@ def test_match(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytest
     assert sorted((row["topic"], row["filter"]) for row in rows) == [("site/1/temp", "site/#"), ("site/1/temp", "site/+/temp"), ("site/2", "site/#")]
     status, _, err = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--out", tmp_path / "pairs")
     assert status == 1 and "is there already: remove it" in err
+    (tmp_path / "topics.txt").write_text('=SUM(A1)\n@a,"b"\nplain\n')
+    (tmp_path / "filters.txt").write_text("#\n-x/#\n")
+    status, out, _ = asked(capsys, "match", tmp_path / "topics.txt", tmp_path / "filters.txt", "--out", tmp_path / "csv", "--format", "csv")
+    assert status == 0 and out == f"{tmp_path}/csv: 3 rows\n"
+    [written] = (tmp_path / "csv").glob("*.csv")
+    with written.open(newline="") as file:
+        assert sorted(row["topic"] for row in csv.DictReader(file)) == ["'=SUM(A1)", "'@a,\"b\"", "plain"]
     # who receives what of a bronze table
     table = bronze / "tables/bronze"
     status, out, err = asked(capsys, "match", table, table, "--clients", "--count", "client", "-q")

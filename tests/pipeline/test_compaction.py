@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 from mosq.pipeline import MosqPipelineError, compaction, state, tables
@@ -34,35 +35,60 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_the_rows_are_the_same_and_the_files_few(table: Path) -> None:
-    assert compaction.compact(table, 4) == 5
+    assert compaction.compact(table, 4) == (5, 1)
     assert tables.batches(table) == [4, 5] and len(tables.files(table)) == 2
     assert read(table) == list(range(6 * ROWS))
     assert tables.count(table) == 6 * ROWS and tables.about(table)["compacted"] == 4
     assert not put(table, 2) and not put(table, 4)        # a batch that is in it is not written again
     assert put(table, 6)
-    assert compaction.compact(table, 6) == 3 and compaction.compact(table, 6) == 0
+    assert compaction.compact(table, 6) == (3, 1) and compaction.compact(table, 6) == (0, 0)
     assert read(table) == list(range(7 * ROWS))
     assert sorted(path.name for path in table.parent.iterdir() if not path.name.endswith(".lock")) == ["t"]
 
 
-def test_large_batches_are_left_alone(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_left_alone_and_none_grows_beyond(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(table, 6, rows=3 * ROWS)
+    for i in range(9, 14):
+        put(table, i)
+    monkeypatch.setattr(compaction, "LARGE_ROWS", 3 * ROWS)
+    assert compaction.compact(table, 12) == (9, 3)       # 0 to 2, 3 to 5, 6 alone, 9 to 11, 12 alone
+    assert tables.batches(table) == [2, 5, 6, 11, 12, 13]
+
+
+def test_a_batch_is_large_by_its_bytes_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compaction.compact(table, 2)
+    before = tables.files(table, 2)
     monkeypatch.setattr(compaction, "LARGE_BYTES", max(path.stat().st_size for path in tables.files(table)))
     put(table, 6)
-    assert compaction.compact(table, 6) == 4 and tables.batches(table) == [2, 6]
+    assert compaction.compact(table, 6)[0] == 4 and tables.files(table, 2) == before
     assert read(table) == list(range(7 * ROWS))
 
 
 def test_batches_of_nothing_stay_a_table(tmp_path: Path) -> None:
     for i in range(3):
         put(tmp_path / "t", i, rows=0)
-    assert compaction.compact(tmp_path / "t", 2) == 3 and read(tmp_path / "t") == []
+    assert compaction.compact(tmp_path / "t", 2) == (3, 1) and read(tmp_path / "t") == []
 
 
-def test_many_rows_make_several_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "FILE_ROWS", 2 * ROWS)
-    compaction.compact(table, 5)
-    assert len(tables.files(table)) == 3 and read(table) == list(range(6 * ROWS))
+def groups(table: Path) -> list[int]:
+    said = [pq.read_metadata(path) for path in tables.files(table)]
+    return [one.row_group(i).num_rows for one in said for i in range(one.num_row_groups)]
+
+
+def test_small_row_groups_become_some_of_a_size_and_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "t"
+    for i in range(50):
+        put(table, i)
+    assert compaction.compact(table, 49) == (50, 1) and groups(table) == [50 * ROWS]
+    large = pa.table({"n": pa.array(range(50 * ROWS, 50 * ROWS + 200), pa.int64()), "t": [os.urandom(500).hex() for _ in range(200)]})
+    tables.write_arrow(large, table, 50, "query")
+    monkeypatch.setattr(compaction, "GROUP_ROWS", 300)
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 50_000)
+    read_at_once = [batch.num_rows for batch in compaction._batches(tables.files(table, 50))]
+    assert max(read_at_once) < 100 and sum(read_at_once) == 200
+    compaction.compact(table, 50)
+    assert max(groups(table)) == 300 and sum(groups(table)) == 50 * ROWS + 200 and 4 < len(groups(table)) < 12
+    assert read(table) == list(range(50 * ROWS + 200))
 
 
 @pytest.mark.parametrize("at", ["_merge", "_exchange", "after"])
@@ -154,9 +180,10 @@ def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypat
     for i in range(4):
         put(found.table("bronze"), i)
         put(found.table("gold/topics"), i)
+        tables.write_arrow(pa.table({"n": [i]}), found.table("gold/whole"), i, None, whole=True)       # the last one counts
     assert list(compaction.compact_all(found, 2)) == ["bronze: nothing to merge", "gold/topics: nothing to merge"]
     state.put_after(found, state.empty() | {"batch": 2})
-    assert list(compaction.compact_all(found, 2)) == ["bronze: 3 batches merged into one", "gold/topics: 3 batches merged into one"]
+    assert list(compaction.compact_all(found, 2)) == ["bronze: 3 batches merged into 1", "gold/topics: 3 batches merged into 1"]
     assert tables.batches(found.table("bronze")) == [2, 3]
 
 

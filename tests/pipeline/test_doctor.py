@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from mosq.commands import main
-from mosq.pipeline import MosqPipelineError, doctor, session
+from mosq.pipeline import MosqPipelineError, doctor, first, session, settings, state
+from mosq.pipeline.source.options import Options
+from mosq.pipeline.source.streams import find
 from tests.pipeline.journals import Journal
 
 
@@ -110,6 +112,20 @@ def test_settings_and_journal(folder: Path, java: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "_writable", lambda path: "consumers" not in str(path))
     (folder / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
     assert 'consumer = ""' in bad(folder)["journal"][1]
+
+
+def test_what_is_no_stream_is_left_alone(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lost+found", "notes", ".hidden"):
+        (folder / "streams" / name).mkdir()
+        (folder / "streams" / name / "text").write_text("")
+    found = settings.load(folder)
+    assert list(state.streams(found)) == ["tele"]
+    for mark in (folder / "streams/tele").glob("mark.*"):       # its segments are there: it is one
+        mark.unlink()
+    assert list(state.streams(found)) == ["tele"] and "tele" in bad(folder)["journal"][0]
+    assert any("streams: tele" in line for line in first.init(str(folder / "new"), None, str(folder / "streams")))
+    with pytest.raises(MosqPipelineError, match="start that broker once, which makes the mark anew"):
+        find(Options({"path": str(folder / "streams")}))
 
 
 def test_it_runs_where_nothing_is_installed(folder: Path) -> None:

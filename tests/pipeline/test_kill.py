@@ -1,7 +1,8 @@
-"""The driver and the broker are killed at random moments, again and again: every record that is in the journal is in the table
-once, for Spark and for who is not Spark, and all that was acknowledged is in the journal.
+"""`mosq pipeline run --follow`, `compact` beside it, and the broker are killed at random moments, again and again: what was acknowledged
+is in the journal, every record of the journal is in bronze once, for Spark and for who is not Spark, and silver and gold add up to it.
 
-MOSQ_PIPELINE_KILLS=4 python -m pytest tests/pipeline/test_kill.py: as often (1 without it: each takes a start of Spark)."""
+MOSQ_PIPELINE_KILLS=4 python -m pytest -s tests/pipeline/test_kill.py: as often (1 without it: each takes a start of Spark).
+MOSQ_PIPELINE_SEED=... : those moments once more, as far as machines repeat themselves."""
 
 from __future__ import annotations
 
@@ -11,18 +12,42 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from pyspark.sql import SparkSession
 
 from mosq.journal import Stream
-from mosq.pipeline.tables import GLOB, append, read_table
+from mosq.pipeline import compaction, jobs, settings, state, tables
 from tests.durable.test_restart import Kept
 from tests.pipeline.processes import Killed
 from tests.streams.journalled import folder, keeping
 from tests.streams.test_kill import WINDOW, Sender
 
 KILLS = int(os.environ.get("MOSQ_PIPELINE_KILLS", "1"))
+STREAMS = {"all": 2, "events": 1}       # shards
+MESSAGE, START = 1, 11
+NO_NUMBERS = "load/49"                  # the payloads of one topic in ten go to the quarantine
+SETTINGS = """
+[pipeline]
+journal = "{journal}"
+trigger = "100 ms"
+batch_rows = 2000
+master = "local[2]"
+[spark]
+"spark.sql.shuffle.partitions" = "1"
+"spark.local.dir" = "{local}"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+[[silver]]
+name = "numbers"
+topic = "{no_numbers}"
+format = "number"
+[[silver]]
+name = "texts"
+topic = "load/#"
+format = "csv"
+schema = "said STRING"
+"""
 
 
 class Load(threading.Thread):
@@ -33,10 +58,11 @@ class Load(threading.Thread):
         self.broker, self.dice = broker, dice
         self.sender = Sender(broker, "load", dice)
         self.kill, self.over = threading.Event(), threading.Event()
+        self.kills = 0
 
     def run(self) -> None:
         self.sender.connect()
-        while not self.over.is_set():
+        while self.kill.is_set() or not self.over.is_set():
             self.sender.fill()
             for _ in range(self.dice.randrange(1, WINDOW)):
                 self.sender.take()
@@ -46,54 +72,98 @@ class Load(threading.Thread):
                     pass
                 self.broker.start()
                 self.sender.connect()
+                self.kills += 1
                 self.kill.clear()
             time.sleep(0.03)        # some hundred messages a second: this is not about speed
         while self.sender.open:
             self.sender.take()
 
 
-def wait_for_batches(driver: Killed, table: Path, more: int) -> None:
-    """Until the driver has written so many more: then it is at work."""
-    had = len(list(table.glob("batch_id=*")))
-    while len(list(table.glob("batch_id=*"))) < had + more:
-        assert driver.alive(), "the driver has ended by itself"
+def wait_for_batches(driver: Killed, found: settings.Settings, more: int) -> None:
+    """Until so many more are done: then it is at work."""
+    had = state.after(found)["batch"]
+    while state.after(found)["batch"] < had + more:
+        assert driver.alive(), f"the driver has ended by itself: {driver.said()}"
         time.sleep(0.02)
 
 
+def journalled(broker: Kept) -> dict[tuple[str, int, int], Any]:
+    """Every record, by the reader that the journal comes with."""
+    found = {}
+    for name, shards in STREAMS.items():
+        stream = Stream(folder(broker, name))
+        assert [mark.first_seq for mark in stream.marks()] == [0] * shards
+        found |= {(name, shard, record.seq): record for shard in range(shards) for record in stream.read(shard=shard)}
+    return found
+
+
 def test_every_record_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 30)
+    seed = int(os.environ.get("MOSQ_PIPELINE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+    print(f"seed {seed}")
     dice = random.Random(seed)
-    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
-    with Kept(keeping("stream all # shards 2", "max_inflight_messages 0")) as broker:
-        journal = folder(broker).parent
+    with Kept(keeping("stream all # shards 2", "stream_events true", "max_inflight_messages 0")) as broker:
+        (tmp_path / "pipeline.toml").write_text(SETTINGS.format(journal=folder(broker).parent, local=tmp_path / "local", no_numbers=NO_NUMBERS))
+        found = settings.load(tmp_path)
         load = Load(broker, random.Random(seed))
-        driver = Killed("driver", journal, table, checkpoint)
+        driver = Killed("mosq", "pipeline", "run", "--follow", "-s", found.file)
+        compacting = Killed("tests.pipeline.processes", "compacting", found.file)
         load.start()
         try:
             for _ in range(KILLS):
                 driver.start()
-                wait_for_batches(driver, table, 2)
-                time.sleep(dice.random())
-                load.kill.set()
-                time.sleep(dice.random())
-                driver.kill()
+                compacting.start()
+                wait_for_batches(driver, found, 2)
+                steps = [load.kill.set, driver.kill, compacting.kill]
+                dice.shuffle(steps)
+                for step in steps:
+                    time.sleep(dice.random())
+                    step()
         finally:
             load.over.set()
             load.join()
-            if driver.alive():
-                driver.kill()
+            driver.close()
+            compacting.close()
         assert broker.stop() == 0
-        append(spark.readStream.format("mosq").load(str(journal)), table, checkpoint).awaitTermination()
+        jobs.run(spark, found, once=True, say=lambda line: None)
+        there = journalled(broker)
+    check_journal(there, load, seed)
+    check_tables(spark, found, there, seed)
+    assert any("merged" in line for line in compaction.compact_all(found, 2))
+    check_tables(spark, found, there, seed)
 
-        stream = Stream(folder(broker))
-        there = {(shard, record.seq): record.payload for shard in range(2) for record in stream.read(shard=shard)}
-        assert [mark.first_seq for mark in stream.marks()] == [0, 0]
-    by_spark = read_table(spark, table).select("shard", "seq", "payload").collect()
-    by_others = duckdb.sql(f"select shard, seq, payload from read_parquet('{table}/{GLOB}', hive_partitioning=true)").fetchall()
-    for name, found in (("Spark", by_spark), ("DuckDB", by_others)):
-        count = Counter((row[0], row[1]) for row in found)
-        assert max(count.values()) == 1, f"twice through {name}, seed {seed}: {count.most_common(3)}"
-        assert {(row[0], row[1]): bytes(row[2]) for row in found} == there, f"not the same through {name}, seed {seed}"
-    count = Counter(there.values())
+
+def check_journal(there: dict[tuple[str, int, int], Any], load: Load, seed: int) -> None:
+    count = Counter(record.payload for record in there.values() if record.kind == MESSAGE)
     assert {payload for payload in load.sender.done if count[payload] != 1} == set(), f"seed {seed}"
-    assert len(load.sender.done) > 100
+    assert set(count) <= load.sender.sent and set(count.values()) == {1}, f"seed {seed}"
+    assert len(load.sender.done) > 100 and load.kills == KILLS
+    assert sum(record.kind == START for record in there.values()) == KILLS + 1
+
+
+def check_tables(spark: SparkSession, found: settings.Settings, there: dict[tuple[str, int, int], Any], seed: int) -> None:
+    bronze = found.table("bronze")
+    with duckdb.connect() as base:
+        base.execute((found.tables / "views.sql").read_text())
+
+        def asked(query: str) -> list[tuple[Any, ...]]:
+            return base.execute(query).fetchall()
+
+        columns = ("stream", "shard", "seq", "kind", "topic", "payload")
+        by_spark = [tuple(row) for row in tables.read_table(spark, bronze).select(*columns).collect()]
+        by_others = asked(f"SELECT {', '.join(columns)} FROM read_parquet('{bronze}/{tables.GLOB}', hive_partitioning = true)")
+        for name, rows in (("Spark", by_spark), ("DuckDB", by_others)):
+            count = Counter(row[:3] for row in rows)
+            assert max(count.values()) == 1, f"twice through {name}, seed {seed}: {count.most_common(3)}"
+            read = {row[:3]: (row[3], row[4] or "", bytes(row[5] or b"")) for row in rows}
+            assert read == {key: (one.kind, one.topic or "", one.payload or b"") for key, one in there.items()}, f"through {name}, seed {seed}"
+        messages = {key: one.topic for key, one in there.items() if one.kind == MESSAGE}
+        bad = {key for key, topic in messages.items() if topic == NO_NUMBERS}
+        key = "stream, shard, seq"
+        assert sorted(asked(f"SELECT {key} FROM silver_texts")) == sorted(messages.keys() - bad), f"seed {seed}"
+        assert sorted(asked(f"SELECT {key} FROM quarantine")) == sorted(bad), f"seed {seed}"
+        assert Counter(dict(asked("SELECT topic, sum(messages) FROM topics GROUP BY topic"))) == Counter(messages.values()), f"seed {seed}"
+        for view in ("clients", "prefixes", "latency"):
+            assert asked(f"SELECT sum(messages) FROM {view}") == [(len(messages),)], f"{view}, seed {seed}"
+        assert asked("SELECT count(*) FROM late") == [(0,)]
+    stands = state.after(found)
+    assert stands["rows"]["bronze"] == len(there) and stands["rows"]["silver/texts"] == len(messages) - len(bad), f"seed {seed}"

@@ -113,10 +113,8 @@ def test_a_kill_with_unacknowledged_messages_loses_nothing_and_what_comes_again_
     publish(broker, spool, same)
     for _ in range(2):
         there = len(records(spool)) + 12
-        process = Killed("receiver", said_to)
-        process.start()
-        until(lambda there=there: len(records(spool)) >= there)
-        process.kill()
+        with Killed("tests.pipeline.processes", "receiver", said_to):
+            until(lambda there=there: len(records(spool)) >= there)
     publish(broker, spool, [b"later"])
     receiver = Receiver(ReadOptions(options))
     receiver.start()

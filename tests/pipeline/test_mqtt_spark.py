@@ -28,10 +28,8 @@ def test_what_came_twice_goes_back_once(spark: SparkSession, tmp_path: Path) -> 
         payloads = [b"on"] * 5 + [b"%d" % i for i in range(15)]
         paho_publish.multiple([("in/a", payload, 1, False) for payload in payloads], "127.0.0.1", broker.port)
         (tmp_path / "options.json").write_text(json.dumps(reading))
-        process = Killed("receiver", tmp_path / "options.json")
-        process.start()
-        until(lambda: len(records(tmp_path / "spool")) >= 20)
-        process.kill()
+        with Killed("tests.pipeline.processes", "receiver", tmp_path / "options.json"):
+            until(lambda: len(records(tmp_path / "spool")) >= 20)
 
         rows = spark.readStream.format("mqtt").options(**reading).load()
         once = rows.dropDuplicates(["key"]).selectExpr("'out/' || topic as topic", "payload")

@@ -58,6 +58,7 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     ("[pipeline]\njournal = 'j'\ntables = 'x/y'\ncheckpoints = 'x'", "lie in one another"),
     ("[pipeline]\njournal = 'j'\n[bronze]", "at the top: bronze is unknown"),
     ("[pipeline]\njournal = 'j'\n[spark]\nspark.driver.memory = '2g'", r"\[spark\] spark: expected a text"),
+    ("[pipeline]\njournal = 'j'\n[spark]\n'spark.sql.session.timezone' = 'Europe/Berlin'", r"\[spark\] .*: expected \"UTC\", or nothing, .*; got 'Europe/Berlin'"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a/#/b'\nformat = 'json'", r"\[\[silver\]\] number 1 topic: expected a topic filter: `\+` and `#`"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = ''\nformat = 'json'", "topic: expected a topic filter"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a/b'\ntopic = 'a'\nformat = 'json'", "name: expected 1 to 64 letters"),

@@ -335,6 +335,32 @@ def test_what_is_lost_is_told_with_what_to_do(holed: tuple[Path, dict[str, list[
         rows(reader, start, reader.latestOffset(start, ALL))
 
 
+def test_who_falls_behind_a_retention_by_age_is_told_or_goes_on_behind_it(folder: Path) -> None:
+    """And who says how far he is, as `consumer`, keeps what he has not read."""
+    journal = Journal(folder, "a", retain_age_us=3600 * 1_000_000, **SMALL)
+    reader, kept = streaming(folder), streaming(folder, consumer="slow")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    for _ in range(10):
+        journal.fill(4, size=700)
+    begun = reader.latestOffset(start, ALL)         # a batch that was planned, and then nobody read for long
+    for age_s, consumer, first in ((1800, False, 0), (1801, True, 0), (0, False, 36)):
+        journal.now_us += age_s * 1_000_000
+        if consumer:
+            kept.latestOffset(kept.initialOffset(), ALL)
+        else:
+            (journal.path / "consumers/slow").unlink(missing_ok=True)
+        assert journal.face.retain(journal.now_us) and journal.face.mark(journal.now_us)
+        assert Stream(journal.path).marks()[0].first_seq == first
+    said = rf"stream a in {journal.path}: shard 0: 0 to 35 are no longer kept\. Retention went past this reader: keep more \(retain_age"
+    for again in (lambda: reader.latestOffset(start, ALL), lambda: rows(reader, start, begun)):
+        with pytest.raises(MosqPipelineError, match=said):
+            again()
+    going_on = streaming(folder, failOnDataLoss="false")
+    found = rows(going_on, start, going_on.latestOffset(start, ALL))
+    gap, *rest = found
+    assert (gap["kind"], json.loads(gap["payload"])["lost"]) == (10, 36) and [row["seq"] for row in rest] == [36, 37, 38, 39]
+
+
 @pytest.mark.parametrize("part", [1000, 7, 1])
 def test_what_is_lost_is_counted_in_rows_of_its_own(holed: tuple[Path, dict[str, list[int]]], part: int) -> None:
     folder, ranges = holed

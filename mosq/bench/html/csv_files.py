@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mosq.bench.html.model import Key, Row
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+GUARD = "'"
 KEY = ("suite", "test", "case", "x", "broker", "variant", "phase")
 TIMES = ("mean_us", "stdev_us", "p50_us", "p90_us", "p99_us", "p999_us", "p9999_us", "max_us")
 FIGURES = {"rate": figures.RATE, "cpu_us_per": figures.CPU, "generator_cpu_us_per": figures.GENERATOR,
@@ -65,7 +66,7 @@ def put(folder: Path, files: Mapping[str, tuple[Sequence[str], Iterable[Iterable
 
 
 def _safe(value: Value) -> Value:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return f"{GUARD}{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _key(key: Key) -> tuple[Value, ...]:

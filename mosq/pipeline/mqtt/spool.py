@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cext.journal import face
+from mosq.journal.kinds import GAP, MESSAGE
 from mosq.journal.stream import Range, Stream
 from mosq.journal.writer import Writer
 from mosq.pipeline import MosqPipelineError
 
-GAP = 10
 SEGMENT_BYTES = 16 << 20
 READER = "spark"
 
@@ -103,7 +103,7 @@ class Spool:
         last: OrderedDict[int, tuple[bytes, str]] = OrderedDict()
         lost: list[Range] = []
         for record in stream.read(max(mark.first_seq, mark.seq - self._window), mark.seq, lane, lost.append):
-            if record.kind == 1 and record.qos and record.username:
+            if record.kind == MESSAGE and record.qos and record.username:
                 self._remember(last, int(record.username), _digest(record.topic, record.payload, record.properties),
                 record.client_id)
         return last

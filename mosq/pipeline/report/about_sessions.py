@@ -1,5 +1,5 @@
-"""The sections of the report about clients and their sessions: what was dropped, who came and went, what waits, does it
-add up, and what could not be read.
+"""The sections of the report about clients and their sessions: does it add up, what was dropped,
+who came and went, what waits.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from mosq.bench.html.parts import Cell, Section, Table, words
+from mosq.pipeline.audit import COUNTERS
 from mosq.pipeline.report import gather
-from mosq.pipeline.report.sections import bars, figures, lines, moment, names, number, seconds
+from mosq.pipeline.report.showing import bars, figures, lines, moment, names, number, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from mosq.pipeline.report.gather import Tables
 
 EVENTS = "it needs the broker's events: stream_events true"
-COUNTERS = ("published", "delivered", "acknowledged", "resent", "expired", "dropped", "queued", "gone")
 ALARMS_LISTED = 20
-EXAMPLES = 20
 
 
 def drop_names() -> tuple[str, ...]:
@@ -63,9 +62,7 @@ def audit(tables: Tables) -> Section:
         return section
     from pyspark.sql import functions as f
 
-    # what was queued when its counting began: a broker that starts reads sessions from the store
-    counters = [name for name in ("restored", *COUNTERS) if name in last.columns]
-    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in counters)).first()
+    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
     if not told.n:
         return section
     # a row that was wrong once is an alarm, also when a later one is right again
@@ -81,7 +78,7 @@ def audit(tables: Tables) -> Section:
         .limit(gather.LISTED + 1)
         .collect()
     )
-    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in counters)]
+    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in COUNTERS)]
     if alarms:
         shown = "more than " if len(alarms) > gather.LISTED else ""
         section.warnings = [
@@ -132,10 +129,10 @@ def drops(tables: Tables) -> Section:
         "Messages that did not reach somebody, by reason.",
         empty=f"nothing was dropped, or nobody told: {EVENTS}",
     )
-    frame = tables.get("drops")
-    over = gather.span(frame) if frame is not None else None
-    if frame is None or over is None:
+    there = tables.over("drops")
+    if there is None:
         return section
+    frame, over = there
     from pyspark.sql import functions as f
 
     by_reason = (
@@ -197,9 +194,9 @@ def churn(tables: Tables) -> Section:
         "Who connected and left, how long connections lasted, and why they ended.",
         empty=f"nobody came or went, or nobody told: {EVENTS}",
     )
-    frame, sessions = tables.get("churn"), tables.get("sessions")
-    over = gather.span(frame) if frame is not None else None
-    if frame is not None and over is not None:
+    there, sessions = tables.over("churn"), tables.get("sessions")
+    if there is not None:
+        frame, over = there
         sums = gather.summed(frame, over, [name for name, _ in STEPS])
         section.facts = [(label.capitalize(), f"{sum(one[name] for one in sums.values()):,}") for name, label in STEPS]
         section.charts = lines(
@@ -286,10 +283,10 @@ def backlog(tables: Tables) -> Section:
         "Messages that wait for sessions: of those that are away, and of those that are slow.",
         empty=f"no accounts of sessions: {EVENTS}",
     )
-    frame = tables.get("backlog")
-    over = gather.span(frame, "time") if frame is not None else None
-    if frame is None or over is None:
+    there = tables.over("backlog", "time")
+    if there is None:
         return section
+    frame, over = there
     from pyspark.sql import functions as f
 
     of_bin = frame.groupBy(over.bin(), "client_id", "session").agg(f.max("queued").alias("queued"))
@@ -338,79 +335,3 @@ def backlog(tables: Tables) -> Section:
         )
     ]
     return section
-
-
-# ---------------------------------------------------------------- what could not be read
-
-
-def quarantine(tables: Tables) -> Section:
-    section = Section(
-        "quarantine",
-        "Quarantine",
-        "Payloads that are not what the settings say of their topics, with the reason.",
-        empty="every payload could be read, or no [[silver]] reads any",
-    )
-    frame = tables.quarantine
-    if frame is None:
-        return section
-    from pyspark.sql import functions as f
-
-    rows = (
-        frame.groupBy("silver", "reason")
-        .agg(f.count("*").alias("n"), f.count_distinct("topic").alias("topics"), f.max("time").alias("last"))
-        .orderBy(f.desc("n"), "silver", "reason")
-        .limit(gather.LISTED)
-        .collect()
-    )
-    if not rows:
-        return section
-    last = (
-        frame.orderBy(f.desc("time"))
-        .select("time", "silver", "topic", "client_id", "reason", f.substring("payload", 1, 60).alias("payload"))
-        .limit(EXAMPLES)
-        .collect()
-    )
-    section.facts = [("Payloads", f"{frame.count():,}")]
-    section.charts = bars("By reason", "count", [(f"{row.silver}: {row.reason}", row.n) for row in rows], 1)
-    section.tables = [
-        Table(
-            "",
-            (*names("Table", "Reason"), *figures("Payloads", "Topics"), *names("Last at")),
-            tuple(
-                (
-                    words(row.silver or ""),
-                    words(row.reason),
-                    number("count", row.n),
-                    number("count", row.topics),
-                    words(moment(row["last"])),
-                )
-                for row in rows
-            ),
-        )
-    ]
-    section.folded = [
-        (
-            f"The last {len(last)}",
-            Table(
-                "",
-                names("Time", "Table", "Topic", "Client", "Reason", "Payload begins"),
-                tuple(
-                    (
-                        words(moment(row.time)),
-                        words(row.silver or ""),
-                        words(row.topic or ""),
-                        words(row.client_id or ""),
-                        words(row.reason),
-                        words(_shown(row.payload)),
-                    )
-                    for row in last
-                ),
-            ),
-        )
-    ]
-    return section
-
-
-def _shown(payload: Any) -> str:
-    text = bytes(payload or b"").decode(errors="replace")
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

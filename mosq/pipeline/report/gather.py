@@ -34,17 +34,22 @@ class Lag:
 @dataclass
 class Tables:
     """What there is; what is not there is None. `gold`: topics, clients, prefixes, latency, drops, churn, sessions,
-    backlog, audit, late (docs/pipeline.md)."""
+    backlog, audit, fanout, late (docs/pipeline.md)."""
 
     gold: Mapping[str, DataFrame]
     bronze: DataFrame | None = None
     quarantine: DataFrame | None = None
-    subscriptions: DataFrame | None = None  # client_id, filter
     lag: Sequence[Lag] = ()
     place: str = ""
 
     def get(self, name: str) -> DataFrame | None:
         return self.gold.get(name)
+
+    def over(self, name: str, column: str = "window_start") -> tuple[DataFrame, Span] | None:
+        """A table, and the time that it covers; None: it is not there, or empty."""
+        frame = self.get(name)
+        covered = None if frame is None else span(frame, column)
+        return None if frame is None or covered is None else (frame, covered)
 
 
 @dataclass

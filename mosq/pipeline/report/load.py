@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.bench.html.figures import Spread
 from mosq.bench.html.model import MOSQ, label
 from mosq.bench.html.parts import Bar, Bars, Chart, Line, Lines, Section, Table, cell, words
-from mosq.pipeline.report.sections import figures, names, number
+from mosq.pipeline.report.showing import figures, names, number
 
 if TYPE_CHECKING:
     from mosq.pipeline.load_results import LoadResults

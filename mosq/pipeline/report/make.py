@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from mosq.bench.html import csv_files
 from mosq.bench.html.page import Kind, page
 from mosq.bench.html.parts import Section, Table, words
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.report import about_sessions, sections
+from mosq.pipeline.report import about_sessions, left_out, sections
+from mosq.pipeline.report.showing import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,10 +26,13 @@ PAYLOAD_MAX = 1024  # bytes of it that a row shows: all rows are in memory
 PAGE = "report.html"
 
 
+# queries whose results are small: what they cost is that Spark plans them, each on one core
+AT_ONCE = 3
+
+
 def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:
     """Alarms first; what has nothing to show is named at the end."""
-    every = []
-    for what, make in (
+    parts = (
         ("audit", about_sessions.audit),
         ("source", sections.source),
         ("traffic", sections.traffic),
@@ -44,21 +49,25 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
         ("drops", about_sessions.drops),
         ("sessions", about_sessions.churn),
         ("backlog", about_sessions.backlog),
-        ("quarantine", about_sessions.quarantine),
-        ("late rows", sections.late),
-    ):
-        tell(f"reading {what}")
-        every.append(make(tables))
-    every += more or []
+        ("quarantine", left_out.quarantine),
+        ("late rows", left_out.late),
+    )
+
+    def made(part: tuple[str, Callable[[Tables], Section]]) -> Section:
+        tell(f"reading {part[0]}")
+        return part[1](tables)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        every = [*pool.map(made, parts), *(more or [])]
     shown = [section for section in every if section.filled]
-    left_out = [section for section in every if not section.filled]
-    if left_out:
+    empty = [section for section in every if not section.filled]
+    if empty:
         rest = Section("missing", "What is not here", "Sections that had nothing to show, and why.")
         rest.tables = [
             Table(
                 "",
-                sections.names("Section", "Since there is"),
-                tuple((words(one.heading), words(one.empty)) for one in left_out),
+                names("Section", "Since there is"),
+                tuple((words(one.heading), words(one.empty)) for one in empty),
             )
         ]
         shown.append(rest)

@@ -1,70 +1,21 @@
 """The sections of the report about traffic: each a function from the tables to what is shown, or why there is nothing.
-Those about sessions are in about_sessions.py.
+Those about sessions are in about_sessions.py, those about what is in no table in left_out.py.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mosq.bench.html import numbers
-from mosq.bench.html.parts import TIME, Bar, Bars, Cell, Chart, Head, Line, Lines, Section, Table, words
+from mosq.bench.html.parts import Cell, Section, Table, words
+from mosq.journal.kinds import GAP, MESSAGE
 from mosq.pipeline.report import gather
+from mosq.pipeline.report.showing import bars, figures, lines, listed, moment, moment_s, names, number, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from mosq.pipeline.report.gather import Tables
 
 RUN = "`mosq pipeline run` has not written it yet"
-
-
-def names(*texts: str) -> tuple[Head, ...]:
-    return tuple(Head(text, number=False) for text in texts)
-
-
-def figures(*texts: str) -> tuple[Head, ...]:
-    return tuple(map(Head, texts))
-
-
-def number(kind: str, value: float | None, tone: str = "") -> Cell:
-    return Cell("" if value is None else numbers.shown(kind, value), tone=tone)
-
-
-def moment(value: Any) -> str:
-    """A time of a table, which Spark gives as UTC without saying so."""
-    return value.strftime("%Y-%m-%d %H:%M:%S") if value is not None else ""
-
-
-def moment_s(value: float) -> str:
-    return moment(datetime.fromtimestamp(value, UTC))
-
-
-def seconds(value: float) -> str:
-    """A duration for people."""
-    for unit, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
-        if value >= 2 * unit:
-            return f"{value / unit:,.3g} {name}"
-    return f"{value:,.3g} seconds"
-
-
-def lines(title: str, kind: str, found: Iterable[Line | None]) -> list[Chart]:
-    kept = tuple(one for one in found if one is not None and one.points)
-    return (
-        [Lines(title, kind, TIME, kept)] if kept and any(value.most for one in kept for _, value in one.points) else []
-    )
-
-
-def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0) -> list[Chart]:
-    shown = tuple(Bar(label, slot, False, gather.once(value)) for label, value in rows[: gather.BARS] if value)
-    return [Bars(title, kind, (("", shown),))] if shown else []
-
-
-def listed(title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> Any:
-    """The first rows, and all where there are more of them, folded."""
-    first = [Table(title, heads, rows[: gather.BARS])]
-    return first, [] if len(rows) <= gather.BARS else [(f"The first {len(rows)}", Table(title, heads, rows))]
-
 
 # ---------------------------------------------------------------- what it is of
 
@@ -83,8 +34,8 @@ def source(tables: Tables) -> Section:
             f.count("*").alias("n"),
             f.min("time").alias("first"),
             f.max("time").alias("last"),
-            f.sum((f.col("kind") == 1).cast("long")).alias("messages"),
-            f.sum(f.when(f.col("kind") == 10, 1).otherwise(0)).alias("gaps"),
+            f.sum((f.col("kind") == MESSAGE).cast("long")).alias("messages"),
+            f.sum((f.col("kind") == GAP).cast("long")).alias("gaps"),
         ).first()
         section.facts += [
             ("Rows in bronze", f"{told.n:,}, of which {told.messages or 0:,} are messages"),
@@ -123,10 +74,10 @@ def traffic(tables: Tables) -> Section:
         "Messages and bytes of payload that the broker took, over time.",
         empty=f"no gold/topics: {RUN}",
     )
-    frame = tables.get("topics")
-    over = gather.span(frame) if frame is not None else None
-    if frame is None or over is None:
+    there = tables.over("topics")
+    if there is None:
         return section
+    frame, over = there
     sums = gather.summed(frame, over, ("messages", "bytes"))
     messages, n_bytes = (sum(one[name] for one in sums.values()) for name in ("messages", "bytes"))
     length_s = over.last_s - over.first_s + over.window_s
@@ -153,10 +104,10 @@ def traffic(tables: Tables) -> Section:
 def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> Section:
     """topics, clients, prefixes: which have most, and when."""
     section = Section(name, heading, sentence, empty=f"no gold/{name}: {RUN}")
-    frame = tables.get(name)
-    over = gather.span(frame) if frame is not None else None
-    if frame is None or over is None:
+    there = tables.over(name)
+    if there is None:
         return section
+    frame, over = there
     from pyspark.sql import functions as f
 
     most = gather.top(frame, key, ("messages", "bytes"))
@@ -201,10 +152,10 @@ def latency(tables: Tables) -> Section:
         "How long messages waited from their arrival until they were on the disk, and so in the stream.",
         empty=f"no gold/latency: {RUN}",
     )
-    frame = tables.get("latency")
-    over = gather.span(frame) if frame is not None else None
-    if frame is None or over is None:
+    there = tables.over("latency")
+    if there is None:
         return section
+    frame, over = there
     from pyspark.sql import functions as f
 
     rows = (
@@ -254,31 +205,21 @@ def fan_out(tables: Tables) -> Section:
     section = Section(
         "fanout",
         "Fan-out",
-        "How many subscribers a message to each topic reaches, by the subscriptions that stand now.",
-        empty="no subscribe events (stream_events true), or no gold/topics",
+        "How many subscribers a message to each topic reaches, by the subscriptions that stood at the end of it all.",
+        empty="no subscriptions are known: it needs the broker's events (stream_events true)",
     )
-    topics = tables.get("topics")
-    if tables.subscriptions is None or topics is None:
+    found = tables.get("fanout")
+    if found is None:
         return section
     from pyspark.sql import functions as f
 
-    from mosq.pipeline.matching import Matching
-    from mosq.pipeline.matching_files import kept
-
-    filters = kept(
-        tables.subscriptions.select("filter", "client_id").toArrow(), "the subscriptions", "row", clients=True
-    ).rows
-    if not len(filters):
-        return section
-    of_topic = topics.groupBy("topic").agg(f.sum("messages").alias("messages"))
-    found = Matching(topics.sparkSession, filters).per_topic(of_topic.select("topic")).join(of_topic, "topic").cache()
-    most = found.orderBy(f.desc("deliveries"), "topic").limit(gather.LISTED).collect()
+    most = found.orderBy(f.desc("subscribers"), "topic").limit(gather.LISTED).collect()
     if not most:
         return section
     bounds = [most_of for most_of, _ in FAN_OUTS if most_of is not None]
     place = f.lit(len(bounds))
     for at in reversed(range(len(bounds))):
-        place = f.when(f.col("deliveries") <= bounds[at], at).otherwise(place)
+        place = f.when(f.col("subscribers") <= bounds[at], at).otherwise(place)
     by_place = {
         row.place: row
         for row in found.groupBy(place.alias("place"))
@@ -286,15 +227,14 @@ def fan_out(tables: Tables) -> Section:
         .collect()
     }
     total = found.agg(
-        f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("deliveries")).alias("deliveries")
+        f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("subscribers")).alias("deliveries")
     ).first()
-    found.unpersist()
     section.facts = [
-        ("Subscriptions", f"{len(filters):,}"),
+        ("Topics that reach nobody", f"{by_place[0].topics if 0 in by_place else 0:,}"),
         ("Deliveries per message", numbers.digits(total.deliveries / max(total.messages, 1))),
     ]
     section.charts = [
-        *bars("Subscribers of a topic", "count", [(row.topic, row.deliveries) for row in most]),
+        *bars("Subscribers of a topic", "count", [(row.topic, row.subscribers) for row in most]),
         *bars(
             "Messages by fan-out",
             "count",
@@ -308,31 +248,9 @@ def fan_out(tables: Tables) -> Section:
         if at in by_place
     )
     reaching = tuple(
-        (words(row.topic), number("count", row.deliveries), number("count", row.messages)) for row in most
+        (words(row.topic), number("count", row.subscribers), number("count", row.messages)) for row in most
     )
     heads = (*names("Topic"), *figures("Subscribers", "Messages"))
     first, section.folded = listed("Topics that reach most", heads, reaching)
     section.tables = [Table("By fan-out", (*names("Subscribers"), *figures("Topics", "Messages")), by_fan_out), *first]
-    return section
-
-
-def late(tables: Tables) -> Section:
-    section = Section(
-        "late",
-        "Late rows",
-        "Rows older than the watermark: their windows had been closed, so they are in no gold table.",
-        empty="no row came late",
-    )
-    frame = tables.get("late")
-    over = gather.span(frame) if frame is not None else None
-    if frame is None or over is None:
-        return section
-    sums = gather.summed(frame, over, ("rows",))
-    section.warnings = [
-        f"{sum(one['rows'] for one in sums.values()):,} rows came late: bronze and silver have them, the windows here "
-        "do not. A clock that was set back makes rows late; a longer watermark in the settings waits for them."
-    ]
-    section.charts = lines(
-        "Late rows by the time they belong to", "count", [gather.counts(sums, over, "rows", "rows", 1)]
-    )
     return section

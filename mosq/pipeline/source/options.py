@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mosq.journal.folders import NAME
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     # where to begin or end: "earliest", "latest", a time in microseconds, or a number for each shard
     Position = str | int | list[int]
 
-STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
 BOTH = ("path", "streams", "startingOffsets", "failOnDataLoss", "maxRecordsPerPartition")
 OF_BATCH = ("endingOffsets",)
 OF_STREAM = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "consumer")
@@ -104,7 +104,7 @@ class Options:
     def _streams(self) -> list[str]:
         names = [name.strip() for name in self._text("streams", "").split(",") if name.strip()]
         for name in names:
-            if not STREAM.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise _wrong("streams", name, "names of streams, with commas between them")
         return sorted(set(names))
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cext.journal import face
 from mosq.journal.arrow import SCHEMA as DECODED
 from mosq.journal.arrow import batches
+from mosq.journal.kinds import GAP
 from mosq.journal.stream import Range
 from mosq.pipeline import MosqPipelineError
 
@@ -25,7 +26,6 @@ DDL = (
     "reason smallint, retain boolean, dup boolean, topic string, client_id string, username string, payload binary, "
     "properties binary"
 )
-GAP = 10
 BEHIND = "behind the end"
 # of a batch: see the figures of perf/spark_source.py
 ROWS, TEXT_BYTES = 1 << 16, 16 << 20

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cext.journal import face
 from mosq.journal import Stream
+from mosq.journal.folders import is_stream, streams_below
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.source.options import STREAM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +24,6 @@ class Seen(NamedTuple):
     id: str
     first: list[int]
     end: list[int]
-
-
-def _is_stream(path: "Path") -> bool:
-    return (path / "mark.a").exists() or (path / "mark.b").exists()
 
 
 def look(name: str, path: "Path") -> Seen:
@@ -59,10 +55,8 @@ def find(options: "Options") -> dict[str, Seen]:
     path = options.path
     if not path.is_dir():
         raise MosqPipelineError(f"there is no folder {path}: where streams lie is said in docs/pipeline-source.md")
-    if _is_stream(path):  # the folder of a stream itself
-        found = {path.name: path}
-    else:
-        found = {each.name: each for each in path.iterdir() if STREAM.fullmatch(each.name) and _is_stream(each)}
+    # the folder of a stream itself, or that of several
+    found = {path.name: path} if is_stream(path) else streams_below(path)
     names = options.streams or sorted(found)
     if missing := [name for name in names if name not in found]:
         raise MosqPipelineError(

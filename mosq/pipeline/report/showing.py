@@ -1,0 +1,60 @@
+"""How the report shows figures: cells, heads, lines and bars of what Spark has counted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mosq.bench.html import numbers
+from mosq.bench.html.parts import TIME, Bar, Bars, Cell, Chart, Head, Line, Lines, Table
+from mosq.pipeline.report import gather
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def names(*texts: str) -> tuple[Head, ...]:
+    return tuple(Head(text, number=False) for text in texts)
+
+
+def figures(*texts: str) -> tuple[Head, ...]:
+    return tuple(map(Head, texts))
+
+
+def number(kind: str, value: float | None, tone: str = "") -> Cell:
+    return Cell("" if value is None else numbers.shown(kind, value), tone=tone)
+
+
+def moment(value: Any) -> str:
+    """A time of a table, which Spark gives as UTC without saying so."""
+    return value.strftime("%Y-%m-%d %H:%M:%S") if value is not None else ""
+
+
+def moment_s(value: float) -> str:
+    return moment(datetime.fromtimestamp(value, UTC))
+
+
+def seconds(value: float) -> str:
+    """A duration for people."""
+    for unit, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if value >= 2 * unit:
+            return f"{value / unit:,.3g} {name}"
+    return f"{value:,.3g} seconds"
+
+
+def lines(title: str, kind: str, found: Iterable[Line | None]) -> list[Chart]:
+    kept = tuple(one for one in found if one is not None and one.points)
+    return (
+        [Lines(title, kind, TIME, kept)] if kept and any(value.most for one in kept for _, value in one.points) else []
+    )
+
+
+def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0) -> list[Chart]:
+    shown = tuple(Bar(label, slot, False, gather.once(value)) for label, value in rows[: gather.BARS] if value)
+    return [Bars(title, kind, (("", shown),))] if shown else []
+
+
+def listed(title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> Any:
+    """The first rows, and all where there are more of them, folded."""
+    first = [Table(title, heads, rows[: gather.BARS])]
+    return first, [] if len(rows) <= gather.BARS else [(f"The first {len(rows)}", Table(title, heads, rows))]

@@ -1,0 +1,34 @@
+"""The subscriptions that stand at the end of what was read, by the broker's events. They end with their session, and
+with a start of the broker, which tells anew those that it knows."""
+
+from typing import TYPE_CHECKING
+
+from mosq.pipeline import MosqPipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# kinds of events: docs/journal.md
+STANDING = """
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM {bronze}
+  WHERE kind IN (3, 4, 5, 9, 11) OR (kind = 2 AND reason < 128)),
+lives AS (SELECT *, last_value(CASE WHEN kind = 2 THEN get_json_object(said, '$.expiry_s') END, true)
+  OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
+  WHERE kind IN (2, 3, 9)),
+ends AS (SELECT client_id, max(seq) AS seq FROM lives
+  WHERE (kind = 2 AND get_json_object(said, '$.present') = 'false') OR (kind = 3 AND expiry_s = '0')
+  OR (kind = 9 AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
+start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = 11),
+last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
+  WHERE kind IN (4, 5) GROUP BY client_id, topic)
+SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
+FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
+WHERE last.kind = 4 AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
+"""
+
+
+def subscribed(bronze: "DataFrame") -> "DataFrame":
+    """client_id, filter, qos."""
+    if not {"kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
+        raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, seq and payload")
+    return bronze.sparkSession.sql(STANDING, bronze=bronze)

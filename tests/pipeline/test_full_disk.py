@@ -1,0 +1,129 @@
+"""A full disk below tables and checkpoints: the run stops and says what to do, wherever in a batch it was; nothing is lost or doubled
+when there is room again. On a real small disk where one may mount, and there by steps: ever more of a batch has room."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from mosq.pipeline import MosqPipelineError, compaction, jobs, settings, state, tables
+from tests.durable.test_disk import may_mount
+from tests.pipeline.journals import Journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KIB = 1 << 10
+SIZE = 8 << 20
+MESSAGES, PAYLOAD = 400, KIB        # so much is bronze, since nothing can make it smaller
+SETTINGS = """
+[pipeline]
+journal = "{journal}"
+tables = "disk/tables"
+checkpoints = "disk/checkpoints"
+[[silver]]
+name = "texts"
+topic = "big/#"
+format = "csv"
+schema = "said STRING"
+"""
+
+
+class Tmpfs:
+    """A small disk, and a large file on it."""
+
+    ROOMS = (4 * KIB, 250 * KIB, 600 * KIB)       # nothing; half of bronze; bronze, and half of the rest
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "large"
+
+    def leave(self, room: int) -> None:
+        self.file.unlink(missing_ok=True)
+        found = os.statvfs(self.folder)
+        with self.file.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_bsize - room, 1))
+
+    def empty(self) -> None:
+        self.file.unlink()
+
+
+class Door:
+    """A disk that turns out to be full when what was written is to be kept."""
+
+    ROOMS = (0,)
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.patch = monkeypatch
+
+    def leave(self, room: int) -> None:
+        def full(path: Path) -> None:
+            raise OSError(28, "No space left on device", str(path))
+
+        self.patch.setattr(tables, "sync_tree", full)
+
+    def empty(self) -> None:
+        self.patch.undo()
+
+
+@pytest.fixture(params=["tmpfs" if may_mount() else "door"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tmpfs | Door]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if request.param == "door":
+        yield Door(monkeypatch)
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "none", folder], check=True)
+    try:
+        yield Tmpfs(folder)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(spark: SparkSession, tmp_path: Path, disk: Tmpfs | Door) -> None:
+    stream = Journal(tmp_path / "streams", "tele")
+    dice = random.Random(1)
+    for i in range(MESSAGES):
+        stream.put(f"big/{i}", dice.randbytes(PAYLOAD // 2).hex().encode())
+    stream.commit()
+    (tmp_path / "pipeline.toml").write_text(SETTINGS.format(journal=stream.path.parent))
+    found = settings.load(tmp_path)
+    stood = []
+    for room in disk.ROOMS:
+        disk.leave(room)
+        with pytest.raises(MosqPipelineError, match=r"no space left for .*tables.*: free some or compact .*and run again"):
+            jobs.run(spark, found, once=True, say=lambda line: None)
+        stood.append(sorted(path.parent.relative_to(found.tables).as_posix() for path in found.tables.glob("**/batch_id=*")))
+    assert state.after(found) == state.empty()      # no batch is done
+    if isinstance(disk, Tmpfs):
+        assert stood[:2] == [[], []] and "bronze" in stood[2] and "silver/texts" not in stood[2]
+    disk.empty()
+    jobs.run(spark, found, once=True, say=lambda line: None)
+    for table in ("bronze", "silver/texts"):
+        rows = duckdb.sql(f"SELECT count(*), count(DISTINCT seq) FROM read_parquet('{found.table(table)}/{tables.GLOB}')").fetchall()
+        assert rows == [(MESSAGES, MESSAGES)], table
+    with duckdb.connect() as base:
+        base.execute((found.tables / "views.sql").read_text())
+        assert base.execute("SELECT sum(messages), count(*) FROM topics").fetchall() == [(MESSAGES, MESSAGES)]
+    assert not list(found.tables.glob("**/.tmp-*"))
+    stream.close()
+
+
+def test_compaction_on_a_full_disk_changes_nothing(tmp_path: Path, disk: Tmpfs | Door) -> None:
+    table, rows = tmp_path / "disk/t", pa.table({"n": pa.array(range(20_000), pa.int64())})
+    for i in range(4):
+        tables.write_arrow(rows, table, i, "query")
+    disk.leave(40 * KIB)
+    with pytest.raises(MosqPipelineError, match=r"/t: no space left to merge it.*: free some, and compact again; nothing is lost"):
+        compaction.compact(table, 3)
+    assert sorted(path.name for path in table.parent.iterdir() if path.is_dir()) == ["t"] and tables.batches(table) == [0, 1, 2, 3]
+    disk.empty()
+    assert compaction.compact(table, 3) == (4, 1) and tables.count(table) == 80_000
