@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mosq.journal.stream import KINDS, Record
+from mosq.journal.kinds import NAMES
+from mosq.journal.stream import Record
 from tests.durable.test_restart import Kept, nothing_more, owed, publish, subscribe
 from tests.harness.faults import Faults
 from tests.harness.packets import Disconnect, Mid, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Unsuback, Unsubscribe
@@ -27,7 +28,7 @@ def accounts(found: list[Record], client: str) -> list[dict[str, int]]:
     """The last of each counting, in their order."""
     last: dict[int, dict[str, int]] = {}
     for r in found:
-        if KINDS[r.kind] == "account" and r.client_id == client:
+        if NAMES[r.kind] == "account" and r.client_id == client:
             said = json.loads(r.payload)
             last[said["session"]] = said
             assert said["restored"] + said["published"] == sum(said[name] for name in LEFT), said
@@ -205,7 +206,7 @@ def test_whatever_happens_it_adds_up(seed: int) -> None:
             periods = accounts(found, client.name)
             assert {name: sum(p[name] for p in periods) for name in COUNTERS} == client.count
             assert periods[-1]["queued"] == len(client.owed)
-            drops = sum(KINDS[r.kind] == "drop" and r.client_id == client.name and r.reason == 0 for r in found)
+            drops = sum(NAMES[r.kind] == "drop" and r.client_id == client.name and r.reason == 0 for r in found)
             assert drops == client.count["dropped"]
 
 
@@ -275,7 +276,7 @@ def test_sessions_that_end_with_their_connection_have_none() -> None:
         owed(one, 1)
         one.send(Disconnect())
         one.expect_closed()
-        assert [r for r in stopped(broker, "events") if KINDS[r.kind] == "account"] == []
+        assert [r for r in stopped(broker, "events") if NAMES[r.kind] == "account"] == []
 
 
 def test_once_a_minute_while_it_changes() -> None:
@@ -295,6 +296,6 @@ def test_once_a_minute_while_it_changes() -> None:
                 assert pub.read_packet() == Pingresp()
         one.send(Disconnect())
         one.expect_closed()
-        told = [json.loads(r.payload) for r in stopped(broker, "events") if KINDS[r.kind] == "account"]
+        told = [json.loads(r.payload) for r in stopped(broker, "events") if NAMES[r.kind] == "account"]
         assert [brief(account) for account in told] == [{"published": n, "delivered": n, "acknowledged": n} for n in (1, 2, 2)]
     faults.close()

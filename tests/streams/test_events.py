@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from mosq.journal.stream import KINDS, Record, Stream
+from mosq.journal.kinds import NAMES
+from mosq.journal.stream import Record, Stream
 from tests.durable.test_restart import Kept, publish, subscribe
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Disconnect, Publish, Subscribe, Unsuback, Unsubscribe, Will
@@ -19,7 +20,7 @@ NEVER = 0xFFFFFFFF
 def events(broker: Kept, *kinds: str) -> list[Record]:
     """The broker stops; all of them, or those of some kinds."""
     found = stopped(broker, "events")
-    return [r for r in found if not kinds or KINDS[r.kind] in kinds]
+    return [r for r in found if not kinds or NAMES[r.kind] in kinds]
 
 
 def said(record: Record) -> dict[str, object]:
@@ -27,7 +28,7 @@ def said(record: Record) -> dict[str, object]:
 
 
 def brief(found: list[Record]) -> list[tuple[str, str, int]]:
-    return [(KINDS[r.kind], r.client_id, r.reason) for r in found]
+    return [(NAMES[r.kind], r.client_id, r.reason) for r in found]
 
 
 def leave(wire: object, rc: int = 0) -> None:
@@ -54,7 +55,7 @@ def test_who_comes_and_goes() -> None:
             ("connect", "two", 0), ("disconnect", "two", 0x40), ("account", "two", 0),
             ("connect", "bridge", 0), ("disconnect", "bridge", 0x82),
         ]
-        one, first, second, bridged = (said(r) for r in found if KINDS[r.kind] == "connect")
+        one, first, second, bridged = (said(r) for r in found if NAMES[r.kind] == "connect")
         here = {"address": "127.0.0.1", "listener": broker.port}
         assert one == {"version": 4, "clean": True, "keepalive_s": 60, "expiry_s": 0, "present": False, "role": "client", **here}
         assert first == {"version": 5, "clean": False, "keepalive_s": 60, "expiry_s": 3600, "present": False, "role": "client", **here}
@@ -62,7 +63,7 @@ def test_who_comes_and_goes() -> None:
         assert bridged == one | {"keepalive_s": 30, "role": "bridge"}
         assert [r.username for r in found[1:3]] == ["ann", "ann"] and found[3].username is None
         assert all(r.topic == "" and r.qos == 0 and r.time_us <= r.commit_us for r in found)
-        assert all(r.payload == b"" for r in found if KINDS[r.kind] == "disconnect")
+        assert all(r.payload == b"" for r in found if NAMES[r.kind] == "disconnect")
 
 
 def test_who_is_refused() -> None:
@@ -103,7 +104,7 @@ def test_a_take_over_and_the_end_of_a_session() -> None:
             ("disconnect", "stays", 0x8B), ("account", "stays", 0),
         ]
         assert [r.username for r in found[2:4]] == ["ann", "ann"]
-        assert [said(r)["ended"] for r in found if KINDS[r.kind] == "account"] == [False, False, True, False]
+        assert [said(r)["ended"] for r in found if NAMES[r.kind] == "account"] == [False, False, True, False]
         stays.close()
 
 
@@ -115,7 +116,7 @@ def test_subscriptions() -> None:
         one.send(Unsubscribe(2, ("$share/g/b", "never")))
         assert one.read_packet() == Unsuback(2, (0, 0x11))
         found = events(broker, "subscribe", "unsubscribe")
-        assert [(KINDS[r.kind], r.topic, r.client_id, r.username, r.reason) for r in found] == [
+        assert [(NAMES[r.kind], r.topic, r.client_id, r.username, r.reason) for r in found] == [
             (kind, topic, "one", "ann", 0) for kind, topic in
             (("subscribe", "a/+"), ("subscribe", "$share/g/b"), ("subscribe", "a/+"), ("unsubscribe", "$share/g/b"))]
         assert [said(r) for r in found[:3]] == [{"qos": 2, "options": 2, "id": 7}, {"qos": 1, "options": 9, "id": 7}, {"qos": 0, "options": 4}]
@@ -142,13 +143,13 @@ def test_what_a_start_finds() -> None:
         broker.kill()
         publish(broker.client("pub", clean=True, level=4), "a/2", b"too")
         found = events(broker)
-        starts = [i for i, r in enumerate(found) if KINDS[r.kind] == "start"]
+        starts = [i for i, r in enumerate(found) if NAMES[r.kind] == "start"]
         assert [said(found[i]) for i in starts] == [{"sessions": 0, "subscriptions": 0}, {"sessions": 1, "subscriptions": 2}]
         told = [r for r in found[starts[1]:] if r.client_id == "sub"]
-        assert [KINDS[r.kind] for r in told] == ["account", "subscribe", "subscribe", "account"]
+        assert [NAMES[r.kind] for r in told] == ["account", "subscribe", "subscribe", "account"]
         assert {(r.topic, r.username, r.payload) for r in told[1:3]} == {
             ("a/+", "ann", b'{"qos":1,"options":1,"id":7,"restored":true}'), ("$share/g/b", "ann", b'{"qos":2,"options":2,"id":7,"restored":true}')}
-        assert [(said(r)["restored"], said(r)["published"], said(r)["queued"]) for r in told if KINDS[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
+        assert [(said(r)["restored"], said(r)["published"], said(r)["queued"]) for r in told if NAMES[r.kind] == "account"] == [(1, 0, 1), (1, 1, 2)]
 
 
 def test_drops() -> None:
@@ -184,8 +185,8 @@ def test_the_oldest_is_dropped_and_a_last_value_replaced() -> None:
             for topic in ("a", "b", "c" if reason == 0 else "b", *("d" if reason == 0 else "")):
                 publish(pub, topic, b"")
             found = events(broker)
-            assert [(r.reason, r.client_id, r.topic) for r in found if KINDS[r.kind] == "drop"] == [(reason, "sub", topic) for topic in topics]
-            last = said([r for r in found if KINDS[r.kind] == "account"][-1])
+            assert [(r.reason, r.client_id, r.topic) for r in found if NAMES[r.kind] == "drop"] == [(reason, "sub", topic) for topic in topics]
+            last = said([r for r in found if NAMES[r.kind] == "account"][-1])
             assert (last["published"], last["dropped"], last["queued"]) == (2 + len(topics), len(topics), 2)
 
 
@@ -198,9 +199,9 @@ def test_more_than_a_start_tells_of_one_session() -> None:
         broker.kill()
         leave(broker.client("sub", session=True))
         found = events(broker)
-        second = [r for r in found if KINDS[r.kind] == "start"][1].seq
-        assert Counter(KINDS[r.kind] for r in found[second:] if r.client_id == "sub") == Counter(subscribe=4096, connect=1, disconnect=1, account=2)
-        assert sum(said(r)["lost"] for r in found if KINDS[r.kind] == "gap") == 4200 - 4096    # type: ignore[misc]
+        second = [r for r in found if NAMES[r.kind] == "start"][1].seq
+        assert Counter(NAMES[r.kind] for r in found[second:] if r.client_id == "sub") == Counter(subscribe=4096, connect=1, disconnect=1, account=2)
+        assert sum(said(r)["lost"] for r in found if NAMES[r.kind] == "gap") == 4200 - 4096    # type: ignore[misc]
 
 
 def test_what_does_not_fit_is_told_in_numbers() -> None:
@@ -220,8 +221,8 @@ def test_what_does_not_fit_is_told_in_numbers() -> None:
         until(lambda: b'{"lost":' in b"".join(p.read_bytes()[-200_000:] for p in stream.glob("*.seg")))
         leave(one)
         found = events(broker)
-        lost = sum(said(r)["lost"] for r in found if KINDS[r.kind] == "gap")    # type: ignore[misc]
-        assert lost > 0 and lost + sum(KINDS[r.kind] == "subscribe" for r in found) == rounds
+        lost = sum(said(r)["lost"] for r in found if NAMES[r.kind] == "gap")    # type: ignore[misc]
+        assert lost > 0 and lost + sum(NAMES[r.kind] == "subscribe" for r in found) == rounds
         assert brief(found)[-1] == ("disconnect", "one", 0)
     faults.close()
 
@@ -256,6 +257,6 @@ def test_what_is_kept_of_them_is_bounded_as_their_line_says() -> None:
         stream = Stream(folder(broker, "events"))
         for n in range(3):
             subscribe(wire, *((f"{n}/{i}/{'x' * 1000}", 0) for i in range(50)))
-            until(lambda: stream.marks()[0].seq > n * 50)
+            until(lambda behind=n * 50: stream.marks()[0].seq > behind)
         until(lambda: stream.marks()[0].first_seq > 40)
         assert all(r.seq > 40 for r in events(broker))
