@@ -162,8 +162,8 @@ def test_no_room_even_so(faults: Faults) -> None:
         subscribe(sub, ("one/+", 0), ("two", 0))
         kept = [packet.topic for packet in owed(sub, taken + 1)]
         sub.expect_nothing()
-        topics = [r.topic for r in stopped(broker)]
-        assert sorted(topics[-taken - 1:]) == sorted(kept) and len(set(kept)) == taken + 1 and set(topics) == {"flood", *kept}
+        topics = [r.topic for r in stopped(broker) if r.topic != "flood"]
+        assert sorted(topics) == sorted(kept) and len(set(kept)) == taken + 1
 
 
 def test_a_second_broker(faults: Faults) -> None:
