@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from mosq.pipeline import MosqPipelineError, compaction, jobs, settings, state, tables
 from tests.durable.test_disk import may_mount
 from tests.pipeline.journals import Journal
+from tests.pipeline.test_jobs import in_duckdb
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,12 +107,9 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(spark: Spar
         assert stood[:2] == [[], []] and "bronze" in stood[2] and "silver/texts" not in stood[2]
     disk.empty()
     jobs.run(spark, found, once=True, say=lambda line: None)
-    for table in ("bronze", "silver/texts"):
-        rows = duckdb.sql(f"SELECT count(*), count(DISTINCT seq) FROM read_parquet('{found.table(table)}/{tables.GLOB}')").fetchall()
-        assert rows == [(MESSAGES, MESSAGES)], table
-    with duckdb.connect() as base:
-        base.execute((found.tables / "views.sql").read_text())
-        assert base.execute("SELECT sum(messages), count(*) FROM topics").fetchall() == [(MESSAGES, MESSAGES)]
+    for table in ("bronze", "silver_texts"):
+        assert in_duckdb(found, f"SELECT count(*), count(DISTINCT seq) FROM {table}") == [(MESSAGES, MESSAGES)], table
+    assert in_duckdb(found, "SELECT sum(messages), count(*) FROM topics") == [(MESSAGES, MESSAGES)]
     assert not list(found.tables.glob("**/.tmp-*"))
     stream.close()
 
