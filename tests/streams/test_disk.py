@@ -226,6 +226,7 @@ def test_retention_waits_for_consumers() -> None:
             publish(pub, "a", bytes(2000))
         until(lambda: gauge(broker, "retired/unread"))
         until(lambda: "Warning: stream all: its retain_bytes took" in broker.log())
+        until(lambda: stream.marks()[0].seq == 100)
         until(lambda: gauge(broker, "disk/bytes") <= 80 << 10)
         first = stream.marks()[0].first_seq
         assert first > 50 and [r.seq for r in stream.read(first, 200)] == list(range(first, 100))
