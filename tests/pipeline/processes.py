@@ -52,6 +52,7 @@ class Killed:
 
     def kill(self) -> None:
         assert self.process is not None
+        assert self.alive(), f"ended by itself: {self.said()}"
         pids = [self.process.pid]
         try:
             pids += descendants(self.process.pid)

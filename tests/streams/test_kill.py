@@ -145,3 +145,30 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
         pub.send(Publish("a", b"once only", 2, 1), Pubrel(1))         # another one
         assert [pub.read_packet(), pub.read_packet()] == [Pubrec(1), Pubcomp(1)]
         assert [r.payload for r in stopped(broker)] == [b"once only"] * 2
+
+
+def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
+    """Its session has come back on another connection, which does not wait for the fan-out of what it released on the first one."""
+    with Kept(keeping("turn_budget 1000", "durability_interval 0")) as broker:
+        subs = [broker.client(f"sub{n}", clean=True, level=4) for n in range(600)]       # a slice is of 64
+        for sub in subs:
+            subscribe(sub, ("a", 0))
+        pub = broker.client("pub", level=4)
+        pub.send(Publish("a", b"one", 2, 1))
+        assert pub.read_packet() == Pubrec(1)
+        again = broker.wire(4)
+        pub.send(Pubrel(1))
+        again.send(Connect("pub", clean=False), Publish("b", b"two", 2, 1))
+        assert [again.read_packet(), again.read_packet()] == [Connack(session=True), Pubrec(1)]
+        for sub in subs:
+            assert sub.read_packet() == Publish("a", b"one")
+        again.send(Publish("c", b"", 1, 2))      # behind all that was recorded
+        assert again.read_packet() == Puback(2)
+        broker.die()
+        broker.start()
+        sub = broker.client("sub", clean=True, level=4)
+        subscribe(sub, ("b", 0))
+        pub = broker.client("pub", level=4)
+        pub.send(Pubrel(1))
+        assert pub.read_packet() == Pubcomp(1)
+        assert sub.read_packet() == Publish("b", b"two")

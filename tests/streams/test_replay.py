@@ -381,7 +381,7 @@ def hogged(broker: Kept, pub: Wire, n_bytes: int) -> Wire:
 def test_while_memory_is_short_it_waits(qos: int) -> None:
     lines = ("stream all t/#", "memory_limit 4000000", "max_packet_size 10000000", "max_inflight_messages 10", "log_type all", "log_dest file {dir}/log")
     with Kept(keeping(*lines)) as broker:
-        fill(broker, 0, 1500, size=2000)
+        fill(broker, 0, 1500, size=6000)         # more than sockets hold
         pub = broker.client("pub 2", clean=True)
         reader, quick = broker.client("reader", clean=True), broker.client("quick", clean=True)
         subscribe(reader, (f"{STREAM}/first/#", qos))
