@@ -497,6 +497,7 @@ cdef void cursors_fini(Broker* b, Streams* t) noexcept nogil:
     if k == NULL:
         return
     t.cursors = NULL
+    b.cursor_bytes = 0
     wheel_remove(&b.wheel, &k.timer)
     while k.first != NULL:
         c = k.first

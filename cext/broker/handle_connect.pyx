@@ -34,7 +34,7 @@ from cext.broker.deliver cimport deliver_held, pump
 from cext.broker.durable cimport changes_of, durable_refuses
 from cext.broker.events cimport event_connected, event_refused
 from cext.broker.gate cimport gate_renew
-from cext.broker.jobs cimport jobs_unblock
+from cext.broker.jobs cimport jobs_follow, jobs_unblock
 from cext.broker.keep cimport keep_room, number_room, session_kept, will_kept
 from cext.broker.life cimport client_end, client_watch, session_attach, session_end, will_ask, will_free
 from cext.broker.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
@@ -621,6 +621,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if s.gate != NULL:
         deliver_held(b, s)
     if s.jobs:
+        jobs_follow(b, c)
         jobs_unblock(b, s)       # cursors of streams go on
     return 0
 

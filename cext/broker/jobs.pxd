@@ -9,5 +9,7 @@ cdef void job_add(Broker* b, Job* j) noexcept nogil
 cdef void job_free(Broker* b, Job* j) noexcept nogil
 # The client that waits for it; NULL: none, or it is gone.
 cdef Client* job_owner(Broker* b, Job* j) noexcept nogil
+# What the connection before waited for, this one of its session waits for: its messages stay in order, and an id is not used again before it is free.
+cdef void jobs_follow(Broker* b, Client* c) noexcept nogil
 # May a blocked replay of this session go on?
 cdef void jobs_unblock(Broker* b, Session* s) noexcept nogil

@@ -4,7 +4,7 @@
 from libc.stdlib cimport calloc, free
 
 from cext.base.slab cimport slab_at
-from cext.broker.broker cimport Broker, Client, Job
+from cext.broker.broker cimport Broker, Client, JOB_FANOUT, Job
 from cext.broker.cursor cimport cursors_unblock
 from cext.net.reactor cimport CONN_PAUSED, conn_resume
 from cext.session.message cimport message_unref
@@ -41,6 +41,21 @@ cdef void job_add(Broker* b, Job* j) noexcept nogil:
     else:
         b.jobs = j
     b.jobs_tail = j
+
+
+cdef void jobs_follow(Broker* b, Client* c) noexcept nogil:
+    cdef Job* j = b.jobs
+    cdef Client* before
+    while j != NULL:
+        if j.kind == JOB_FANOUT and j.session == c.session and j.owner_generation:
+            before = job_owner(b, j)
+            if before != NULL:
+                before.jobs -= 1
+            j.owner_index = c.slab.index
+            j.owner_generation = c.slab.generation
+            c.jobs += 1
+            c.conn.flags |= CONN_PAUSED
+        j = j.next
 
 
 cdef void job_free(Broker* b, Job* j) noexcept nogil:

@@ -26,7 +26,6 @@ from cext.broker.publication cimport publication_fini, publication_of, publicati
 from cext.broker.share cimport SHARE_STREAM, share_deliver
 from cext.broker.streams cimport stream_message
 from cext.session.message cimport message_ref
-from cext.session.queue cimport inbox_find
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, List, Match, index_match, list_entry, list_pin, list_tidy, list_unpin, match_places, match_total
 
@@ -161,9 +160,7 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     publication_fini(b, &p)
     if j.list != j.n_lists or (j.merging == MERGE_DELIVERS and j.position != j.merge.n) or not gaps_closed(b, j):
         return 0
-    # on another connection, which did not wait, its id may be another message's by now: then the record is that one's
-    if j.released_pid and j.session != NULL and inbox_find(&j.session.inbox, j.released_pid) == NULL \
-            and inbox_forgotten(b, j.session, j.released_pid) != 0:
+    if j.released_pid and j.session != NULL and inbox_forgotten(b, j.session, j.released_pid) != 0:
         return 0                 # no memory for its record: it is not done before there is some
     j.released_pid = 0
     return 1

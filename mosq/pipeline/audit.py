@@ -7,6 +7,7 @@ has ended owes nothing.
 A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10,
 `gap`), or a row could not be read, the audit says that it is not complete."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -152,8 +153,16 @@ def of_sessions(found: pa.Table) -> pa.Table:
     return last.sort_by([(key, "ascending") for key in OF_SESSION])
 
 
-def all_sessions(settings: "Settings") -> pa.Table:
-    """`sessions` of all that there is: of what is remembered, and of the batches behind that."""
+def all_sessions(settings: "Settings", tries: int = 5) -> pa.Table:
+    """`sessions` of all that there is: of what is remembered, and of the batches behind that. FileNotFoundError: runs
+    and compactions beside it put others in the place of what it read, `tries` times."""
+    for _ in range(tries - 1):
+        with contextlib.suppress(FileNotFoundError):
+            return _all_sessions(settings)
+    return _all_sessions(settings)
+
+
+def _all_sessions(settings: "Settings") -> pa.Table:
     import pyarrow.parquet as pq
 
     table, path = settings.table("gold/backlog"), _remembered(settings)
@@ -178,8 +187,8 @@ def remember(settings: "Settings", batch: int) -> None:
     """So that nobody has to read all batches up to this one again."""
     import pyarrow.parquet as pq
 
-    had, new = _remembered(settings), settings.checkpoints / REMEMBERED / f"{batch}.parquet"
-    if had == new or not tables.about(settings.table("gold/backlog")):
+    new = settings.checkpoints / REMEMBERED / f"{batch}.parquet"
+    if new.exists() or not tables.about(settings.table("gold/backlog")):
         return
     try:
         found = all_sessions(settings)
@@ -190,5 +199,6 @@ def remember(settings: "Settings", batch: int) -> None:
     pq.write_table(found, unready, compression="snappy")
     tables.sync(unready)
     unready.rename(new)
-    if had is not None:
-        had.unlink()
+    for older in new.parent.glob("*.parquet"):
+        if older != new:
+            older.unlink()

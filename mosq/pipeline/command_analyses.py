@@ -253,6 +253,7 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     from mosq.pipeline import fanout, gold, state, status, views
     from mosq.pipeline.report.gather import Lag, Tables
     from mosq.pipeline.tables import about, read_table
+    from mosq.pipeline.trouble import told_plainly
 
     def there(name: str) -> bool:
         return bool(about(settings.table(name)))
@@ -268,9 +269,10 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     if there("gold/traffic"):
         say("matching topics with subscriptions")
         try:
-            fanout.write(spark, settings)
-        except PermissionError as error:
-            say.tell(f"{error.filename}: {error.strerror}: fan-out is told as it was found before")
+            with told_plainly(settings):
+                fanout.write(spark, settings)
+        except (MosqPipelineError, OSError) as error:       # one may not write to the tables, or the disk is full
+            say.tell(f"{error}: fan-out is told as it was found before")
     return Tables(
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),

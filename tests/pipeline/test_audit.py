@@ -67,3 +67,20 @@ def test_what_is_too_much_at_a_time_is_taken_in_parts(found: settings.Settings, 
     assert audit.all_sessions(found).sort_by("seq").equals(wanted)
     (found.checkpoints / audit.REMEMBERED).mkdir(parents=True)
     assert audit._remembered(found) is None
+
+
+def test_what_goes_while_it_is_read_is_looked_for_again(found: settings.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = status.status(found, with_audit=True)["audit"]
+    audit.remember(found, 2)
+    looked = []
+
+    def remembered(of: settings.Settings) -> Path | None:
+        path = max((of.checkpoints / audit.REMEMBERED).iterdir())
+        looked.append(path.name)
+        if len(looked) == 1:
+            audit.remember(of, 3)           # a run beside it
+        return path
+
+    monkeypatch.setattr(audit, "_remembered", remembered)
+    assert status.status(found, with_audit=True)["audit"] == wanted
+    assert looked == ["2.parquet", "2.parquet", "3.parquet"]

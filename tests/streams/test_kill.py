@@ -148,7 +148,7 @@ def test_a_message_is_there_once_though_it_is_released_anew(retain: bool) -> Non
 
 
 def test_an_id_that_is_used_again_before_all_have_the_message_stays() -> None:
-    """Its session has come back on another connection, which does not wait for the fan-out of what it released on the first one."""
+    """Its session has come back on another connection, which waits for the fan-out of what it released on the first one, too."""
     with Kept(keeping("turn_budget 1000", "durability_interval 0")) as broker:
         subs = [broker.client(f"sub{n}", clean=True, level=4) for n in range(600)]       # a slice is of 64
         for sub in subs:
