@@ -2,13 +2,13 @@
 
 Batches that follow one another become one until it is large (so it has less than twice of what that is: a rebuild does
 one at a time). Its rows take the place of the last one of its range, in a copy of the table's folder (all other files
-are links); then the two folders change places in one step, and the old one goes. Who has listed the table before and
-opens a file after that finds it missing, and must begin again; who lists while it happens finds the old names, the new
-ones, or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files before he reads
-the first one, as Spark and DuckDB do.
+are links); then the two folders change places in one step, and the files of the old one go. Who has listed the table
+before and opens a file after that finds it missing, and must begin again; who lists while it happens finds the old
+names, the new ones, or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files
+before he reads the first one, as Spark and DuckDB do.
 
-Killed before the change, it has changed nothing; killed after it, it leaves the old folder, which the next one
-removes. Memory: a row group of a file that is read, and one of the file that is written."""
+Killed before the change, it has changed nothing; killed after it, it leaves the old folder. The next one removes what
+is left over. Memory: a row group of a file that is read, and one of the file that is written."""
 
 import ctypes
 import errno
@@ -79,8 +79,17 @@ def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
                     " free some, and compact again; nothing is lost"
                 ) from error
             raise
-        shutil.rmtree(new)
+        _emptied(new)
     return len(gone), len(ranges)
+
+
+def _emptied(old: Path) -> None:
+    """The names of its batches stay until the next time: who has opened the folder before the change, and lists it only
+    now, would else find some of them, or none, and take that for the table."""
+    (old / tables.ABOUT).unlink()
+    for batch in old.glob("batch_id=*"):
+        for path in batch.iterdir():
+            path.unlink()
 
 
 def _put_in_place(new: Path, table: Path, gone: set[int]) -> None:

@@ -121,7 +121,20 @@ def test_killed_at_any_step_it_has_changed_nothing_or_all(table: Path, monkeypat
     put(table, 6)
     compaction.compact(table, 6)
     assert read(table) == list(range(7 * ROWS)) and tables.batches(table) == [6]
-    assert not (table.parent / ".t.new").exists()
+    assert left_over(table) == []
+
+
+def left_over(table: Path) -> list[Path]:
+    """Of what the table was; the names of its batches may stay."""
+    return [path for path in (table.parent / ".t.new").rglob("*") if not path.is_dir()]
+
+
+def test_who_has_opened_the_folder_before_finds_all_that_there_is(table: Path) -> None:
+    with os.scandir(table) as opened:           # listed only now
+        compaction.compact(table, 5)
+        names = [entry.name for entry in opened if entry.name.startswith("batch_id=")]
+    files = [path for name in names for path in (table / name).glob("*.parquet")]
+    assert sorted(pq.read_table(files)["n"].to_pylist()) == list(range(6 * ROWS)) and left_over(table) == []
 
 
 def test_readers_beside_it_find_every_row_once_or_an_error(tmp_path: Path) -> None:
