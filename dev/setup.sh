@@ -113,17 +113,12 @@ install_once() {
     fi
 }
 
-# install_extras EXTRA...: what pyproject.toml lists under these names.
-install_extras() {
+# build_with EXTRA...: built, and what pyproject.toml lists under these names is there.
+build_with() {
     local extra
+    build
     mapfile -t requirements < <(for extra in "$@"; do from_pyproject project optional-dependencies "$extra"; done)
     install_once "${!#}" "${requirements[@]}"
-}
-
-# build_with EXTRA...: built, and what these need is there.
-build_with() {
-    build
-    install_extras "$@"
 }
 
 # Compiles in place and makes the package importable from here: an installed copy would be shadowed by cext/ anyway.

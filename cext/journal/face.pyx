@@ -11,7 +11,7 @@ from cext.journal.columns cimport Columns, Text, columns_free, columns_read
 from cext.journal.format cimport JOURNAL_SHARDS_MAX, Consumer, Marks, consumer_bytes, consumer_write, shard_of as shard_of_bytes
 from cext.journal.journal cimport JOURNAL_NO_MEMORY, JOURNAL_RANGES_TOLD, JOURNAL_TOO_LARGE, JOURNAL_WAITS, Journal, JournalFound, JournalLoss, \
     JournalOptions, JournalStats, journal_append, journal_hand, journal_room, journal_seal
-from cext.journal.listing cimport marks_read
+from cext.journal.listing cimport is_passing, marks_read
 from cext.journal.opening cimport journal_close, journal_open
 from cext.journal.reader cimport Reader, reader_close, reader_next, reader_open, reader_refresh, reader_seek, reader_seek_time
 from cext.journal.record cimport JOURNAL_USERNAME, JournalRecord
@@ -56,6 +56,11 @@ cdef inline View view(bytes data):
 cdef tuple record_tuple(const JournalRecord* r, uint64_t commit_us):
     return (r.seq, r.time_us, commit_us, r.kind, r.flags, r.reason, text(&r.topic), text(&r.client_id),
             text(&r.username) if r.flags & JOURNAL_USERNAME else None, text(&r.properties), text(&r.payload))
+
+
+def passing(int code):
+    """Does this errno say nothing of what is in a file?"""
+    return bool(is_passing(-code))
 
 
 def marks(directory, disk=None):

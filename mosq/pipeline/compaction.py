@@ -71,9 +71,9 @@ def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
             for numbers in ranges:
                 _merge(table, numbers, new)
             _put_in_place(new, table, gone)
-        except OSError as error:
+        except (OSError, MosqPipelineError) as error:
             shutil.rmtree(new, ignore_errors=True)  # what was begun, or what it took the place of
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MosqPipelineError(
                     f"{table}: no space left to merge it, which for a moment takes as much as its small files have:"
                     " free some, and compact again; nothing is lost"
@@ -187,7 +187,6 @@ def _exchange(new: Path, table: Path) -> None:
     if libc.renameat2(AT_FDCWD, os.fsencode(new), AT_FDCWD, os.fsencode(table), RENAME_EXCHANGE) == 0:
         return
     code = ctypes.get_errno()
-    shutil.rmtree(new, ignore_errors=True)
     if code in (errno.EINVAL, errno.ENOSYS):
         raise MosqPipelineError(
             f"{table}: this file system cannot let two folders change places, so tables on it are not merged; ext4,"

@@ -3,27 +3,28 @@ with a start of the broker, which tells anew those that it knows."""
 
 from typing import TYPE_CHECKING
 
+from mosq.journal.kinds import ACCOUNT, CONNECT, DISCONNECT, REFUSED, START, SUBSCRIBE, UNSUBSCRIBE
 from mosq.pipeline import MosqPipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# kinds of events: docs/journal.md
-STANDING = """
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM {bronze}
-  WHERE kind IN (3, 4, 5, 9, 11) OR (kind = 2 AND reason < 128)),
-lives AS (SELECT *, last_value(CASE WHEN kind = 2 THEN get_json_object(said, '$.expiry_s') END, true)
+STANDING = f"""
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM {{bronze}}
+  WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
+  OR (kind = {CONNECT} AND reason < {REFUSED})),
+lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
   OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
-  WHERE kind IN (2, 3, 9)),
+  WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
 ends AS (SELECT client_id, max(seq) AS seq FROM lives
-  WHERE (kind = 2 AND get_json_object(said, '$.present') = 'false') OR (kind = 3 AND expiry_s = '0')
-  OR (kind = 9 AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
-start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = 11),
+  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
+  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
+start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
 last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
-  WHERE kind IN (4, 5) GROUP BY client_id, topic)
+  WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
 SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
 FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
-WHERE last.kind = 4 AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
+WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
 """
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 EXAMPLES = 20
 
 
-
 def quarantine(tables: Tables) -> Section:
     section = Section(
         "quarantine",

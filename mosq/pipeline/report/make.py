@@ -24,10 +24,7 @@ PIPELINE = Kind("mosq pipeline report", "how_pipeline.html", "the CSV file has t
 CSV_ROWS_MAX = 200_000
 PAYLOAD_MAX = 1024  # bytes of it that a row shows: all rows are in memory
 PAGE = "report.html"
-
-
-# queries whose results are small: what they cost is that Spark plans them, each on one core
-AT_ONCE = 3
+AT_ONCE = 3  # queries whose results are small: what they cost is that Spark plans them, each on one core
 
 
 def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:

@@ -1,6 +1,5 @@
 """The streams that a read is about: found in the folder, with what their marks say. No lock, no broker."""
 
-import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from cext.journal import face
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mosq.pipeline.source.options import Options, Position
-
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)  # they say nothing of what is in a file
 
 
 class Seen(NamedTuple):
@@ -35,7 +32,7 @@ def look(name: str, path: "Path") -> Seen:
             "start that broker once, which makes the mark anew"
         ) from None
     except OSError as error:
-        if error.errno in PASSING:
+        if face.passing(error.errno or 0):
             raise MosqPipelineError(
                 f"the mark of the stream in {path} cannot be read now ({error.strerror}): nothing is passed over, the "
                 "same again goes on where it was; let this process open it, and enough files (ulimit -n)"
