@@ -100,7 +100,7 @@ def say_what_is_missing(config: Config) -> None:
     for listener in config.listeners:
         if listener.tls_keyform == "engine":
             config.warnings.append(f"'tls_keyform engine' ({listener.origins['tls_keyform']}) has no effect: OpenSSL "
-                                   "has done away with engines; the key is read from its file.")
+                                   "no longer supports engines; the key is read from its file.")
         if not lets_anybody_in(config, listener):
             config.warnings.append(
                 f"The listener {listener.where} lets nobody in: `allow_anonymous` is false there (the default with a "

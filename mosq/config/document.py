@@ -1,4 +1,4 @@
-"""docs/options.md, made of the table of options: `python -m mosq.config.document > docs/options.md`."""
+"""Generate docs/options.md from the option table: `python -m mosq.config.document > docs/options.md`."""
 
 from mosq.config.options import (
     BRIDGE,
@@ -15,27 +15,60 @@ from mosq.config.options import (
 HEAD = """\
 # Options of mosquitto.conf
 
-This page is made of the table from which mosq reads the file (`python -m mosq.config.document`); a test sees to it that
-the two agree. What Mosquitto knows, mosq knows; options of mosq itself have a section of their own.
+This page lists every option of the configuration file. The command `python -m mosq.config.document` generates it from
+the table with which mosq reads the file, and a test checks that the two agree. mosq knows every option of Mosquitto;
+options that only mosq knows have a section of their own.
 
-One option a line, then its value. A line that begins with `#` is a comment; so is what follows a value that is one word
-(`allow_anonymous true  # why`), while in texts and paths a `#` belongs to the value. Order counts: an option belongs to
-the `listener`, `connection` or plugin line above it.
+## Example
 
-*Where*: **global**, anywhere. **listener**, after a `listener` (or `port`) line. **listener\\***, the same, or before
-any: then it makes the default listener, port 1883. **security**, anywhere, for all; under `per_listener_settings true`
-for the listener above it. **bridge**, in a `connection` block. **plugin**, after a plugin line.
+```
+listener 1883 127.0.0.1
+allow_anonymous true        # no password needed on this machine
 
-*Reload*: what `SIGHUP` does with a change. **live**: it counts at once. **new connections**: who is connected stays as
-he is. **listener restart**: the listener closes and opens again. **restart**: it waits for a restart of the broker, and
-the log says so.
+listener 8883
+certfile /etc/mosq/broker.crt
+keyfile /etc/mosq/broker.key
+
+password_file /etc/mosq/passwd
+persistence true
+persistence_location /var/lib/mosq
+```
+
+`mosq -c FILE --test-config` checks a file without starting the broker.
+
+## Rules of the file
+
+- Each line has one option and its value.
+- A line that begins with `#` is a comment. Text behind `#` is also a comment after a value that is one word
+  (`allow_anonymous true  # why`). In texts and paths, `#` belongs to the value.
+- Order matters: an option belongs to the `listener`, `connection` or plugin line above it.
+
+The column *where* says where an option may be written:
+
+| where | meaning |
+|---|---|
+| global | anywhere; applies to the broker |
+| listener | after a `listener` (or `port`) line |
+| listener\\* | as listener; before any listener line, the option creates the default listener on port 1883 |
+| security | anywhere; applies to all listeners. With `per_listener_settings true`: applies to the listener above it |
+| bridge | in a `connection` block |
+| plugin | after a plugin line |
+
+The column *reload* says what SIGHUP does with a changed value:
+
+| reload | meaning |
+|---|---|
+| live | the new value applies at once |
+| new connections | the new value applies to new connections; existing connections are unchanged |
+| listener restart | the listener closes and opens again; its clients must connect again |
+| restart | the new value applies after a restart of the broker; the log reports this |
 """
 SCOPES = {GLOBAL: "global", LISTENER: "listener", LISTENER_ONLY: "listener", LISTENER_OR_DEFAULT: "listener\\*",
           SECURITY: "security", BRIDGE: "bridge", PLUGIN: "plugin"}
 COLUMNS = "| option | value | default | where | reload | meaning |\n|---|---|---|---|---|---|\n"
 SPECIAL = {"include_dir": "a folder", "listener": "PORT [ADDRESS], or 0 PATH", "connection": "a name",
            "plugin_load": "NAME PATH", "plugin_use": "a name", "websockets_origin": "an origin",
-           "address": "HOST[:PORT] ...", "topic": "see there", "restart_timeout": "seconds",
+           "address": "HOST[:PORT] ...", "topic": "PATTERN [...]", "restart_timeout": "seconds",
            "bridge_tcp_keepalive": "three numbers", "dynamic_security": "a path"}
 
 

@@ -184,9 +184,9 @@ ROWS: dict[str, Row] = {
     "ciphers": of_listener("ciphers", "HIGH:!RC4", "HIGH:!RC4", TLS),
     "ciphers_tls1.3": of_listener("ciphers_tls1.3", "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256", TLS),
     "tls_version": of_listener("tls_version", "tlsv1.3", "tlsv1.3", TLS),
-    "tls_engine": warned("tls_engine pkcs11", "done away with engines", TLS),
-    "tls_engine_kpass_sha1": warned("tls_engine_kpass_sha1 da39", "done away with engines", TLS),
-    "tls_keyform": warned("tls_keyform engine", "done away with engines", TLS),
+    "tls_engine": warned("tls_engine pkcs11", "no longer supports engines", TLS),
+    "tls_engine_kpass_sha1": warned("tls_engine_kpass_sha1 da39", "no longer supports engines", TLS),
+    "tls_keyform": warned("tls_keyform engine", "no longer supports engines", TLS),
     "psk_hint": of_listener("psk_hint", "hint", "hint"),
     # -- bridges
     "connection": (["connection b # c", "address h", "topic #"], lambda c: c.bridges[0].name == "b"),
