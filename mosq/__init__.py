@@ -2,6 +2,8 @@
 program embeds (`mosq.Broker` and its company) is loaded when it is first named.
 """
 
+from mosq.version import VERSION
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mosq.embed import (
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
         SubscriptionClosed,
     )
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = ["Broker", "BrokerError", "BrokerStopped", "ConfigError", "Disconnected", "Message", "Properties",
            "PublishError", "ReasonError", "SubscribeError", "Subscription", "SubscriptionClosed", "__version__"]

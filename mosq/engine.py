@@ -5,7 +5,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
-    # ('log', wall clock seconds, one bit of mosq.log.TYPES, text)
+    # ('log', wall clock seconds, one bit of mosq.log.log.TYPES, text)
     Event = tuple[str, int, int, str]
     SettingValue = int | str | bytes | bool | tuple[str, ...]
     Security = dict[str, Any]       # see cext/setup/security.pyx

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mosq.bench.run import measure
-from mosq.bench.spec import Spec
-from mosq.bench.started import broker
+from mosq.tools.bench.run import measure
+from mosq.tools.bench.spec import Spec
+from mosq.tools.bench.started import broker
 from perf.lock import bench_lock
 
 WITHIN = 0.01

@@ -89,7 +89,7 @@ def opened(client_id: bytes, clean: bool = False) -> socket.socket:
 
 def records(messages: int, sessions: int) -> Iterator[tuple[int, bytes]]:
     from cext.session.record_face import record_encode
-    from mosq.db import kinds
+    from mosq.tools.db import kinds
 
     for sno in range(1, sessions + 1):
         yield kinds.SESSION, record_encode(kinds.SESSION, {
@@ -126,7 +126,7 @@ def drained(door: socket.socket, n: int) -> tuple[float, float]:
 
 
 def restart(directory: Path, messages: int, sessions: int, times: int) -> None:
-    from mosq.db.store import write_store
+    from mosq.tools.db.store import write_store
 
     print(f"writing a store of {messages:,} messages for {sessions} sessions ...", flush=True)
     write_store(str(directory / "mosquitto.db.store"), records(messages, sessions), "perf", False, str(directory))

@@ -22,6 +22,7 @@ from mosq.bench.html.figures import MARKS
 from mosq.bench.html.lab import Lab
 from mosq.bench.html.reading import read, runs_of
 from mosq.bench.spec import BenchError
+
 from perf.tables import table
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import duckdb
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from mosq.bench.started import free_port
 from mosq.pipeline import settings
+from mosq.tools.bench.started import free_port
 from perf.lock import bench_lock
 
 TOPICS = 100

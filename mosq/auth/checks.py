@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mosq.auth.access import Access
+    from mosq.server.access import Access
 
 
 class Check:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mosq.auth.access import Access, Answer, Realm, Request
+    from mosq.auth.dynsec.directory import Directory
     from mosq.config.plugin import Plugin as Line
-    from mosq.dynsec.directory import Directory
+    from mosq.server.access import Access, Answer, Realm, Request
 
     Make = Callable[[str, Any], Any]
 
@@ -79,7 +79,7 @@ class Plugins:
                 if realm.directory is None:
                     realm.deciders.append(made)
                 realm.directory = made
-            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/storage.py
+            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/server/storage.py
                 self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:

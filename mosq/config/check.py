@@ -22,7 +22,7 @@ def check(config: Config) -> None:
 
 
 def _check_streams(config: Config) -> None:
-    from mosq.settings import keeps  # it knows this room
+    from mosq.server.settings import keeps  # it knows this room
 
     if keeps(config):
         return

@@ -103,7 +103,7 @@ def readable_directory(config: Config) -> None:
         if plugin.kind == DYNAMIC_SECURITY:
             path, _ = plugin.directory_files()
             if Pointer("config_file", path, FILE, plugin.origin).readable:
-                from mosq.dynsec.store import load
+                from mosq.auth.dynsec.store import load
 
                 load(path, plugin.origin)
 

@@ -180,7 +180,7 @@ class Broker:
         """Which filters a topic matches, by which way through the index, and what the look-up costs: docs/index.md says
         what is in it. Raises ValueError for a topic that is none, BrokerStopped, TimeoutError after `timeout`
         seconds."""
-        from mosq.index import explain  # json takes its time to load
+        from mosq.embed.explain import explain  # json takes its time to load
 
         give_up = deadline(timeout)
         with self._publishing:

@@ -5,7 +5,7 @@ import traceback
 
 from mosq.config.model import Config
 from mosq.config.options import LOG_ALL, LOG_TYPES
-from mosq.settings import log_mask
+from mosq.server.settings import log_mask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

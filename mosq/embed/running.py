@@ -11,21 +11,21 @@ import signal
 import threading
 import time
 
-from mosq.admin.control import topics_of
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
-from mosq.serving import hand_out, tick
-from mosq.settings import engine_listeners, engine_securities, engine_settings, keeps, needs_access
+from mosq.server.admin.control import topics_of
+from mosq.server.serving import hand_out, tick
+from mosq.server.settings import engine_listeners, engine_securities, engine_settings, keeps, needs_access
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from mosq.auth.access import Access
-    from mosq.bridge.links import Links
     from mosq.config.model import Config
     from mosq.engine import Engine, Security
+    from mosq.server.access import Access
+    from mosq.server.bridge.links import Links
 
 # raised by the thread's own doing: blocking them would only hide where
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
@@ -53,7 +53,7 @@ class Running:
                 self._access.answer_on(self._topics, self.asked, lambda: self._access)
             self.engine = self._new_engine(config, securities)
             if keeps(config):
-                from mosq.storage import open_store
+                from mosq.server.storage import open_store
 
                 open_store(self.engine, config, self._say)
             self.engine.open()
@@ -97,7 +97,7 @@ class Running:
     def _securities(self, config: "Config") -> "list[Security]":
         if not needs_access(config):
             return engine_securities(config)
-        from mosq.auth.access import Access
+        from mosq.server.access import Access
 
         self._access = Access(config, self._say, self._answer)
         return self._access.securities()
@@ -107,7 +107,7 @@ class Running:
         listeners = engine_listeners(config)
         if not config.bridges:
             return new_engine(settings, listeners, securities)
-        from mosq.bridge.links import Links, specs_of
+        from mosq.server.bridge.links import Links, specs_of
 
         engine = new_engine(settings, listeners, securities, specs_of(config))
         event_fd = engine.event_fd()
@@ -122,7 +122,7 @@ class Running:
     def _bridges(self) -> "list[dict[str, Any]]":
         if self._links is None:
             return []
-        from mosq.admin.bridges import states
+        from mosq.server.admin.bridges import states
 
         return states(self._links)
 

@@ -6,12 +6,12 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mosq.db.dump import matches
-from mosq.db.properties import readable
-from mosq.db.show import payload_json
 from mosq.journal.kinds import MESSAGE, NAMES
 from mosq.journal.report import when
 from mosq.journal.stream import Range, Record, Stream
+from mosq.tools.db.dump import matches
+from mosq.tools.db.properties import readable
+from mosq.tools.db.show import payload_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from cext.journal import face
-from mosq.db.show import size
 from mosq.journal.folders import Files, files_of
 from mosq.journal.stream import Range
+from mosq.tools.db.show import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

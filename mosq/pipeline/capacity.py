@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosq.config.options import BY_KEYWORD, TUNING
 from mosq.pipeline.observed import CROWDED, TABLE_FIRST
-from mosq.table import shown
+from mosq.tools.table import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from mosq.pipeline.options import (
     master_option,
     settings_option,
 )
-from mosq.table import shown
+from mosq.tools.table import shown
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings

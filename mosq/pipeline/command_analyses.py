@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mosq.bench.html.steps import Steps
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.options import EXIT_OK, HELP, guarded, json_option, master_option, settings_option
-from mosq.table import shown, table
+from mosq.tools.bench.html.steps import Steps
+from mosq.tools.table import shown, table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

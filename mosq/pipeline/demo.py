@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from mosq.bench.started import free_port
-from mosq.commands import main as mosq
+from mosq.cli.commands import main as mosq
 from mosq.pipeline import MosqPipelineError, jobs, settings, status
 from mosq.pipeline.fleet import Fleet
 from mosq.pipeline.live import Live
 from mosq.pipeline.options import EXIT_OK, guarded
+from mosq.tools.bench.started import free_port
 
 START_S = 30.0
 OURS = ".mosq-pipeline-demo"  # in a folder that may be removed

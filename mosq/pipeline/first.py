@@ -73,7 +73,7 @@ def _of_broker(file: str) -> Path:
     """Where the broker with this configuration keeps its streams."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
-    from mosq.storage import store_directory
+    from mosq.server.storage import store_directory
 
     try:
         config = load_config(file)

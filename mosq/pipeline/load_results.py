@@ -10,13 +10,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html import csv_files
-from mosq.bench.html.csv_files import FIGURES, KEY, TIMES
-from mosq.bench.html.figures import FAULTS, TOLD_S
-from mosq.bench.html.reading import IDLE, WrongError, runs_of
-from mosq.bench.report import FOREIGN_SHARE
-from mosq.bench.result import FORMAT
 from mosq.pipeline import MosqPipelineError
+from mosq.tools.bench.html import csv_files
+from mosq.tools.bench.html.csv_files import FIGURES, KEY, TIMES
+from mosq.tools.bench.html.figures import FAULTS, TOLD_S
+from mosq.tools.bench.html.reading import IDLE, WrongError, runs_of
+from mosq.tools.bench.report import FOREIGN_SHARE
+from mosq.tools.bench.result import FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -97,8 +97,8 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
 
 def _of_broker(url: str, clients: bool) -> Filters:
     """What all its sessions subscribed to, asked as `mosq ctl` does."""
-    from mosq.ctl.connection import Connection, ConnectionProblemError
-    from mosq.ctl.conversation import Conversation, NoAnswerError
+    from mosq.tools.ctl.connection import Connection, ConnectionProblemError
+    from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 
     connection = Connection()
     found: dict[str, list[str]] = {FILTER: [], CLIENT: []}
@@ -227,7 +227,7 @@ def write_csv(rows: DataFrame, out: str) -> None:
     """A folder of CSV as Spark writes it, in which a spreadsheet takes no name for a formula."""
     from pyspark.sql import functions as f
 
-    from mosq.bench.html.csv_files import FORMULA, GUARD
+    from mosq.tools.bench.html.csv_files import FORMULA, GUARD
 
     def safe(name: str) -> Any:
         bare = f.col(name)

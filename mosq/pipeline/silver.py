@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from mosq.journal.kinds import MESSAGE
 from mosq.pipeline import MosqPipelineError, filters, inference, sparkplug, state, tables
-from mosq.table import shown
+from mosq.tools.table import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError, state
-from mosq.table import shown
+from mosq.tools.table import shown
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mosq.bench.started import free_port
+from mosq.tools.bench.started import free_port
 from perf.lab.peers import made
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html import figures as marks
-from mosq.bench.result import BUSY
+from mosq.tools.bench.html import figures as marks
+from mosq.tools.bench.result import BUSY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

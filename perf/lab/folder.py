@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.run import machine
+from mosq.tools.bench.run import machine
 from perf.lab.peers import ROOT
 
 if TYPE_CHECKING:

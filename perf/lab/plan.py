@@ -245,8 +245,8 @@ def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, secon
 
 
 def _connections(test: Test, options: dict[str, object]) -> int:
-    from mosq.bench.scenarios import clients_of
-    from mosq.bench.spec import Spec
+    from mosq.tools.bench.scenarios import clients_of
+    from mosq.tools.bench.spec import Spec
 
     counts = {name: value for name, value in options.items() if name in ("clients", "publishers", "subscribers")}
     return clients_of(Spec(test.scenario, **counts))  # type: ignore[arg-type]

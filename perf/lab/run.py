@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.result import Result
-from mosq.bench.run import machine
-from mosq.bench.spec import Spec
+from mosq.tools.bench.result import Result
+from mosq.tools.bench.run import machine
+from mosq.tools.bench.spec import Spec
 from perf.lab.broker import Broker, Elsewhere, NotThereError
 from perf.lab.folder import Folder, now
 from perf.lab.peers import MOSQ, ROOT, Found, made, settings

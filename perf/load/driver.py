@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from mosq.bench import started
-from mosq.bench.spec import BenchError
+from mosq.tools.bench import started
+from mosq.tools.bench.spec import BenchError
 from perf.load import results
 from perf.load.options import Settings, Target, without_login
 

@@ -22,7 +22,7 @@ from gevent.event import Event
 from locust import events
 from locust.runners import MasterRunner, WorkerRunner
 
-from mosq.bench.result import BUSY
+from mosq.tools.bench.result import BUSY
 from perf.load import results
 from perf.load.options import OptionError, Settings, Target, add_arguments
 from perf.load.run import Run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from gevent.event import Event
 
-from mosq.bench import usage
+from mosq.tools.bench import usage
 from perf.load.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import sys
 import time
 
 import mosq
-from mosq.bench.started import free_port
+from mosq.tools.bench.started import free_port
 
 
 def ms(since_s: float) -> float:

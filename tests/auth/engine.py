@@ -2,7 +2,7 @@
 
 import threading
 
-from mosq.auth.access import Access
+from mosq.server.access import Access
 from mosq.config.errors import Origin
 from mosq.config.plugin import Plugin
 from mosq.config.model import Config, Listener

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mosq import passwd as module
+from mosq.cli import passwd as module
 from mosq.auth.password_file import load_passwords
-from mosq.commands import main
+from mosq.cli.commands import main
 
 WAIT_S = 30
 

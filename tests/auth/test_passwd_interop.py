@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from mosq.auth.password_file import load_passwords
-from mosq.commands import main
+from mosq.cli.commands import main
 
 pytestmark = pytest.mark.interop
 

@@ -199,7 +199,7 @@ def test_a_plugin_that_hangs_is_told(engine, monkeypatch):
         engine.access.take([engine.connect()])
         while not plugin.calls:
             pass
-        monkeypatch.setattr("mosq.auth.access.monotonic", lambda: 1e12)
+        monkeypatch.setattr("mosq.server.access.monotonic", lambda: 1e12)
         engine.access.tick()
         assert "no answer for" in "".join(engine.lines)
     finally:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import mosq
-from mosq.bench import scenarios
-from mosq.bench.result import Result
-from mosq.bench.run import measure
-from mosq.bench.spec import Spec
+from mosq.tools.bench import scenarios
+from mosq.tools.bench.result import Result
+from mosq.tools.bench.run import measure
+from mosq.tools.bench.spec import Spec
 from tests.harness import certificates
 
 

@@ -11,11 +11,11 @@ import threading
 import pytest
 
 from cext.bench.generator import Generator
-from mosq.bench import scenarios
-from mosq.bench.report import lines
-from mosq.bench.run import measure
-from mosq.bench.spec import BenchError, Spec
-from mosq.commands import main
+from mosq.tools.bench import scenarios
+from mosq.tools.bench.report import lines
+from mosq.tools.bench.run import measure
+from mosq.tools.bench.spec import BenchError, Spec
+from mosq.cli.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mosq.bench import parquet
-from mosq.bench.command import bench
-from mosq.bench.report import lines
-from mosq.bench.result import Phase, Result
-from mosq.bench.scenarios import SCENARIOS
-from mosq.bench.spec import Spec
-from mosq.commands import main
+from mosq.tools.bench import parquet
+from mosq.tools.bench.command import bench
+from mosq.tools.bench.report import lines
+from mosq.tools.bench.result import Phase, Result
+from mosq.tools.bench.scenarios import SCENARIOS
+from mosq.tools.bench.spec import Spec
+from mosq.cli.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import free_port
 
@@ -105,7 +105,7 @@ def test_a_fresh_broker_does_not_share_the_generators_core(capfd, monkeypatch) -
         seen.append((os.sched_getaffinity(0), os.sched_getaffinity(spec.broker_pid)))
         return Result(spec.told(), {}, "now")
 
-    monkeypatch.setattr("mosq.bench.command.measure", measured)
+    monkeypatch.setattr("mosq.tools.bench.command.measure", measured)
     try:
         assert typed(capfd, "connect", "--start", "--cpu", str(min(cores)))[0] == 0
     finally:
@@ -146,7 +146,7 @@ def test_the_page_names_every_scenario_and_option() -> None:
 
 
 def test_the_broker_loads_none_of_it() -> None:
-    program = "import sys, mosq.cli, mosq.commands; sys.exit(any(name.startswith(('mosq.bench', 'cext.bench')) for name in sys.modules))"
+    program = "import sys, mosq.cli.start, mosq.cli.commands; sys.exit(any(name.startswith(('mosq.tools.bench', 'cext.bench')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cext.bench.face import histogram_of, taken
-from mosq.bench.histogram import quantile_ns, summary
+from mosq.tools.bench.histogram import quantile_ns, summary
 
 NEXT, AHEAD, LATE, TWICE = range(4)
 

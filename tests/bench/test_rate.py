@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mosq.bench.report import lines
+from mosq.tools.bench.report import lines
 from tests.bench.fake import Fake
 
 MS = 1_000_000

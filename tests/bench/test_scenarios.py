@@ -9,10 +9,10 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.client import topic_matches_sub
 
-from mosq.bench.runner import Stopped
-from mosq.bench.scenarios import SCENARIOS, Scene, window_of
-from mosq.bench.spec import Spec
-from mosq.bench.topics import Corpus
+from mosq.tools.bench.runner import Stopped
+from mosq.tools.bench.scenarios import SCENARIOS, Scene, window_of
+from mosq.tools.bench.spec import Spec
+from mosq.tools.bench.topics import Corpus
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.bench import started
+from mosq.tools.bench import started
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 
-from mosq.bench.result import Phase
-from mosq.bench.runner import costs
-from mosq.bench.spec import Spec
-from mosq.bench.usage import Moment, Used, moment, used
+from mosq.tools.bench.result import Phase
+from mosq.tools.bench.runner import costs
+from mosq.tools.bench.spec import Spec
+from mosq.tools.bench.usage import Moment, Used, moment, used
 
 
 def test_a_thread_that_has_ended_still_counts() -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from cext.bench.certificate import self_signed
-from mosq.bench.doors import handshake
-from mosq.bench.scenarios import SCENARIOS
-from mosq.bench.spec import Spec
-from mosq.commands import main
+from mosq.tools.bench.doors import handshake
+from mosq.tools.bench.scenarios import SCENARIOS
+from mosq.tools.bench.spec import Spec
+from mosq.cli.commands import main
 from tests.harness import certificates
 from tests.net.frames import BINARY, CLOSE, CONTINUATION, PING, TEXT
 
@@ -176,7 +176,7 @@ def test_frames_that_break_the_rules(bench, monkeypatch, frames: bytes, words: s
 def web(bench, monkeypatch, said: bytes):
     """What becomes of a client that is told this instead of CONNACK."""
     request, accept = handshake(Spec("connect"))
-    monkeypatch.setattr("mosq.bench.doors.handshake", lambda spec: (request, accept))
+    monkeypatch.setattr("mosq.tools.bench.doors.handshake", lambda spec: (request, accept))
 
     def say(door: socket.socket) -> None:
         door.recv(65536)
@@ -193,7 +193,7 @@ def web(bench, monkeypatch, said: bytes):
 
 def test_a_ping_has_a_pong_and_a_packet_may_come_in_pieces(bench, monkeypatch) -> None:
     request, accept = handshake(Spec("connect"))
-    monkeypatch.setattr("mosq.bench.doors.handshake", lambda spec: (request, accept))
+    monkeypatch.setattr("mosq.tools.bench.doors.handshake", lambda spec: (request, accept))
     heard: list[bytes] = []
 
     def say(door: socket.socket) -> None:

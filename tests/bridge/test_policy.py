@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mosq.bridge.backoff import Backoff
-from mosq.bridge.links import Links
-from mosq.bridge.lookup import THREADS_MAX, Lookups
-from mosq.bridge.spec import link_specs
+from mosq.server.bridge.backoff import Backoff
+from mosq.server.bridge.links import Links
+from mosq.server.bridge.lookup import THREADS_MAX, Lookups
+from mosq.server.bridge.spec import link_specs
 from mosq.config.parser import load_config
 
 NAMES = {"main": ["10.0.0.1"], "second": ["10.0.0.2", "10.0.0.3"], "third": ["10.0.0.4"], "six": ["fe80::1"]}

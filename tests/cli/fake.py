@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 
-from mosq import cli, control
+from mosq.cli import start
+from mosq.server import control
 
 
 class FakeEngine:
@@ -92,7 +93,7 @@ def main() -> int:
 
     serve = control.serve
     control.serve = lambda config, **how: serve(config, make_engine=make, **how)
-    return cli.main()
+    return start.main()
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import sys
 import click
 import pytest
 
-from mosq import __version__, cli, commands
-from mosq.cli import plain_start
+from mosq import __version__
+from mosq.cli import commands
+from mosq.cli.start import Start, plain_start
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -110,7 +111,7 @@ def test_joined_spellings_work_too(monkeypatch):
     seen = []
     monkeypatch.setattr(commands, "run", lambda start: seen.append(vars(start)) or 0)
     assert commands.main(["-vqcx.conf", "--port=99"]) == 0
-    assert seen == [vars(cli.Start("x.conf", (99,), quiet=True, verbose=True))]
+    assert seen == [vars(Start("x.conf", (99,), quiet=True, verbose=True))]
 
 
 def test_further_commands_have_a_place(monkeypatch):
@@ -122,7 +123,7 @@ def test_further_commands_have_a_place(monkeypatch):
 
 
 def test_what_runs_before_the_broker_listens_loads_little():
-    code = "import sys, mosq.cli, mosq.config.parser, mosq.control; print(*sys.modules)"
+    code = "import sys, mosq.cli.start, mosq.config.parser, mosq.server.control; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split()
     slow = {"click", "typing", "dataclasses", "inspect", "argparse", "asyncio", "socket", "logging", "subprocess", "re", "difflib"}
     assert not slow & set(loaded)

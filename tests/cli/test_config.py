@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mosq.commands import main, mosq
+from mosq.cli.commands import main, mosq
 
 
 @pytest.fixture

@@ -415,7 +415,7 @@ def _reloadable(keyword: str) -> bool:
 @pytest.mark.parametrize("keyword", [keyword for keyword in EFFECTS if _reloadable(keyword)])
 def test_effect_of_a_reload(keyword):
     lines, check = EFFECTS[keyword]
-    with Site("user root" if keyword == "http_dir" else "") as site:    # see LOADED_LATER in mosq/process.py
+    with Site("user root" if keyword == "http_dir" else "") as site:    # see LOADED_LATER in mosq/server/process.py
         site.reload(lines)
         assert check(site)
 

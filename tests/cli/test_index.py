@@ -11,9 +11,9 @@ import time
 import pytest
 
 import mosq
-from mosq import commands
+from mosq.cli import commands
 from mosq.embed import wire
-from mosq.index import ANSWER, TIMEOUT_S, NoAnswerError, report, shown
+from mosq.embed.explain import ANSWER, TIMEOUT_S, NoAnswerError, report, shown
 from tests.harness.broker import ROOT, Broker, free_port
 from tests.harness.effort import AT_ONCE_S
 

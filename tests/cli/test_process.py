@@ -224,7 +224,7 @@ def test_rights_of_root_are_given_up(start, until, tmp_path):
 
 def test_room_for_descriptors() -> None:
     """In a process of its own: the soft limit becomes the hard one, and no descriptor is left open."""
-    code = ("import os, resource; from mosq.process import room_for_descriptors\n"
+    code = ("import os, resource; from mosq.server.process import room_for_descriptors\n"
             "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
             "before = os.listdir('/proc/self/fd')\n"

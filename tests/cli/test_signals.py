@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mosq.commands_signal import brokers, is_broker
-from mosq.tree import tree_lines
+from mosq.cli.commands_signal import brokers, is_broker
+from mosq.server.tree import tree_lines
 
 REFUSED = "Error: The configuration was not reloaded, the old one stays in force: "
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_TYPES
-from mosq.settings import engine_listeners, engine_settings, log_mask, securities_of
+from mosq.server.settings import engine_listeners, engine_settings, log_mask, securities_of
 
 # All there are. The reference counts 143, since it adds the two `..._tls1.3` to a list in which they are already.
 KEYWORDS = """

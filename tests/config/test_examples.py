@@ -7,7 +7,7 @@ import pytest
 
 from mosq.config.acl import load_acl
 from mosq.config.parser import load_config
-from mosq.settings import engine_listeners, engine_securities, engine_settings, securities_of
+from mosq.server.settings import engine_listeners, engine_securities, engine_settings, securities_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "conf").glob("*.conf"))

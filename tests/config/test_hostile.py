@@ -10,7 +10,7 @@ from mosq.config.explain import explain
 from mosq.config.model import Config
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import COMMAND_LINE, Reader, load_config
-from mosq.settings import engine_listeners, engine_settings, log_mask
+from mosq.server.settings import engine_listeners, engine_settings, log_mask
 from tests.config.keywords import KEYWORDS, ROWS
 
 LINES = [line for lines, _ in ROWS.values() for line in lines if "{folder}" not in line]

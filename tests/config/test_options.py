@@ -23,7 +23,7 @@ from mosq.config.options import (
     Option,
     find_option,
 )
-from mosq.settings import engine_listeners, engine_settings
+from mosq.server.settings import engine_listeners, engine_settings
 from tests.config.keywords import KEYWORDS, ROWS
 
 TYPED = [o for o in OPTIONS if o.kind not in ("special", "anything")]

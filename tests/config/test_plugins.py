@@ -4,7 +4,7 @@ import pytest
 
 from mosq.config.errors import ConfigError
 from mosq.config.plugin import refusal
-from mosq.settings import engine_listeners, engine_securities, http_listeners, needs_access, securities_of
+from mosq.server.settings import engine_listeners, engine_securities, http_listeners, needs_access, securities_of
 
 
 @pytest.mark.parametrize(("path", "kind"), [

@@ -3,7 +3,7 @@
 import pytest
 
 from mosq.config.streams import stream_words
-from mosq.settings import stream_specs
+from mosq.server.settings import stream_specs
 
 KEEP = "persistence true"
 

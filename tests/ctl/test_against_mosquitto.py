@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.commands import main
+from mosq.cli.commands import main
 from tests.harness.broker import ROOT, free_port
 
 pytestmark = pytest.mark.interop

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import mosq
-from mosq.admin import broker, commands
-from mosq.admin.control import INFORMATION, Asker
+from mosq.server.admin import broker, commands
+from mosq.server.admin.control import INFORMATION, Asker
 from mosq.config.embedded import embedded_config
 from mosq.config.parser import load_config
 from tests.harness.control import asked

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mosq.commands import main
-from mosq.ctl import broker, dynsec
+from mosq.cli.commands import main
+from mosq.tools.ctl import broker, dynsec
 from tests.ctl.answering import BROKER, DYNSEC, OWN, Answering
 
 ACL = {"acltype": "publishClientSend", "topic": "a/#", "allow": True, "priority": 5}

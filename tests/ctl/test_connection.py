@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import mosq
-from mosq.commands import main
-from mosq.ctl import conversation
-from mosq.ctl.connection import Connection
+from mosq.cli.commands import main
+from mosq.tools.ctl import conversation
+from mosq.tools.ctl.connection import Connection
 from tests.ctl.answering import Answering
 from tests.harness.broker import free_port
 from tests.harness.certificates import TLS_LINES, authority, server_paths

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from mosq.admin import inspect
-from mosq.ctl.command import MODULES, ctl
+from mosq.server.admin import inspect
+from mosq.tools.ctl.command import MODULES, ctl
 from tests.harness.broker import ROOT
 
 PAGE = (ROOT / "docs" / "control.md").read_text()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mosq.admin import control
-from mosq.admin.control import Asker, ControlTopics
+from mosq.server.admin import control
+from mosq.server.admin.control import Asker, ControlTopics
 from tests.harness.packets import Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe
 from tests.harness.plane import Plane
 from tests.harness.properties import P
 
 if TYPE_CHECKING:
-    from mosq.admin.control import Work
+    from mosq.server.admin.control import Work
 
 TOPIC, ANSWER = "$CONTROL/test/v1", "$CONTROL/test/v1/response"
 OWN = "$CONTROL/mosq/test/v1"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mosq.commands import main
-from mosq.ctl.command import CREATED
+from mosq.cli.commands import main
+from mosq.tools.ctl.command import CREATED
 
 DEFAULTS = {"publishClientSend": False, "publishClientReceive": True, "subscribe": False, "unsubscribe": True}
 

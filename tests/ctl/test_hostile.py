@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosq.admin import broker, inspect
-from mosq.admin.control import Asker
+from mosq.server.admin import broker, inspect
+from mosq.server.admin.control import Asker
 from mosq.config.embedded import embedded_config
-from mosq.ctl.command import MODULES
+from mosq.tools.ctl.command import MODULES
 from tests.harness.control import asked
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

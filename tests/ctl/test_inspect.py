@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import mosq
-from mosq.admin import bridges, inspect
-from mosq.admin.control import Asker
+from mosq.server.admin import bridges, inspect
+from mosq.server.admin.control import Asker
 from tests.harness.control import asked
 from tests.harness.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Will
 from tests.harness.plane import Plane
@@ -259,7 +259,7 @@ def test_a_slice_of_sessions_costs_a_slice() -> None:
 
 
 def test_states_of_bridges() -> None:
-    """Of links as mosq/bridge has them."""
+    """Of links as mosq/server/bridge has them."""
     def link(name: str, state: str, due_s: float = float("inf"), up_s: float | None = None) -> SimpleNamespace:
         return SimpleNamespace(name=name, state=state, host="::1", port=1883, due_s=due_s, up_s=up_s)
 

@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import pytest
 
-from mosq.commands import main
-from mosq.ctl import broker, dynsec
-from mosq.ctl.connection import Connection
-from mosq.ctl.conversation import Conversation
-from mosq.ctl.shell import Shell
+from mosq.cli.commands import main
+from mosq.tools.ctl import broker, dynsec
+from mosq.tools.ctl.connection import Connection
+from mosq.tools.ctl.conversation import Conversation
+from mosq.tools.ctl.shell import Shell
 from tests.ctl.answering import DYNSEC, OWN, Answering
 from tests.harness.broker import ROOT, free_port
 

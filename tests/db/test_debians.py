@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mosq.db.commands import db
+from mosq.tools.db.commands import db
 from tests.bridge.conftest import block
 from tests.harness.broker import Broker, free_port
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mosq.db.mosquitto_file import Client, ClientMessage, Config, FormatError, Message, MosquittoFile, Retain, Subscription
-from mosq.db.mosquitto_import import Import
+from mosq.tools.db.mosquitto_file import Client, ClientMessage, Config, FormatError, Message, MosquittoFile, Retain, Subscription
+from mosq.tools.db.mosquitto_import import Import
 from tests.db import mosquitto_db as db
 from tests.harness.effort import tries
 

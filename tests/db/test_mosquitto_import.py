@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from cext.session.record_face import record_decode
-from mosq.db import kinds
-from mosq.db.mosquitto_file import MosquittoFile
-from mosq.db.mosquitto_import import Counts, Import, filter_problem, topic_problem
-from mosq.db.properties import forwardable, readable
+from mosq.tools.db import kinds
+from mosq.tools.db.mosquitto_file import MosquittoFile
+from mosq.tools.db.mosquitto_import import Counts, Import, filter_problem, topic_problem
+from mosq.tools.db.properties import forwardable, readable
 from tests.db import mosquitto_db as db
 
 NOW = 1000.0

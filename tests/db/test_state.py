@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cext.session.record_face import record_encode
-from mosq.db import commands, kinds
-from mosq.db.dump import Choice, dump_to, matches
-from mosq.db.export import Lines, export
-from mosq.db.read import state_of
-from mosq.db.report import figures, problems, stats_text
-from mosq.db.state import GAP_MAX, Places, State
+from mosq.tools.db import commands, kinds
+from mosq.tools.db.dump import Choice, dump_to, matches
+from mosq.tools.db.export import Lines, export
+from mosq.tools.db.read import state_of
+from mosq.tools.db.report import figures, problems, stats_text
+from mosq.tools.db.state import GAP_MAX, Places, State
 from tests.db.fake import FakeSource
 
 NEVER = 0xFFFFFFFF

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cext.store.face import StoreFace
-from mosq.db import kinds
-from mosq.db.commands import db
+from mosq.tools.db import kinds
+from mosq.tools.db.commands import db
 from cext.session.record_face import record_encode
 from tests.db import mosquitto_db as file
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from mosq.db.read import state_of
-from mosq.db.store import StoreSource
+from mosq.tools.db.read import state_of
+from mosq.tools.db.store import StoreSource
 from tests.durable.test_restart import KEEP, Kept, subscribe
 from tests.harness.effort import tries
 from tests.harness.faults import Faults, until

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from cext.session.record_face import record_encode
-from mosq.db import kinds
-from mosq.db.store import write_store
+from mosq.tools.db import kinds
+from mosq.tools.db.store import write_store
 from tests.harness.broker import Broker
 from tests.harness.packets import Connack, Connect, Publish, Subscribe
 from tests.harness.wire import Wire

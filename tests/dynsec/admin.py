@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from mosq.auth.hashes import PBKDF2, new_hash, read_hash
-from mosq.dynsec.store import password_of_2_0
+from mosq.auth.dynsec.store import password_of_2_0
 from tests.harness.broker import Broker
 from tests.harness.packets import Connect, Publish, Subscribe
 from tests.harness.wire import Wire

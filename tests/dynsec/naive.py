@@ -3,7 +3,7 @@ matches. What the compiled rules are compared with."""
 
 from __future__ import annotations
 
-from mosq.dynsec.model import RECEIVE, SEND, SUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE, UNSUBSCRIBE_LITERAL, Role, State
+from mosq.auth.dynsec.model import RECEIVE, SEND, SUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE, UNSUBSCRIBE_LITERAL, Role, State
 
 READ, WRITE, SUB, UNSUB = 1, 2, 4, 8
 DEFAULT_OF = {WRITE: "publishClientSend", READ: "publishClientReceive", SUB: "subscribe", UNSUB: "unsubscribe"}

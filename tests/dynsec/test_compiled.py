@@ -7,8 +7,8 @@ import random
 import pytest
 
 from cext.setup.face import RolesFace
-from mosq.dynsec.compiled import compiled, may_receive
-from mosq.dynsec.model import DEFAULTS, KINDS, Client, Group, Role, Rule, State
+from mosq.auth.dynsec.compiled import compiled, may_receive
+from mosq.auth.dynsec.model import DEFAULTS, KINDS, Client, Group, Role, Rule, State
 from tests.dynsec.naive import READ, SUB, UNSUB, WRITE, verdict
 
 USERS = ("ann", "bob", "a/b", "+", "#", "$a", "x" * 30)

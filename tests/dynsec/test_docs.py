@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mosq.dynsec import first
-from mosq.dynsec.commands import COMMANDS
+from mosq.auth.dynsec import first
+from mosq.auth.dynsec.commands import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/dynamic-security.md").read_text()

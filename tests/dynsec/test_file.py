@@ -12,9 +12,9 @@ import pytest
 
 from mosq.auth.hashes import ARGON2ID, PBKDF2, new_hash
 from mosq.config.errors import ConfigError
-from mosq.dynsec import first, store
-from mosq.dynsec.directory import Directory
-from mosq.dynsec.store import FileError, read, tree_of
+from mosq.auth.dynsec import first, store
+from mosq.auth.dynsec.directory import Directory
+from mosq.auth.dynsec.store import FileError, read, tree_of
 from tests.dynsec.admin import PASSWORD, Object, Ruled, lets_in, password, role, state
 from tests.dynsec.test_broker import client, told
 from tests.harness.broker import ROOT

@@ -8,11 +8,11 @@ import random
 import pytest
 
 from cext.setup.face import RolesFace
-from mosq.admin.control import Asker
-from mosq.dynsec.commands import COMMANDS, Commands
-from mosq.dynsec.directory import Directory
-from mosq.dynsec.model import State
-from mosq.dynsec.store import read, tree_of
+from mosq.server.admin.control import Asker
+from mosq.auth.dynsec.commands import COMMANDS, Commands
+from mosq.auth.dynsec.directory import Directory
+from mosq.auth.dynsec.model import State
+from mosq.auth.dynsec.store import read, tree_of
 from tests.dynsec.admin import state
 from tests.harness.control import Woken, asked
 

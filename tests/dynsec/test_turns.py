@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mosq.admin import commands as envelope
-from mosq.admin.control import Asker, ControlTopics
+from mosq.server.admin import commands as envelope
+from mosq.server.admin.control import Asker, ControlTopics
 from mosq.auth.hashes import Hash
-from mosq.dynsec import doing, hashing, on_roles
-from mosq.dynsec import commands as dynsec
-from mosq.dynsec.commands import TOPIC, Commands
-from mosq.dynsec.directory import Directory
+from mosq.auth.dynsec import doing, hashing, on_roles
+from mosq.auth.dynsec import commands as dynsec
+from mosq.auth.dynsec.commands import TOPIC, Commands
+from mosq.auth.dynsec.directory import Directory
 from tests.dynsec.admin import Object, Ruled, lets_in, password, state
 from tests.harness.control import WAIT_S, Woken, asked
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mosq.bench.started import free_port as free_port       # whoever starts brokers here takes it from here
+from mosq.tools.bench.started import free_port as free_port       # whoever starts brokers here takes it from here
 from tests.harness.effort import TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]

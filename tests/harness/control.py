@@ -1,4 +1,4 @@
-"""A control handler asked without a broker: what `mosq.admin.control.ControlTopics` does with it, without the turns."""
+"""A control handler asked without a broker: what `mosq.server.admin.control.ControlTopics` does with it, without the turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mosq.admin.control import Asker, Handler
+    from mosq.server.admin.control import Asker, Handler
 
 WAIT_S = 20
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mosq.http.gate import Gate
+from mosq.server.http.gate import Gate
 
 
 @pytest.mark.parametrize(("asks", "verdict", "allowed"), [(True, 0x87, False), (True, 0, True), (True, -1, True), (False, 0x87, True)])

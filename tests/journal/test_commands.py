@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cext.journal.face import JournalFace
-from mosq.commands_journal import journal
+from mosq.cli.commands_journal import journal
 from mosq.journal import Stream
 from mosq.journal.dump import Choice, Dump, Place, place_of
 

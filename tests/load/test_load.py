@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from mosq.passwd import Hashing
+from mosq.cli.passwd import Hashing
 from perf.load.options import OptionError, Target, without_login
 from tests.bench.fake import Fake
 from tests.harness.broker import Broker, free_port

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from mosq.config.options import LOG_ALL
-from mosq.log import Log
-from mosq.log_json import code_of
+from mosq.log.log import Log
+from mosq.log.json_lines import code_of
 
 
 def closed(log):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mosq.log_dest import QUEUE_BYTES_MAX, Stream
+from mosq.log.destinations import QUEUE_BYTES_MAX, Stream
 
 from tests.harness.effort import AT_ONCE_S
 
@@ -95,7 +95,7 @@ def test_half_a_line_is_ended_before_the_next(pipe, monkeypatch):
         broken.set()
         return write(fd, bytes(block)[:-4])
 
-    monkeypatch.setattr("mosq.log_dest.os.write", half)
+    monkeypatch.setattr("mosq.log.destinations.os.write", half)
     stream = Stream(pipe[1])
     stream.put(b"first\nsecond\n", 2)
     stream.flush(time.monotonic() + 5)

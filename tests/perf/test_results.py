@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from perf import results
 
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.reading import read
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.reading import read
 from tests.report import folder
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from mosq.commands import main
+from mosq.cli.commands import main
 from mosq.pipeline import jobs, live, settings, state, status, tables, trouble
 from tests.harness.effort import TIMEOUT_S
 from tests.pipeline.journals import Journal

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from mosq.commands import main
+from mosq.cli.commands import main
 from mosq.pipeline.tables import write_batch
 from tests.pipeline.streams import CONNECT, MESSAGE, SUBSCRIBE, Bronze
 from tests.report import folder as made_up

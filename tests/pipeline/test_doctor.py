@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.commands import main
+from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError, doctor, first, session, settings, state
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.streams import find
@@ -135,7 +135,7 @@ def test_it_runs_where_nothing_is_installed(folder: Path) -> None:
               "from importlib import metadata\n"
               "def version(name): raise metadata.PackageNotFoundError(name)\n"
               "metadata.version = version\n"
-              "from mosq.commands import main\n"
+              "from mosq.cli.commands import main\n"
               "assert not any(name.startswith('mosq.pipeline') for name in sys.modules)\n"
               f"sys.exit(main(['pipeline', *sys.argv[1:], '-s', {str(folder)!r}]))")
     done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)

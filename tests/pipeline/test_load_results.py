@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mosq.bench.html import figures
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.reading import read
-from mosq.bench.parquet import flat
-from mosq.commands import main
+from mosq.tools.bench.html import figures
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.reading import read
+from mosq.tools.bench.parquet import flat
+from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.load_results import KEY, LoadResults, asked
 from mosq.pipeline.report import load

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mosq.commands import main
+from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError, filters, first, settings
 from tests.pipeline.journals import Journal
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mosq.bench.html import against
-from mosq.bench.html.against import BETTER, SAME, UNKNOWN, WORSE, Change, compare, regressed
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.model import Folder
-from mosq.bench.html.reading import _run
-from mosq.commands import main
+from mosq.tools.bench.html import against
+from mosq.tools.bench.html.against import BETTER, SAME, UNKNOWN, WORSE, Change, compare, regressed
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.model import Folder
+from mosq.tools.bench.html.reading import _run
+from mosq.cli.commands import main
 from tests.report import folder
 
 

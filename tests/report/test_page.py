@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
-from mosq.bench.html.command import contents
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.reading import read
-from mosq.commands import main
+from mosq.tools.bench.html.command import contents
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.reading import read
+from mosq.cli.commands import main
 from tests.report import folder
 
 pytestmark = pytest.mark.interop

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from mosq.bench.html import figures, numbers, reading, sections
-from mosq.bench.html.command import contents
-from mosq.bench.html.figures import Spread, groups, tail
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.model import Folder
-from mosq.bench.html.parts import Bars, Curves, Lines, Section
-from mosq.bench.html.reading import read
-from mosq.bench.spec import BenchError
-from mosq.commands import main
+from mosq.tools.bench.html import figures, numbers, reading, sections
+from mosq.tools.bench.html.command import contents
+from mosq.tools.bench.html.figures import Spread, groups, tail
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.model import Folder
+from mosq.tools.bench.html.parts import Bars, Curves, Lines, Section
+from mosq.tools.bench.html.reading import read
+from mosq.tools.bench.spec import BenchError
+from mosq.cli.commands import main
 from tests.report import folder
 
 ROOT = Path(__file__).parents[2]
@@ -416,7 +416,7 @@ def _all() -> Folder:
 # ---------------------------------------------------------------- the command
 
 def test_csv_has_every_run_and_no_formula(tmp_path: Path) -> None:
-    from mosq.bench.html import csv_files
+    from mosq.tools.bench.html import csv_files
 
     found = lab(*folder.runs(2)[:4])
     evil = one()
@@ -432,16 +432,16 @@ def test_csv_has_every_run_and_no_formula(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
 def test_what_is_not_installed_is_said(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str) -> None:
     for name in ("page", "charts"):         # as if neither had been loaded yet
-        monkeypatch.delitem(sys.modules, f"mosq.bench.html.{name}", raising=False)
-        monkeypatch.delattr(sys.modules["mosq.bench.html"], name, raising=False)
+        monkeypatch.delitem(sys.modules, f"mosq.tools.bench.html.{name}", raising=False)
+        monkeypatch.delattr(sys.modules["mosq.tools.bench.html"], name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["bench", "report", folder.write(tmp_path, [one()])]) == 1
     assert "is not installed: pip install 'mosq[bench]'" in capfd.readouterr().err
 
 
 def test_reading_and_comparing_need_nothing_installed() -> None:
-    program = ("import sys, mosq.bench.html.command, mosq.bench.html.reading, mosq.bench.html.sections, mosq.bench.html.comparing, mosq.bench.html.against, "
-               "mosq.bench.html.csv_files, mosq.bench.command; sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & sys.modules.keys()))")
+    program = ("import sys, mosq.tools.bench.html.command, mosq.tools.bench.html.reading, mosq.tools.bench.html.sections, mosq.tools.bench.html.comparing, mosq.tools.bench.html.against, "
+               "mosq.tools.bench.html.csv_files, mosq.tools.bench.command; sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & sys.modules.keys()))")
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

@@ -8,10 +8,10 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html.parts import Cell, Section, Table, words
 from mosq.pipeline.audit import COUNTERS
 from mosq.pipeline.report import gather
 from mosq.pipeline.report.showing import bars, figures, lines, moment, names, number, seconds
+from mosq.tools.bench.html.parts import Cell, Section, Table, words
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

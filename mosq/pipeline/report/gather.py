@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html.figures import Spread
-from mosq.bench.html.parts import Line
+from mosq.tools.bench.html.figures import Spread
+from mosq.tools.bench.html.parts import Line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html.parts import Section, Table, words
 from mosq.pipeline.report import gather
 from mosq.pipeline.report.showing import bars, figures, lines, moment, names, number
+from mosq.tools.bench.html.parts import Section, Table, words
 
 if TYPE_CHECKING:
     from mosq.pipeline.report.gather import Tables

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html.figures import Spread
-from mosq.bench.html.model import MOSQ, label
-from mosq.bench.html.parts import Bar, Bars, Chart, Line, Lines, Section, Table, cell, words
 from mosq.pipeline.report.showing import figures, names, number
+from mosq.tools.bench.html.figures import Spread
+from mosq.tools.bench.html.model import MOSQ, label
+from mosq.tools.bench.html.parts import Bar, Bars, Chart, Line, Lines, Section, Table, cell, words
 
 if TYPE_CHECKING:
     from mosq.pipeline.load_results import LoadResults

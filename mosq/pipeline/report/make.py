@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html import csv_files
-from mosq.bench.html.page import Kind, page
-from mosq.bench.html.parts import Section, Table, words
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.report import about_sessions, left_out, sections
 from mosq.pipeline.report.showing import names
+from mosq.tools.bench.html import csv_files
+from mosq.tools.bench.html.page import Kind, page
+from mosq.tools.bench.html.parts import Section, Table, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mosq.bench.html import numbers
-from mosq.bench.html.parts import Cell, Section, Table, words
 from mosq.journal.kinds import GAP, MESSAGE
 from mosq.pipeline.report import gather
 from mosq.pipeline.report.showing import bars, figures, lines, listed, moment, moment_s, names, number, seconds
+from mosq.tools.bench.html import numbers
+from mosq.tools.bench.html.parts import Cell, Section, Table, words
 
 if TYPE_CHECKING:
     from mosq.pipeline.report.gather import Tables

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html import numbers
-from mosq.bench.html.parts import TIME, Bar, Bars, Cell, Chart, Head, Line, Lines, Table
 from mosq.pipeline.report import gather
+from mosq.tools.bench.html import numbers
+from mosq.tools.bench.html.parts import TIME, Bar, Bars, Cell, Chart, Head, Line, Lines, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ from perf.lab.folder import Folder, FolderError
 from perf.lab.peers import ROOT
 from perf.lab.progress import Progress
 
-from mosq.bench.usage import used
+from mosq.tools.bench.usage import used
 from tests.bench.fake import Fake
 
 PAIRS = ("bench", "--tests", "pairs-single", "--reps", "1")     # one case

@@ -1,0 +1,248 @@
+"""$CONTROL/dynamic-security/v1: commands as JSON, answered in the words of Mosquitto 2.1.
+
+    {"commands": [{"command": NAME, "correlationData": TEXT, ...}, ...]}
+ -> {"responses": [{"command": NAME, ("error": TEXT | "data": {...}), "correlationData": TEXT}, ...]}
+
+    passwords hashed (hashing.py) -> commands, one a step (admin/control.py) -> rules, file -> answer -> kicks
+
+All commands of a message are done before the answer goes out: the new rules are in force then, and the file is on the
+disk. Who lost or won rights is disconnected after it. Who may ask is the data plane's business. Log-ins in between see
+what is done so far; who is new may do nothing before the rules are there.
+Invariants: a command is done as a whole or not at all; who is to be disconnected is, whatever fails; rules that could
+not be put in force are answered with an error, and tried again with the next message. No password reaches the log.
+"""
+
+from mosq.auth.dynsec import on_clients, on_groups, on_roles
+from mosq.auth.dynsec.doing import Doing, RefusedError
+from mosq.auth.dynsec.reading import parse, raw, text
+from mosq.config.options import LOG_TYPES
+from mosq.server.admin.commands import RESPONSES_BYTES_MAX, TOO_MANY, UNKNOWN, Responses
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.auth.dynsec.directory import Directory
+    from mosq.auth.hashes import Hash
+    from mosq.engine import Engine
+    from mosq.server.admin.control import Asker, ControlTopics, Work
+
+TOPIC = "$CONTROL/dynamic-security/v1"
+INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
+INTERNAL = "Internal error"
+SET_PASSWORDS = ("createclient", "modifyclient", "setclientpassword")
+HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # who comes later finds no room for an answer
+LINE_CHARS_MAX = 1000           # of the log
+CONNECTIONS_MAX = 1000          # of one client, in an answer
+
+COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
+    name.lower(): done for name, done in {
+        "setDefaultACLAccess": on_roles.set_default_access,
+        "getDefaultACLAccess": on_roles.get_default_access,
+        "getDetails": on_roles.get_details,
+        "createClient": on_clients.create,
+        "deleteClient": on_clients.delete,
+        "getClient": on_clients.get,
+        "listClients": on_clients.list_all,
+        "modifyClient": on_clients.modify,
+        "setClientPassword": on_clients.set_password,
+        "setClientId": on_clients.set_id,
+        "addClientRole": on_clients.add_role,
+        "removeClientRole": on_clients.remove_role,
+        "enableClient": on_clients.enable,
+        "disableClient": on_clients.disable,
+        "addGroupClient": on_groups.add_client,
+        "createGroup": on_groups.create,
+        "deleteGroup": on_groups.delete,
+        "getGroup": on_groups.get,
+        "listGroups": on_groups.list_all,
+        "modifyGroup": on_groups.modify,
+        "removeGroupClient": on_groups.remove_client,
+        "addGroupRole": on_groups.add_role,
+        "removeGroupRole": on_groups.remove_role,
+        "setAnonymousGroup": on_groups.set_anonymous,
+        "getAnonymousGroup": on_groups.get_anonymous,
+        "createRole": on_roles.create,
+        "getRole": on_roles.get,
+        "listRoles": on_roles.list_all,
+        "modifyRole": on_roles.modify,
+        "deleteRole": on_roles.delete,
+        "addRoleACL": on_roles.add_rule,
+        "removeRoleACL": on_roles.remove_rule,
+    }.items()
+}
+
+
+class Commands:
+    """Who answers for one configuration. `places`: of the securities that ask the directory, at the time: none when
+    another one took its place meanwhile."""
+
+    def __init__(self, directory: "Directory", places: "Callable[[], list[int]]", engine: "Callable[[], Engine]",
+                 say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
+        self._directory, self._places, self._engine, self._say = directory, places, engine, say
+        self._wake = wake
+
+    def add_to(self, topics: "ControlTopics") -> None:
+        topics.add(TOPIC, self.answer)
+
+    def answer(self, asker: "Asker", payload: bytes) -> "Work":
+        if asker.security not in self._places():
+            return []               # who comes through a listener that does not ask the directory is nobody to it
+        message = _Message(self._directory, asker, self._connections)
+        commands = message.commands(payload)
+        batch = self._directory.hashing.begin(_passwords(commands), self._wake)
+        while not batch.is_done:
+            yield False
+        for place, command in enumerate(commands):
+            if not self._places():
+                return []           # a reload has put another directory in its place, or none
+            if not message.do(command, batch.hashes.get(place)):
+                break
+            yield True
+        self._end(message, asker)
+        return [(f"{TOPIC}/response", message.responses.payload())]
+
+    def _end(self, message: "_Message", asker: "Asker") -> None:
+        if message.kicks:           # first: nothing that fails keeps them in
+            asker.then.append(("kick", list(message.kicks)))
+        for error in message.errors:
+            self._say(ERROR, f"Error: A command of dynamic security failed: {error}.")
+        for line in message.lines:
+            self._say(INFORMATION, line)
+        if not message.changes and not self._directory.is_ahead:
+            return
+        try:
+            self._directory.is_ahead = True
+            self._engine().set_roles(self._directory.compiled(), self._places())
+            self._directory.is_ahead = False
+        except Exception as error:
+            self._say(ERROR, "Error: The rules of dynamic security could not be put in force, the old ones stay until "
+                             f"the next command: {type(error).__name__}.")
+            message.not_in_force()
+        why = self._directory.save()
+        if why is not None:
+            self._say(ERROR, f"Error saving Dynamic security plugin config: {why}")
+
+    def _connections(self) -> "dict[str, list[tuple[str, str]]]":
+        """Of each user: (client id, address)."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for client in self._engine().clients():
+            if client["username"] is not None:
+                mine = found.setdefault(client["username"], [])
+                if len(mine) < CONNECTIONS_MAX:
+                    mine.append((client["id"], client["address"] or ""))
+        return found
+
+
+class _Message:
+    """What was published once."""
+
+    def __init__(self, directory: "Directory", asker: "Asker",
+                 connections: "Callable[[], dict[str, list[tuple[str, str]]]]") -> None:
+        self.state = directory.state
+        self.who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
+        self.responses = Responses(raw)
+        self.lines: list[str] = []              # of the log
+        self.errors: list[str] = []             # likewise: of commands that failed
+        self.kicks: set[str | None] = set()
+        self.changes: list[tuple[int, str, str | None]] = []    # place in the responses, command, correlation
+        self.correlation: str | None = None     # stays for what comes without a command, as in Mosquitto
+        self._find_connections = connections
+        self._found: dict[str, list[tuple[str, str]]] | None = None
+
+    def commands(self, payload: bytes) -> "list[Any]":
+        """Those in it, or what is wrong with it, in place of one."""
+        try:
+            tree = parse(payload)
+        except ValueError:
+            return [RefusedError("Payload not valid JSON")]
+        commands = tree.get("commands") if isinstance(tree, dict) else None
+        return commands if isinstance(commands, list) else [RefusedError("Invalid/missing commands")]
+
+    def do(self, of: "Any", hashed: "Hash | None") -> bool:
+        """False: what follows is not done."""
+        wrong = self._wrong(of)
+        if wrong is not None:
+            self.responses.add(wrong)
+            return False
+        name: str = of["command"]
+        done = COMMANDS.get(name.lower()) if name.isascii() else None
+        if done is None:
+            self.responses.add(self._reply(name, UNKNOWN))
+            return True
+        doing = Doing(self.state, of, self._connections, hashed)
+        try:
+            data = done(doing)
+        except RefusedError as refused:
+            self.responses.add(self._reply(name, str(refused)))
+            return True
+        except Exception as error:              # of ours; what it has done is put in force, so that nothing is between
+            self.errors.append(f"{doing.answers_as or name.lower()}: {type(error).__name__}")
+            self._changed(name)
+            self.responses.add(self._reply(name, INTERNAL))
+            return True
+        finally:
+            self.kicks |= doing.kicks
+        if doing.changes:
+            self._changed(name)
+        self.lines += [printable(f"dynsec: {self.who} | {line}") for line in doing.lines]
+        response: dict[str, Any] = {"command": doing.answers_as or name}
+        if data is not None:
+            response["data"] = data
+        self.responses.add(self._correlated(response))
+        return True
+
+    def not_in_force(self) -> None:
+        for place, name, correlation in self.changes:
+            self.correlation = correlation
+            self.responses[place] = self._reply(name, INTERNAL)
+
+    def _wrong(self, of: "Any") -> "dict[str, Any] | None":
+        if isinstance(of, RefusedError):
+            return self._reply(UNKNOWN, str(of))
+        if not isinstance(of, dict):
+            return self._reply(UNKNOWN, "Command not an object")
+        name = of.get("command")
+        if not isinstance(name, str):
+            return self._reply(UNKNOWN, "Missing command")
+        self.correlation = None
+        correlation = of.get("correlationdata")
+        if "correlationdata" in of and not isinstance(correlation, str):
+            return self._reply(name, "Invalid correlationData data type.")
+        self.correlation = correlation
+        return self._reply(name, TOO_MANY) if self.responses.is_full() else None
+
+    def _changed(self, name: str) -> None:
+        self.changes.append((len(self.responses), name, self.correlation))
+        self.state.change_index += 1
+
+    def _connections(self) -> "dict[str, list[tuple[str, str]]]":
+        if self._found is None:
+            self._found = self._find_connections()
+        return self._found
+
+    def _reply(self, name: str, error: str) -> "dict[str, Any]":
+        return self._correlated({"command": name, "error": error})
+
+    def _correlated(self, response: "dict[str, Any]") -> "dict[str, Any]":
+        if self.correlation is not None:
+            response["correlationData"] = self.correlation
+        return response
+
+
+def _passwords(commands: "list[Any]") -> dict[int, bytes]:
+    """Those that will be set, unless their command is refused, by the place of the command."""
+    found = {}
+    for place, of in enumerate(commands[:HASHED_MAX]):
+        if isinstance(of, dict) and isinstance(of.get("command"), str) and of["command"].lower() in SET_PASSWORDS:
+            password = text(of, "password")
+            if password is not None:
+                found[place] = raw(password)
+    return found
+
+
+def printable(line: str) -> str:
+    """One line, whatever names and texts hold."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[:LINE_CHARS_MAX])
+    return plain.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,97 @@
+"""From clients, groups and roles to what the data plane asks (cext/setup/roles.pyx). Knows the order in which roles are
+asked; not how rules are matched.
+
+A client's roles come first, by priority; then those of his groups, by the group's priority and then the role's. A role
+that has said nothing says nothing the second time, so each is asked once.
+"""
+
+from mosq.auth.dynsec.model import DEFAULTS, KINDS, RECEIVE, Role, State, in_order
+from mosq.auth.dynsec.reading import is_filter, is_utf8
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LITERALS = (KINDS["subscribeLiteral"], KINDS["unsubscribeLiteral"])
+# of the data plane: 1 read, 2 write, 4 subscribe, 8 unsubscribe; in the order of DEFAULTS
+BITS = (2, 1, 4, 8)
+
+
+def compiled(state: State) -> "dict[str, Any]":
+    places = {name: i for i, name in enumerate(state.roles)}
+    of_group = {group.groupname: [places[name] for name, _ in in_order(group.roles)]
+                for group in state.groups.values()}
+    profiles: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[object, ...], int] = {}       # most clients are like another one
+
+    def profile(roles: dict[str, int], groups: dict[str, int]) -> int:
+        like = (*roles.items(), None, *groups.items())
+        place = known.get(like)
+        if place is None:
+            place = known[like] = new_profile(roles, groups)
+        return place
+
+    def new_profile(roles: dict[str, int], groups: dict[str, int]) -> int:
+        asked = [places[name] for name, _ in in_order(roles)] if roles else []
+        if groups:
+            for name, _ in in_order(groups):
+                asked += of_group[name]
+            asked = list(dict.fromkeys(asked))
+        return profiles.setdefault(tuple(asked), len(profiles))
+
+    users = {name: profile(client.roles, client.groups) for name, client in state.clients.items()}
+    anonymous = -1 if state.anonymous is None else profile({}, {state.anonymous: 0})
+    return {
+        "defaults": sum(bit for name, bit in zip(DEFAULTS, BITS, strict=True) if state.defaults[name]),
+        "roles": [(not role.wildcards, _rules(role)) for role in state.roles.values()],
+        "profiles": list(profiles),
+        "users": users,
+        "anonymous": anonymous,
+    }
+
+
+def _rules(role: Role) -> list[list[tuple[str, bool]]]:
+    """Without those that no topic can match."""
+    found = []
+    for kind in range(len(KINDS)):
+        rules = [(rule.topic, rule.allow) for rule in role.rules.ordered(kind) if is_utf8(rule.topic)]
+        found.append(rules if kind in LITERALS else [rule for rule in rules if is_filter(rule[0])])
+    return found
+
+
+def may_receive(state: State, user: str | None, client_id: str, topic: str) -> bool | None:
+    """What the data plane says of a message to a client, for who is none: the HTTP API asks. None: no rule speaks of
+    it, and the defaults do not allow it."""
+    for role in roles_asked(state, user):
+        for rule in role.rules.ordered(RECEIVE):
+            if is_filter(rule.topic) and matches(rule.topic, topic, user, client_id):
+                return rule.allow
+    is_known = user is None or user in state.clients
+    return True if is_known and state.defaults["publishClientReceive"] and not topic.startswith("$CONTROL") else None
+
+
+def roles_asked(state: State, user: str | None) -> list[Role]:
+    """Those of one user, in the order in which they are asked."""
+    client = state.clients.get(user) if user is not None else None
+    groups = client.groups if client is not None else {}
+    if user is None and state.anonymous is not None:
+        groups = {state.anonymous: 0}
+    names = [name for name, _ in in_order(client.roles)] if client is not None else []
+    for group, _ in in_order(groups):
+        names += [name for name, _ in in_order(state.groups[group].roles)]
+    return [state.roles[name] for name in names]
+
+
+def matches(pattern: str, topic: str, user: str | None, client_id: str) -> bool:
+    if pattern.startswith("$") != topic.startswith("$"):
+        return False
+    asked, have = pattern.split("/"), topic.split("/")
+    for i, level in enumerate(asked):
+        if level == "#":
+            return True
+        if i == len(have):
+            return False
+        meant = user or "" if level == "%u" else client_id if level == "%c" else level
+        if level != "+" and (meant != have[i] or (level in ("%u", "%c") and not meant)):
+            return False
+    return len(asked) == len(have)

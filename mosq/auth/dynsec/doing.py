@@ -1,0 +1,140 @@
+"""One command while it is done: what it was given, what it finds, and what follows from it. Knows the words in which
+Mosquitto refuses what is missing or wrong; not what commands do."""
+
+from mosq.auth.dynsec.hashing import made
+from mosq.auth.dynsec.model import NO_PRIORITY, PRIORITY_MAX, Client, Group, Role, State
+from mosq.auth.dynsec.reading import flag, is_utf8, is_wrong, items, raw, text, whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.auth.dynsec.reading import Object
+    from mosq.auth.hashes import Hash
+
+WRONG_ROLES = "'roles' not an array or missing/invalid rolename"
+LOWEST = -(2**31)
+
+
+class RefusedError(Exception):
+    """The text of the response's error."""
+
+
+class Doing:
+    def __init__(self, state: State, of: "Object",
+                 connections: "Callable[[], dict[str, list[tuple[str, str]]]]", hashed: "Hash | None" = None) -> None:
+        """`hashed`: its password, where that was done before."""
+        self.state, self.of = state, of
+        self._connections, self._hashed = connections, hashed
+        self.kicks: set[str | None] = set()     # who is to be disconnected; None: who has no user name
+        self.changes = False
+        self.lines: list[str] = []              # of the log
+        self.answers_as: str | None = None      # commands that give data are named in Mosquitto's spelling
+
+    def changed(self, line: str, kicks: "set[str | None] | None" = None) -> None:
+        self.changes = True
+        self.lines.append(line)
+        self.kicks |= kicks or set()
+
+    # ---- names
+
+    def needed(self, name: str, missing: str, not_utf8: str | None = None) -> str:
+        value = text(self.of, name)
+        if value is None:
+            raise RefusedError(missing)
+        if not_utf8 is not None and not is_utf8(value):
+            raise RefusedError(not_utf8)
+        return value
+
+    def optional(self, name: str, wrong: str) -> str | None:
+        if is_wrong(self.of, name):
+            raise RefusedError(wrong)
+        return text(self.of, name)
+
+    def new_name(self, name: str, what: str, is_none: str) -> str:
+        """Of what is to be made."""
+        value = self.needed(name, is_none)
+        if not value:
+            raise RefusedError(f"Empty {name}")
+        if not is_utf8(value):
+            raise RefusedError(f"{what} not valid UTF-8")
+        return value
+
+    def username(self) -> str:
+        return self.needed("username", "Invalid/missing username", "Username not valid UTF-8")
+
+    def groupname(self) -> str:
+        return self.needed("groupname", "Invalid/missing groupname", "Group name not valid UTF-8")
+
+    def rolename(self) -> str:
+        return self.needed("rolename", "Invalid/missing rolename", "Role name not valid UTF-8")
+
+    def texts(self) -> tuple[str | None, str | None]:
+        return (self.optional("textname", "Invalid/missing textname"),
+                self.optional("textdescription", "Invalid/missing textdescription"))
+
+    def retext(self, what: "Client | Group | Role") -> None:
+        """Its texts, where other ones are given."""
+        textname, textdescription = text(self.of, "textname"), text(self.of, "textdescription")
+        if textname is not None:
+            what.textname = textname
+        if textdescription is not None:
+            what.textdescription = textdescription
+
+    def set_password(self, client: Client, password: str) -> None:
+        client.hash, client.unread = self._hashed or made(raw(password)), None
+
+    # ---- what there is
+
+    def client(self, name: str) -> Client:
+        if name not in self.state.clients:
+            raise RefusedError("Client not found")
+        return self.state.clients[name]
+
+    def group(self, name: str) -> Group:
+        if name not in self.state.groups:
+            raise RefusedError("Group not found")
+        return self.state.groups[name]
+
+    def role(self, name: str, otherwise: str = "Role not found") -> Role:
+        if name not in self.state.roles:
+            raise RefusedError(otherwise)
+        return self.state.roles[name]
+
+    def priority(self, of: "Object | None" = None, lowest: int = LOWEST) -> int:
+        return max(lowest, min(PRIORITY_MAX, whole(self.of if of is None else of, "priority", NO_PRIORITY)))
+
+    def roles(self, wrong: str = WRONG_ROLES) -> "dict[str, int] | None":
+        """Those of a list, each once; None: no list is given."""
+        if "roles" not in self.of:
+            return None
+        listed = items(self.of, "roles")
+        if listed is None:
+            raise RefusedError(wrong)
+        found: dict[str, int] = {}
+        for one in listed:
+            name = text(one, "rolename") if isinstance(one, dict) else None
+            if name is None:
+                raise RefusedError(wrong)
+            found.setdefault(self.role(name).rolename, self.priority(one))
+        return found
+
+    # ---- lists
+
+    def listing(self, names: "list[str]", many: str, said: "Callable[[str], Object]") -> "Object":
+        verbose = bool(flag(self.of, "verbose"))
+        count, offset = whole(self.of, "count", -1), whole(self.of, "offset", 0)
+        shown = names[max(0, offset):]
+        if count >= 0:
+            shown = shown[:max(1, count)]       # none cannot be asked for, in Mosquitto either
+        listed: list[Any] = [said(name) for name in shown] if verbose else list(shown)
+        self.answers_as = f"list{many.capitalize()}"
+        self.lines.append(f"{self.answers_as} | verbose={'true' if verbose else 'false'} | count={count} | "
+                          f"offset={offset}")
+        return {"totalCount": len(names), many: listed}
+
+    def connections(self, client: Client) -> "list[Object]":
+        """Where he is connected from now."""
+        return [{"address": address} for client_id, address in self._connections().get(client.username, ())
+                if client.clientid is None or client_id == client.clientid]

@@ -1,0 +1,350 @@
+"""The JSON file of dynamic security: read as Mosquitto writes it (2.0 and 2.1), written so that both can read it.
+
+A file that is no such JSON is an error that says where, and is never written over. What Mosquitto passes over (a name
+twice, a member that there is not) is passed over with a warning. Written are the whole and nothing less: a new file,
+fsync, rename; only who runs the broker may read it. Cost: linear in the file, for each change.
+"""
+
+import json
+import os
+
+from mosq.auth.dynsec.model import (
+    BY_LOWER,
+    DEFAULTS,
+    KINDS,
+    NO_PRIORITY,
+    PRIORITY_MAX,
+    Client,
+    Group,
+    Role,
+    Rule,
+    State,
+    in_order,
+)
+from mosq.auth.dynsec.reading import flag, is_filter, is_utf8, items, parse, raw, text, whole
+from mosq.auth.hashes import PBKDF2, Hash, read_hash
+from mosq.config.errors import ConfigError, Origin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.auth.dynsec.reading import Object
+
+FILE_BYTES_MAX = 1 << 30
+WARNINGS_MAX = 10
+PLACES_SHOWN = 80
+
+
+class FileError(ValueError):
+    """What is wrong in it."""
+
+
+# ---------------------------------------------------------------- reading
+
+def load(path: str, named_at: "Origin | None" = None) -> tuple[State, list[str]]:
+    """(all that is in the file, warnings). Raises FileNotFoundError when there is none, else ConfigError."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise FileError(f"it is larger than {FILE_BYTES_MAX} bytes")
+        return read(content)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"Unable to open the dynamic security file '{path}': {error.strerror}.", named_at) from None
+    except FileError as error:
+        raise ConfigError(f"Error in the dynamic security file '{path}': {error}. It is left as it is; mend it, or put "
+                          "a backup in its place.", named_at) from None
+
+
+def read(content: bytes) -> tuple[State, list[str]]:
+    """Raises FileError."""
+    if not content.strip(b" \t\r\n"):
+        return State(), ["the dynamic security file is empty: nobody can log in by it."]
+    try:
+        tree = parse(content)
+    except json.JSONDecodeError as error:
+        raise FileError(f"line {error.lineno}, column {error.colno}: {error.msg}; expected JSON") from None
+    except ValueError as error:
+        raise FileError(f"{error}; expected JSON") from None
+    if not isinstance(tree, dict):
+        raise FileError("expected an object with `clients`, `groups` and `roles`")
+    return _Reading(tree).run()
+
+
+class _Reading:
+    def __init__(self, tree: "Object") -> None:
+        self.tree, self.state = tree, State()
+        self.warnings: list[str] = []
+        self.left_out = 0
+
+    def run(self) -> tuple[State, list[str]]:
+        state, tree = self.state, self.tree
+        state.change_index = whole(tree, "changeIndex", 0)
+        defaults = tree.get("defaultaclaccess")
+        if isinstance(defaults, dict):
+            state.defaults = {name: bool(flag(defaults, name)) for name in DEFAULTS}
+        for of, place in self.each(tree, "roles", "rolename", ""):
+            self.role(of, place)
+        for of, place in self.each(tree, "clients", "username", ""):
+            self.client(of, place)
+        for of, place in self.each(tree, "groups", "groupname", ""):
+            self.group(of, place)
+        anonymous = text(tree, "anonymousGroup")
+        if anonymous and anonymous not in state.groups:
+            self.warn(f"anonymousGroup: there is no group '{shown(anonymous)}'")
+        elif anonymous:
+            state.anonymous = anonymous
+        if self.left_out:
+            self.warnings.append(f"the dynamic security file has {self.left_out} more of such places.")
+        return state, self.warnings
+
+    def warn(self, about: str) -> None:
+        if len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(f"dynamic security file: {about}; it is passed over.")
+        else:
+            self.left_out += 1
+
+    def each(self, of: "Object", name: str, key: str, inside: str) -> "list[tuple[Object, str]]":
+        """The objects of a list, each with a name under `key`, and where it stands."""
+        if of.get(name.lower()) is None:
+            return []
+        listed = items(of, name)
+        if listed is None:
+            raise FileError(f"`{inside}{name}` is no list")
+        found = []
+        for i, one in enumerate(listed):
+            place = f"{inside}{name}[{i}]"
+            value = text(one, key) if isinstance(one, dict) else None
+            if not value:
+                raise FileError(f"`{place}` has no `{key}`; expected an object with a text that is not empty")
+            if key != "acltype" and not is_utf8(value):
+                raise FileError(f"the `{key}` of `{place}` is not UTF-8, or holds control characters")
+            found.append((one, place))
+        return found
+
+    def name(self, of: "Object", key: str, known: "dict[str, Any]", place: str) -> str | None:
+        name = text(of, key) or ""
+        if name in known:
+            self.warn(f"`{place}` has the {key} '{shown(name)}' again")
+            return None
+        return name
+
+    def role(self, of: "Object", place: str) -> None:
+        name = self.name(of, "rolename", self.state.roles, place)
+        if name is None:
+            return
+        role = self.state.roles[name] = Role(name)
+        role.textname, role.textdescription = text(of, "textname"), text(of, "textdescription")
+        role.wildcards = flag(of, "allowwildcardsubs") is not False
+        for rule, at in self.each(of, "acls", "acltype", f"{place}."):
+            kind = BY_LOWER.get((text(rule, "acltype") or "").lower())
+            topic = text(rule, "topic")
+            if kind is None or not topic:
+                self.warn(f"`{at}` has no acltype that there is, or no topic")
+            elif not add_rule(role, kind, rule, topic):
+                self.warn(f"`{at}` is a second rule for this topic")
+            elif not is_filter(topic):
+                self.warnings.append(f"dynamic security file: `{at}`: '{shown(topic)}' is no topic filter and matches "
+                                     "nothing.")
+
+    def client(self, of: "Object", place: str) -> None:
+        name = self.name(of, "username", self.state.clients, place)
+        if name is None:
+            return
+        client = self.state.clients[name] = Client(name)
+        client.disabled = bool(flag(of, "disabled"))
+        client.clientid = text(of, "clientid") or None
+        client.textname, client.textdescription = text(of, "textname"), text(of, "textdescription")
+        encoded = encoded_password(of)
+        if encoded is not None:
+            try:
+                client.hash = read_hash(encoded)
+            except ValueError as error:
+                client.unread = encoded
+                self.warnings.append(f"dynamic security file: `{place}`: '{shown(name)}' cannot log in, for the "
+                                     f"password cannot be read: {error}.")
+        for role, priority in self.members(of, "roles", "rolename", self.state.roles, place):
+            self.state.give_client_role(client, role, priority)
+
+    def group(self, of: "Object", place: str) -> None:
+        name = self.name(of, "groupname", self.state.groups, place)
+        if name is None:
+            return
+        group = self.state.groups[name] = Group(name)
+        group.textname, group.textdescription = text(of, "textname"), text(of, "textdescription")
+        for role, priority in self.members(of, "roles", "rolename", self.state.roles, place):
+            self.state.give_group_role(group, role, priority)
+        for client, priority in self.members(of, "clients", "username", self.state.clients, place):
+            self.state.join(client, group, priority)
+
+    def members(self, of: "Object", name: str, key: str, known: "dict[str, Any]", place: str
+                ) -> "list[tuple[Any, int]]":
+        found = []
+        for one, at in self.each(of, name, key, f"{place}."):
+            member = text(one, key) or ""
+            if member in known:
+                priority = whole(one, "priority", NO_PRIORITY)
+                found.append((known[member], max(-PRIORITY_MAX, min(PRIORITY_MAX, priority))))
+            else:
+                self.warn(f"`{at}`: there is no '{shown(member)}'")
+        return found
+
+
+def add_rule(role: Role, kind: int, of: "Object", topic: str) -> bool:
+    priority = max(-PRIORITY_MAX, min(PRIORITY_MAX, whole(of, "priority", 0)))
+    return role.rules.add(kind, Rule(topic, priority, bool(flag(of, "allow"))))
+
+
+def encoded_password(of: "Object") -> str | None:
+    """As Mosquitto 2.1 writes it, or as 2.0 does."""
+    encoded = text(of, "encoded_password")
+    if encoded is not None:
+        return encoded
+    password, salt, iterations = text(of, "password"), text(of, "salt"), whole(of, "iterations", 0)
+    if password is None or salt is None or iterations <= 0:
+        return None
+    return f"$7${iterations}${salt}${password}"
+
+
+def shown(name: str) -> str:
+    return name[:PLACES_SHOWN].encode("utf-8", "backslashreplace").decode()
+
+
+# ---------------------------------------------------------------- writing
+
+def tree_of(state: State, with_clients: bool = True) -> "Object":
+    tree: Object = {"changeIndex": state.change_index, "defaultACLAccess": dict(state.defaults)}
+    tree["clients"] = [client_tree(state.clients[name]) for name in sorted(state.clients)] if with_clients else []
+    tree["groups"] = [group_tree(state.groups[name]) for name in sorted(state.groups)]
+    if state.anonymous is not None:
+        tree["anonymousGroup"] = state.anonymous
+    tree["roles"] = [role_tree(state.roles[name]) for name in sorted(state.roles)]
+    return tree
+
+
+def client_tree(client: Client) -> "Object":
+    tree = client_said(client)
+    tree["roles"] = roles_said(client.roles)
+    encoded = client.hash.encoded if client.hash is not None else client.unread
+    if encoded is not None:
+        tree["encoded_password"] = encoded
+        tree |= password_of_2_0(client.hash)
+    return tree
+
+
+def password_of_2_0(hash: Hash | None) -> "Object":
+    """So that Mosquitto 2.0 reads the file, too; 2.1 looks at encoded_password alone."""
+    if hash is None or hash.kind != PBKDF2:
+        return {}
+    _, _, _, salt, digest = hash.encoded.split("$")
+    return {"password": digest, "salt": salt, "iterations": hash.iterations}
+
+
+def group_tree(group: Group) -> "Object":
+    tree = group_said(group)
+    tree["roles"] = roles_said(group.roles)
+    tree["clients"] = [{"username": name} if group.clients[name] == NO_PRIORITY
+                       else {"username": name, "priority": group.clients[name]} for name in sorted(group.clients)]
+    return tree
+
+
+def role_tree(role: Role) -> "Object":
+    tree = without_none({"rolename": role.rolename, "textname": role.textname, "textdescription": role.textdescription})
+    tree["allowwildcardsubs"] = role.wildcards
+    tree["acls"] = [{"acltype": name, "topic": rule.topic, "priority": rule.priority, "allow": rule.allow}
+                    for name, kind in KINDS.items() for rule in role.rules.ordered(kind)]
+    return tree
+
+
+def client_said(client: Client) -> "Object":
+    tree = without_none({"username": client.username, "clientid": client.clientid, "textname": client.textname,
+                         "textdescription": client.textdescription})
+    if client.disabled:
+        tree["disabled"] = True
+    return tree
+
+
+def group_said(group: Group) -> "Object":
+    return without_none({"groupname": group.groupname, "textname": group.textname,
+                         "textdescription": group.textdescription})
+
+
+def roles_said(roles: dict[str, int]) -> "list[Object]":
+    return [{"rolename": name} if priority == NO_PRIORITY else {"rolename": name, "priority": priority}
+            for name, priority in in_order(roles)]
+
+
+def without_none(tree: "Object") -> "Object":
+    return {name: value for name, value in tree.items() if value is not None}
+
+
+class Writer:
+    """Writes the file; remembers the lines of clients, most of which are the same the next time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lines: dict[str, tuple[object, bytes]] = {}
+
+    def write(self, state: State) -> None:
+        """Raises OSError; then the old file is there as it was."""
+        tree = tree_of(state, with_clients=False)
+        before, self._lines = self._lines, {}
+        for name in sorted(state.clients):
+            client = state.clients[name]
+            said = (client.hash, client.unread, client.clientid, client.textname, client.textdescription,
+                    client.disabled, *client.roles.items())
+            line = before.get(name)
+            if line is None or line[0] != said:
+                line = said, raw(dumped(client_tree(client)))
+            self._lines[name] = line
+        replace(os.path.realpath(self.path), document(tree, [line for _, line in self._lines.values()]))
+
+
+def document(tree: "Object", clients: "list[bytes]") -> bytes:
+    """Each client, group and role in a line of its own, so that people can read it and compare."""
+    parts = []
+    for name, value in tree.items():
+        if isinstance(value, list):
+            lines = clients if name == "clients" else [raw(dumped(one)) for one in value]
+            said = b"[\n\t\t" + b",\n\t\t".join(lines) + b"\n\t]" if lines else b"[]"
+        else:
+            said = raw(dumped(value))
+        parts.append(b"\t" + raw(dumped(name)) + b": " + said)
+    return b"{\n" + b",\n".join(parts) + b"\n}\n"
+
+
+def dumped(value: "Any") -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write(path: str, tree: "Object") -> None:
+    """Raises OSError; then the old file is there as it was."""
+    replace(os.path.realpath(path), document(tree, [raw(dumped(client)) for client in tree.get("clients", ())]))
+
+
+def replace(path: str, content: bytes) -> None:
+    new = f"{path}.new"
+    try:
+        os.unlink(new)          # it may be a second name of the file itself, from a crash within the rename
+    except FileNotFoundError:
+        pass
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    except OSError:             # some file systems cannot; the file itself is safe
+        pass
+    finally:
+        os.close(folder)

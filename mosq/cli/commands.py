@@ -1,0 +1,199 @@
+"""The whole command line of `mosq`, by `click`: options, help, mistakes. Further commands (`mosq index`; `mosq passwd`,
+`mosq ctl`) are subcommands of the same group; without one, the broker runs.
+"""
+
+import click
+
+from mosq.cli.commands_config import config
+from mosq.cli.commands_ctl import ctl
+from mosq.cli.commands_doctor import doctor
+from mosq.cli.commands_journal import journal
+from mosq.cli.commands_passwd import passwd
+from mosq.cli.commands_signal import signal_command
+from mosq.cli.lazy_command import LazyCommand
+from mosq.cli.start import EXIT_CONFIG, Start, run
+from mosq.config.options import BY_KEYWORD, TUNING, Option
+from mosq.tools.db.commands import db
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Command = Callable[..., Any]
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+EPILOG = """\b
+Examples:
+  mosq                              clients of this machine only, on port 1883
+  mosq -v -p 1884                   the same on port 1884, telling everything it does
+  mosq -c /etc/mosquitto/mosquitto.conf
+  mosq -c mosq.conf -d              in the background, once it listens
+  mosq -c mosq.conf --test-config   only check the file
+  mosq --pool-grow 5000 --pool-idle-max 50000     for many clients that come and go
+  mosq --index tree --match-cache off             how much slower are filters found without them?
+  mosq index explain site/7/temp                  which filters does a topic match, and how?
+  mosq doctor /etc/mosquitto/mosquitto.conf       what will be the same, what needs attention?
+  mosq config diff old.conf new.conf              what would a reload change?
+  mosq passwd -c passwd ann                       a password file with one user
+  mosq db stats /var/lib/mosquitto                what does the store hold?
+  mosq journal stats /var/lib/mosquitto           what is in its streams, and who reads them?
+  mosq bench pairs --start                        how fast is a broker here? a load for it
+  mosq pipeline run --once                        tables of what the broker's streams hold
+
+\b
+Exit status:
+  0  stopped by SIGTERM or SIGINT
+  1  cannot start, such as a port in use
+  3  a mistake in the configuration or the command line
+"""
+
+
+EXPLAIN_EPILOG = """\b
+Examples:
+  mosq index explain site/7/temp
+  mosq index explain -h broker.example -p 1884 -u ann -P secret site/7/temp
+  mosq index explain --json site/7/temp | jq '.filters[].filter'
+
+\b
+The columns and the cost line are explained in docs/index.md. Who may ask: with an acl_file,
+whoever it lets write to $CONTROL/mosq/index/v1; without one, anybody on the broker's machine.
+
+\b
+Exit status:
+  0  the broker has answered, also when nothing matches
+  1  no answer: no broker there, not allowed, not a mosq broker
+  3  a mistake in the command line
+"""
+
+
+def tuning_flag(option: Option) -> "Callable[[Command], Command]":
+    """--match-cache and the like: what they trade is said in the table of options."""
+    metavar = "|".join(option.choices) or ("N|off" if option.kind == "count" else "N")
+    default = "" if option.default in ("", None) else f"  [default: {option.default}]"
+    return click.option(f"--{option.name.replace('_', '-')}", option.name, metavar=metavar,
+                        help=f"{option.help[:1].upper()}{option.help[1:]}.{default}")
+
+
+def tuning_flags(command: "Command") -> "Command":
+    for name in reversed(TUNING):
+        command = tuning_flag(BY_KEYWORD[name])(command)
+    return command
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="", epilog=EPILOG,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("-c", "--config-file", "config_file", metavar="FILE", help="The configuration, a mosquitto.conf.")
+@click.option("-p", "--port", "ports", metavar="PORT", type=click.IntRange(1, 65535), multiple=True,
+              help="Listen on this port, for this machine only; up to 10 times; ignored if the configuration has a "
+                   "listener.")
+@click.option("-d", "--daemon", "background", is_flag=True, help="Run in the background, once the broker listens.")
+@click.option("-q", "--quiet", is_flag=True, help="Log nothing; overrides -v and the configuration.")
+@click.option("-v", "--verbose", is_flag=True, help="Log everything; overrides the configuration.")
+@click.option("--tls-keylog", "tls_keylog", metavar="FILE", help="Write TLS keys to this file, for Wireshark; never in "
+              "production.")
+@click.option("--compat", is_flag=True, help="At a reload with a bad acl_file or password_file, end with status 3 as "
+              "Mosquitto does, instead of going on with the old ones.")
+@click.option("--test-config", "test_config", is_flag=True, help="Check the configuration file and end; needs -c.")
+@tuning_flags
+@click.version_option(VERSION, message="mosq version %(version)s")
+@click.pass_context
+def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
+         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
+    """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
+    if context.invoked_subcommand is not None:
+        if any(value not in (None, (), False) for value in context.params.values()):
+            raise click.UsageError(f"Options before `{context.invoked_subcommand}` are for starting a broker; expected "
+                                   "them after the command.")
+        return EXIT_OK
+    overrides = tuple(f"{name} {value}" for name, value in tuning.items() if value is not None)
+    if test_config:
+        return check(config_file, overrides)
+    return run(Start(config_file, ports, background, quiet, verbose, overrides, compat, tls_keylog))
+
+
+def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
+    """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
+    does not look at, such as certificates, it warns of and takes."""
+    from mosq.config.errors import ConfigError
+    from mosq.config.files import file_problems, readable_acls, readable_directory
+    from mosq.config.parser import load_config
+    from mosq.config.plugin import all_plugins, refusal
+
+    if config_file is None:
+        raise click.UsageError("--test-config needs a file to check; expected `-c FILE`.")
+    try:
+        config = load_config(config_file, overrides=overrides)
+        readable_acls(config)
+        readable_directory(config)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        return EXIT_CONFIG
+    native = [f"{why} ({plugin.origin})" for plugin in all_plugins(config) if (why := refusal(plugin)) is not None]
+    for warning in (*config.warnings, *native, *file_problems(config)):
+        click.echo(f"Warning: {warning}", err=True)
+    click.echo("Configuration file is OK.")
+    return EXIT_OK
+
+
+mosq.add_command(config)
+mosq.add_command(db)
+mosq.add_command(doctor)
+mosq.add_command(journal)
+mosq.add_command(signal_command)
+
+
+@mosq.group(no_args_is_help=False)
+def index() -> None:
+    """Look into the subscription index of a running broker."""
+
+
+@index.command(epilog=EXPLAIN_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.argument("topic")
+@click.option("-h", "--host", default="localhost", show_default=True, metavar="HOST", help="Where the broker is.")
+@click.option("-p", "--port", default=1883, show_default=True, metavar="PORT", type=click.IntRange(1, 65535),
+              help="The port it listens on.")
+@click.option("-u", "--username", metavar="USER", help="Whom to ask as.")
+@click.option("-P", "--password", metavar="PASSWORD", help="The user's password.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as it comes, one line of JSON.")
+def explain(topic: str, host: str, port: int, username: str | None, password: str | None, as_json: bool) -> int:
+    """Ask which filters TOPIC matches, how they are found, at what cost."""
+    import json
+
+    from mosq.embed.explain import NoAnswerError, ask, report
+
+    try:
+        answer = ask(host, port, topic, username, password)
+        click.echo(json.dumps(answer, ensure_ascii=False) if as_json else report(answer))
+    except NoAnswerError as error:
+        click.echo(f"Error: {error}", err=True)
+        return EXIT_FAILED
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="TOPIC") from None
+    return EXIT_OK
+
+
+mosq.add_command(LazyCommand("bench", "mosq.tools.bench.command:bench",
+                      "Put a load on a broker, any broker, and say what became of each message."))
+mosq.add_command(LazyCommand("pipeline", "mosq.pipeline.command:pipeline",
+                      "Tables, audits and reports of what the broker carried, by Spark."))
+mosq.add_command(passwd)
+mosq.add_command(ctl)
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit status."""
+    try:
+        status = mosq.main(arguments, prog_name="mosq", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"Error: {error.format_message()}\nTry '{_help_of(error)}' for help.", err=True)
+        return EXIT_CONFIG
+    return status if isinstance(status, int) else EXIT_OK
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return "mosq -h" if context is None or context.parent is None else f"{context.command_path} --help"

@@ -1,0 +1,79 @@
+"""`mosq doctor FILE`: the command and its report. What it looks for is in mosq/tools/doctor/findings.py."""
+
+import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.tools.doctor.findings import Finding
+
+EXIT_OK, EXIT_ATTENTION, EXIT_CONFIG = 0, 1, 3
+TITLES = (("same", "The same as with Mosquitto", "="), ("better", "Better here", "+"),
+          ("attention", "Needs attention", "!"))
+
+EPILOG = """\b
+Examples:
+  mosq doctor /etc/mosquitto/mosquitto.conf
+  sudo mosq doctor /etc/mosquitto/mosquitto.conf     also opens keys and password files
+  mosq doctor --json mosquitto.conf | jq '.findings[] | select(.level == "attention")'
+
+\b
+Exit status:
+  0  nothing needs attention
+  1  something does; see the list
+  3  the file cannot be read, or the broker would not take it
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("file", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one object in JSON.")
+@click.pass_context
+def doctor(context: click.Context, /, file: str, as_json: bool) -> int:
+    """Read a mosquitto.conf: what will be the same, what is better, what needs attention?"""
+    from mosq.config.errors import ConfigError
+    from mosq.tools.doctor.findings import examine
+
+    try:
+        _, found = examine(file)
+    except ConfigError as error:
+        _refused(file, error, as_json)
+        context.exit(EXIT_CONFIG)
+    attention = sum(finding.level == "attention" for finding in found)
+    if as_json:
+        _print_json({"file": file, "attention": attention, "findings": [
+            {"level": one.level, "text": one.text, "where": one.origin, "advice": one.advice} for one in found]})
+    else:
+        _print(file, found)
+    return EXIT_ATTENTION if attention else EXIT_OK
+
+
+def _refused(file: str, error: Exception, as_json: bool) -> None:
+    if as_json:
+        _print_json({"file": file, "error": str(error)})
+        return
+    click.echo(f"{error}\n\nThe broker will not start with this file; nor does Mosquitto 2.1, but for what "
+               "docs/differences.md lists. Correct that line first.", err=True)
+
+
+def _print_json(content: object) -> None:
+    import json
+
+    click.echo(json.dumps(content, ensure_ascii=False, indent=1))
+
+
+def _print(file: str, found: "list[Finding]") -> None:
+    click.echo(f"{file}\n")
+    for level, title, mark in TITLES:
+        lines = [one for one in found if one.level == level]
+        if not lines:
+            continue
+        click.echo(f"{title}:")
+        for one in lines:
+            where = f"  ({one.origin.replace(f'{file}:', 'line ')})" if one.origin else ""
+            click.echo(f"  {mark} {one.text.replace(f'({file}:', '(line ')}{where}")
+            if one.advice:
+                click.echo(f"      {one.advice}")
+        click.echo()
+    attention = sum(one.level == "attention" for one in found)
+    click.echo("Nothing needs attention: start mosq with this file." if not attention else
+               f"{attention} {'thing needs' if attention == 1 else 'things need'} attention.")

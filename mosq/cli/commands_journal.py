@@ -1,0 +1,177 @@
+"""`mosq journal`: what streams hold, for people. Reading only, also while a broker writes them."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mosq.tools.terminal import progress_bar, reader_is_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_OK, EXIT_FAILED = 0, 1
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+EPILOG = """\b
+DIR is a stream's folder, a store's, or the persistence_location.
+
+\b
+Examples:
+  mosq journal stats /var/lib/mosquitto                     how much is in which stream? who reads it?
+  mosq journal check /var/lib/mosquitto                     is it all there?
+  mosq journal dump mosquitto.db.store/streams/telemetry --limit 10
+  mosq journal dump STREAM --from 2026-11-22T10:00:00Z --to 2026-11-22T11:00:00Z --filter 'plant/+/temp'
+  mosq journal dump STREAM --from 5000000 --follow | jq .payload
+
+\b
+Exit status:
+  0  done; for `check`: all is well
+  1  not done; for `check`: something is lost or damaged
+  3  a mistake in the command line
+"""
+
+
+def guarded(command: "Callable[[], int]") -> int:
+    """An exit status; what a folder has against it in one line."""
+    from mosq.journal.folders import FolderError
+
+    try:
+        return command()
+    except FolderError as error:
+        click.echo(f"Error: {error}", err=True)
+    except BrokenPipeError:  # `mosq journal dump ... | head`
+        reader_is_gone()
+        return EXIT_OK
+    except FileNotFoundError as error:
+        click.echo(
+            f"Error: {error.filename or error}: its mark is gone; start the broker, which makes it anew from what is "
+            "there",
+            err=True,
+        )
+    except OSError as error:
+        click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
+    return EXIT_FAILED
+
+
+@click.group(epilog=EPILOG, context_settings=HELP)
+def journal() -> None:
+    """Look into journal streams: what the broker carried, in files."""
+
+
+directory_argument = click.argument("directory", metavar="DIR", type=click.Path())
+quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
+json_option = click.option("--json", "as_json", is_flag=True, help="A line of JSON for each stream.")
+
+
+@journal.command(context_settings=HELP)
+@directory_argument
+@json_option
+def stats(directory: str, as_json: bool) -> int:
+    """Count what the streams in DIR hold: records, bytes, segments, times, and how far their consumers are."""
+
+    def run() -> int:
+        import json
+
+        from mosq.journal.folders import streams_in
+        from mosq.journal.report import figures, figures_text
+
+        for path in streams_in(directory):
+            counted = figures(path)
+            click.echo(json.dumps(counted) if as_json else figures_text(counted))
+        return EXIT_OK
+
+    return guarded(run)
+
+
+@journal.command(context_settings=HELP)
+@directory_argument
+@json_option
+@quiet_option
+def check(directory: str, as_json: bool, quiet: bool) -> int:
+    """Read everything that the streams in DIR should hold, and say what is damaged or missing."""
+
+    def run() -> int:
+        import json
+
+        from mosq.journal.folders import streams_in
+        from mosq.journal.report import check as check_stream
+        from mosq.journal.report import check_text, records_of
+
+        paths, whole = streams_in(directory), True
+        with progress_bar("checking", sum(records_of(path) for path in paths), quiet) as bar:
+            found = [check_stream(path, bar.update) for path in paths]
+        for one in found:
+            click.echo(json.dumps(one) if as_json else check_text(one))
+            whole = whole and not one["lost"] and not one["consumers_damaged"]
+        return EXIT_OK if whole else EXIT_FAILED
+
+    return guarded(run)
+
+
+@journal.command(context_settings=HELP)
+@directory_argument
+@click.option(
+    "--from",
+    "begin",
+    metavar="SEQ|TIME",
+    help="Begin at this sequence number, or with what is not older.  [default: the oldest]",
+)
+@click.option("--to", "end", metavar="SEQ|TIME", help="End before it.  [default: what is there]")
+@click.option("--shard", metavar="N", type=click.IntRange(0, 63), help="Only this shard.  [default: all, by time]")
+@click.option("--filter", "filter_", metavar="FILTER", help="Only records whose topic this filter matches.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+def dump(
+    directory: str,
+    begin: str | None,
+    end: str | None,
+    shard: int | None,
+    filter_: str | None,
+    limit: int | None,
+    follow: bool,
+) -> int:
+    """Print the records of the stream in DIR, a line of JSON for each. A TIME is as in ISO 8601, such as
+    2026-11-22T10:00:00Z; without an offset it is this machine's. What is not there is told on stderr."""
+
+    def run() -> int:
+        from mosq.journal.dump import Choice, Dump, place_of
+        from mosq.journal.folders import one_stream
+        from mosq.journal.stream import Stream
+
+        try:
+            choice = Choice(
+                place_of(begin) if begin is not None else None,
+                place_of(end) if end is not None else None,
+                shard,
+                filter_,
+                limit,
+            )
+        except ValueError as error:
+            raise click.UsageError(f"{error}.") from None
+        stream = Stream(one_stream(directory))
+        try:
+            dumping = Dump(
+                stream, choice, lambda line: sys.stdout.write(line + "\n"), lambda text: click.echo(text, err=True)
+            )
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--shard") from None
+        if not follow:
+            dumping.once()
+        else:
+            import time
+
+            from mosq.journal.dump import POLL_S
+
+            def wait() -> None:
+                sys.stdout.flush()
+                time.sleep(POLL_S)
+
+            try:
+                dumping.follow(wait)
+            except KeyboardInterrupt:
+                pass
+        sys.stdout.flush()
+        return EXIT_OK
+
+    return guarded(run)

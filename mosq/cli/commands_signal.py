@@ -1,0 +1,86 @@
+"""`mosq signal`: what mosquitto_signal does, for mosq. The names say what is wanted; which signal that is, is our
+affair."""
+
+import os
+import signal
+
+import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIGNALS = {"config-reload": signal.SIGHUP, "log-rotate": signal.SIGRTMIN, "shutdown": signal.SIGINT,
+           "tree-print": signal.SIGUSR2, "xtreport": signal.SIGUSR2}
+EXIT_FAILED = 1
+
+EPILOG = """\b
+Signals:
+  config-reload   read the configuration again
+  log-rotate      close and open the log files, after they were moved away
+  shutdown        stop
+  tree-print      print the subscriptions to the broker's stdout
+  xtreport        the same: mosq has no report for kcachegrind
+
+\b
+Examples:
+  mosq signal -a config-reload
+  mosq signal -p "$(cat /run/mosquitto/mosquitto.pid)" log-rotate
+
+\b
+Exit status:
+  0  each signal was sent
+  1  no such process, not allowed, or no broker found
+  3  a mistake in the command line
+"""
+
+
+@click.command("signal", epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.option("-a", "everybody", is_flag=True, help="All mosq brokers on this machine.")
+@click.option("-p", "pid", type=click.IntRange(1), metavar="PID", help="The process with this id.")
+@click.argument("name", metavar="SIGNAL", type=click.Choice(list(SIGNALS)))
+def signal_command(everybody: bool, pid: int | None, name: str) -> int:
+    """Send a signal to a running broker."""
+    if everybody == (pid is not None):
+        raise click.UsageError("Whom? Expected either `-a` or `-p PID`.")
+    pids = [pid] if pid is not None else list(brokers())
+    if not pids:
+        click.echo("Error: No running mosq found.", err=True)
+        return EXIT_FAILED
+    status = 0
+    for one in pids:
+        try:
+            os.kill(one, SIGNALS[name])
+        except (OSError, OverflowError) as error:
+            click.echo(f"Error: Process {one}: {getattr(error, 'strerror', error)}.", err=True)
+            status = EXIT_FAILED
+    return status
+
+
+def brokers(proc: str = "/proc") -> "Iterator[int]":
+    """Processes whose command line starts mosq as a broker: `mosq ...` or `python -m mosq ...`, no subcommand."""
+    for entry in os.listdir(proc):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"{proc}/{entry}/cmdline", "rb") as file:
+                words = file.read(4096).split(b"\0")[:-1]
+        except OSError:
+            continue
+        if is_broker([word.decode("utf-8", "replace") for word in words]):
+            yield int(entry)
+
+
+def is_broker(words: list[str]) -> bool:
+    """Of a command line."""
+    if words and os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+        while words and words[0].startswith("-"):
+            words = words[2 if words[0] in ("-X", "-W") else 1:]
+            if words and os.path.basename(words[0]) == "mosq":
+                break
+    if not words or os.path.basename(words[0]) not in ("mosq", "mosq-broker"):
+        return False
+    from mosq.cli.commands import mosq as group
+
+    return not any(word in group.commands for word in words[1:])

@@ -1,0 +1,83 @@
+"""The entry point of the `mosq` command. The broker has 100 ms to listen and `click` takes 35 of them, so the plain
+start of a broker is read here; whatever is not that (help, subcommands, mistakes, spellings such as `-vc FILE`) goes
+to `mosq.cli.commands`.
+"""
+
+import sys
+
+EXIT_CONFIG = 3
+FLAGS = {"-d": "background", "--daemon": "background", "-q": "quiet", "--quiet": "quiet", "-v": "verbose",
+         "--verbose": "verbose", "--compat": "compat"}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config
+
+
+class Start:
+    """How to start a broker, from the command line."""
+
+    def __init__(self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
+                 quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
+                 compat: bool = False, tls_keylog: str | None = None) -> None:
+        self.config_file, self.ports = config_file, ports
+        self.overrides = overrides      # lines of a configuration that come after the file's
+        self.tls_keylog = tls_keylog
+        self.background, self.quiet, self.verbose, self.compat = background, quiet, verbose, compat
+
+
+def plain_start(arguments: list[str]) -> Start | None:
+    """The meaning of a command line that needs no more than this; None: let `click` look at it."""
+    start = Start()
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in FLAGS:
+            setattr(start, FLAGS[argument], True)
+            continue
+        value = next(rest, "")
+        if argument in ("-c", "--config-file") and value and not value.startswith("-"):
+            start.config_file = value
+        elif argument in ("-p", "--port") and _is_port(value):
+            start.ports += (int(value),)
+        else:
+            return None
+    return start
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= 65535
+
+
+def run(start: Start) -> int:
+    """Runs a broker until it is told to stop; returns the exit status."""
+    from mosq.config.errors import ConfigError
+    from mosq.config.parser import load_config
+
+    def load() -> "Config":
+        config = load_config(start.config_file, start.ports, start.overrides)
+        config.tls_keylog = start.tls_keylog
+        return config
+
+    try:
+        config = load()
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_CONFIG
+    from mosq.server.control import serve
+
+    return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background,
+                 compat=start.compat, load=load)
+
+
+def main() -> int:
+    """The command; returns its exit status."""
+    start = plain_start(sys.argv[1:])
+    if start is not None:
+        return run(start)
+    from mosq.cli.commands import main as commands
+
+    return commands(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Questions about the subscription index of a running broker: `mosq index explain TOPIC` and `Broker.explain`. What the
+answer holds stands in docs/index.md; it is made in cext/topic/explain.pyx and asked for by MQTT like anything else:
+
+    PUBLISH $CONTROL/mosq/index/v1 (payload: the topic)  ->  PUBLISH $CONTROL/mosq/index/v1/response (JSON), to us alone
+
+Knows the conversation and how to show an answer; neither the index nor the command line.
+"""
+
+import json
+import os
+import socket
+
+from mosq.embed import wire
+from mosq.embed.errors import BrokerError, BrokerStopped, Disconnected, PublishError, SubscriptionClosed
+from mosq.embed.link import Link
+from mosq.embed.message import Message, Properties
+from mosq.embed.protocol import Protocol
+from mosq.embed.subscription import deadline, drive
+from mosq.tools.table import shown, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from mosq.embed.link import Steps
+
+QUESTION = "$CONTROL/mosq/index/v1"
+ANSWER = "$CONTROL/mosq/index/v1/response"
+NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID = 0x87, 0x99
+TIMEOUT_S = 3.0
+
+
+class NoAnswerError(Exception):
+    """No answer; the text says what to do about it."""
+
+
+# ---------------------------------------------------------------- asking
+
+def explain(link: Link, topic: str) -> "Steps[dict[str, Any]]":
+    """The conversation. Raises ValueError for a topic that is none, PublishError, BrokerStopped."""
+    check(topic)
+    token = os.urandom(8)
+    question = Message(QUESTION, topic.encode(), min(1, link.protocol.max_qos),
+                       properties=Properties(correlation_data=token))
+    try:
+        yield from link.publish(question)
+        while True:
+            message = yield from link.next_message()
+            if message.topic == ANSWER and message.properties.correlation_data == token:
+                answer: dict[str, Any] = json.loads(message.payload)
+                return answer
+    except SubscriptionClosed:
+        raise BrokerStopped("the broker has closed the connection") from None
+    except PublishError as refusal:
+        if refusal.reason != PAYLOAD_FORMAT_INVALID:
+            raise
+        raise ValueError(f"topic {topic[:80]!r}: expected at most 200 levels, no control characters") from None
+
+
+def check(topic: str) -> None:
+    """Raises ValueError. What only the broker judges (levels, control characters) it refuses."""
+    wire.text(wire.topic_name(topic, "topic"), "topic")
+
+
+class Dialled(Link):
+    """A link over TCP, to a broker of another process."""
+
+    def __init__(self, host: str, port: int, username: str | None, password: str | None) -> None:
+        """Raises OSError."""
+        self.client_id = f"mosq-index-{os.urandom(6).hex()}"
+        self.protocol = Protocol(self.client_id, 1, username, password)
+        self.closed = False
+        self.socket = socket.create_connection((host, port), TIMEOUT_S)
+        self.socket.setblocking(False)
+
+
+def ask(host: str, port: int, topic: str, username: str | None = None, password: str | None = None) -> "dict[str, Any]":
+    """Asks a broker elsewhere. Raises NoAnswerError, ValueError for a topic that is none."""
+    check(topic)
+    where = f"{host} port {port}"
+    try:
+        link = Dialled(host, port, username, password)
+    except TimeoutError:
+        raise NoAnswerError(f"{where} does not answer. Name the broker by -h HOST and -p PORT.") from None
+    except OSError as error:
+        raise NoAnswerError(f"There is no broker at {where}: {error.strerror or error}. Start it, or say where it is "
+                            "by -h HOST and -p PORT.") from None
+    try:
+        return _converse(link, topic, where)
+    finally:
+        link.close()
+
+
+def _converse(link: Link, topic: str, where: str) -> "dict[str, Any]":
+    give_up = deadline(TIMEOUT_S)
+    try:
+        drive(link.open(), link, give_up)
+    except Disconnected as refusal:
+        raise NoAnswerError(f"The broker at {where} did not let us in: {refusal}. It must allow MQTT 5; name a user by "
+                            "-u USER and -P PASSWORD.") from None
+    except (BrokerError, TimeoutError, wire.Malformed):
+        raise NoAnswerError(f"What listens at {where} does not speak MQTT 5. Name a mosq broker by -h HOST and -p "
+                            "PORT.") from None
+    try:
+        return drive(explain(link, topic), link, give_up)
+    except TimeoutError:
+        raise NoAnswerError(f"The broker at {where} has not answered within {TIMEOUT_S:.0f} s. Is it a mosq broker "
+                            "that has this command?") from None
+    except PublishError as refusal:
+        if refusal.reason == NOT_AUTHORIZED:
+            raise NoAnswerError(f"The broker at {where} does not let you ask. Ask from its own machine, or have its "
+                                f"acl_file say `topic write {QUESTION}` for your user (-u, -P). A broker that is not "
+                                "mosq says the same.") from None
+        raise NoAnswerError(f"The broker at {where} refused: {refusal}.") from None
+    except (BrokerError, wire.Malformed) as error:
+        raise NoAnswerError(f"The broker at {where} ended the conversation: {error}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise NoAnswerError(f"The answer of the broker at {where} is not JSON. Is it a mosq broker?") from None
+
+
+# ---------------------------------------------------------------- showing
+
+def report(answer: "dict[str, Any]") -> str:
+    """An answer for people. Raises NoAnswerError when it is none."""
+    try:
+        return "\n".join(_lines(answer))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise NoAnswerError("The answer is not what this command expects. Is the broker a mosq of the same version?"
+                            ) from None
+
+
+def _lines(answer: "dict[str, Any]") -> "Iterable[str]":
+    totals = answer["totals"]
+    rows = [(shown(f["filter"]), path(f), str(int(f["subscribers"])), ", ".join(map(group, f["groups"])) or "-")
+            for f in answer["filters"]]
+    if rows:
+        yield from table([("FILTER", "PATH", "SUBSCRIBERS", "GROUPS"), *rows])
+        if answer["truncated"]:
+            yield f"... and {count(totals['filters'] - len(rows), 'filter')} more that did not fit into the answer"
+        yield ""
+    yield (f"{count(totals['filters'], 'filter')}: {count(totals['subscribers'], 'subscriber')} in "
+           f"{count(totals['lists'], 'list')}, {count(totals['groups'], 'shared group')}")
+    yield f"Cost (index {shown(answer['index'])}): {cost(answer['cost'])}"
+
+
+def path(found: "dict[str, Any]") -> str:
+    kind = found["path"]
+    if kind == "exact":
+        letter = "" if found["letter"] is None else f", letter {shown(found['letter'])}"
+        return f"exact{letter}, {count(found['links'], 'link')}"
+    if kind == "tree":
+        children = ", ".join(f"{int(found[how])} {how}" for how in ("scanned", "hashed") if found[how])
+        return (f"tree {' / '.join(map(shown, found['edges']))} ({count(found['nodes'], 'node')}"
+                f"{', ' if children else ''}{children})")
+    return shown(kind)
+
+
+def group(found: "dict[str, Any]") -> str:
+    return f"{shown(found['name'])} ({shown(found['strategy'])}, {count(found['members'], 'member')})"
+
+
+def cost(found: "dict[str, Any]") -> str:
+    parts = [f"{count(found['hashes'], 'hash', 'es')} of {count(found['bytes_hashed'], 'byte')}",
+             f"{count(found['links'], 'link')} of hash chains", f"{count(found['nodes'], 'node')} of the tree",
+             f"{count(found['scanned'], 'child', 'ren')} scanned", f"{count(found['bytes_compared'], 'byte')} compared"]
+    if found["filters_compared"]:
+        parts.append(f"{count(found['filters_compared'], 'filter')} tried")
+    return ", ".join(parts)
+
+
+def count(number: int, what: str, plural: str = "s") -> str:
+    return f"{int(number)} {what}{'' if number == 1 else plural}"

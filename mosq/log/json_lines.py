@@ -1,0 +1,105 @@
+"""log_format json: each line of the log as one JSON object. Loaded only where that is asked for.
+
+    {"time": "2026-11-21T11:27:13.042Z", "ms": 1795260433042, "level": "notice", "code": "client_connected",
+     "client": "s1", "address": "127.0.0.1", "port": 46060, "listener": 1883, "text": "New client connected ..."}
+
+Who it is about comes from the data plane, beside the text. The code is told from the wording, here and nowhere else:
+by what stands before anything a client may choose, and by ends that no client can write, those first.
+"""
+
+import json
+import re
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.log.log import Record
+
+LEVELS = {1: "error", 2: "warning", 4: "notice", 8: "information", 16: "debug", 32: "subscribe", 64: "unsubscribe",
+          128: "internal", 256: "websockets"}
+
+_ENDED = re.compile(r"Client .* \[[^\[\] ]*:\d+\] disconnected"
+                    r"(?:: (?P<reason>[^\[\]]*?))?\.?", re.DOTALL)
+_ENDS = tuple((code, re.compile(pattern, re.DOTALL)) for code, pattern in (
+    ("tls_negotiated", r"Client .* negotiated \S+ cipher \S+"),
+    ("will_too_large", r"Client .* connected with too large Will payload"),
+    ("session_expired", r"Expiring client .* due to timeout\."),
+    ("receive_maximum_exceeded", r"Client .* has exceeded its receive-maximum quota\..*"),
+))
+_BEGINNINGS = (
+    ("connection_new", "New connection from "),
+    ("client_connected", "New client connected from "),
+    ("bridge_connected", "New bridge connected from "),
+    ("connection_denied", "Client connection from "),
+    ("tls_on_plain_listener", "Client from "),
+    ("bad_client", "Bad client "),
+    ("protocol_error", "Protocol error from "),
+    ("publish_denied", "Denied PUBLISH from "),
+    ("publish_dropped", "Dropped too large PUBLISH from "),
+    ("subscribe_denied", "Denied SUBSCRIBE from "),
+    ("messages_dropped", "Outgoing messages are being dropped for client "),
+    ("publish_too_large", "Dropping too large outgoing PUBLISH for "),
+    ("packet_id_reused", "Reused message ID "),
+    ("packet_id_unknown", "Warning: Received "),
+    ("invalid_subscription", "Invalid subscription string from "),
+    ("invalid_publish", "Invalid PUBLISH "),
+    ("acl_dangerous_name", "ACL denying access "),
+    ("acl_pattern", "Warning: ACL pattern "),
+    ("will_none", "No will message specified."),
+    ("will", "Will message specified "),
+    ("listener_open", "Opening "),
+    ("config_loaded", "Config loaded from "),
+    ("config_default", "Using default config."),
+    ("config_reload", "Reloading config."),
+    ("local_only", "Starting in local only mode."),
+    ("no_descriptors", "Unable to accept new connection, "),
+    ("user", "Info: running "),
+    ("file_permissions", "Warning: File "),
+    ("error", "Error"),
+    ("warning", "Warning"),
+)
+_PACKET = re.compile(r"(Received|Sending) ([A-Z]+) ")         # publish_received, puback_sent
+_VERSION = re.compile(r"mosq version \S+ (starting|running|terminating)")
+_FEATURE = re.compile(r"(?:Bridge|Persistence|TLS|TLS-PSK|Websockets) support (?:NOT )?available\.")
+
+
+def code_of(type_bit: int, text: str) -> str:
+    """The stable name of what a line tells."""
+    if type_bit in (32, 64):
+        return LEVELS[type_bit]
+    if _ENDED.fullmatch(text):
+        return "client_disconnected"
+    for code, end in _ENDS:
+        if end.fullmatch(text):
+            return code
+    for code, beginning in _BEGINNINGS:
+        if text.startswith(beginning):
+            return code
+    packet = _PACKET.match(text)
+    if packet:
+        return f"{packet[2].lower()}_{'received' if packet[1] == 'Received' else 'sent'}"
+    if text.startswith("\t"):
+        return "detail"             # of the line before it
+    version = _VERSION.fullmatch(text)
+    if version:
+        return version[1]
+    return "feature" if _FEATURE.fullmatch(text) else "other"
+
+
+def json_line(record: "Record") -> str:
+    """Without a newline, and with none in it."""
+    seconds, type_bit, text = record[:3]
+    milliseconds, client, address, port, listener = record[3:] if len(record) == 8 else (0, "", "", 0, 0)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    line: dict[str, str | int] = {"time": f"{stamp}.{milliseconds:03d}Z", "ms": seconds * 1000 + milliseconds,
+                                  "level": LEVELS.get(type_bit, "other"), "code": code_of(type_bit, text)}
+    about: dict[str, str | int] = {"client": client, "address": address, "port": port, "listener": listener}
+    if line["code"] == "client_disconnected":
+        ended = _ENDED.fullmatch(text)
+        about["reason"] = (ended and ended["reason"]) or ""
+    elif line["code"] == "session_expired":
+        about["client"] = text.removeprefix("Expiring client ").removesuffix(" due to timeout.")
+    line |= {name: value for name, value in about.items() if value}
+    line["text"] = text
+    return json.dumps(line, ensure_ascii=False).replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace(
+        "\u2029", "\\u2029")

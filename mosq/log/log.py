@@ -1,0 +1,195 @@
+"""The log: lines as Mosquitto writes them, `<seconds since 1970>: text`, no level; or one JSON object each. To any
+number of destinations at once (log_dest.py).
+
+A record comes from the data plane's ring or from `say`. What is said here never comes back as a record: publishing a
+line to $SYS/broker/log makes lines of type debug only, and those are never published, so that no line begets another.
+Invariant: nothing here waits or raises because of a destination; what is lost is counted there.
+"""
+
+import os
+import time
+
+from mosq.log.destinations import Stream, Syslog, Topic, open_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mosq.config.model import Config
+
+# a line is a line: what a client sends must not be able to begin another one
+_CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160), 0x2028, 0x2029), "?")
+
+# seconds since 1970, type bit, text; with log_format json the data plane adds milliseconds, client id, address,
+# port of the client and port of the listener ("" and 0: not known)
+Record = tuple[int, int, str] | tuple[int, int, str, int, str, str, int, int]
+
+STDOUT_FD, STDERR_FD = 1, 2
+FLUSH_WITHIN_S = 0.3
+
+# type bit -> severity of syslog, topic below $SYS/broker/log ("": never published)
+_KINDS = {1: (3, "E"), 2: (4, "W"), 4: (5, "N"), 8: (6, "I"), 16: (7, ""), 32: (5, "M/subscribe"),
+          64: (5, "M/unsubscribe"), 128: (7, ""), 256: (7, "WS")}
+
+
+class Log:
+    """The destinations of the log and the form of its lines."""
+
+    def __init__(self, dests: tuple[str, ...] = (), mask: int = 0, timestamp: bool = True,
+                 timestamp_format: str | None = None, facility: int = -1, form: str = "text") -> None:
+        """`dests`: of none, stdout, stderr, syslog, topic, `file PATH`; nothing means stderr. `mask`: the type bits
+        that are wanted. `form`: text or json. Files are opened by `open`."""
+        self.mask = mask
+        self.streams: dict[str, Stream] = {}
+        self.syslog: Syslog | None = None
+        self.topic: Topic | None = None
+        self._forms(timestamp, timestamp_format, form)
+        self._aim(_once(dests), facility, {})
+
+    def _forms(self, timestamp: bool, timestamp_format: str | None, form: str) -> None:
+        self.timestamp, self.timestamp_format, self.form = timestamp, timestamp_format, form
+        self._second, self._prefix = -1, ""
+        self._json: Callable[[Record], str] | None = None
+        if form == "json":
+            from mosq.log.json_lines import json_line
+
+            self._json = json_line
+
+    def _aim(self, dests: tuple[str, ...], facility: int, files: dict[str, int]) -> None:
+        """`files`: descriptors of files that are to be written instead of opened."""
+        old, self.streams = self.streams, {}
+        for dest in dests:
+            if dest in old and dest not in files:
+                self.streams[dest] = old.pop(dest)
+            elif dest in ("stdout", "stderr"):
+                self.streams[dest] = Stream(STDOUT_FD if dest == "stdout" else STDERR_FD)
+            elif dest in files:
+                self.streams[dest] = Stream(files[dest], dest.removeprefix("file "))
+        self.dests, self.facility = dests, facility
+        self.syslog = Syslog(facility) if "syslog" in dests else None
+        publish = self.topic.publish if self.topic else None
+        self.topic = Topic() if "topic" in dests else None
+        if self.topic:
+            self.topic.publish = publish
+        until = time.monotonic() + FLUSH_WITHIN_S
+        for stream in old.values():
+            stream.close(until)
+
+    # ---- destinations
+
+    def open(self) -> list[str]:
+        """Opens the files. What is wrong with those that cannot be opened: as in Mosquitto, that is no reason not to
+        start; where nothing else is left, lines go to stderr."""
+        files: dict[str, int] = {}
+        wrong = []
+        for dest in self.dests:
+            try:
+                files.update(_open_all((dest,)))
+            except OSError as error:
+                wrong.append(str(error.strerror))
+        left = tuple(dest for dest in self.dests if not dest.startswith("file ") or dest in files)
+        self._aim(left or ("stderr",), self.facility, files)
+        return wrong
+
+    def reopen(self) -> None:
+        """Files under their names again, as after they were moved away. What cannot be opened goes on in the old one,
+        and a line says so."""
+        for stream in self.streams.values():
+            try:
+                stream.reopen()
+            except OSError as error:
+                self.say(1, f"Error: Unable to open log file {stream.path} for writing: {error.strerror}.")
+
+    def prepare(self, config: "Config") -> dict[str, int]:
+        """Opens the files of a new configuration, for `change`. Raises OSError, ImportError."""
+        if config.log_format == "json":
+            import mosq.log.json_lines  # noqa: F401 - what can fail, does so here
+        return _open_all(_once(config.log_dest))
+
+    def change(self, config: "Config", mask: int, files: dict[str, int]) -> None:
+        """Takes over what a new configuration says; cannot fail."""
+        self._forms(config.log_timestamp, config.log_timestamp_format, config.log_format)
+        self._aim(_once(config.log_dest), config.log_facility, files)
+        self.mask = mask
+
+    def flush(self) -> None:
+        """Waits a little for what was said to be written."""
+        until = time.monotonic() + FLUSH_WITHIN_S
+        for stream in self.streams.values():
+            stream.flush(until)
+
+    # ---- lines
+
+    def say(self, type_bit: int, text: str) -> None:
+        """One line of our own, now."""
+        now = time.time()
+        self.write([(int(now), type_bit, text, int(now * 1000) % 1000, "", "", 0, 0)])
+
+    def publish(self, type_bit: int, text: str) -> None:
+        """One line of our own for the subscribers only, the last that they get."""
+        if self.topic and type_bit & self.mask:
+            now = time.time()
+            record = (int(now), type_bit, text, int(now * 1000) % 1000, "", "", 0, 0)
+            self.topic.put(_KINDS[type_bit][1], self._json(record) if self._json else self._line(record[0], text))
+            self.topic.publish = None
+
+    def write(self, records: "Iterable[Record]") -> None:
+        wanted = [record for record in records if record[1] & self.mask]
+        if not wanted:
+            return
+        lines = [self._json(record) if self._json else self._line(record[0], record[2]) for record in wanted]
+        if self.streams:
+            block = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+            for stream in self.streams.values():
+                stream.put(block, len(lines))
+        if self.syslog or self.topic:
+            for record, line in zip(wanted, lines, strict=True):
+                self._tell(record[0], record[1], line)
+
+    def _tell(self, seconds: int, type_bit: int, line: str) -> None:
+        severity, letter = _KINDS.get(type_bit, (7, ""))
+        if self.syslog:
+            self.syslog.put(seconds, severity, line)
+        if self.topic and letter:
+            self.topic.put(letter, line)
+
+    def _line(self, seconds: int, text: str) -> str:
+        if not text.isprintable():
+            text = text.translate(_CONTROL)
+        return f"{self._stamp(seconds)}{text}" if self.timestamp else text
+
+    def _stamp(self, seconds: int) -> str:
+        if self.timestamp_format is None:
+            return f"{seconds}: "
+        if seconds != self._second:
+            self._second = seconds
+            self._prefix = f"{time.strftime(self.timestamp_format, time.localtime(seconds))}: "
+        return self._prefix
+
+
+def log_of(config: "Config", mask: int) -> Log:
+    """The log of a configuration; its files are not open yet."""
+    return Log(config.log_dest, mask, config.log_timestamp, config.log_timestamp_format,
+               config.log_facility, config.log_format)
+
+
+def _once(dests: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(dests or ("stderr",)))
+
+
+def _open_all(dests: tuple[str, ...]) -> dict[str, int]:
+    """Of those that are files. Raises OSError that names one; then none is open."""
+    opened: dict[str, int] = {}
+    for dest in dests:
+        if not dest.startswith("file "):
+            continue
+        path = dest.removeprefix("file ")
+        try:
+            opened[dest] = open_file(path)
+        except (OSError, ValueError) as error:
+            for fd in opened.values():
+                os.close(fd)
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise OSError(getattr(error, "errno", 0) or 0,
+                          f"Unable to open log file {path} for writing: {reason}.") from None
+    return opened

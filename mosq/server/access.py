@@ -1,0 +1,437 @@
+"""Answers the data plane's requests: who may come in, who may do what, what becomes of a message. See ask.pyx for the
+other end.
+
+    take(requests) -> at once: remembered verdicts, pauses | checks.py: hashes | a plugin's own threads -> answer([...])
+
+Invariants: `take` and `tick`, called by one thread, never wait; every wait is in a bounded queue, and what finds it
+full is refused; what the data plane has given up is not worked on; a log-in that only stands in our queue is not
+refused for it before QUEUE_S: the data plane is told to wait; answers go out in batches, and never later than when
+there is nothing more to do. Cost: about 30 us of Python for a log-in besides its hash.
+"""
+
+import os
+from collections import deque
+from time import monotonic
+
+from mosq.auth.backoff import Backoff
+from mosq.auth.checks import Check, Checks
+from mosq.auth.password_file import Passwords, load_passwords
+from mosq.auth.verdicts import Verdicts
+from mosq.config.acl import load_acl
+from mosq.config.errors import ConfigError
+from mosq.config.options import LOG_TYPES
+from mosq.config.security import SecuritySource, securities_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.auth.dynsec.directory import Directory
+    from mosq.auth.hashes import Hash
+    from mosq.auth.plugins import Plugins
+    from mosq.config.model import Config
+    from mosq.config.plugin import Plugin as Line
+    from mosq.engine import Engine
+    from mosq.server.admin.control import ControlTopics
+
+    Answer = tuple[Any, ...]
+    Request = tuple[Any, ...]
+
+INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
+NOTICE = LOG_TYPES["notice"]
+
+LET_IN, NOT_AUTHORISED, SERVER_BUSY, RATE_EXCEEDED = 0, 0x87, 0x89, 0x9F
+NO_OPINION = -1                 # connect: allow_anonymous decides; acl: None, the acl_file decides
+WAITING_MAX = 50_000            # log-ins that wait for a hash
+QUEUE_S = 60                    # so long at most; then auth_timeout counts, as it does for who need not wait
+BATCH = 32
+BATCH_S = 0.005
+CLOSE_WITHIN_S = 2.0
+TELL_PAUSES_EVERY_S = 10.0
+
+
+class Realm:
+    """What holds for one security."""
+
+    __slots__ = ("deciders", "authorizers", "plugins", "acl", "directory")
+
+    def __init__(self) -> None:
+        self.deciders: list[Any] = []       # of log-ins: Passwords, Directory and Runners, in the order of asking
+        self.authorizers: list[Any] = []
+        self.plugins: list[Any] = []
+        self.acl: list[Any] | None = None
+        self.directory: Directory | None = None     # dynamic security
+
+
+class Shared:
+    """What outlives a reload: threads, what is remembered. Held by one or two Accesses."""
+
+    def __init__(self, threads: int, flush: "Callable[[], None]", failed: "Callable[[str], None]") -> None:
+        self.checks = Checks(threads, WAITING_MAX, flush, failed)
+        self.threads = threads
+        self.backoff = Backoff()
+        self.holders = 0
+
+
+class Access:
+    """All securities of one configuration."""
+
+    def __init__(self, config: "Config", log: "Callable[[int, str], None]", answer: "Callable[[list[Answer]], None]",
+                 earlier: "Access | None" = None, acting: "Callable[[], Any] | None" = None) -> None:
+        """`log` is only called by the thread that calls `take` and `tick`; `acting()`: with whose rights the broker's
+        own files are made. Raises ConfigError."""
+        self._log, self._answer = log, answer
+        self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
+        self._shared: Shared
+        self._verdicts: Verdicts
+        self._lines: deque[tuple[int, str]] = earlier._lines if earlier else deque(maxlen=1000)
+        self._sent_at = 0.0
+        self._timeout_s = float(config.auth_timeout)
+        self._wait_s = max(1, config.auth_timeout)
+        self._told_pause_at = -TELL_PAUSES_EVERY_S
+        self._backs_off = config.auth_backoff
+        self._plugins: Plugins | None = None
+        self._closed = False
+        self.directory: Directory | None = None
+        self._acting = acting
+        self._earlier_directory = earlier.directory if earlier else None
+        self.realms = self._make_realms(config, earlier)
+        self._share(config, earlier)
+
+    # ------------------------------------------------------------ making one
+
+    def _make_realms(self, config: "Config", earlier: "Access | None") -> list[Realm]:
+        passwords: dict[str, Passwords] = {}
+        rules: dict[str, list[Any]] = {}
+        sources = securities_of(config)
+        if any(source.plugins for source in sources):
+            from mosq.auth.plugins import Plugins
+
+            self._plugins = Plugins(self._send, self._flush, self._say, earlier._plugins if earlier else None)
+        try:
+            realms = [self._make_realm(source, passwords, rules) for source in sources]
+        except ConfigError:
+            if self._plugins is not None:
+                self._plugins.release(0)
+            raise
+        for one in passwords.values():
+            for warning in one.warnings:
+                self._say(WARNING, f"Warning: {warning}")
+        return realms
+
+    def _make_realm(self, source: SecuritySource, passwords: dict[str, Passwords], rules: "dict[str, list[Any]]"
+                    ) -> Realm:
+        realm = Realm()
+
+        def users(path: str, origin: "Any") -> Passwords:
+            if path not in passwords:
+                passwords[path] = load_passwords(path, origin)
+            return passwords[path]
+
+        def acl(path: str, origin: "Any") -> list["Any"]:
+            if path not in rules:
+                rules[path] = list(load_acl(path, origin))
+            return rules[path]
+
+        if source.plugins:
+            assert self._plugins is not None
+            self._plugins.add(realm, source.plugins, users, acl, self.directory_of)
+        if source.password_file is not None:
+            realm.deciders.append(users(source.password_file, source.password_origin))
+        if source.acl_file is not None and realm.acl is None:
+            realm.acl = acl(source.acl_file, source.acl_origin)
+        return realm
+
+    def directory_of(self, line: "Line") -> "Directory":
+        """Of a plugin line; one for all of them. The one that is in force stays, with what commands have changed.
+        Raises ConfigError."""
+        path, init = line.directory_files()
+        if self.directory is not None:
+            if self.directory.path != path:
+                raise ConfigError("Dynamic security can only be loaded once: expected the same file as that of another "
+                                  f"line, '{self.directory.path}'.", line.origin)
+            return self.directory
+        earlier = self._earlier_directory
+        if earlier is not None and earlier.path == path:
+            self.directory = earlier
+            return earlier
+        from mosq.auth.dynsec.directory import Directory
+
+        if self._acting is None:
+            self.directory = Directory(path, init, self._log, line.origin)
+        else:
+            with self._acting():
+                self.directory = Directory(path, init, self._log, line.origin)
+        return self.directory
+
+    def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
+                  in_force: "Callable[[], Access | None]") -> None:
+        """What clients publish to change the directory, for the securities that ask it."""
+        directory = self.directory
+        if directory is not None:
+            from mosq.auth.dynsec.commands import Commands
+
+            def places() -> list[int]:
+                access = in_force()         # this one, or after a reload one that may have the same directory
+                return [] if access is None else [i for i, realm in enumerate(access.realms)
+                                                  if realm.directory is directory]
+
+            Commands(directory, places, engine, self._log, topics.wake).add_to(topics)
+
+    def _share(self, config: "Config", earlier: "Access | None") -> None:
+        threads = config.auth_threads or os.cpu_count() or 1
+        old = earlier._shared if earlier else None
+        if old is not None and old.threads == threads:
+            self._shared = old
+        else:
+            self._shared = Shared(threads, self._flush, self._pool_failed)
+            if old is not None:
+                self._shared.backoff = old.backoff
+        self._shared.holders += 1
+        if self.directory is not None:
+            self.directory.holders += 1
+        size = config.auth_cache_size if config.auth_cache_seconds else 0
+        seconds = float(config.auth_cache_seconds)
+        kept = earlier._verdicts if earlier else None
+        self._verdicts = kept if kept and (kept.size, kept.seconds) == (size, seconds) else Verdicts(size, seconds)
+        self._checks, self._backoff = self._shared.checks, self._shared.backoff
+
+    def securities(self) -> list[dict[str, "Any"]]:
+        """For the engine, in the order of securities_of()."""
+        return [{
+            "acl": realm.acl,
+            "authenticate": bool(realm.deciders),
+            "ask_anonymous": any(not getattr(one, "by_name", False) for one in realm.deciders),
+            "roles": None if realm.directory is None else realm.directory.compiled(),
+            "authorize": bool(realm.authorizers),
+            "extended": any("extended" in runner.does for runner in realm.plugins),
+            "transform_in": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_in)),
+            "transform_out": tuple(dict.fromkeys(f for runner in realm.plugins for f in runner.topics_out)),
+            "events": any(runner.does_events for runner in realm.plugins),
+        } for realm in self.realms]
+
+    def reload(self, config: "Config") -> "Access":
+        """A new one, beside this one. Close the one that is not in force afterwards. Raises ConfigError."""
+        return Access(config, self._log, self._answer, self)
+
+    def revoked(self, earlier: "Access") -> set[str]:
+        """Users of earlier password files whose password is another now, or who are in none any more."""
+        return {user for user, _ in earlier._users() - self._users()}
+
+    def _users(self) -> set[tuple[str, str]]:
+        return {(user, hash.encoded) for realm in self.realms for one in realm.deciders if isinstance(one, Passwords)
+                for user, hash in one.hashes.items()}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._shared.holders -= 1
+        last = not self._shared.holders
+        if last:
+            self._checks.close(CLOSE_WITHIN_S)
+        if self.directory is not None:
+            self.directory.holders -= 1
+            if not self.directory.holders:
+                self.directory.hashing.close(CLOSE_WITHIN_S)
+        if self._plugins is not None:
+            self._plugins.release(CLOSE_WITHIN_S if last else 0)
+        self._flush()
+        self._tell()
+
+    # ------------------------------------------------------------ requests
+
+    def take(self, requests: "list[Request]") -> None:
+        """Starts work on all of them; answers those at once that need none."""
+        deadline = monotonic() + self._timeout_s
+        if self._plugins is not None:
+            self._plugins.begin()
+        for request in requests:
+            kind = request[0]
+            if request[2] >= len(self.realms):  # asked before a reload, of a security that is no more
+                if kind != "event":
+                    self._outbox.append(refusal(request))
+            elif kind == "connect" and request[9] is None:
+                self.decide(request, self.realms[request[2]].deciders, 0, deadline)
+            elif kind == "roles":       # the HTTP API's
+                self._outbox.append((kind, request[1], self._may_receive(self.realms[request[2]], *request[3:])))
+            elif self._plugins is not None:
+                self._plugins.take(self, request, self.realms[request[2]], deadline)
+            elif kind != "event":       # nobody should have asked
+                self._outbox.append(refusal(request))
+        if self._outbox:
+            self._flush()
+        if self._lines:
+            self._tell()
+
+    def tick(self) -> None:
+        if self._plugins is not None:
+            self._plugins.tick(monotonic(), self._timeout_s)
+        self._flush()
+        self._tell()
+
+    def decide(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
+        """Asks who is at this place in the order of asking, and goes on to the next if it has no opinion."""
+        if place == len(deciders):
+            # as in Mosquitto: without a user name allow_anonymous counts; a name that nobody knows is refused
+            self._outbox.append(("connect", request[1], NO_OPINION if request[4] is None else NOT_AUTHORISED, None))
+        elif isinstance(deciders[place], Passwords):
+            if request[4] is None:
+                self.decide(request, deciders, place + 1, deadline)
+            else:
+                self._look_up(request, deciders[place], deadline)
+        elif getattr(deciders[place], "by_name", False):
+            self._ask_directory(request, deciders, place, deadline)
+        else:
+            assert self._plugins is not None
+            self._plugins.authenticate(self, request, deciders, place, deadline)
+
+    def _look_up(self, request: "Request", passwords: Passwords, deadline: float) -> None:
+        _, handle, _, _, user, password, *_ = request
+        if password is None:
+            self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
+            return
+        self._verify(request, passwords.hashes.get(user), passwords.decoy, deadline)
+
+    def _ask_directory(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
+        directory: Directory = deciders[place]
+        client = directory.client(request[4]) if request[4] is not None and request[5] is not None else None
+        if client is None and (request[4] is None or request[5] is None or place + 1 < len(deciders)):
+            self.decide(request, deciders, place + 1, deadline)
+        else:
+            known = client.hash if client is not None and directory.may_log_in(client, request[3]) else None
+            self._verify(request, known, directory.decoy, deadline)
+
+    def _verify(self, request: "Request", known: "Hash | None", decoy: "Hash | None", deadline: float) -> None:
+        """`known` None: nobody is let in, after the same time."""
+        _, handle, _, _, user, password, address, *_ = request
+        key = None
+        if known is not None and self._verdicts.size:
+            key = self._verdicts.key(known, user, password)
+            if self._verdicts.knows(key):
+                self._outbox.append(("connect", handle, LET_IN, None))
+                return
+        hash = known or decoy
+        if hash is None:                        # an empty file: there is nobody to be found out
+            self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
+            return
+        if self._is_paused(address, user):
+            self._outbox.append(("connect", handle, RATE_EXCEEDED, None))
+            return
+        waits = self._checks.waiting()
+        if waits:
+            deadline = monotonic() + QUEUE_S
+        check = Check(self, handle, user, password, address, hash, known is not None, key, deadline)
+        if waits >= WAITING_MAX:
+            self._outbox.append(("connect", handle, SERVER_BUSY, None))
+            return
+        if waits and handle >= 0:       # before it may be answered; the HTTP API's own wait as they do
+            self._outbox.append(("wait", handle, QUEUE_S + self._wait_s))
+        self._checks.put(check)
+
+    # ---- of checks.py, in its threads
+
+    def is_due(self, check: Check) -> bool:
+        """Whether its password must be hashed; else it is answered, or the data plane has done so."""
+        if monotonic() > check.deadline:
+            self._send(("connect", check.handle, SERVER_BUSY, None))
+            return False
+        if check.key is not None and self._verdicts.knows(check.key):   # proved by one that waited before it
+            self._send(("connect", check.handle, LET_IN, None))
+            return False
+        if self._is_paused(check.address, check.user):                  # likewise
+            self._send(("connect", check.handle, RATE_EXCEEDED, None))
+            return False
+        return True
+
+    def checked(self, check: Check, matches: bool) -> None:
+        good = matches and check.known
+        self.note(check.address, check.user, good)
+        if good and check.key is not None:
+            self._verdicts.remember(check.key)
+        self._send(("connect", check.handle, LET_IN if good else NOT_AUTHORISED, None))
+
+    def unchecked(self, check: Check) -> None:
+        """Something is wrong with us."""
+        self._send(("connect", check.handle, SERVER_BUSY, None))
+
+    def _may_receive(self, realm: Realm, client_id: str, user: str | None, topic: str) -> bool | None:
+        return None if realm.directory is None else realm.directory.may_receive(user, client_id, topic)
+
+    # ------------------------------------------------------------ pauses
+
+    def _is_paused(self, address: str, user: str) -> bool:
+        return self._backs_off and self._backoff.refuses(address, user)
+
+    def is_paused(self, request: "Request") -> bool:
+        return request[4] is not None and self._is_paused(request[6], request[4])
+
+    def note(self, address: str, user: str, good: bool) -> None:
+        """An attempt was looked at."""
+        if not self._backs_off:
+            return
+        if good:
+            self._backoff.succeeded(address, user)
+            return
+        pause_s = self._backoff.failed(address, user)
+        now = monotonic()
+        if pause_s and now - self._told_pause_at >= TELL_PAUSES_EVERY_S:
+            self._told_pause_at = now
+            self._say(NOTICE, f"Too many user names fail to log in from {address}; it is refused for {pause_s:.1f} s.")
+
+    # ------------------------------------------------------------ answers, log
+
+    def send(self, answer: "Answer") -> None:
+        self._send(answer)
+
+    def _send(self, answer: "Answer") -> None:
+        """From any thread, which calls `_flush` when it has nothing more to do."""
+        self._outbox.append(answer)
+        if len(self._outbox) >= BATCH or monotonic() - self._sent_at >= BATCH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch: list[Answer] = []
+        try:
+            while True:
+                batch.append(self._outbox.popleft())
+        except IndexError:
+            pass
+        if not batch:
+            return
+        self._sent_at = monotonic()
+        try:
+            self._answer(batch)
+        except Exception as error:              # one of them cannot be sent; the others are not to suffer
+            self._say(WARNING, f"Warning: An answer could not be given: {type(error).__name__}.")
+            if len(batch) > 1:
+                for one in batch:
+                    self._give(one)
+
+    def _give(self, answer: "Answer") -> None:
+        try:
+            self._answer([answer])
+        except Exception:                       # told already
+            pass
+
+    def _say(self, type_bit: int, text: str) -> None:
+        self._lines.append((type_bit, text))
+
+    def _tell(self) -> None:
+        try:
+            while True:
+                self._log(*self._lines.popleft())
+        except IndexError:
+            pass
+
+    def _pool_failed(self, name: str) -> None:
+        self._say(WARNING, f"Warning: A log-in could not be checked: {name}.")
+
+
+def refusal(request: "Request") -> "Answer":
+    """The answer to a request that could not be worked on."""
+    kind, handle = request[:2]
+    if kind in ("connect", "auth"):
+        return "connect", handle, SERVER_BUSY, None
+    return kind, handle, (False if kind == "acl" else None)

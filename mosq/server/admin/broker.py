@@ -1,0 +1,64 @@
+"""`$CONTROL/broker/v1`: Mosquitto's own commands about a broker, listPlugins and listListeners, with its responses.
+
+What mosq can do beyond that has a topic of its own (inspect.py), so that whoever may look at listeners does not thereby
+get the right to end connections, and a later Mosquitto can add commands here without meeting ours.
+"""
+
+from mosq.server.admin.commands import Commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from mosq.config.model import Config, Listener
+    from mosq.config.plugin import Plugin
+    from mosq.server.admin.commands import Fields
+    from mosq.server.admin.control import Asker
+
+TOPIC = "$CONTROL/broker/v1"
+DYNSEC_TOPIC = "$CONTROL/dynamic-security/v1"
+PROTOCOLS = {"mqtt": "mqtt", "websockets": "mqtt+websockets"}      # an http_api listener has none, as in Mosquitto
+
+
+def commands(config: "Config", topics: "Callable[[], Sequence[str]]", say: "Callable[[int, str], None]") -> Commands:
+    """`topics`: the control topics that somebody answers."""
+
+    def list_plugins(asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        return {"plugins": _plugins(config, topics())}
+
+    def list_listeners(asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        return {"listeners": [_listener(one) for one in config.listeners]}
+
+    return Commands("Broker", TOPIC, {"listPlugins": list_plugins, "listListeners": list_listeners}, say)
+
+
+def _plugins(config: "Config", topics: "Sequence[str]") -> "list[dict[str, Any]]":
+    seen: set[int] = set()
+    found = []
+    everywhere = [(plugin, None) for plugin in (*config.plugins, *config.named_plugins.values())]
+    for plugin, port in (*everywhere, *((one, at.port) for at in config.listeners for one in at.plugins)):
+        if id(plugin) not in seen:
+            seen.add(id(plugin))
+            found.append(_plugin(plugin, port, topics))
+    return found
+
+
+def _plugin(plugin: "Plugin", port: int | None, topics: "Sequence[str]") -> "dict[str, Any]":
+    is_built_in = plugin.kind not in ("python", "native")
+    told: dict[str, Any] = {"name": plugin.kind if is_built_in else plugin.path.removeprefix("python:")}
+    if port is not None:
+        told["port"] = port
+    ours = plugin.kind == "dynamic-security" and DYNSEC_TOPIC in topics
+    return {**told, "control-endpoints": [DYNSEC_TOPIC] if ours else []}
+
+
+def _listener(listener: "Listener") -> "dict[str, Any]":
+    told: dict[str, Any] = {"port": listener.port}
+    if listener.protocol in PROTOCOLS:
+        told["protocol"] = PROTOCOLS[listener.protocol]
+    if listener.host is not None:
+        told["bind-address"] = listener.host
+    if listener.path is not None:
+        told["socket-path"] = listener.path
+    return {**told, "tls": listener.tls}

@@ -1,0 +1,174 @@
+"""Commands as Mosquitto's control API has them: JSON with a list of commands in, JSON with a list of responses out, in
+that order and with Mosquitto's words for what is wrong. Knows the envelope; not what a command does.
+
+    {"commands": [{"command": "listPlugins", "correlationData": "1"}]}
+ -> {"responses": [{"command": "listPlugins", "data": {...}, "correlationData": "1"}]}    or "error" in place of "data"
+
+Names of commands and keys may be written in any case and the first of two equal keys counts, as in Mosquitto. A command
+that is none (no object, no name, an odd correlationData) ends the list, again as there.
+Bound: RESPONSES_BYTES_MAX of responses for one payload, and the last of them; then one error. That holds for dynamic
+security, too (`Responses`). Each command is a step (control.py): others are served in between.
+"""
+
+import json
+
+from mosq.server.admin.control import INFORMATION, Asker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from mosq.server.admin.control import Work
+
+    Function = Callable[[Asker, "Fields"], "dict[str, Any] | None"]
+
+RESPONSES_BYTES_MAX = 4 << 20
+UNKNOWN = "Unknown command"
+TOO_MANY = "Too many commands at once"
+TEXT_MAX = 65535                # of a client id or a topic
+
+
+class CommandError(Exception):
+    """What is wrong with a command, in the words of the response."""
+
+
+class Responses:
+    """To one payload."""
+
+    def __init__(self, encoded: "Callable[[str], bytes]" = str.encode) -> None:
+        self._encoded = encoded
+        self._bytes: list[bytes] = []
+        self._room = RESPONSES_BYTES_MAX
+
+    def is_full(self) -> bool:
+        """What is asked more is answered by TOO_MANY, and nothing after that."""
+        return self._room <= 0
+
+    def add(self, response: "dict[str, Any]") -> None:
+        self._bytes.append(self._text(response))
+        self._room -= len(self._bytes[-1])
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def __setitem__(self, place: int, response: "dict[str, Any]") -> None:
+        self._bytes[place] = self._text(response)
+
+    def payload(self) -> bytes:
+        return b'{"responses":[%b]}' % b",".join(self._bytes)
+
+    def _text(self, response: "dict[str, Any]") -> bytes:
+        return self._encoded(json.dumps(response, ensure_ascii=False, separators=(",", ":")))
+
+
+class Fields:
+    """What a command was given."""
+
+    def __init__(self, given: "dict[str, Any]") -> None:
+        self.given = given
+
+    def text(self, name: str) -> str:
+        value = self.given.get(name.lower())
+        if not isinstance(value, str) or not value or len(value) > TEXT_MAX:
+            raise CommandError(f"Invalid/missing {name}")
+        return value
+
+    def number(self, name: str, default: int, most: int, least: int = 0) -> int:
+        value = self.given.get(name.lower(), default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1:
+            raise CommandError(f"Invalid {name}")
+        if not least <= value <= most:
+            raise CommandError(f"Invalid {name}: expected {least} to {most}")
+        return int(value)
+
+    def choice(self, name: str) -> bool | None:
+        value = self.given.get(name.lower())
+        if value is not None and not isinstance(value, bool):
+            raise CommandError(f"Invalid {name}")
+        return value
+
+    def optional(self, name: str) -> str | None:
+        return None if name.lower() not in self.given else self.text(name)
+
+
+class Commands:
+    """The handler of one control topic."""
+
+    def __init__(self, label: str, topic: str, functions: "Mapping[str, Function]",
+                 say: "Callable[[int, str], None]") -> None:
+        self._label, self._response_topic, self._say = label, f"{topic}/response", say
+        self._functions = {name.lower(): (name, function) for name, function in functions.items()}
+
+    def __call__(self, asker: Asker, payload: bytes) -> "Work":
+        responses = Responses()
+        for given in _commands(payload):
+            wrong = _wrong(given)
+            if wrong is None and responses.is_full():
+                wrong = {"command": given["command"], "error": TOO_MANY}
+            responses.add(self._done(asker, given) if wrong is None else wrong)
+            if wrong is not None:
+                break
+            yield True
+        return [(self._response_topic, responses.payload())]
+
+    def _done(self, asker: Asker, given: "dict[str, Any]") -> "dict[str, Any]":
+        name, function = self._functions.get(given["command"].lower(), (given["command"], None))
+        response: dict[str, Any] = {"command": name}
+        if function is None:
+            response["error"] = UNKNOWN
+        else:
+            who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
+            self._say(INFORMATION, f"{self._label}: {who} | {name}")
+            try:
+                data = function(asker, Fields(given))
+                if data is not None:
+                    response["data"] = data
+            except CommandError as error:
+                response["error"] = str(error)
+        if "correlationdata" in given:
+            response["correlationData"] = given["correlationdata"]
+        return response
+
+
+def parsed(payload: bytes) -> "Any":
+    """The tree, keys in lower case. What stands behind it is not looked at, as in Mosquitto. Raises ValueError and
+    RecursionError for what is no JSON."""
+    text = payload.removeprefix(b"\xef\xbb\xbf").decode().partition("\0")[0].lstrip(" \t\r\n")
+    tree, _ = _DECODER.raw_decode(text)
+    if "\\u" in text:
+        json.dumps(tree, ensure_ascii=False).encode()       # half a pair of surrogates is no text
+    return tree
+
+
+def _first_wins(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
+    return {key.lower(): value for key, value in reversed(pairs)}
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_first_wins, parse_constant=_no_constant, strict=False)
+
+
+def _commands(payload: bytes) -> "list[Any]":
+    """Those in it, or what is wrong with it, in place of one."""
+    try:
+        tree = parsed(payload)
+    except (ValueError, RecursionError):
+        return [CommandError("Payload not valid JSON")]
+    commands = tree.get("commands") if isinstance(tree, dict) else None
+    return commands if isinstance(commands, list) else [CommandError("Invalid/missing commands")]
+
+
+def _wrong(given: "Any") -> "dict[str, Any] | None":
+    if isinstance(given, CommandError):
+        return {"command": UNKNOWN, "error": str(given)}
+    if not isinstance(given, dict):
+        return {"command": UNKNOWN, "error": "Command not an object"}
+    if not isinstance(given.get("command"), str):
+        return {"command": UNKNOWN, "error": "Missing command"}
+    if not isinstance(given.get("correlationdata", ""), str):
+        return {"command": given["command"], "error": "Invalid correlationData data type."}
+    return None

@@ -1,0 +1,132 @@
+"""`$CONTROL/mosq/broker/v1`: what Mosquitto's control API has not. Who is connected and what waits for them, kicking
+clients, drops by reason, the state of bridges; docs/control.md has the table. The answer goes to who asked alone.
+
+Knows the engine's answers and how they are called here; not how they come about. Every list comes in pages, so that no
+answer is larger than some hundred KB, and the loop gives each page in slices.
+"""
+
+from mosq.server.admin.commands import CommandError, Commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.engine import Engine
+    from mosq.server.admin.commands import Fields
+    from mosq.server.admin.control import Asker, Bridges
+
+TOPIC = "$CONTROL/mosq/broker/v1"
+CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
+SLICES_MAX = 100                # of the engine's, looked through for one page
+CURSOR_MAX = 0xFFFFFFFF
+OFFSET_MAX = 100_000
+VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+NOT_FOUND, NOT_CONNECTED = "Client not found", "Client not connected"
+
+GROUPS = {
+    "clients": ("clients_connected", "clients_total", "clients_max", "clients_expired", "connections", "sockets"),
+    "messages": ("messages_in", "messages_out", "publish_in", "publish_out", "publish_bytes_in", "publish_bytes_out",
+                 "bytes_in", "bytes_out", "publish_dropped"),
+    "queues": ("store_messages", "store_bytes", "unsent_bytes", "unsent_packets", "retained"),
+    "subscriptions": ("subscriptions", "shared_subscriptions", "filters"),
+}
+GAUGES = ("drops", "refused", "disk")       # told without that before their names
+
+
+def commands(engine: "Callable[[], Engine]", bridges: "Bridges | None", say: "Callable[[int, str], None]") -> Commands:
+    asked = Inspection(engine, bridges)
+    return Commands("Broker", TOPIC, {
+        "listClients": asked.list_clients, "getClient": asked.get_client, "kickClient": asked.kick_client,
+        "listSubscriptions": asked.list_subscriptions, "getStats": asked.get_stats, "listBridges": asked.list_bridges,
+    }, say)
+
+
+class Inspection:
+    def __init__(self, engine: "Callable[[], Engine]", bridges: "Bridges | None") -> None:
+        self._engine, self._bridges = engine, bridges
+
+    def list_clients(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        count = fields.number("count", CLIENTS_COUNT, CLIENTS_COUNT_MAX, 1)
+        cursor = fields.number("cursor", 0, CURSOR_MAX)
+        is_wanted = _filter(fields)
+        found: list[dict[str, Any]] = []
+        for _ in range(SLICES_MAX):
+            rows, cursor = self._engine().sessions(cursor, count - len(found))
+            found += [shown(row) for row in rows if is_wanted(row)]
+            if cursor == 0 or len(found) >= count:
+                break
+        return {"clients": found, "cursor": cursor}
+
+    def get_client(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        return {"client": shown(self._session(fields.text("clientid"), 0)[0])}
+
+    def kick_client(self, asker: "Asker", fields: "Fields") -> None:
+        if not self._engine().kick(fields.text("clientid")):
+            raise CommandError(NOT_CONNECTED)
+
+    def list_subscriptions(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        client_id, offset = fields.text("clientid"), fields.number("offset", 0, OFFSET_MAX)
+        row, subscriptions, more = self._session(client_id, offset)
+        return {"clientid": client_id, "totalCount": row["subscriptions"], "more": more,
+                "subscriptions": [_subscription(*one) for one in subscriptions]}
+
+    def get_stats(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        stats = self._engine().stats()
+        told: dict[str, Any] = {group: {name: stats[name] for name in names} for group, names in GROUPS.items()}
+        for group in GAUGES:
+            told[group] = {name.removeprefix(f"{group}_"): value for name, value in stats.items()
+                           if name.startswith(f"{group}_")}
+        told["disk"]["state"] = store_state(told["disk"].pop("trouble"))
+        return told
+
+    def list_bridges(self, asker: "Asker", fields: "Fields") -> "dict[str, Any]":
+        return {"bridges": [] if self._bridges is None else self._bridges()}
+
+    def _session(self, client_id: str, skip: int) -> "tuple[dict[str, Any], list[tuple[str, int, int]], int]":
+        found = self._engine().session(client_id, skip)
+        if found is None:
+            raise CommandError(NOT_FOUND)
+        return found
+
+
+def store_state(trouble: int) -> str:
+    """In the words of $SYS/broker/store/state."""
+    return "full" if trouble & 1 else "error" if trouble & 2 else "memory" if trouble else "ok"
+
+
+def _filter(fields: "Fields") -> "Callable[[dict[str, Any]], bool]":
+    connected, username, prefix = fields.choice("connected"), fields.optional("username"), fields.optional("prefix")
+
+    def is_wanted(row: "dict[str, Any]") -> bool:
+        return (connected in (None, row["connected"]) and username in (None, row["username"])
+                and (prefix is None or row["id"].startswith(prefix)))
+
+    return is_wanted
+
+
+def shown(row: "dict[str, Any]") -> "dict[str, Any]":
+    """A session of the engine in the words of the API."""
+    told: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
+    if row["connected"]:
+        told |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
+                 "protocol": "websockets" if row["websockets"] else "mqtt", "tls": row["tls"],
+                 "version": VERSIONS.get(row["version"], str(row["version"])), "keepalive": row["keepalive"],
+                 "window": row["window"], "unsentBytes": row["unsent_bytes"]}
+    else:
+        told["endsIn"] = row.get("ends_s")
+    return {**told, "sessionExpiry": row["expiry_s"], "will": row["will"], "subscriptions": row["subscriptions"],
+            "queued": row["waiting"], "inflight": row["inflight"], "pending": row["pending"], "inbox": row["inbox"],
+            "queueBytes": row["queue_bytes"]}
+
+
+def _subscription(filter_: str, options: int, sub_id: int) -> "dict[str, Any]":
+    """The options are those of the packet [v5 3.8.3.1]."""
+    told: dict[str, Any] = {"topic": filter_, "qos": options & 3}
+    if options & 4:
+        told["noLocal"] = True
+    if options & 8:
+        told["retainAsPublished"] = True
+    if sub_id:
+        told["identifier"] = sub_id
+    return told

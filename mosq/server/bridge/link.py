@@ -1,0 +1,310 @@
+"""One bridge's policy: which address is tried now, and what happens when it works or does not. A state machine that
+is told the time; knows no sockets and no threads.
+
+    REST -> FINDING (a name is looked up) -> OPENING (the data plane connects, says CONNECT, waits for CONNACK) -> UP
+      ^         |                               |                                                                  |
+      |         +------- the next address ------+--- after the last one ---> PAUSE -> FINDING     <-- it broke ----+
+      +--- lazy: until messages wait; once: for good <-------------------------------------------------------------+
+
+With `round_robin false` the first address is the main one: while another serves, it is tried every few seconds (in a
+thread of Lookups), and gone back to when it accepts. CLOSING waits for the data plane to say that it is down, so that
+what it says later is about the next attempt.
+"""
+
+from mosq.config.bridge import Bridge
+from mosq.config.options import LOG_TYPES
+from mosq.server.bridge.lookup import numeric
+from mosq.server.bridge.spec import bound_family
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from mosq.server.bridge.backoff import Backoff
+    from mosq.server.bridge.lookup import Address, Answer
+
+    class Outside(Protocol):
+        """What a link acts with; `Links` is one."""
+
+        def connect(self, name: str, address: Address, host: str, try_private: bool) -> None: ...
+        def close(self, name: str) -> None: ...
+        def waiting(self, name: str) -> int: ...
+        def find(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
+        def try_one(self, who: str, host: str, port: int, family: int, taker: Callable[[Answer], None]) -> None: ...
+        def say(self, level: int, text: str) -> None: ...
+        def now_s(self) -> float: ...
+        def backoff(self, bridge: Bridge) -> Backoff: ...
+
+REST, FINDING, OPENING, UP, PAUSE, CLOSING = "rest", "finding", "opening", "up", "pause", "closing"
+NEVER = float("inf")
+FIND_WITHIN_S = 15.0
+OPEN_WITHIN_S = 60.0            # the data plane's own deadline is shorter
+CLOSE_WITHIN_S = 10.0
+FIRST_EVERY_S = 5.0             # the main address is tried, while another serves
+FIRST_EVERY_MAX_S = 300.0       # when it accepts connections, but not the bridge
+ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
+LAZY, ONCE = "lazy", "once"
+PROTOCOL_VERSION = "protocol version"       # in the reason of a refusal that may be for a bridge's bit in CONNECT
+WILL_RETRY = "will retry"                   # in that of one for what the next CONNECT will not ask for
+RETRIES_MAX = 4                             # of one address, at once
+
+
+def host_of(written: str) -> str:
+    """An IPv6 address may stand in brackets."""
+    return written[1:-1] if written.startswith("[") and written.endswith("]") else written
+
+
+class Link:
+    def __init__(self, bridge: Bridge, outside: "Outside") -> None:
+        self.outside = outside
+        self.state = REST
+        self.due_s = NEVER
+        self.gone = False                           # out of the configuration: what is found for it is nobody's
+        self.pending: Bridge | None = None          # UP, CLOSING: takes the place of the bridge when that has ended
+        self.after = ""                             # CLOSING: what then
+        self.asked = 0                              # of lookups; the answer to an older one is nobody's
+        self._take(bridge)
+
+    def _take(self, bridge: Bridge) -> None:
+        self.bridge, self.name = bridge, bridge.name
+        self.at = 0                                 # address
+        self.tried = 0                              # addresses since the last pause
+        self.targets: list[Address] = []            # of this address, left to try
+        self.target: Address | None = None
+        self.try_private = bridge.try_private
+        self.up_s: float | None = None
+        self.backoff = self.outside.backoff(bridge)
+        self.first_every_s = FIRST_EVERY_S
+        self.first_asked = False
+        self.retries = 0
+
+    @property
+    def host(self) -> str:
+        return host_of(self.bridge.addresses[self.at][0])
+
+    @property
+    def port(self) -> int:
+        return self.bridge.addresses[self.at][1]
+
+    # ---- begin and end
+
+    def start(self) -> None:
+        if self.bridge.start_type != LAZY:
+            self._attempt()
+
+    def change(self, bridge: Bridge) -> None:
+        """The configuration has another one of this name."""
+        self.pending = bridge
+        if self.state == UP and bridge.bridge_reload_type != "immediate":
+            return
+        if self.state in (UP, OPENING):
+            self._close("start")
+        elif self.state != CLOSING:
+            self._begin_anew()
+        else:
+            self.after = "start"
+
+    def _begin_anew(self) -> None:
+        if self.pending is not None:
+            self._take(self.pending)
+            self.pending = None
+        self._rest()
+        self.start()
+
+    # ---- what the data plane says
+
+    def up(self) -> None:
+        if self.state != OPENING:
+            return
+        self.state, self.up_s, self.tried = UP, self.outside.now_s(), 0
+        self.due_s = NEVER
+        if self.at == 0:
+            self.first_every_s = FIRST_EVERY_S
+        elif not self.bridge.round_robin:
+            self.due_s = self.up_s + self.first_every_s
+
+    def down(self, detail: str) -> None:
+        if self.state == CLOSING:
+            self._closed()
+        elif self.state == OPENING:
+            self._failed(detail)
+        elif self.state == UP:
+            self._broke()
+
+    def refused(self, detail: str) -> None:
+        if self.state != OPENING:
+            self.down(detail)
+        elif self.try_private and PROTOCOL_VERSION in detail.lower():
+            self.try_private = False                # who does not know the bit of bridges may know the version
+            self._open()
+        elif WILL_RETRY in detail and self.retries < RETRIES_MAX:
+            self.retries += 1
+            self._open()
+        else:
+            self._failed(detail)
+
+    def wanted(self) -> None:
+        """Lazy, and enough messages wait."""
+        if self.state == REST and self.bridge.start_type == LAZY:
+            self._attempt()
+
+    def idle(self) -> None:
+        """Lazy, and there was nothing to carry for long enough."""
+        if self.state == UP and self.bridge.start_type == LAZY:
+            self._close("rest")
+
+    def due(self) -> None:
+        """due_s has come."""
+        self.due_s = NEVER
+        if self.state == PAUSE:
+            self._attempt()
+        elif self.state == FINDING:
+            self.asked += 1
+            self._not_found(f"no answer within {FIND_WITHIN_S:.0f} seconds")
+        elif self.state == OPENING:
+            self._close("failed")
+        elif self.state == CLOSING:
+            self._closed()
+        elif self.state == UP:
+            self._try_first()
+
+    # ---- one address after the other
+
+    def _attempt(self) -> None:
+        """The address at hand."""
+        self.tried += 1
+        self.retries = 0
+        known = numeric(self.host, self.port)
+        if known:
+            self._found(known)
+            return
+        self.state, self.due_s = FINDING, self.outside.now_s() + FIND_WITHIN_S
+        self.asked += 1
+        asked = self.asked
+        self.outside.find(self.name, self.host, self.port, bound_family(self.bridge),
+                          lambda answer: self._answered(asked, answer))
+
+    def _answered(self, asked: int, answer: "Answer") -> None:
+        if self.gone or asked != self.asked or self.state != FINDING:
+            return
+        if isinstance(answer, OSError):
+            self._not_found(str(answer.strerror or answer))
+        else:
+            self._found(answer)
+
+    def _not_found(self, why: str) -> None:
+        self.outside.say(ERROR, f"Error creating bridge {self.name}: {self.host}: {why}.")
+        self._next()
+
+    def _found(self, targets: "list[Address]") -> None:
+        family = bound_family(self.bridge)
+        self.targets = [target for target in targets if not family or target[0] == family]
+        if not self.targets:
+            self._not_found("has no address that can be reached from bridge_bind_address")
+            return
+        self.target = self.targets.pop(0)
+        self._open()
+
+    def _open(self) -> None:
+        assert self.target is not None
+        self.state, self.due_s = OPENING, self.outside.now_s() + OPEN_WITHIN_S
+        self.outside.connect(self.name, self.target, self.host, self.try_private)
+
+    def _failed(self, detail: str) -> None:
+        """What was opened did not open."""
+        if detail:
+            self.outside.say(WARNING, f"Warning: Bridge {self.name} could not connect to {self.host}:{self.port}: "
+                                      f"{detail.rstrip('.')}.")
+        if self.targets:
+            self.target = self.targets.pop(0)
+            self._open()
+        else:
+            self._next()
+
+    def _next(self) -> None:
+        """This address did not work: the next one at once; after the last, a pause."""
+        again = self.tried < len(self.bridge.addresses)
+        self.at = (self.at + 1) % len(self.bridge.addresses)
+        if again:
+            self.state, self.due_s = PAUSE, self.outside.now_s()
+        elif self.bridge.start_type == ONCE:
+            self.outside.say(WARNING, f"Warning: Bridge {self.name} could not be started, and is not tried again "
+                                      "(start_type once).")
+            self._rest()
+        else:
+            self._pause(None)
+
+    def _broke(self) -> None:
+        lasted_s = self.outside.now_s() - (self.up_s or 0.0)
+        self.up_s = None
+        if self.pending is not None:
+            self._begin_anew()
+        elif not self._goes_on():
+            self._rest()
+        else:
+            self.at = (self.at + 1) % len(self.bridge.addresses)
+            self._pause(lasted_s)
+
+    def _goes_on(self) -> bool:
+        """After a connection: is there to be another?"""
+        if self.bridge.start_type == LAZY:
+            return self.outside.waiting(self.name) >= self.bridge.threshold
+        return self.bridge.start_type != ONCE
+
+    def _pause(self, lasted_s: float | None) -> None:
+        self.tried = 0
+        pause_s, anew = self.backoff.next_s(lasted_s)
+        if anew and self.backoff.varies:
+            self.outside.say(INFORMATION, f"Bridge {self.name} connection was stable enough, resetting backoff")
+        if self.backoff.varies:
+            self.outside.say(INFORMATION, f"Bridge {self.name} next backoff will be {1000 * pause_s:.0f} ms")
+        self.state, self.due_s = PAUSE, self.outside.now_s() + pause_s
+
+    def _rest(self) -> None:
+        self.state, self.due_s, self.tried = REST, NEVER, 0
+
+    # ---- ours to end
+
+    def _close(self, after: str) -> None:
+        self.after = after
+        self.state, self.due_s = CLOSING, self.outside.now_s() + CLOSE_WITHIN_S
+        self.up_s = None
+        self.outside.close(self.name)
+
+    def _closed(self) -> None:
+        if self.after == "failed":
+            self.state = OPENING
+            self._failed("no answer in time")
+        elif self.after == "start" or self.pending is not None:
+            self._begin_anew()
+        elif self.after == "first":
+            self.at = 0
+            self.tried = 0
+            self._attempt()
+        else:
+            self._rest()
+
+    # ---- back to the first
+
+    def _try_first(self) -> None:
+        if self.first_asked or self.at == 0 or self.bridge.round_robin:
+            return
+        self.first_asked = True
+        host, port = self.bridge.addresses[0]
+        bridge = self.bridge
+        self.outside.try_one(self.name, host_of(host), port, bound_family(bridge),
+                             lambda answer: self._first_answered(bridge, answer))
+
+    def _first_answered(self, bridge: Bridge, answer: "Answer") -> None:
+        if self.gone or bridge is not self.bridge:
+            return
+        self.first_asked = False
+        if self.state != UP or self.at == 0:
+            return
+        if isinstance(answer, OSError):
+            self.due_s = self.outside.now_s() + FIRST_EVERY_S
+            return
+        # should it accept connections and refuse the bridge, the next look is later
+        self.first_every_s = min(FIRST_EVERY_MAX_S, 2 * self.first_every_s)
+        self._close("first")

@@ -1,0 +1,508 @@
+"""The control plane's main thread: starts the data plane in a thread of its own, then waits for signals and for what
+the data plane has to say. No message passes through here; what blocks here (a slow log) delays no client.
+
+    start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
+                                                        |
+                SIGHUP: reload.py   SIGRTMIN: log files opened again   SIGUSR2: trees to stdout   SIGUSR1: nothing yet
+"""
+
+import collections
+import os
+import select
+import signal
+import threading
+import time
+
+from mosq.config.errors import ConfigError
+from mosq.config.model import Config, Listener
+from mosq.config.options import LOG_TYPES
+from mosq.engine import new_engine
+from mosq.log.log import Log, log_of
+from mosq.server import process, signals, systemd
+from mosq.server.admin.control import ControlTopics, topics_of
+from mosq.server.serving import hand_out, tick
+from mosq.server.settings import (
+    engine_listeners,
+    engine_securities,
+    engine_settings,
+    http_listeners,
+    keeps,
+    log_mask,
+    needs_access,
+)
+from mosq.server.signals import Signals
+from mosq.version import MOSQUITTO_VERSION, VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from mosq.engine import Engine, LinkSpec, Security, SettingValue
+    from mosq.log.destinations import Stream
+    from mosq.server.access import Access
+    from mosq.server.bridge.links import Links
+    from mosq.server.http.doors import Door
+    from mosq.server.http.server import HttpApi
+
+EXIT_OK = 0
+EXIT_CANNOT_START = 1
+EXIT_CONFIG = 3
+
+ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "notice", "information"))
+
+STOP_AGAIN_S = 0.05
+STOP_WITHIN_S = 0.8             # of the second that stopping may take
+TICK_S = 1.0                    # of plugins and the like
+
+IPV6_ADDRESSES = "/proc/net/if_inet6"
+IPV6_LOOPBACK = "0" * 31 + "1"
+
+# in Mosquitto's words and order
+FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
+
+
+class CannotStartError(Exception):
+    """What to print, and the exit status."""
+
+    def __init__(self, text: str, status: int = EXIT_CANNOT_START) -> None:
+        super().__init__(text)
+        self.text, self.status = text, status
+
+
+def serve(config: Config, *, quiet: bool = False, verbose: bool = False, background: bool = False,
+          compat: bool = False, load: "Callable[[], Config] | None" = None,
+          make_engine: "Callable[..., Engine]" = new_engine) -> int:
+    """Runs a broker until it is told to stop; returns the exit status of the process. `load` reads the configuration
+    again, for SIGHUP; `compat`: a reload with a bad acl_file ends the broker, as in Mosquitto."""
+    control = Control(config, quiet, verbose, compat, load)
+    try:
+        try:
+            control.prepare()
+            in_background = process.Background() if background else None
+            process.room_for_descriptors()
+            with Signals() as taken:
+                control.signals = taken
+                control.start(make_engine)
+                return control.run(in_background)
+        except CannotStartError as error:
+            control.log.flush()
+            # not only to the log, which may be switched off: who starts a broker wants to know why there is none
+            os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace"))
+            return error.status
+        finally:
+            control.remove_pid_file()
+    finally:
+        control.log.flush()
+
+
+class Control:
+    """One broker's control plane."""
+
+    engine: "Engine"
+    signals: Signals
+    loop: "DataPlane"
+
+    def __init__(self, config: Config, quiet: bool, verbose: bool, compat: bool,
+                 load: "Callable[[], Config] | None") -> None:
+        self.config, self.quiet, self.verbose, self.compat, self.load = config, quiet, verbose, compat, load
+        self.log: Log = log_of(config, log_mask(config, quiet, verbose))
+        self.securities: list[Security] = []
+        self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
+        self.links: Links | None = None         # None: there are no bridges
+        self.doors: list[Door] = []
+        self.http: HttpApi | None = None
+        self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
+        self.user: process.Account | None = None
+        self.topics = ControlTopics(self.log.say, self._wake)   # who answers what is published below $CONTROL/
+        self.printer: Stream | None = None
+        self.alive = False              # the loop has answered the watchdog
+        self.pid_file: str | None = None
+        self.status = EXIT_OK
+
+    # ---- start
+
+    def prepare(self) -> None:
+        """What needs no engine, and is said before the process goes to the background. Raises CannotStartError."""
+        try:
+            self.user = process.account(self.config.user)
+            process.set_umask()
+            with process.Acting(self.user):
+                wrong = self.log.open()
+            for text in wrong:
+                os.write(2, f"Error: {text}\n".encode("utf-8", "backslashreplace"))
+        except LookupError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
+        except (OSError, ValueError) as error:
+            raise CannotStartError(f"Error: {_said(error)}") from None
+
+    def start(self, make_engine: "Callable[..., Engine]") -> None:
+        """Everything that may fail. Raises CannotStartError."""
+        self._say_start()
+        try:
+            self.access, self.securities = self.access_of(self.config)
+            self.engine = self._open(make_engine)
+        except ConfigError as error:
+            raise CannotStartError(str(error), EXIT_CONFIG) from None
+        except ValueError as error:
+            raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
+        except ImportError as error:
+            raise CannotStartError(f"Error: {error}: the compiled package is not there; in a checkout, `make build` "
+                              "makes it") from None
+        except OSError as error:
+            raise CannotStartError(f"Error: {error.strerror or error}") from None
+        try:
+            self._settle()
+        except OSError as error:
+            raise CannotStartError(f"Error: {_said(error)}") from None
+
+    def _say_start(self) -> None:
+        log, config = self.log, self.config
+        log.say(INFORMATION, f"mosq version {VERSION} starting")
+        log.say(INFORMATION, f"Config loaded from {config.file}." if config.file else "Using default config.")
+        for name, there in FEATURES:
+            log.say(INFORMATION, f"{name} support {'' if there else 'NOT '}available.")
+        for warning in config.warnings:
+            log.say(WARNING, f"Warning: {warning}")
+        if config.local_only:
+            log.say(WARNING, "Starting in local only mode. Connections will only be possible from clients running on "
+                             "this machine.")
+            log.say(WARNING, "Create a configuration file which defines a listener to allow remote access.")
+            log.say(WARNING, "For more details see https://mosquitto.org/documentation/authentication-methods/")
+
+    def _open(self, make_engine: "Callable[..., Engine]") -> "Engine":
+        self.topics = self.topics_of(self.config, self.access)
+        settings = self.settings(self.config, self.topics)
+        engine = make_engine(settings, engine_listeners(reachable(self.config)), self.securities,
+                             *self.link_specs(self.config))
+        for listener in self.config.listeners:
+            for line in opening_lines(listener):
+                self.log.say(INFORMATION, line)
+        self.doors = self.http_doors(self.config)
+        self._open_store(engine)
+        engine.open()
+        return engine
+
+    def _open_store(self, engine: "Engine") -> None:
+        """Before anybody can connect; its files are to be the user's."""
+        if not keeps(self.config):
+            return
+        from mosq.server.storage import open_store
+
+        with process.Acting(self.user):
+            open_store(engine, self.config, self.log.say)
+
+    def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
+        """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
+        if not needs_access(config):
+            return None, engine_securities(config)
+        if self.access is not None:
+            access = self.access.reload(config)
+        else:
+            from mosq.server.access import Access
+
+            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            access = Access(config, self.log.say, self.answer,
+                            acting=(lambda: process.Acting(self.user)) if is_root else None)
+        return access, access.securities()
+
+    def link_specs(self, config: Config) -> "tuple[list[LinkSpec], ...]":
+        """The engine's last argument, where there are bridges, or were."""
+        if not config.bridges and self.links is None:
+            return ()
+        from mosq.server.bridge.links import specs_of
+
+        return (specs_of(config),)
+
+    def links_start(self) -> None:
+        """At the start, and after each reload."""
+        if self.links is not None:
+            self.links.reload(self.config)
+        elif self.config.bridges:
+            from mosq.server.bridge.links import Links
+
+            if self.loop.asked is not None:
+                self.loop.asked.wait()          # until the data plane takes what links are to do
+            self.links = Links(self.engine, self.log.say, self.signals.wake)
+            self.links.reload(self.config)
+
+    def http_doors(self, config: Config) -> "list[Door]":
+        """Bound, not served yet. Raises OSError."""
+        listeners = http_listeners(config)
+        if not listeners:
+            return []
+        from mosq.server.http.doors import open_doors
+
+        return open_doors(listeners, self.doors)
+
+    def http_start(self) -> None:
+        if not self.doors:
+            return
+        from mosq.config.security import places_of, securities_of
+        from mosq.server.http.gate import Gate
+        from mosq.server.http.pages import Pages
+        from mosq.server.http.server import HttpApi
+
+        self.http = HttpApi(self.doors)
+        gate = Gate(self.config, self.securities, places_of(securities_of(self.config)), self._ask_access,
+                          self.config.auth_timeout)
+        pages = Pages(self.config, f"{MOSQUITTO_VERSION} (mosq {VERSION})", self.engine.stats)
+        self.http.start(pages, gate, self.log.say)
+
+    def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
+        """Who answers below $CONTROL/ with this configuration."""
+        topics = topics_of(config, lambda: self.engine, self.log.say, self._wake, self._bridges)
+        if access is not None:
+            access.answer_on(topics, lambda: self.engine, lambda: self.access)
+        return topics
+
+    def _wake(self) -> None:
+        self.signals.wake()
+
+    def _bridges(self) -> "list[dict[str, Any]]":
+        if self.links is None:
+            return []
+        from mosq.server.admin.bridges import states
+
+        return states(self.links)
+
+    def settings(self, config: Config, topics: ControlTopics) -> "dict[str, SettingValue]":
+        settings = engine_settings(config, self.mask(config))
+        settings["log_json"] = int(config.log_format == "json")
+        settings["control_topics"] = topics.names()
+        return settings
+
+    def mask(self, config: Config) -> int:
+        return log_mask(config, self.quiet, self.verbose)
+
+    def _settle(self) -> None:
+        if self.config.pid_file is not None:
+            try:
+                process.write_pid_file(self.config.pid_file)
+            except OSError as error:
+                raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
+            self.pid_file = self.config.pid_file
+        if self.doors:
+            import mosq.server.http.server  # noqa: F401 - it may lie where only root can read
+        if self.user is not None:
+            # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
+            process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
+            if self.user.instead_of:
+                self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
+                                      f"user does not exist. Trying '{self.user.name}' instead.")
+        self.log.say(INFORMATION, f"Info: running mosq as user: {process.running_as(self.user)}.")
+        if os.geteuid() == 0 or os.getegid() == 0:
+            self.log.say(WARNING, "Warning: Mosquitto should not be run as root/administrator.")
+
+    def remove_pid_file(self) -> None:
+        if self.pid_file is not None:
+            process.remove_pid_file(self.pid_file)
+
+    # ---- run
+
+    def run(self, in_background: process.Background | None) -> int:
+        self.loop = DataPlane(self.engine, self.signals, threading.Event() if self.config.bridges else None)
+        self.loop.start()
+        self._publish_log()
+        self.http_start()
+        self.links_start()
+        self.log.say(INFORMATION, f"mosq version {VERSION} running")
+        if in_background is not None:
+            in_background.ready()
+        within_s = systemd.watchdog_s()
+        watchdog = systemd.Watchdog(self.engine, within_s, self._loop_answered) if within_s else None
+        systemd.notify("READY=1")
+        asked = self._serve()
+        systemd.notify("STOPPING=1")
+        if watchdog:
+            watchdog.stop()
+        if self.http is not None:
+            self.http.stop()
+        return self._stop(asked)
+
+    def _serve(self) -> bool:
+        """Until a signal says stop (True) or the data plane has ended by itself."""
+        does = {signals.RELOAD: self._reload, signals.SAVE: self._save, signals.PRINT_TREES: self._print_trees,
+                signals.REOPEN_LOG: self.log.reopen}
+        poll = select.poll()
+        poll.register(self.engine.event_fd(), select.POLLIN)
+        poll.register(self.signals.read_fd, select.POLLIN)
+        tick_s = time.monotonic() + TICK_S
+        while not self.loop.ended:
+            poll.poll(self._wait_ms(tick_s))
+            taken = self.signals.taken()        # first: who wakes us from here on is served in the next turn
+            self._drain()
+            self._serve_requests()
+            if self.access is not None and time.monotonic() >= tick_s:
+                tick(self.access, self.log.say)
+                tick_s = time.monotonic() + TICK_S
+            for number in taken:
+                if number in signals.STOP:
+                    return True
+                if number in does:
+                    does[signal.Signals(number)]()
+                if self.status:
+                    return True
+            if self.alive:
+                self.alive = False
+                systemd.notify("WATCHDOG=1")
+        return False
+
+    def _loop_answered(self) -> None:
+        self.alive = True
+        self.signals.wake()
+
+    def _drain(self) -> None:
+        self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
+
+    def _wait_ms(self, tick_s: float) -> float | None:
+        """Until somebody has to be served who does not wake us."""
+        waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
+        due_s = None if self.links is None else self.links.due_in_s()
+        if due_s is not None:
+            waits.append(due_s)
+        return 1000 * min(waits) if waits else None
+
+    def _serve_requests(self) -> None:
+        requests = self.engine.requests()
+        while self.access is not None and self.asked:
+            requests.append(self.asked.popleft())
+        hand_out(requests, self.engine, self.log.say, self.links, self.topics, self.access)
+
+    def _ask_access(self, request: "tuple[Any, ...]") -> None:
+        self.asked.append(request)      # by the HTTP API's thread
+        self.signals.wake()
+
+    def answer(self, answers: "list[tuple[Any, ...]]") -> None:
+        """From access, any thread: handles below 0 are the HTTP API's, the others the data plane's."""
+        ours = [answer for answer in answers if answer[0] != "publish" and answer[1] < 0]
+        if ours:
+            gate = self.http.gate if self.http is not None else None
+            for one in ours:
+                if gate is not None:
+                    gate.answered(one)
+            answers = [answer for answer in answers if answer[0] == "publish" or answer[1] >= 0]
+        if answers:
+            self.engine.answer(answers)
+
+    def _publish_log(self) -> None:
+        if self.log.topic is not None:
+            self.log.topic.publish = self._publish
+
+    def _publish(self, topic: str, payload: bytes) -> None:
+        self.engine.answer([("publish", topic, payload, 2, False)])
+
+    # ---- signals
+
+    def _reload(self) -> None:
+        from mosq.server.reload import reload
+
+        systemd.reloading()
+        self.status = reload(self)
+        self._publish_log()
+        systemd.notify("READY=1")
+
+    def _save(self) -> None:
+        why = "what was acknowledged is in the store already" if keeps(self.config) else "persistence is off"
+        self.log.say(NOTICE, f"Nothing to save: {why}.")
+
+    def _print_trees(self) -> None:
+        from mosq.log.destinations import Stream
+        from mosq.server.tree import tree_lines
+
+        if self.printer is None:
+            self.printer = Stream(1)
+        try:
+            rows, more = self.engine.subscriptions()
+        except RuntimeError:
+            return
+        for block in tree_lines(rows, more):
+            self.printer.put(block.encode("utf-8", "backslashreplace"), block.count("\n"))
+
+    # ---- stop
+
+    def _stop(self, asked: bool) -> int:
+        loop, log = self.loop, self.log
+        last = f"mosq version {VERSION} terminating"
+        if asked:
+            log.publish(INFORMATION, last)      # while there is somebody to publish it
+            give_up = time.monotonic() + STOP_WITHIN_S
+            while loop.is_alive() and time.monotonic() < give_up:
+                self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
+                loop.join(STOP_AGAIN_S)
+        if self.links is not None:
+            self.links.close_all()
+        if self.access is not None:
+            self.access.close()
+        self._drain()
+        if not asked:
+            log.say(ERROR, f"Error: The data plane ended by itself: {loop.failure!r}.")
+            return EXIT_CANNOT_START
+        log.say(INFORMATION, last)
+        if loop.is_alive():
+            log.say(ERROR, "Error: The data plane did not stop in time.")
+        return self.status
+
+
+class DataPlane(threading.Thread):
+    """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
+
+    def __init__(self, engine: "Engine", taken: Signals, asked: threading.Event | None = None) -> None:
+        super().__init__(name="mosq-loop", daemon=True)
+        self.engine, self.signals = engine, taken
+        self.asked = asked              # somebody waits for this: questions are taken, or it has failed
+        self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.TAKEN)
+        try:
+            if self.asked is None:
+                self.engine.run()
+            else:
+                self.engine.run(self.asked.set)
+        except BaseException as failure:     # told by the main thread, which ends the process
+            self.failure = failure
+        self.ended = True
+        if self.asked is not None:
+            self.asked.set()
+        self.signals.wake()
+
+
+def reachable(config: Config) -> Config:
+    """In local only mode without the IPv6 loopback where this machine has none."""
+    if config.local_only and not _has_ipv6_loopback():
+        config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
+    return config
+
+
+def opening_lines(listener: Listener) -> list[str]:
+    if listener.protocol == "http_api":
+        where = f"on port {listener.port}" if listener.path is None else f"on path {listener.path}"
+        lines = [f"Opening http api listen socket {where}."]
+        return [*lines, f"Using http_dir {listener.http_dir}"] if listener.http_dir else lines
+    if listener.path is not None:
+        return [f"Opening unix listen socket on path {listener.path}."]
+    if listener.protocol == "websockets":
+        return [f"Opening websockets listen socket on port {listener.port}."]
+    families = [listener.socket_domain] if listener.socket_domain else ["ipv4", "ipv6"]
+    if listener.host is not None:
+        # a name may stand for both; which it is, the system knows when it binds
+        numeric = "ipv6" if ":" in listener.host else "ipv4" if listener.host.replace(".", "").isdigit() else None
+        families = [numeric] if numeric else families[:1]
+    elif not os.path.exists(IPV6_ADDRESSES):
+        families = [family for family in families if family != "ipv6"]
+    return [f"Opening {family} listen socket on port {listener.port}." for family in families]
+
+
+def _has_ipv6_loopback() -> bool:
+    try:
+        with open(IPV6_ADDRESSES) as file:
+            return any(line.startswith(IPV6_LOOPBACK) for line in file)
+    except OSError:
+        return False
+
+
+def _said(error: Exception) -> str:
+    """Of our own errors the text, of the system's the reason."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

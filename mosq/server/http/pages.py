@@ -1,0 +1,137 @@
+"""What the HTTP API answers. Knows URLs and JSON; not sockets, nor who may ask (gate.py).
+
+    /api/v1/systree  /api/v1/listeners  /api/v1/version   as Mosquitto 2.1
+    /api/v1/health   200 or 503: does the loop answer? For probes; of mosq's own
+    anything else    a file of http_dir
+"""
+
+import json
+import mimetypes
+import os
+import stat
+import time
+
+from mosq.server.admin.inspect import store_state
+from mosq.server.settings import keeps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mosq.config.model import Config, Listener
+
+FILE_BYTES_MAX = 64 << 20       # larger ones are not served: a response is made as a whole
+URL_BYTES_MAX = 4096
+
+# $SYS topic -> names in Engine.stats() that add up to it; Mosquitto's order
+SYSTREE = (
+    ("clients/total", ("clients_total",)), ("clients/maximum", ("clients_max",)),
+    ("clients/disconnected", ("clients_total", "-clients_connected")), ("clients/connected", ("clients_connected",)),
+    ("clients/expired", ("clients_expired",)), ("messages/stored", ("store_messages",)),
+    ("store/messages/bytes", ("store_bytes",)), ("subscriptions/count", ("subscriptions",)),
+    ("shared_subscriptions/count", ("shared_subscriptions",)), ("retained messages/count", ("retained",)),
+    ("heap/current", ("store_bytes", "buffers_used_bytes", "index_bytes")),
+    ("messages/received", ("messages_in",)), ("messages/sent", ("messages_out",)), ("bytes/received", ("bytes_in",)),
+    ("bytes/sent", ("bytes_out",)), ("publish/bytes/received", ("publish_bytes_in",)),
+    ("publish/bytes/sent", ("publish_bytes_out",)), ("packet/out/count", ("unsent_packets",)),
+    ("packet/out/bytes", ("unsent_bytes",)),
+    ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
+    ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
+)
+# the same of a broker with a store; not Mosquitto's
+STORE_TREE = (
+    ("store/live/bytes", "disk_live_bytes"), ("store/disk/bytes", "disk_total_bytes"),
+    ("store/disk/segments", "disk_segments"), ("store/waiting/bytes", "disk_waiting_bytes"),
+    ("store/commits/count", "disk_commits"), ("store/commits/time", "disk_commit_us"),
+    ("store/messages/written", "disk_messages_written"), ("store/messages/elided", "disk_messages_elided"),
+    ("store/errors", "disk_errors"),
+)
+
+
+class Page:
+    """A response."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
+        self.status, self.body, self.headers = status, body, headers
+
+
+NOT_FOUND = Page(404, b"Not found.\n", ("Content-Type", "text/plain"))
+INVALID_METHOD = Page(405, b"Invalid HTTP Method\n", ("Content-Type", "text/plain"), ("Allow", "GET"))
+NOT_AUTHORISED = Page(401, b"Not authorised\n", ("Content-Type", "text/plain"),
+                      ("WWW-Authenticate", 'Basic realm="Mosquitto API"'))
+FAILED = Page(500, b"Internal server error.\n", ("Content-Type", "text/plain"))
+UNAVAILABLE = Page(503, b"The broker does not answer.\n", ("Content-Type", "text/plain"))
+
+_ANYBODY = ("Access-Control-Allow-Origin", "*")
+
+
+class Pages:
+    """The pages of one broker."""
+
+    def __init__(self, config: "Config", version: str, stats: "Callable[[], dict[str, int]]") -> None:
+        self.config, self.version, self.stats = config, version, stats
+        self.started_s = time.monotonic()
+
+    def get(self, listener: "Listener", path: str) -> Page:
+        """`path`: decoded, without query. May wait for the loop or the disk."""
+        if not path.lower().startswith("/api/"):
+            return file_page(listener.http_dir, path)
+        if path == "/api/v1/version":
+            return Page(200, self.version.encode(), ("Content-Type", "text/plain"), _ANYBODY)
+        if path == "/api/v1/listeners":
+            return _json({"listeners": [self._listener(one) for one in self.config.listeners]})
+        if path not in ("/api/v1/systree", "/api/v1/health"):
+            return NOT_FOUND
+        try:
+            stats = self.stats()
+        except RuntimeError:
+            return UNAVAILABLE
+        if path == "/api/v1/health":
+            store = {"store": store_state(stats["disk_trouble"])} if keeps(self.config) else {}
+            return _json({"status": "ok", "uptime": self._uptime_s(), **store})
+        tree = {f"$SYS/broker/{topic}": max(0, sum(-stats[name[1:]] if name[0] == "-" else stats[name]
+                                                   for name in names)) for topic, names in SYSTREE}
+        if keeps(self.config):
+            tree |= {f"$SYS/broker/{topic}": stats[name] for topic, name in STORE_TREE}
+        return _json({**tree, "$SYS/broker/uptime": self._uptime_s()})
+
+    def _uptime_s(self) -> int:
+        return int(time.monotonic() - self.started_s)
+
+    def _listener(self, listener: "Listener") -> dict[str, object]:
+        where: dict[str, object] = {"port": listener.port} if listener.path is None else {"path": listener.path}
+        return {**where, "protocol": "httpapi" if listener.protocol == "http_api" else listener.protocol,
+                "tls": bool(listener.certfile and listener.keyfile), "mtls": bool(listener.require_certificate),
+                "allow_anonymous": self.config.allows_anonymous(listener)}
+
+
+def _json(value: object) -> Page:
+    return Page(200, json.dumps(value, indent="\t").encode(), ("Content-Type", "application/json"), _ANYBODY)
+
+
+def file_page(folder: str | None, path: str) -> Page:
+    """A file below the folder; nothing outside of it, whatever `..` and links say."""
+    if not folder or "\0" in path or not path.startswith("/"):
+        return NOT_FOUND
+    root = os.path.realpath(folder)
+    real = os.path.realpath(os.path.join(root, path.lstrip("/") + ("index.html" if path.endswith("/") else "")))
+    if os.path.commonpath((root, real)) != root or real == root:
+        return NOT_FOUND
+    try:
+        # what was looked at is what is opened: not a link that came in between, not a pipe that waits
+        fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return NOT_FOUND
+    try:
+        about = os.fstat(fd)
+        inside = os.path.realpath(f"/proc/self/fd/{fd}").startswith(root.rstrip("/") + "/")
+        if not stat.S_ISREG(about.st_mode) or about.st_size > FILE_BYTES_MAX or not inside:
+            return NOT_FOUND
+        with open(fd, "rb", closefd=False) as file:
+            body = file.read(FILE_BYTES_MAX)
+    finally:
+        os.close(fd)
+    kind = mimetypes.guess_type(real)[0] or "application/octet-stream"
+    return Page(200, body, ("Content-Type", kind), ("X-Content-Type-Options", "nosniff"))

@@ -1,0 +1,227 @@
+"""The HTTP API's sockets: one thread with an asyncio loop for all `protocol http_api` listeners, beside the control
+plane's own. Knows HTTP (h11); what is answered is pages.py's, who may ask is gate.py's.
+
+One request per connection, as in Mosquitto. Bounds: CONNECTIONS_MAX at a time, HEAD_BYTES_MAX of request line and
+headers, REQUEST_WITHIN_S until they are there, RESPONSE_WITHIN_S until the answer is taken; two threads that may wait
+for the loop or the disk, and at most WAITING_MAX requests for them.
+"""
+
+import asyncio
+import base64
+import binascii
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from http import HTTPStatus
+from urllib.parse import unquote_to_bytes
+
+import h11
+
+from mosq.config.options import LOG_TYPES
+from mosq.server.http.pages import FAILED, INVALID_METHOD, NOT_AUTHORISED, NOT_FOUND, UNAVAILABLE, URL_BYTES_MAX, Page
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mosq.config.model import Listener
+    from mosq.server.http.doors import Door
+    from mosq.server.http.gate import Gate
+    from mosq.server.http.pages import Pages
+
+CONNECTIONS_MAX = 64
+HEAD_BYTES_MAX = 16 << 10
+REQUEST_WITHIN_S = 10.0
+RESPONSE_WITHIN_S = 30.0
+PAGE_WITHIN_S = 5.0
+WAITING_MAX = 32
+STOP_WITHIN_S = 1.0
+
+INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
+
+TOO_LARGE = Page(431, b"Request header fields too large.\n", ("Content-Type", "text/plain"))
+BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))
+
+
+class HttpApi:
+    """All of a broker's HTTP listeners."""
+
+    def __init__(self, doors: "list[Door]") -> None:
+        self.doors = doors
+        self.pages: Pages | None = None
+        self.gate: Gate | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._pool = ThreadPoolExecutor(2, "mosq-http")
+
+    def start(self, pages: "Pages", gate: "Gate", say: "Callable[[int, str], None]") -> None:
+        self.pages, self.gate, self.say = pages, gate, say
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="mosq-http", daemon=True)
+        self._thread.start()
+        started.wait()
+
+    def stop(self) -> None:
+        if self._loop is not None and self._ended is not None and self._thread is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._ended.set)
+            except RuntimeError:
+                pass
+            self._thread.join(STOP_WITHIN_S)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for door in self.doors:
+            door.close()
+
+    def _run(self, started: threading.Event) -> None:
+        from mosq.log.destinations import block_signals
+
+        block_signals()
+        try:
+            asyncio.run(self._serve(started))
+        except Exception as error:      # the broker goes on without it
+            self.say(ERROR, f"Error: The HTTP API has ended: {error!r}.")
+        finally:
+            started.set()
+
+    async def _serve(self, started: threading.Event) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        servers = [await asyncio.start_server(self._accepter(door), sock=one, limit=HEAD_BYTES_MAX)
+                   for door in self.doors for one in door.sockets]
+        started.set()
+        await self._ended.wait()
+        for server in servers:
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepter(self, door: "Door") -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]":
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            most = door.listener.max_connections
+            if len(self._tasks) >= CONNECTIONS_MAX or 0 <= most <= door.n:
+                writer.transport.abort()
+                return
+            door.n += 1
+            task = asyncio.get_running_loop().create_task(self._talk(door, reader, writer))
+            self._tasks.add(task)
+
+            def done(task: "asyncio.Task[None]") -> None:
+                door.n -= 1
+                self._tasks.discard(task)
+
+            task.add_done_callback(done)
+
+        return accept
+
+    async def _talk(self, door: "Door", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        conn = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        try:
+            if door.tls is not None:
+                # here rather than by the server, so that a handshake under way counts, and ends when we do
+                await writer.start_tls(door.tls, ssl_handshake_timeout=REQUEST_WITHIN_S)
+            try:
+                request = await asyncio.wait_for(_request(conn, reader), REQUEST_WITHIN_S)
+            except h11.RemoteProtocolError as error:
+                page: Page | None = TOO_LARGE if error.error_status_hint == 431 else BAD_REQUEST
+            else:
+                page = await self._answer(door, request, writer) if request is not None else None
+            if page is not None:
+                await asyncio.wait_for(_send(conn, writer, page), RESPONSE_WITHIN_S)
+                await asyncio.wait_for(_part(writer, reader), REQUEST_WITHIN_S)
+        except (TimeoutError, OSError, h11.LocalProtocolError):
+            pass                        # slow, or gone
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, door: "Door", request: h11.Request, writer: asyncio.StreamWriter) -> Page:
+        assert self.gate is not None
+        if request.method != b"GET":
+            return INVALID_METHOD
+        path = path_of(request.target)
+        if path is None:
+            return NOT_FOUND
+        user, password = credentials_of(request)
+        peer = writer.get_extra_info("peername")
+        address, port = (peer[0], peer[1]) if isinstance(peer, tuple) else ("", 0)
+        if not await self.gate.allows(door.listener, user, password, address, port, path):
+            return NOT_AUTHORISED
+        if self._waiting >= WAITING_MAX:
+            return UNAVAILABLE
+        self._waiting += 1
+        try:
+            return await self._page(door.listener, path)
+        finally:
+            self._waiting -= 1
+
+    async def _page(self, listener: "Listener", path: str) -> Page:
+        assert self.pages is not None
+        work = asyncio.get_running_loop().run_in_executor(self._pool, self.pages.get, listener, path)
+        try:
+            return await asyncio.wait_for(work, PAGE_WITHIN_S)
+        except TimeoutError:
+            return UNAVAILABLE          # the data plane's loop hangs, or the disk
+        except Exception as error:
+            self.say(ERROR, f"Error: The HTTP API cannot answer: {error!r}.")
+            return FAILED
+
+
+async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    """The head of the request; None: it went away. A body is not read."""
+    while True:
+        event = conn.next_event()
+        if isinstance(event, h11.Request):
+            return event
+        if event is not h11.NEED_DATA:
+            return None
+        conn.receive_data(await reader.read(HEAD_BYTES_MAX))
+
+
+async def _send(conn: h11.Connection, writer: asyncio.StreamWriter, page: Page) -> None:
+    headers = [("Date", formatdate(usegmt=True)), ("Content-Length", str(len(page.body))), ("Connection", "close"),
+               *page.headers]
+    if conn.our_state is h11.IDLE or conn.our_state is h11.SEND_RESPONSE:
+        writer.write(conn.send(h11.Response(status_code=page.status, headers=headers,
+                                            reason=HTTPStatus(page.status).phrase.encode())) or b"")
+        writer.write(conn.send(h11.Data(data=page.body)) or b"")
+        writer.write(conn.send(h11.EndOfMessage()) or b"")
+        await writer.drain()
+
+
+async def _part(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+    """So that what was not read (a body) does not make the system throw the answer away."""
+    if writer.can_write_eof():
+        writer.write_eof()
+        left = 1 << 20
+        while left > 0 and (more := await reader.read(1 << 16)):
+            left -= len(more)
+    else:
+        writer.close()
+        await writer.wait_closed()
+
+
+def path_of(target: bytes) -> str | None:
+    """Decoded, without query; None for what is no path."""
+    raw = target.split(b"?", 1)[0].split(b"#", 1)[0]
+    if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX:
+        return None
+    try:
+        path = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return None
+    return path if path.isprintable() else None
+
+
+def credentials_of(request: h11.Request) -> tuple[str | None, bytes | None]:
+    """Of Basic authentication."""
+    for name, value in request.headers:
+        scheme, _, rest = value.partition(b" ")
+        if name == b"authorization" and scheme.lower() == b"basic":
+            try:
+                user, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
+                return (user.decode(), password) if colon else (None, None)
+            except (binascii.Error, UnicodeDecodeError):
+                return None, None
+    return None, None

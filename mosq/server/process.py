@@ -1,0 +1,196 @@
+"""What a broker does to its own process: background, pid file, fewer rights. Knows Unix, not MQTT."""
+
+import os
+
+FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
+DEFAULT_USER = "mosquitto"
+STDERR_FD = 2
+LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "cext.renewal", "difflib", "_socket",
+                "cext.setup.tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
+                "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
+                "mosq.server.admin.broker", "mosq.server.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
+                "mosq.server.bridge.links", "mosq.server.admin.bridges", "cext.linking", "cext.setup.tls_outward",
+                "encodings.idna")
+# not the HTTP API, which takes 100 ms: under a Python of root's own, the first listener of that kind needs a restart
+MOST_ID = 2**31 - 1
+MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
+
+
+class Background:
+    """Moves the process to the background. The caller of the command waits until the broker listens, and gets its exit
+    status."""
+
+    def __init__(self) -> None:
+        read_fd, self._ready_fd = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(self._ready_fd)
+            os._exit(0 if os.read(read_fd, 1) else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.close(read_fd)
+        os.setsid()
+
+    def ready(self) -> None:
+        """The broker runs: lets go of the terminal and of whoever waits."""
+        null_fd = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null_fd, fd)
+        if null_fd > 2:
+            os.close(null_fd)
+        os.write(self._ready_fd, b"1")
+        os.close(self._ready_fd)
+
+
+def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
+    """Raises the soft limit of descriptors to the hard one, and has the kernel make its table for them now; returns
+    the limit.
+
+    To be called while there is one thread: with two, each doubling of the table (at 256, 512, ... descriptors) makes
+    the accept that meets it wait for an RCU grace period, 7 to 15 ms in which the loop stands still."""
+    import fcntl
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = max(soft, most)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    except (OSError, ValueError):
+        pass                    # what there is has to do
+    try:
+        os.close(fcntl.fcntl(STDERR_FD, fcntl.F_DUPFD_CLOEXEC, min(soft, most) - 1))
+    except OSError:
+        pass                    # no stderr: then later, one doubling at a time
+    return soft
+
+
+def write_pid_file(path: str) -> None:
+    """Raises OSError. A symbolic link is not followed: the folder may be writable by others while we are root."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, b"%d" % os.getpid())
+    finally:
+        os.close(fd)
+
+
+def remove_pid_file(path: str) -> None:
+    # the user that we became may not be allowed to: a stale number is no harm
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+class Account:
+    """Whose rights a broker started by root is to have."""
+
+    def __init__(self, name: str, uid: int, gid: int, groups: list[int]) -> None:
+        self.name, self.uid, self.gid, self.groups = name, uid, gid, groups
+        self.instead_of: str | None = None      # the default user, which does not exist here
+
+
+def account(user: str) -> Account | None:
+    """By PUID and PGID of the environment (containers), else of `user`; None: stay who we are. Raises LookupError
+    when there is no such user, ValueError for a number that is none."""
+    if os.geteuid() != 0 or os.environ.get("SNAP_NAME") == "mosquitto":
+        return None
+    uid, gid = _number("PUID"), _number("PGID")
+    if uid is not None or gid is not None:
+        # 0 changes nothing, as in Mosquitto
+        return Account(_name_of(uid or 0), uid or 0, gid or os.getgid(), [gid] if gid else os.getgroups())
+    if user == "root":
+        return None
+    import pwd
+
+    for name in [user, FALLBACK_USER] if user == DEFAULT_USER else [user]:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        found = Account(name, entry.pw_uid, entry.pw_gid, os.getgrouplist(name, entry.pw_gid))
+        found.instead_of = user if name != user else None
+        return found
+    raise LookupError(f"Unable to drop privileges to '{user}' because this user does not exist; expected `user NAME` "
+                      f"of this system, or `user root`.")
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > MOST_ID:
+        raise ValueError(f"{variable} not a valid ID '{text[:40]}'; expected a number from 0 to {MOST_ID}.")
+    return int(text)
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"id {uid}"
+
+
+def running_as(who: Account | None) -> str:
+    """For the log: who we are going to be."""
+    return who.name if who is not None else _name_of(os.geteuid())
+
+
+class Acting:
+    """`with Acting(who):` opens files with the rights that the broker will have, so that it can open them again."""
+
+    def __init__(self, who: Account | None) -> None:
+        self.who = who
+
+    def __enter__(self) -> None:
+        if self.who is not None:
+            self.before = os.getegid(), os.getgroups()
+            os.setgroups(self.who.groups)
+            os.setegid(self.who.gid)
+            os.seteuid(self.who.uid)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.who is not None:
+            os.seteuid(0)
+            os.setegid(self.before[0])
+            os.setgroups(self.before[1])
+
+
+def _can_load(who: Account) -> bool:
+    with Acting(who):
+        return os.access(os.__file__, os.R_OK, effective_ids=True) and os.access(__file__, os.R_OK, effective_ids=True)
+
+
+def load_now() -> None:
+    for name in LOADED_LATER:
+        try:
+            __import__(name)
+        except ImportError:     # one that is optional; who needs it is told then
+            pass
+
+
+def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
+    """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What
+    is loaded later is loaded now if it lies where only root can read, as a Python of root's own does."""
+    if not _can_load(who):
+        load_now()
+    for path in files:
+        os.chown(path, who.uid, who.gid, follow_symlinks=False)     # the folder may be writable by others
+    os.setgroups(who.groups)
+    os.setgid(who.gid)
+    os.setuid(who.uid)
+
+
+def set_umask() -> None:
+    """As UMASK_SET of the environment says; raises ValueError."""
+    text = os.environ.get("UMASK_SET")
+    if text is None:
+        return
+    try:
+        mask = int(text, 8)
+    except ValueError:
+        raise ValueError("UMASK_SET environment variable not a valid octal number.") from None
+    if not 0 <= mask <= 0o777:
+        raise ValueError("UMASK_SET environment variable out of range.")
+    os.umask(mask)

@@ -1,0 +1,109 @@
+"""SIGHUP: the configuration is read again and takes the place of the old one, as a whole or not at all.
+
+    read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log -> tell
+
+Whatever fails: one line at error that says why, and the old state stays in force. With --compat a bad acl_file or
+password_file ends the broker with status 3, as in Mosquitto.
+"""
+
+import os
+
+from mosq.config.change import changes
+from mosq.config.errors import ConfigError
+from mosq.config.options import RESTART
+from mosq.server.control import ERROR, EXIT_CONFIG, INFORMATION, WARNING, Control, opening_lines, reachable
+from mosq.server.settings import engine_listeners
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config, Listener
+    from mosq.engine import Security
+    from mosq.log.log import Log
+    from mosq.server.access import Access
+    from mosq.server.http.doors import Door
+
+
+def reload(control: Control) -> int:
+    """Returns the exit status to end with; 0: go on."""
+    control.log.say(INFORMATION, "Reloading config.")
+    if control.load is None:
+        control.log.reopen()
+        return 0
+    try:
+        config = reachable(control.load())
+    except Exception as error:
+        return _refused(control.log, error)
+    try:
+        access, securities = control.access_of(config)
+    except ConfigError as error:
+        return _refused(control.log, error, EXIT_CONFIG if control.compat else 0)
+    except Exception as error:
+        return _refused(control.log, error)
+    try:
+        _take(control, config, access, securities)
+    except Exception as error:      # whatever it is, the old state is there
+        if access is not None and access is not control.access:
+            access.close()
+        return _refused(control.log, error)
+    return 0
+
+
+def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
+    log, old, old_access, old_topics = control.log, control.config, control.access, control.topics
+    late = [change.option for change in changes(old, config) if change.reload == RESTART]
+    files = log.prepare(config)
+    doors: list[Door] = []
+    try:
+        topics = control.topics_of(config, access)
+        doors = control.http_doors(config)
+        if doors:
+            import mosq.server.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
+        control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
+                              *control.link_specs(config))
+    except BaseException:
+        for fd in files.values():
+            os.close(fd)
+        for door in doors:
+            door.close()
+        raise
+    # from here on nothing fails
+    log.change(config, control.mask(config), files)
+    control.config, control.access, control.securities, control.topics = config, access, securities, topics
+    topics.take_over(old_topics)
+    if old_access is not None:
+        if access is not None:
+            _end_revoked(control, access.revoked(old_access))
+        old_access.close()
+    if control.http is not None:
+        control.http.stop()
+    control.http, control.doors = None, doors
+    control.http_start()
+    control.links_start()
+    for warning in config.warnings:
+        log.say(WARNING, f"Warning: {warning}")
+    for listener in config.listeners:
+        if _address(listener) not in {_address(one) for one in old.listeners}:
+            for line in opening_lines(listener):
+                log.say(INFORMATION, line)
+    for name in late:
+        log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+
+
+def _end_revoked(control: Control, users: set[str]) -> None:
+    """Who is connected with a password that is not good any more must log in again, as in Mosquitto."""
+    if users:
+        for client in control.engine.clients():
+            if client["username"] in users:
+                control.engine.kick(str(client["id"]))
+
+
+def _address(listener: "Listener") -> tuple[object, ...]:
+    return (listener.port, listener.host, listener.path, listener.socket_domain, listener.bind_interface,
+            listener.protocol, listener.enable_proxy_protocol)
+
+
+def _refused(log: "Log", error: Exception, status: int = 0) -> int:
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error) or type(error).__name__
+    text = " ".join(text.removeprefix("Error: ").split("\n"))
+    log.say(ERROR, f"Error: The configuration was not reloaded, the old one stays in force: {text}")
+    return status

@@ -1,0 +1,153 @@
+"""What the engine gets of a configuration: plain dictionaries in the engine's words and units.
+
+Names are those of the options; flags are 0 or 1; durations are seconds with -1 for never. Knows what options mean; not
+what the engine does with them. Imports nothing of `mosq.auth`: a broker without passwords and plugins does not pay
+for it.
+"""
+
+from mosq.config.acl import load_acl
+from mosq.config.errors import ConfigError
+from mosq.config.model import Config, Listener
+from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
+from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refuse
+from mosq.config.security import SecuritySource, places_of, securities_of
+from mosq.version import MOSQUITTO_VERSION, VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.config.acl import AclRule
+    from mosq.engine import ListenerSpec, Security, SettingValue
+
+__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "keeps",
+           "log_mask",           "needs_access", "securities_of"]
+
+LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
+HTTP_API = "http_api"
+
+# passed on as they are
+_PLAIN = (
+    "sys_interval", "allow_duplicate_messages", "check_retain_source", "connection_messages", "upgrade_outgoing_qos",
+    "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive",
+    "max_inflight_messages", "max_inflight_bytes", "max_queued_messages", "max_queued_bytes", "queue_memory",
+    "queue_qos0_messages", "global_max_clients", "global_max_connections", "retain_available",
+    "persistent_client_expiration", "acl_refuse_subscribe",
+    "receive_maximum_policy", "max_output_bytes", "max_topic_levels", "connect_timeout", "turn_budget",
+    "packet_buffer_size", "auth_timeout", "log_denied_per_second", "queue_overflow",
+    *TUNING,
+)
+_LISTENER_FLAGS = ("use_username_as_clientid", "require_certificate", "disable_client_cert_date_checks",
+                   "use_identity_as_username", "use_subject_as_username", "proxy_protocol_v2_require_tls")
+_LISTENER_TEXTS = ("bind_interface", "mount_point", "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers",
+                   "ciphers_tls1.3", "tls_version", "psk_hint")
+_LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "max_topic_alias",
+                   "max_topic_alias_broker", "enable_proxy_protocol", "websockets_origin", "tls_keyform")
+
+
+def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
+    """The types of log lines that are wanted, as bits: quiet beats verbose beats log_type."""
+    if quiet or (config.log_dest and all(dest == "none" for dest in config.log_dest)):
+        return 0
+    if verbose:
+        return LOG_ALL
+    if not config.log_type:
+        return LOG_DEFAULT
+    mask = 0
+    for word in config.log_type:
+        mask = 0 if word == "none" else LOG_ALL if word == "all" else mask | LOG_TYPES[word]
+    return mask
+
+
+def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
+    settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
+    settings["clientid_prefixes"] = config.clientid_prefixes or ""
+    settings["shared_strategy"] = "\n".join(config.shared_strategy)
+    settings["durability_topic"] = "\n".join(config.durability_topic)
+    settings["tls_keylog"] = config.tls_keylog or ""
+    settings["log_mask"] = mask
+    # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
+    settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {VERSION})"
+    return settings
+
+
+def engine_listeners(config: Config) -> "list[ListenerSpec]":
+    """Those of MQTT and WebSocket clients, in the order of the configuration."""
+    places = places_of(securities_of(config))
+    return [_listener(config, listener, places[id(listener)]) for listener in config.listeners
+            if listener.protocol != HTTP_API]
+
+
+def http_listeners(config: Config) -> list[Listener]:
+    """Those that the control plane serves."""
+    return [listener for listener in config.listeners if listener.protocol == HTTP_API]
+
+
+def needs_access(config: Config) -> bool:
+    """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
+    return any(source.password_file is not None or source.plugins for source in securities_of(config))
+
+
+def keeps(config: Config) -> bool:
+    """Is there a store? The plugin that asks for one is as good as the option."""
+    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
+    return asked and config.durability != "none"
+
+
+def stream_specs(config: Config) -> "list[dict[str, Any]]":
+    """The streams, as the engine takes them."""
+    if not config.stream and not config.stream_events:
+        return []
+    from mosq.config.streams import events_of, stream_of
+
+    events = events_of(tuple(config.stream_events[0].split())) if config.stream_events else None
+    streams = [*map(stream_of, config.stream), *([events] if events else [])]
+    return [
+        {"name": s.name, "filters": s.filters, "shards": s.shards, "retain_age_us": s.retain_age_s * 1_000_000,
+         "retain_bytes": s.retain_bytes, "events": s is events}
+        for s in streams]
+
+
+def acl_rules(config: Config) -> "list[list[AclRule] | None]":
+    """Those of each security; None: everything is allowed. Raises ConfigError."""
+    loaded: dict[str, list[AclRule]] = {}
+    for source in securities_of(config):
+        if source.acl_file is not None and source.acl_file not in loaded:
+            loaded[source.acl_file] = load_acl(source.acl_file, source.acl_origin)
+    return [None if source.acl_file is None else loaded[source.acl_file] for source in securities_of(config)]
+
+
+def engine_securities(config: Config) -> "list[Security]":
+    """What the listeners' clients may do, where there is an acl_file at most: see needs_access. Raises ConfigError,
+    also where more is needed: to go on without it would let everybody in."""
+    refuse(all_plugins(config))
+    for source in securities_of(config):
+        if source.password_file is not None or source.plugins:
+            what, origin = ("password_file", source.password_origin) if source.password_file is not None else (
+                "plugin", source.plugins[0].origin)
+            raise ConfigError(f"'{what}' cannot be used here, where nobody checks users.", origin)
+    return [{"acl": acl, "authenticate": False, "authorize": False, "extended": False, "transform_in": (),
+             "transform_out": (), "events": False} for acl in acl_rules(config)]
+
+
+def _listener(config: Config, listener: Listener, security: int) -> "ListenerSpec":
+    spec: ListenerSpec = {name: getattr(listener, name) for name in _LISTENER_PLAIN}
+    for name in _LISTENER_FLAGS:
+        spec[name] = int(getattr(listener, name))
+    for name in _LISTENER_TEXTS:
+        spec[name] = getattr(listener, name) or ""
+    spec["port"] = listener.port
+    spec["host"] = listener.host or ""
+    spec["path"] = listener.path or ""
+    spec["versions"] = listener.versions_mask()
+    spec["allow_anonymous"] = int(config.allows_anonymous(listener))
+    spec["allow_zero_length_clientid"] = int(bool(config.security_of(listener, "allow_zero_length_clientid")))
+    spec["auto_id_prefix"] = config.auto_id_prefix_of(listener)
+    spec["psk_file"] = str(config.security_of(listener, "psk_file") or "")
+    spec["security"] = security
+    spec["durability"] = listener.listener_durability
+    return spec
+
+
+def _plain(value: "SettingValue") -> "SettingValue":
+    return int(value) if isinstance(value, bool) else value

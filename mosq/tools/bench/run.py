@@ -1,0 +1,65 @@
+"""One run from its spec to its result: what went wrong is in it, with what was measured until then."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import resource
+from typing import TYPE_CHECKING
+
+from mosq.tools.bench.result import Result
+from mosq.tools.bench.runner import Stopped
+from mosq.tools.bench.scenarios import clients_of, run
+from mosq.tools.bench.spec import BenchError
+
+if TYPE_CHECKING:
+    from mosq.tools.bench.runner import Tell
+    from mosq.tools.bench.spec import Spec
+
+DESCRIPTORS = 64                # besides those of the clients
+
+
+def measure(spec: Spec, tell: Tell) -> Result:
+    _descriptors(clients_of(spec))
+    result = Result(spec.told(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                    where="mosq" if spec.started else spec.where)
+    try:
+        run(spec, result.phases, tell)
+    except (Stopped, BenchError) as stopped:
+        result.complete, result.why = False, str(stopped)
+    except KeyboardInterrupt:
+        result.complete, result.why = False, "interrupted"
+    except MemoryError:
+        result.complete, result.why = False, "not enough memory for so many clients and streams"
+    return result
+
+
+def _descriptors(clients: int) -> None:
+    wanted = clients + DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+            return
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft < wanted:
+        raise BenchError(f"{clients:,} clients need {wanted:,} open files, and {soft:,} are allowed here (ulimit -n): "
+                         f"at most {max(soft - DESCRIPTORS, 0):,} clients")
+
+
+def machine() -> dict[str, object]:
+    return {"cores": os.cpu_count(), "kernel": platform.release(), "processor": _processor(),
+            "python": platform.python_version()}
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+

@@ -1,0 +1,121 @@
+"""A fresh mosq for one run: on a free port of this machine, without log, its queues without limits. It ends with the
+run; when the run is killed the kernel ends it (its folder stays then, but the key is no longer in it).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mosq.tools.bench.spec import BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+HOST = "127.0.0.1"
+CONFIG = """listener {port} 127.0.0.1
+allow_anonymous true
+max_inflight_messages 1000
+max_queued_messages 0
+max_packet_size 268435455
+log_type error
+"""
+START_S = 15.0
+PORTS_FROM = 10_000
+PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """Below those that clients get: who asks again and again for a port of theirs that nobody has yet is connected with
+    himself one day.
+    """
+    clients = 32768
+    with contextlib.suppress(OSError, ValueError):
+        clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, random.randrange(PORTS_FROM, clients) if clients > PORTS_FROM else 0))
+            return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> Iterator[dict[str, object]]:
+    """-> what a Spec says of it. With tls it has a certificate that it signed itself."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="mosq-bench-") as folder:
+        where: dict[str, object] = {"host": HOST, "port": port}
+        config = CONFIG.format(port=port)
+        if ws:
+            config += "protocol websockets\n"
+        if tls:
+            config += _certificate(Path(folder))
+            where["cafile"] = str(Path(folder, "broker.crt"))
+        if os.geteuid() == 0:
+            config += "user root\n"             # it may not read what is in here as another
+        path = Path(folder, "mosq.conf")
+        path.write_text(config)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL, preexec_fn=_dying_with_us(),
+            process_group=0)                    # Ctrl-C is for us: the broker sees the end of the run
+        try:
+            if cpu is not None:
+                _pin(process.pid, cpu)
+            _wait(port, process)
+            Path(folder, "broker.key").unlink(missing_ok=True)      # it has read it
+            yield {**where, "broker_pid": process.pid, "started": True}
+        finally:
+            process.terminate()
+            try:
+                process.wait(START_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _dying_with_us() -> Callable[[], object] | None:
+    """For a process to call before it becomes another program. The kernel asks for the thread that has forked, and
+    Python's code between fork and exec for there being no other: else the broker does without.
+    """
+    if threading.active_count() > 1:
+        return None
+    return functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _pin(pid: int, cpu: int) -> None:
+    try:
+        os.sched_setaffinity(pid, {cpu})
+    except OSError:
+        raise BenchError(f"there is no core {cpu} for the broker") from None
+
+
+def _certificate(folder: Path) -> str:
+    from cext.bench.certificate import self_signed
+
+    certificate, key = self_signed(f"DNS:localhost,IP:{HOST}")
+    Path(folder, "broker.crt").write_bytes(certificate)
+    Path(folder, "broker.key").write_bytes(key)
+    return f"certfile {folder}/broker.crt\nkeyfile {folder}/broker.key\n"
+
+
+def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection((HOST, port), 1).close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > end:
+                raise BenchError(f"mosq did not start (status {process.poll()})") from None
+            time.sleep(0.005)

@@ -1,0 +1,257 @@
+"""`mosq ctl` on the command line: modules and their commands, made of the tables; without a module, the shell."""
+
+import json
+import sys
+
+import click
+
+from mosq.tools.ctl import broker, dynsec, options
+from mosq.tools.ctl.spec import PASSWORD, BadInputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from mosq.tools.ctl.connection import Connection
+    from mosq.tools.ctl.spec import Module, Spec, Values
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 3
+MODULES = (dynsec.MODULE, broker.MODULE)
+SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
+
+EPILOG = """\b
+Examples:
+  mosq ctl                                          a shell; `help` in it says more
+  mosq ctl dynsec init dynsec.json admin            the first file of the dynamic security plugin
+  mosq ctl -u admin dynsec createClient ann         asks for both passwords
+  mosq ctl -u admin dynsec addRoleACL sensor publishClientSend 'site/#' allow
+  mosq ctl -u admin -P secret --json dynsec getClient ann
+  mosq ctl broker listClients                       who is connected, and what waits (mosq only)
+  mosq ctl broker kickClient sensor-7
+
+\b
+Options may stand in ~/.config/mosquitto_ctrl, one a line, as for mosquitto_ctrl. All commands: docs/control.md.
+
+\b
+Exit status:
+  0  done
+  1  not done: no broker there, not let in, an error in its answer
+  3  a mistake in the command line
+"""
+
+
+class Given:
+    """What stands before the module."""
+
+    def __init__(self, connection: "Connection", as_json: bool, quiet: bool, data_file: str | None,
+                 is_told_where: bool) -> None:
+        self.connection, self.as_json, self.quiet, self.data_file = connection, as_json, quiet, data_file
+        self.is_told_where = is_told_where      # or as whom: the shell connects at once
+
+
+class AnyCase(click.Group):
+    """Names of modules and commands are found in any case, as in mosquitto_ctrl."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        found = super().get_command(context, name)
+        return found or next((one for known, one in self.commands.items() if known.lower() == name.lower()), None)
+
+
+@click.group("ctl", cls=AnyCase, invoke_without_command=True, epilog=EPILOG, context_settings=SETTINGS)
+@options.connection_options
+@options.version_option
+@click.pass_context
+def ctl(context: click.Context, /, **given: "Any") -> int:
+    """Administer a running broker, mosq or Mosquitto: dynamic security, listeners, clients."""
+    told = options.merged(context, given)
+    context.obj = Given(options.connection_of(told), told["as_json"], told["quiet"], told["data_file"],
+                        any(told[name] is not None for name in ("host", "port", "url", "unix", "username")))
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    from mosq.tools.ctl.shell import Shell
+
+    return Shell(context.obj.connection, MODULES, context.obj.as_json).run(context.obj.is_told_where)
+
+
+def module_group(module: "Module") -> AnyCase:
+    @click.group(module.name, cls=AnyCase, help=module.help, invoke_without_command=True, context_settings=SETTINGS)
+    @click.pass_context
+    def group(context: click.Context, /) -> int:
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help())
+            return EXIT_FAILED
+        return EXIT_OK
+
+    for spec in module.specs.values():
+        group.add_command(command_of(module, spec))
+
+    @group.command("help", hidden=True)
+    @click.pass_context
+    def help_(context: click.Context, /) -> int:
+        assert context.parent is not None
+        click.echo(context.parent.get_help())
+        return EXIT_OK
+
+    return group
+
+
+def command_of(module: "Module", spec: "Spec") -> click.Command:
+    @click.command(spec.name, help=spec.help, context_settings={**SETTINGS, "ignore_unknown_options": True},
+                   options_metavar="")
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar=spec.usage.partition(" ")[2] or " ")
+    @click.option("--json", "as_json", is_flag=True, help="Print the answer as it comes, one line of JSON.")
+    @click.pass_obj
+    def command(given: Given, /, words: tuple[str, ...], as_json: bool) -> int:
+        try:
+            values = spec.read(list(words))
+        except BadInputError as error:
+            raise click.UsageError(str(error)) from None
+        given.as_json = given.as_json or as_json
+        if given.data_file is not None and spec.name == "setClientPassword":
+            return _file_password(given.data_file, spec, values)
+        return run(given, module, spec, values)
+
+    return command
+
+
+def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
+    """One command, over a connection of its own."""
+    from mosq.tools.ctl.connection import ConnectionProblemError
+    from mosq.tools.ctl.conversation import Conversation, NoAnswerError
+
+    try:
+        ask_passwords(spec, values)
+        connection = given.connection
+        if connection.is_readable_by_others and not given.quiet:
+            click.echo("Warning: You are running mosq ctl without encryption.\nThis means all of the configuration "
+                       "changes you are making are visible on the network, including passwords.\n", err=True)
+        if connection.username is not None and connection.password is None:
+            connection.password = secret(f"Password for {connection.username}: ")
+        conversation = Conversation(connection)
+        try:
+            response = conversation.ask(module.topic_of(spec), spec.command(values))
+        finally:
+            conversation.close()
+    except (ConnectionProblemError, NoAnswerError, BadInputError) as error:
+        click.echo(str(error) if str(error).partition(" ")[2].startswith("error:") else f"Error: {error}", err=True)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        click.echo("", err=True)
+        return EXIT_FAILED
+    return tell(spec, response, given.as_json)
+
+
+def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
+    """Shows a response; the exit status."""
+    from mosq.tools.table import shown
+
+    error = response.get("error")
+    if as_json:
+        click.echo(json.dumps(response, ensure_ascii=False))
+    elif error is not None:
+        click.echo(f"{spec.name}: Error: {shown(str(error))}.", err=True)
+    elif spec.show is not None:
+        try:
+            lines = list(spec.show(response["data"]))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            click.echo("Error: Invalid response from server.", err=True)
+            return EXIT_FAILED
+        for line in lines:
+            click.echo(line)
+    return EXIT_OK if error is None else EXIT_FAILED
+
+
+# ---------------------------------------------------------------- passwords
+
+def secret(prompt: str) -> str:
+    """A line that is not shown, from the terminal, else from standard input. Raises BadInputError at its end."""
+    try:
+        if sys.stdin.isatty():
+            import getpass
+
+            return getpass.getpass(prompt)
+        click.echo(prompt, nl=False)
+        line = sys.stdin.readline()
+        click.echo("")
+    except EOFError:
+        line = ""
+    if not line:
+        raise BadInputError("No password was given.")
+    return line.rstrip("\r\n")
+
+
+def new_secret(username: str) -> str:
+    """Twice. Raises BadInputError."""
+    first = secret(f"New password for {username}: ")
+    if first and secret(f"Reenter password for {username}: ") != first:
+        raise BadInputError("Passwords do not match.")
+    return first
+
+
+def ask_passwords(spec: "Spec", values: "Values") -> None:
+    """Of who is created or changed, where it is not on the command line. Raises BadInputError."""
+    for arg in spec.args:
+        if arg.kind != PASSWORD or arg.name in values:
+            continue
+        may_be_none = bool(arg.flags)
+        if may_be_none:
+            click.echo(f"Enter new password for {values['username']}. Press return for no password (user will be "
+                       "unable to login).")
+        password = new_secret(values["username"])
+        if password:
+            values[arg.name] = password
+        elif not may_be_none:
+            raise BadInputError("Password is empty.")
+
+
+# ---------------------------------------------------------------- the plugin's file
+
+def _file_password(path: str, spec: "Spec", values: "Values") -> int:
+    from mosq.tools.ctl.dynsec_file import FileProblemError, set_password
+
+    try:
+        ask_passwords(spec, values)
+        set_password(path, values["username"], values["password"])
+    except (FileProblemError, BadInputError) as error:
+        click.echo(f"Error: {error}", err=True)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+CREATED = """\
+The client '{user}' has been created in the file '{file}'.
+This client is configured to allow you to administer the dynamic security plugin only.
+It does not have access to publish messages to normal topics.
+You should create your application clients to do that, for example:
+   mosq ctl <connect options> dynsec createClient <username>
+   mosq ctl <connect options> dynsec createRole <rolename>
+   mosq ctl <connect options> dynsec addRoleACL <rolename> publishClientSend my/topic allow [priority]
+   mosq ctl <connect options> dynsec addClientRole <username> <rolename> [priority]
+All commands: docs/control.md."""
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("file")
+@click.argument("admin_user", metavar="ADMIN-USER")
+@click.argument("admin_password", required=False, metavar="[ADMIN-PASSWORD]")
+def init(file: str, admin_user: str, admin_password: str | None) -> int:
+    """Write a new file for the dynamic security plugin, with one user who may administer it."""
+    from mosq.tools.ctl.dynsec_file import FileProblemError, create
+
+    try:
+        password = new_secret(admin_user) if admin_password is None else admin_password
+        if not password:
+            raise BadInputError("Password is empty.")
+        create(file, admin_user, password)
+    except (FileProblemError, BadInputError) as error:
+        click.echo(str(error) if isinstance(error, FileProblemError) else f"Error: {error}", err=True)
+        return EXIT_FAILED
+    click.echo(CREATED.format(user=admin_user, file=file))
+    return EXIT_OK
+
+
+for _module in MODULES:
+    ctl.add_command(module_group(_module))
+_dynsec = ctl.commands["dynsec"]
+assert isinstance(_dynsec, click.Group)
+_dynsec.add_command(init)

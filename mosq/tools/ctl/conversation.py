@@ -1,0 +1,165 @@
+"""Questions to a broker over MQTT, and their answers. Knows topics, payloads and deadlines; not what is asked.
+
+    connect -> subscribe to TOPIC/response (once) -> PUBLISH TOPIC -> the response with our correlationData
+
+The responses of Mosquitto's control topics go to everybody who subscribed, so each command carries a correlationData of
+ours and only what brings it back is taken for the answer. What mosq answers on its private topics (`$CONTROL/mosq/...`)
+comes without a subscription.
+
+The client is paho's, its network loop in a thread of its own; this side waits on a queue.
+"""
+
+import json
+import os
+import queue
+import socket
+import time
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from mosq.tools.ctl.connection import Connection, ConnectionProblemError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Response = dict[str, Any]
+
+TIMEOUT_S = 10.0
+PRIVATE = "$CONTROL/mosq/"
+UNAVAILABLE = "endpoint not available"
+
+
+class NoAnswerError(Exception):
+    """Why there is no answer."""
+
+
+class Conversation:
+    """One connection, until close()."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Connects. Raises ConnectionProblemError, NoAnswerError."""
+        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._timeout_s, self._qos = TIMEOUT_S, connection.qos
+        self._subscribed: set[str] = set()
+        self._token, self._asked = os.urandom(6).hex(), 0
+        self.closed = False
+        self._client = self._made(connection)
+        try:
+            self._connect(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.closed = True
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    # ------------------------------------------------------------ connecting
+
+    def _made(self, connection: Connection) -> paho.Client:
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id=connection.client_id or f"mosq-ctl-{self._token}",
+                             clean_session=True if connection.level < 5 else None,
+                             protocol=MQTTProtocolVersion(connection.level), transport=connection.transport,
+                             reconnect_on_failure=False)
+        if connection.username is not None:
+            client.username_pw_set(connection.username, connection.password)
+        context = connection.tls_context()
+        if context is not None:
+            client.tls_set_context(context)
+        if connection.transport == "websockets":
+            client.ws_set_options(path=connection.path)
+        proxy = connection.proxy_arguments()
+        if proxy is not None:
+            client.proxy_set(**proxy)
+        client.connect_timeout = self._timeout_s
+        put = self._events.put
+        client.on_connect = lambda c, u, flags, reason, props: put(("connect", reason))
+        client.on_disconnect = lambda c, u, flags, reason, props: put(("disconnect", reason))
+        client.on_subscribe = lambda c, u, mid, reasons, props: put(("subscribe", reasons[0]))
+        client.on_publish = lambda c, u, mid, reason, props: put(("publish", reason))
+        client.on_message = lambda c, u, message: put(("message", message))
+        if connection.debug:
+            client.on_log = lambda c, u, level, text: print(text)
+        return client
+
+    def _connect(self, connection: Connection) -> None:
+        where = connection.host if connection.transport == "unix" else f"{connection.host} port {connection.port_used}"
+        port = connection.port_used if connection.transport != "unix" else 1
+        try:
+            self._client.connect(connection.host, port, 60, connection.bind)
+        except (OSError, ValueError, socket.gaierror) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ConnectionProblemError(f"{reason}. Is there a broker at {where}?") from None
+        self._client.loop_start()
+        reason = self._await("connect", "The broker has not answered CONNECT")
+        if reason.is_failure:
+            raise NoAnswerError(f"Connection error: {reason}")
+
+    # ------------------------------------------------------------ asking
+
+    def ask(self, topic: str, command: "dict[str, Any]") -> "Response":
+        """The response to one command, an error included. Raises NoAnswerError."""
+        if not topic.startswith(PRIVATE):
+            self._subscribe(f"{topic}/response")
+        self._asked += 1
+        correlation = f"{self._token}-{self._asked}"
+        payload = json.dumps({"commands": [{**command, "correlationData": correlation}]}, ensure_ascii=False)
+        self._client.publish(topic, payload.encode(), self._qos)
+        give_up = time.monotonic() + self._timeout_s
+        while True:
+            message = self._await("message", f"No response on {topic}/response", give_up)
+            response = _response(message, topic, correlation)
+            if response is not None:
+                return response
+
+    def _subscribe(self, topic: str) -> None:
+        if topic in self._subscribed:
+            return
+        self._client.subscribe(topic, self._qos)
+        reason = self._await("subscribe", "The broker has not answered SUBSCRIBE")
+        if reason.is_failure:
+            raise NoAnswerError(f"Subscribe error: {reason}")
+        self._subscribed.add(topic)
+
+    def _await(self, kind: str, otherwise: str, give_up: float | None = None) -> "Any":
+        give_up = time.monotonic() + self._timeout_s if give_up is None else give_up
+        while True:
+            try:
+                found, what = self._events.get(timeout=max(0.0, give_up - time.monotonic()))
+            except queue.Empty:
+                raise NoAnswerError(f"{otherwise} within {self._timeout_s:g} s.") from None
+            if found == kind:
+                return what
+            if found == "disconnect":
+                self.closed = True
+                raise NoAnswerError(f"The broker has closed the connection: {what}.")
+            if found == "publish" and what.is_failure:
+                raise NoAnswerError(f"Publish error: {what}")
+
+
+def _response(message: "Any", topic: str, correlation: str) -> "Response | None":
+    """None: it is somebody else's."""
+    if message.topic != f"{topic}/response":
+        return None
+    try:
+        tree = json.loads(message.payload)
+        if tree.get("error") == UNAVAILABLE:
+            raise NoAnswerError(f"The broker answers nothing on {topic}: {_remedy(topic)}")
+        for response in tree["responses"]:
+            if response.get("correlationData") == correlation:
+                return {name: value for name, value in response.items() if name != "correlationData"}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass                    # anybody who may can publish there
+    return None
+
+
+def _remedy(topic: str) -> str:
+    if topic.startswith(PRIVATE):
+        return "this takes mosq, with `enable_control_api true`."
+    if topic == "$CONTROL/broker/v1":
+        return "this takes mosq or Mosquitto 2.1, with `enable_control_api true`."
+    return "is the plugin configured there?"
+

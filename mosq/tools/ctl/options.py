@@ -1,0 +1,153 @@
+"""The options of `mosq ctl`: those of mosquitto_ctrl, on the command line and in its options file, where the command
+line has the last word, as its manual says.
+
+    $XDG_CONFIG_HOME/mosquitto_ctrl, else ~/.config/mosquitto_ctrl; or -o FILE      lines `-option value`, `#` comments
+"""
+
+import os
+
+import click
+from click.core import ParameterSource
+
+from mosq.tools.ctl.connection import LEVELS, Connection, ConnectionProblemError
+from mosq.version import VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Command = Callable[..., Any]
+
+FILE_NAME = "mosquitto_ctrl"
+TLS_FILES = ("cafile", "capath", "certfile", "keyfile")
+PLAIN = ("port", "client_id", "username", "password", "qos", "insecure", "tls_version", "ciphers", "alpn", "psk",
+         "psk_identity", "proxy", "debug")
+
+
+def connection_options(command: "Command") -> "Command":
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+OPTIONS = (
+    click.option("-A", "bind", metavar="ADDRESS", help="Connect from this local address."),
+    click.option("--cafile", metavar="FILE", help="Encrypt, and trust the certificates in this file."),
+    click.option("--capath", metavar="DIR", help="The same with a folder of certificates."),
+    click.option("--cert", "certfile", metavar="FILE", help="Our own certificate."),
+    click.option("--ciphers", metavar="LIST", help="TLS ciphers up to TLS 1.2."),
+    click.option("-d", "--debug", is_flag=True, help="Tell what goes over the wire."),
+    click.option("-f", "data_file", metavar="FILE", help="With `dynsec setClientPassword`: the file of the plugin to "
+                                                         "change, while no broker uses it."),
+    click.option("-h", "--host", metavar="HOST", help="Where the broker is.  [default: localhost]"),
+    click.option("-i", "--id", "client_id", metavar="ID", help="Our client id."),
+    click.option("--insecure", is_flag=True, help="Do not check that the certificate is the host's."),
+    click.option("--key", "keyfile", metavar="FILE", help="The key of our own certificate."),
+    click.option("--keyform", metavar="pem", help="The kind of the key; only pem."),
+    click.option("-L", "--url", metavar="URL", help="mqtt, mqtts, ws or wss://[USER[:PASSWORD]@]HOST[:PORT]"),
+    click.option("-o", "options_file", metavar="FILE", help="Read options from this file, one a line."),
+    click.option("-p", "--port", type=click.IntRange(0, 65535), metavar="PORT",
+                 help="The port.  [default: 1883, with TLS 8883]"),
+    click.option("-P", "--pw", "password", metavar="PASSWORD", help="The password; without it, -u asks for one."),
+    click.option("--proxy", metavar="URL", help="Go through a SOCKS5 proxy, socks5h://HOST[:PORT]."),
+    click.option("--psk", metavar="KEY", help="Encrypt by a shared key, in hexadecimal."),
+    click.option("--psk-identity", metavar="NAME", help="The name of that key."),
+    click.option("-q", "--qos", type=click.IntRange(0, 2), default=1, metavar="QOS", help="[default: 1]"),
+    click.option("--quiet", is_flag=True, help="No warnings."),
+    click.option("--tls-alpn", "alpn", metavar="PROTOCOL", help="What to offer by ALPN."),
+    click.option("--tls-engine", metavar="ENGINE", hidden=True),
+    click.option("--tls-engine-kpass-sha1", metavar="HASH", hidden=True),
+    click.option("--tls-use-os-certs", "tls", is_flag=True, help="Encrypt, and trust what the system trusts."),
+    click.option("--tls-version", metavar="tlsv1.2|tlsv1.3", help="This version of TLS only."),
+    click.option("-u", "--username", metavar="USER", help="Whom to connect as."),
+    click.option("--unix", metavar="PATH", help="Connect to this unix socket."),
+    click.option("-V", "--protocol-version", "level", metavar="5|311|31", help="Of MQTT.  [default: 5]"),
+    click.option("-v", "--verbose", is_flag=True, hidden=True),
+    click.option("--json", "as_json", is_flag=True, help="Print answers as they come, one line of JSON."),
+    click.option("--no-colour", is_flag=True, hidden=True),
+)
+
+
+@click.command(add_help_option=False)
+@connection_options
+def _of_a_file(**given: "Any") -> None:
+    """Only parsed."""
+
+
+def merged(context: click.Context, given: "dict[str, Any]") -> "dict[str, Any]":
+    """What the command line says, and where it says nothing, what the options file does. Raises click.UsageError."""
+    path = given["options_file"] or default_file()
+    lines = _read(path, must_be_there=given["options_file"] is not None)
+    from_file: dict[str, Any] = {}
+    for number, arguments in lines:
+        try:
+            one = _of_a_file.make_context(FILE_NAME, arguments)
+        except click.UsageError as error:
+            raise click.UsageError(f"{path}, line {number}: {error.format_message()}") from None
+        from_file |= {name: value for name, value in one.params.items()
+                      if one.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    told = {name: value for name, value in given.items()
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if told.keys() & {"host", "unix", "url"}:       # the file's address is another one
+        from_file = {name: value for name, value in from_file.items() if name not in ("host", "unix", "url", "port")}
+    return {**given, **from_file, **told}
+
+
+def default_file() -> str | None:
+    folder = os.environ.get("XDG_CONFIG_HOME") or (os.environ["HOME"] + "/.config" if os.environ.get("HOME") else None)
+    return f"{folder}/{FILE_NAME}" if folder else None
+
+
+def _read(path: str | None, must_be_there: bool) -> list[tuple[int, list[str]]]:
+    """(number of the line, option and value) of each."""
+    if path is None:
+        return []
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        if must_be_there:
+            raise click.UsageError(f"Unable to read the options file {path}: {error.strerror}.") from None
+        return []
+    return [(number, line.split(None, 1)) for number, line in enumerate(map(str.strip, lines), 1)
+            if line and not line.startswith("#")]
+
+
+def connection_of(given: "dict[str, Any]") -> Connection:
+    """Raises click.UsageError."""
+    made = Connection()
+    try:
+        _refuse(given)
+        if given["url"] is not None:
+            made.take_url(given["url"])
+        if given["host"] is not None:
+            made.host = given["host"]
+        for name in PLAIN:
+            if given[name] is not None:
+                setattr(made, name, given[name])
+        made.bind = given["bind"] or ""
+        made.tls = made.tls or given["tls"]
+        made.tls_files = {name: given[name] for name in TLS_FILES if given[name] is not None}
+        if given["unix"] is not None:
+            made.transport, made.host, made.tls = "unix", given["unix"], False
+        if given["level"] is not None:
+            if given["level"] not in LEVELS:
+                raise ConnectionProblemError(f"Invalid protocol version {given['level']!r}; expected 5, 311 or 31.")
+            made.level = LEVELS[given["level"]]
+        made.check()
+    except ConnectionProblemError as error:
+        raise click.UsageError(str(error)) from None
+    return made
+
+
+def _refuse(given: "dict[str, Any]") -> None:
+    if given["tls_engine"] is not None or given["tls_engine_kpass_sha1"] is not None:
+        raise ConnectionProblemError("--tls-engine is not supported: OpenSSL has done away with engines. Expected "
+                                     "--key with a PEM file.")
+    if given["keyform"] not in (None, "pem"):
+        raise ConnectionProblemError("Problem setting key form, it must be 'pem'.")
+
+
+def version_option(command: "Command") -> "Command":
+    return click.version_option(VERSION, message="mosq ctl version %(version)s")(command)

@@ -1,0 +1,263 @@
+"""`mosq db`: what a store on disk holds, for people. Reading works while a broker runs; importing needs it stopped."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from mosq.tools.terminal import progress_bar, reader_is_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mosq.tools.db.store import Source
+
+EXIT_OK, EXIT_FAILED = 0, 1
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+EPILOG = """\b
+Examples:
+  mosq db stats /var/lib/mosquitto                          how much is in it, of what?
+  mosq db check /var/lib/mosquitto                          is it whole?
+  mosq db dump --client meter-7 --payload /var/lib/mosquitto
+  mosq db export --sqlite mosq.sqlite /var/lib/mosquitto
+  mosq db import /var/lib/mosquitto/mosquitto.db            take over what Mosquitto has kept
+  mosq db import -c mosquitto.conf mosquitto.db             also what waits for its bridges
+
+\b
+Exit status:
+  0  done; for `check`: all is well
+  1  not done; for `check`: something is not as it should be
+  3  a mistake in the command line
+"""
+
+
+def open_store(directory: str) -> "Source":
+    from mosq.tools.db.store import StoreSource
+
+    return StoreSource(directory)
+
+
+def guarded(command: "Callable[[], int]") -> int:
+    """An exit status; what a store or a file has against it in one line."""
+    from mosq.config.errors import ConfigError
+    from mosq.tools.db.mosquitto_file import FormatError
+    from mosq.tools.db.store import StoreError
+
+    try:
+        return command()
+    except (StoreError, FormatError) as error:
+        click.echo(f"Error: {error}", err=True)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+    except BrokenPipeError:  # `mosq db dump ... | head`
+        reader_is_gone()
+        return EXIT_OK
+    except OSError as error:
+        click.echo(f"Error: {error.filename or '?'}: {error.strerror or error}", err=True)
+    return EXIT_FAILED
+
+
+@click.group(epilog=EPILOG, context_settings=HELP)
+def db() -> None:
+    """Look into the store of durable sessions, or fill it from Mosquitto's."""
+
+
+directory_argument = click.argument("directory", metavar="DIR", type=click.Path())
+quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
+
+
+@db.command(context_settings=HELP)
+@directory_argument
+@click.option("--live", is_flag=True, help="A broker writes to it: what is torn at the end is no mistake.")
+@quiet_option
+def check(directory: str, live: bool, quiet: bool) -> int:
+    """Read everything in the store in DIR, and say what is damaged, lost or contradicts itself."""
+
+    def run() -> int:
+        from mosq.tools.db.read import state_of
+        from mosq.tools.db.report import problems
+
+        source = open_store(directory)
+        with progress_bar("checking", source.total_bytes(), quiet) as bar:
+            state, loss, unreadable = state_of(source, bar.update)
+        found = problems(state, loss, unreadable, live)
+        for line in found:
+            click.echo(line)
+        verdict = "not all is well" if found else "all is well"
+        click.echo(f"{directory}: {loss['records']:,} records, {len(state.sessions):,} sessions: {verdict}.")
+        return EXIT_FAILED if found else EXIT_OK
+
+    return guarded(run)
+
+
+@db.command(context_settings=HELP)
+@directory_argument
+@click.option("--json", "as_json", is_flag=True, help="As one line of JSON.")
+@click.option("--kinds", "by_kind", is_flag=True, help="Also how many records of each kind lie in the log.")
+@quiet_option
+def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
+    """Count what the store in DIR holds: sessions, queued and retained messages, bytes."""
+
+    def run() -> int:
+        import json
+
+        from mosq.tools.db.read import state_of
+        from mosq.tools.db.report import figures, kinds_text, stats_text
+
+        source = open_store(directory)
+        with progress_bar("counting", source.total_bytes(), quiet) as bar:
+            state, loss, _ = state_of(source, bar.update)
+        counted = figures(source, state, loss, time.time())
+        click.echo(json.dumps(counted) if as_json else stats_text(counted))
+        if by_kind and not as_json:
+            click.echo(kinds_text(state))
+        return EXIT_OK
+
+    return guarded(run)
+
+
+@db.command(context_settings=HELP)
+@directory_argument
+@click.option(
+    "--kind", "only", metavar="KIND", multiple=True, help="Only records of this kind, such as msg; repeatable."
+)
+@click.option("--client", metavar="ID", help="Only what belongs to this client's session.")
+@click.option("--topic", metavar="FILTER", help="Only messages whose topic this filter matches.")
+@click.option("--from", "from_lsn", metavar="LSN", type=click.IntRange(0), default=0, help="Begin here.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--payload", is_flag=True, help="Show payloads too.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each.")
+def dump(
+    directory: str,
+    only: tuple[str, ...],
+    client: str | None,
+    topic: str | None,
+    from_lsn: int,
+    limit: int | None,
+    payload: bool,
+    as_json: bool,
+) -> int:
+    """Print the records of the store in DIR, in the order in which they were written."""
+
+    def run() -> int:
+        from mosq.tools.db import kinds
+        from mosq.tools.db.dump import Choice, dump_to
+
+        unknown = [name for name in only if name not in kinds.BY_NAME]
+        if unknown:
+            raise click.BadParameter(f"`{unknown[0]}`; expected one of {', '.join(kinds.BY_NAME)}", param_hint="--kind")
+        choice = Choice(frozenset(kinds.BY_NAME[name] for name in only), client, topic, from_lsn, limit)
+        out = sys.stdout
+
+        def line(text: str) -> None:
+            out.write(text + "\n")
+
+        for text in dump_to(open_store(directory), choice, line, payload, as_json):
+            click.echo(text, err=True)
+        out.flush()
+        return EXIT_OK
+
+    return guarded(run)
+
+
+@db.command(context_settings=HELP)
+@directory_argument
+@click.option("--sqlite", metavar="FILE", type=click.Path(), help="Write an SQLite database.")
+@click.option("--jsonl", metavar="FILE", type=click.Path(), help="Write a line of JSON for each thing; - for stdout.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@quiet_option
+def export(directory: str, sqlite: str | None, jsonl: str | None, force: bool, quiet: bool) -> int:
+    """Write what the store in DIR holds (not its history) into a file that other programs read."""
+    if (sqlite is None) == (jsonl is None):
+        raise click.UsageError("Where to? Expected either --sqlite FILE or --jsonl FILE.")
+
+    def run() -> int:
+        from mosq.tools.db.export import Lines, export_file
+        from mosq.tools.db.export import export as export_to
+
+        source = open_store(directory)
+        with progress_bar("exporting", 2 * source.total_bytes(), quiet) as bar:
+            if jsonl == "-":
+                written, missing = export_to(source, Lines(sys.stdout), bar.update)
+            else:
+                path, kind = (sqlite, "sqlite") if sqlite is not None else (str(jsonl), "jsonl")
+                written, missing = export_file(source, path, kind, force, bar.update)
+        click.echo(f"{written:,} messages.", err=True)
+        if missing:
+            click.echo(
+                f"Warning: {missing:,} messages were acknowledged or moved meanwhile; stop the broker for one that "
+                "has all.",
+                err=True,
+            )
+        return EXIT_OK
+
+    return guarded(run)
+
+
+def bridges_of(config: str | None) -> list[str]:
+    """The client ids that its bridges have here. Raises ConfigError."""
+    if config is None:
+        return []
+    import socket
+
+    from mosq.config.parser import load_config
+
+    return [bridge.local_id(socket.gethostname()) for bridge in load_config(config).bridges]
+
+
+@db.command("import", context_settings=HELP)
+@click.argument("file", metavar="MOSQUITTO.DB", type=click.Path())
+@click.argument("directory", metavar="[DIR]", type=click.Path(), required=False)
+@click.option("--force", is_flag=True, help="Replace a store that is there; it is kept in DIR/replaced.*")
+@click.option("--dry-run", is_flag=True, help="Read the file and say what would be imported; write nothing.")
+@click.option("-c", "config", metavar="FILE", type=click.Path(), help="The broker's configuration, if it has bridges.")
+@click.option("--bridge", "bridges", metavar="ID", multiple=True, help="A bridge's client id here; repeatable.")
+@quiet_option
+def import_(
+    file: str,
+    directory: str | None,
+    force: bool,
+    dry_run: bool,
+    config: str | None,
+    bridges: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """Make a store in DIR of a persistence file of Mosquitto 1.6, 2.0 or 2.1: its sessions, subscriptions, queued and
+    retained messages. Without DIR it is MOSQUITTO.DB.store, where a broker with the same persistence_location and
+    persistence_file looks for it. Stop Mosquitto first, so that the file is whole. Where there are bridges, give the
+    configuration: a file of 2.1 does not say which sessions are theirs."""
+
+    def run() -> int:
+        from mosq.tools.db.mosquitto_file import MosquittoFile
+        from mosq.tools.db.mosquitto_import import Import
+        from mosq.tools.db.store import STORE, write_store
+
+        ids = [bridge.encode("utf-8", "surrogateescape") for bridge in (*bridges, *bridges_of(config))]
+        with MosquittoFile(file) as source, progress_bar("importing", 2 * source.size, quiet) as bar:
+            reached = 0
+
+            def progress(done: int, _total: int) -> None:
+                nonlocal reached
+                bar.update(done - reached)
+                reached = done
+
+            kept = None
+            imported = Import(source, time.time(), progress, ids)
+            records: Iterator[tuple[int, bytes]] = imported.records()
+            if dry_run:
+                for _ in records:
+                    pass
+            else:
+                kept = write_store(
+                    directory or f"{file}{STORE}", records, f"mosq db import of format {source.format}", force, file
+                )
+        for warning in (*source.warnings, *imported.counts.refused):
+            click.echo(f"Warning: {warning}", err=True)
+        if kept:
+            click.echo(f"The store that was there lies in {kept} now; remove it when it is not needed.", err=True)
+        click.echo(imported.counts.text("would be imported" if dry_run else "imported"))
+        return EXIT_OK
+
+    return guarded(run)

@@ -1,0 +1,240 @@
+"""What a store holds, as an SQLite file or lines of JSON: sessions, subscriptions, messages and who is owed them,
+retained and inbound messages, wills. Two walks: the first learns what is needed, the second has the bodies.
+
+On a live store something may be acknowledged, or moved by cleaning, between the walks: `missing` counts what the second
+did not find. Memory: that of `State`, and one body.
+"""
+
+import json
+import os
+import sqlite3
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from mosq.tools.db import kinds, show
+from mosq.tools.db.properties import readable
+from mosq.tools.db.read import state_of, walk
+from mosq.tools.db.store import StoreError
+
+if TYPE_CHECKING:
+    from mosq.tools.db.read import Progress
+    from mosq.tools.db.state import Session, State
+    from mosq.tools.db.store import Source
+
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE sessions (sno INTEGER PRIMARY KEY, client_id TEXT, username TEXT, connected INTEGER, expiry_s INTEGER,
+                       ends_at TEXT, queued INTEGER);
+CREATE TABLE subscriptions (sno INTEGER REFERENCES sessions, filter TEXT, qos INTEGER, no_local INTEGER,
+                            retain_as_published INTEGER, retain_handling INTEGER, sub_id INTEGER);
+CREATE TABLE messages (lsn INTEGER PRIMARY KEY, topic TEXT, qos INTEGER, retain INTEGER, retained INTEGER,
+                       expires_at TEXT, properties TEXT, payload BLOB);
+CREATE TABLE deliveries (sno INTEGER REFERENCES sessions, position INTEGER, lsn INTEGER REFERENCES messages,
+                         pid INTEGER, qos INTEGER, retain INTEGER, sub_id INTEGER, state TEXT);
+CREATE TABLE inbox (sno INTEGER REFERENCES sessions, pid INTEGER, lsn INTEGER REFERENCES messages);
+CREATE TABLE wills (sno INTEGER REFERENCES sessions, due_at TEXT, delay_s INTEGER, lsn INTEGER REFERENCES messages);
+"""
+
+
+class Sink(Protocol):
+    def meta(self, meta: dict[bytes, bytes]) -> None: ...
+    def session(self, s: "Session") -> None: ...
+    def message(self, lsn: int, f: dict[str, Any], retained: bool) -> None: ...
+    def delivery(self, lsn: int, entry: tuple[int, int, int, int, int], state: str) -> None: ...
+    def released(self, sno: int, position: int, pid: int) -> None: ...
+    def inbox(self, lsn: int, f: dict[str, Any]) -> None: ...
+    def will(self, lsn: int, f: dict[str, Any]) -> None: ...
+
+
+def export(source: "Source", sink: Sink, progress: "Progress | None" = None) -> tuple[int, int]:
+    """-> (messages written, messages that the second walk did not find)"""
+    state, _, _ = state_of(source, progress)
+    sink.meta(state.meta)
+    for s in state.sessions.values():
+        sink.session(s)
+        for position, (pid, _) in s.released.items():
+            sink.released(s.sno, position, pid)
+    todo = set(state.live)
+
+    def record(lsn: int, kind: int, f: dict[str, Any], _bytes: int) -> None:
+        if lsn in todo:
+            todo.discard(lsn)
+            _live(state, sink, lsn, kind, f)
+
+    walk(source, record, progress)
+    return len(state.live) - len(todo), len(todo)
+
+
+def _live(state: "State", sink: Sink, lsn: int, kind: int, f: dict[str, Any]) -> None:
+    if kind == kinds.MSG:
+        sink.message(lsn, f, state.is_retained(lsn, f["topic"]))
+        for entry in f["entries"]:
+            if state.delivers(lsn, entry):
+                sent = (entry[1] - state.sessions[entry[0]].next) % (1 << 32) >= 1 << 31
+                sink.delivery(lsn, entry, "sent" if sent else "waiting")
+    elif kind == kinds.INBOX:
+        sink.inbox(lsn, f)
+    elif kind == kinds.WILL:
+        sink.will(lsn, f)
+
+
+class Lines:
+    """Lines of JSON, each with its `type`."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def _put(self, type: str, fields: dict[str, Any]) -> None:
+        self._out.write(json.dumps({"type": type, **fields}, ensure_ascii=True) + "\n")
+
+    def meta(self, meta: dict[bytes, bytes]) -> None:
+        self._put("meta", show.record_json(kinds.META, meta, False))
+
+    def session(self, s: "Session") -> None:
+        self._put(
+            "session",
+            {
+                "sno": s.sno,
+                "id": show.plain(s.id),
+                "user": None if s.user is None else show.plain(s.user),
+                "connected": s.connected,
+                "expiry_s": None if s.expiry_s == show.NEVER else s.expiry_s,
+                "ends": show.when(s.ends_wall_ms) if s.ends_wall_ms else None,
+                "queued": s.queue.count,
+                "subscriptions": [
+                    {"filter": show.plain(filter), "qos": options & 3, "options": options, "sub_id": sub_id or None}
+                    for filter, (options, sub_id, _) in s.subscriptions.items()
+                ],
+            },
+        )
+
+    def message(self, lsn: int, f: dict[str, Any], retained: bool) -> None:
+        self._put("message", {"lsn": lsn, "retained": retained, **show.message_json(f)})
+
+    def delivery(self, lsn: int, entry: tuple[int, int, int, int, int], state: str) -> None:
+        self._put("delivery", {"lsn": lsn, **show.entry_json(entry), "state": state})
+
+    def released(self, sno: int, position: int, pid: int) -> None:
+        self._put(
+            "delivery", {"lsn": None, "sno": sno, "position": position, "pid": pid, "qos": 2, "state": "released"}
+        )
+
+    def inbox(self, lsn: int, f: dict[str, Any]) -> None:
+        self._put("inbox", {"lsn": lsn, **show.record_json(kinds.INBOX, f, True)})
+
+    def will(self, lsn: int, f: dict[str, Any]) -> None:
+        self._put("will", {"lsn": lsn, **show.record_json(kinds.WILL, f, True)})
+
+
+class Sqlite:
+    """A new SQLite file; `close` makes it whole."""
+
+    def __init__(self, path: str) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        # who interrupts an export throws the file away, so nothing needs a journal
+        self._db.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;" + SCHEMA)
+        self._db.execute("BEGIN")
+
+    def close(self) -> None:
+        self._db.execute("COMMIT")
+        self._db.executescript(
+            "CREATE INDEX deliveries_sno ON deliveries (sno, position);CREATE INDEX messages_topic ON messages (topic);"
+        )
+        self._db.close()
+
+    def _put(self, table: str, *values: object) -> None:
+        self._db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+
+    def meta(self, meta: dict[bytes, bytes]) -> None:
+        for name, value in meta.items():
+            self._put("meta", show.plain(name), show.plain(value))
+
+    def session(self, s: "Session") -> None:
+        self._put(
+            "sessions",
+            s.sno,
+            show.plain(s.id),
+            None if s.user is None else show.plain(s.user),
+            s.connected,
+            None if s.expiry_s == show.NEVER else s.expiry_s,
+            show.when(s.ends_wall_ms) if s.ends_wall_ms else None,
+            s.queue.count,
+        )
+        for filter, (options, sub_id, _) in s.subscriptions.items():
+            self._put(
+                "subscriptions",
+                s.sno,
+                show.plain(filter),
+                options & 3,
+                options >> 2 & 1,
+                options >> 3 & 1,
+                options >> 4 & 3,
+                sub_id or None,
+            )
+
+    def _body(self, lsn: int, f: dict[str, Any], retained: bool) -> None:
+        self._put(
+            "messages",
+            lsn,
+            show.plain(f["topic"]),
+            f["qos"],
+            f["retain"],
+            retained,
+            show.when(f["expires_wall_ms"]) if f["expires_wall_ms"] else None,
+            json.dumps(readable(f["props"])) if f["props"] else None,
+            f["payload"],
+        )
+
+    def message(self, lsn: int, f: dict[str, Any], retained: bool) -> None:
+        self._body(lsn, f, retained)
+
+    def delivery(self, lsn: int, entry: tuple[int, int, int, int, int], state: str) -> None:
+        sno, position, pid, qos, sub_id = entry
+        self._put(
+            "deliveries",
+            sno,
+            position,
+            lsn,
+            pid if qos & 3 else None,
+            qos & 3,
+            bool(qos & show.ENTRY_RETAIN),
+            sub_id or None,
+            state,
+        )
+
+    def released(self, sno: int, position: int, pid: int) -> None:
+        self._put("deliveries", sno, position, None, pid, 2, 0, None, "released")
+
+    def inbox(self, lsn: int, f: dict[str, Any]) -> None:
+        if not f["refused"]:
+            self._body(lsn, f, False)
+        self._put("inbox", f["sno"], f["pid"], None if f["refused"] else lsn)
+
+    def will(self, lsn: int, f: dict[str, Any]) -> None:
+        self._body(lsn, f, False)
+        self._put("wills", f["sno"], show.when(f["due_wall_ms"]) if f["due_wall_ms"] else None, f["delay_s"], lsn)
+
+
+def export_file(
+    source: "Source", path: str, kind: str, force: bool, progress: "Progress | None" = None
+) -> tuple[int, int]:
+    """Into a file that is whole or not there; `kind`: sqlite or jsonl."""
+    if os.path.exists(path) and not force:
+        raise StoreError(f"{path}: is there already; expected a new file, or --force")
+    part = f"{path}.part"
+    if os.path.exists(part):
+        os.unlink(part)
+    try:
+        if kind == "sqlite":
+            sink = Sqlite(part)
+            counts = export(source, sink, progress)
+            sink.close()
+        else:
+            with open(part, "w", encoding="utf-8") as out:
+                counts = export(source, Lines(out), progress)
+        os.replace(part, path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}; expected a place to write to") from None
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    return counts

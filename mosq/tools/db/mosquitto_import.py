@@ -1,0 +1,351 @@
+"""From a persistence file of Mosquitto to the records of a store: sessions, subscriptions, queues with their progress,
+retained messages.
+
+The file is walked once without payloads, to learn who is owed what; then each stored message is read by itself, in
+the order of their ids, which is the order of publication. Left out, and counted: what has expired, what nobody is
+owed, and what the protocol does not allow. Sessions of bridges are marked: a bridge with that client id goes on with
+it, and nobody else gets it; the first start ends those that no bridge claims. Mosquitto 2.0 gives them an expiry of 0,
+of 2.1's only the caller knows which they are. Memory: about 500 bytes per
+session, subscription and stored message, and one payload at a time.
+
+Packet ids. A queue of mosq has ids that rise with the positions. What Mosquitto had sent keeps its id, since its
+client may know it: the position then rises as the id does, and leaves holes. What was never sent gets the ids after
+that.
+"""
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cext.session.record_face import record_encode
+from mosq.tools.db import kinds
+from mosq.tools.db.mosquitto_file import (
+    EXPIRY_NEVER,
+    IN,
+    QUEUED,
+    RESEND_PUBREL,
+    WAIT_PUBCOMP,
+    Client,
+    ClientMessage,
+    FormatError,
+    Message,
+    MosquittoFile,
+    Retain,
+    Subscription,
+)
+from mosq.tools.db.properties import forwardable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+ENTRY_RETAIN = 0x80
+STEP_MAX = 1 << 15  # between packet ids in flight; beyond, the later one is rather before
+
+
+# who is owed a message: session, position, packet id, qos, subscription identifier; kept as bytes, one after the other
+ENTRY = struct.Struct("<IIHBI")
+
+
+@dataclass(slots=True)
+class Session:
+    sno: int
+    client: Client
+    subscriptions: dict[bytes, Subscription] = field(default_factory=dict)
+    sent: list[ClientMessage] = field(default_factory=list)
+    waiting: "array[int]" = field(default_factory=lambda: array("Q"))  # id, then qos with the flag, identifier << 8
+    held: dict[int, ClientMessage] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What an import did: the first five went in, the others are left out."""
+
+    sessions: int = 0
+    bridges: int = 0  # of the sessions
+    subscriptions: int = 0
+    deliveries: int = 0
+    retained: int = 0
+    sessions_expired: int = 0
+    deliveries_expired: int = 0  # to those
+    messages_expired: int = 0
+    orphans: int = 0  # of sessions or messages that are not there
+    refused: list[str] = field(default_factory=list)
+
+    def text(self, done: str) -> str:
+        bridges = f" ({self.bridges:,} of bridges)" if self.bridges else ""
+        lines = [
+            f"{self.sessions:,} sessions{bridges}, {self.subscriptions:,} subscriptions, "
+            f"{self.deliveries:,} deliveries and {self.retained:,} retained messages {done}."
+        ]
+        left = [
+            (self.sessions_expired, "sessions that have expired"),
+            (self.deliveries_expired, "deliveries to them"),
+            (self.messages_expired, "uses of expired messages"),
+            (self.orphans, "that belong to nothing"),
+            (len(self.refused), "that MQTT does not allow"),
+        ]
+        if any(n for n, _ in left):
+            lines.append("Left out: " + ", ".join(f"{n:,} {what}" for n, what in left if n) + ".")
+        return "\n".join(lines)
+
+
+def name_problem(name: bytes) -> str | None:
+    """What MQTT has against a string; None: nothing."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    return "a zero byte in it" if b"\0" in name else None
+
+
+def topic_problem(topic: bytes) -> str | None:
+    return "a wildcard in it" if b"+" in topic or b"#" in topic else name_problem(topic)
+
+
+def filter_problem(filter: bytes) -> str | None:
+    levels = filter.split(b"/")
+    wild = [level for level in levels if (b"#" in level or b"+" in level) and level not in (b"#", b"+")]
+    if not filter or wild or b"#" in levels[:-1]:
+        return "not a filter"
+    return name_problem(filter)
+
+
+def entry_qos(chunk: ClientMessage) -> int:
+    return chunk.qos | (ENTRY_RETAIN if chunk.retain else 0)
+
+
+def _wait(session: Session, chunk: ClientMessage) -> None:
+    session.waiting.extend((chunk.id, entry_qos(chunk) | chunk.sub_id << 8))
+
+
+def _owe(entries: "dict[int, bytes | bytearray]", id: int, entry: bytes) -> None:
+    old = entries.get(id)
+    if isinstance(old, bytearray):
+        old += entry
+    else:
+        entries[id] = entry if old is None else bytearray(old + entry)
+
+
+class Import:
+    """One file on its way. `records` yields (kind, body); counts are right when it has ended."""
+
+    def __init__(
+        self,
+        file: MosquittoFile,
+        now_s: float,
+        progress: "Callable[[int, int], None] | None" = None,
+        bridges: "Collection[bytes]" = (),
+    ) -> None:
+        """`bridges`: client ids that bridges have here."""
+        self.file, self.now_s, self._bridges = file, now_s, bridges
+        self.counts = Counts()
+        self._progress = progress or (lambda done, total: None)
+        self._sessions: dict[bytes, Session] = {}
+        self._messages: dict[int, tuple[int, int]] = {}  # id: (offset, expires_s)
+        self._retained: set[int] = set()
+        self._gone: set[bytes] = set()  # clients that have expired
+
+    def records(self) -> "Iterator[tuple[int, bytes]]":
+        self._walk()
+        entries: dict[int, bytes | bytearray] = {}
+        held: dict[int, list[tuple[int, int]]] = {}
+        for session in self._sessions.values():
+            yield from self._session(session, entries, held)
+        todo = sorted(id for id in self._messages if id in entries or id in held or id in self._retained)
+        for done, id in enumerate(todo):
+            if done % 64 == 0:
+                self._progress(self.file.size + done * self.file.size // len(todo), 2 * self.file.size)
+            yield from self._message(id, entries.pop(id, b""), held.pop(id, []))
+        self._progress(2 * self.file.size, 2 * self.file.size)
+
+    # -- the walk
+
+    def _walk(self) -> None:
+        for n, chunk in enumerate(self.file.chunks(with_payload=False)):
+            if n % 1024 == 0:
+                self._progress(chunk.offset, 2 * self.file.size)
+            if isinstance(chunk, Message):
+                self._messages[chunk.id] = (chunk.offset, chunk.expires_s)
+            elif isinstance(chunk, ClientMessage):
+                self._client_message(chunk)
+            elif isinstance(chunk, Client):
+                self._client(chunk)
+            elif isinstance(chunk, Subscription):
+                self._subscription(chunk)
+            elif isinstance(chunk, Retain):
+                self._retain(chunk.id)
+
+    def _refuse(self, offset: int, text: str) -> None:
+        self.counts.refused.append(str(FormatError(self.file.path, offset, text)))
+
+    def _client(self, chunk: Client) -> None:
+        problem = name_problem(chunk.client_id) if chunk.client_id else "empty"
+        if problem or chunk.client_id in self._sessions:
+            self._refuse(chunk.offset, f"a client with an id that is {problem or 'there already'}")
+        elif not self._is_bridge(chunk) and 0 < chunk.ends_s < self.now_s and chunk.expiry_s != EXPIRY_NEVER:
+            self.counts.sessions_expired += 1
+            self._gone.add(chunk.client_id)
+        else:
+            self._sessions[chunk.client_id] = Session(len(self._sessions) + 1, chunk)
+
+    def _is_bridge(self, chunk: Client) -> bool:
+        return chunk.expiry_s == 0 or chunk.client_id in self._bridges
+
+    def _session_of(self, client_id: bytes) -> Session | None:
+        session = self._sessions.get(client_id)
+        if session is None and client_id not in self._gone:
+            self.counts.orphans += 1
+        return session
+
+    def _subscription(self, chunk: Subscription) -> None:
+        session = self._session_of(chunk.client_id)
+        if session is None:
+            return
+        problem = filter_problem(chunk.filter)
+        if problem:
+            self._refuse(chunk.offset, f"a subscription whose filter is or has {problem}")
+        else:
+            session.subscriptions[chunk.filter] = chunk
+
+    def _client_message(self, chunk: ClientMessage) -> None:
+        session = self._session_of(chunk.client_id)
+        if session is None:
+            self.counts.deliveries_expired += chunk.client_id in self._gone and chunk.direction != IN
+            return
+        if chunk.direction == IN:
+            if chunk.qos == 2 and chunk.pid:
+                session.held[chunk.pid] = chunk
+        elif chunk.state == QUEUED or not chunk.qos or not chunk.pid:
+            _wait(session, chunk)
+        else:
+            session.sent.append(chunk)
+
+    def _retain(self, id: int) -> None:
+        if self._lives(id):
+            self._retained.add(id)
+
+    def _lives(self, id: int) -> bool:
+        found = self._messages.get(id)
+        if found is None:
+            self.counts.orphans += 1
+        elif 0 < found[1] < self.now_s:
+            self.counts.messages_expired += 1
+        else:
+            return True
+        return False
+
+    # -- sessions and their queues
+
+    def _session(
+        self, session: Session, entries: "dict[int, bytes | bytearray]", held: "dict[int, list[tuple[int, int]]]"
+    ) -> "Iterator[tuple[int, bytes]]":
+        client = session.client
+        released: list[tuple[int, int, int]] = []
+        next_position, last_pid = self._sent(session, entries, released)
+        self._waiting(session, entries, next_position, last_pid)
+        is_bridge = self._is_bridge(client)
+        expiry_s = EXPIRY_NEVER if is_bridge else client.expiry_s
+        ends_s = 0 if expiry_s == EXPIRY_NEVER else client.ends_s or int(self.now_s) + expiry_s
+        user = client.username
+        if user is not None and name_problem(user):
+            # Mosquitto before 2.0.16 gives a client without a user name what lies in its memory behind the name of the
+            # client before: nothing to be shown to anybody
+            self._refuse(client.offset, "a user name that is none (of a client without one): left out")
+            user = None
+        yield (
+            kinds.SESSION,
+            record_encode(
+                kinds.SESSION,
+                {
+                    "sno": session.sno,
+                    "connected": False,
+                    "link": is_bridge,
+                    "expiry_s": expiry_s,
+                    "ends_wall_ms": ends_s * 1000,
+                    "next": next_position,
+                    "id": client.client_id,
+                    "user": user,
+                },
+            ),
+        )
+        self.counts.sessions += 1
+        self.counts.bridges += is_bridge
+        for sub in session.subscriptions.values():
+            yield (
+                kinds.SUB,
+                record_encode(
+                    kinds.SUB, {"sno": session.sno, "options": sub.options, "sub_id": sub.sub_id, "filter": sub.filter}
+                ),
+            )
+            self.counts.subscriptions += 1
+        if released:
+            yield kinds.RELEASED, record_encode(kinds.RELEASED, {"acks": released})
+        for pid, chunk in session.held.items():
+            if self._lives(chunk.id):
+                held.setdefault(chunk.id, []).append((session.sno, pid))
+
+    def _sent(
+        self, session: Session, entries: "dict[int, bytes | bytearray]", released: "list[tuple[int, int, int]]"
+    ) -> tuple[int, int]:
+        """Places what had been sent; -> (first position that was not, last packet id)."""
+        position, last_pid = -1, session.client.last_pid
+        for chunk in session.sent:
+            step = 1 if position < 0 else (chunk.pid - last_pid) % 65535
+            if step == 0 or step > STEP_MAX or position + step >= 65535:
+                self._refuse(
+                    chunk.offset, f"packet id {chunk.pid} after {last_pid} cannot be in flight; sent as if it were new"
+                )
+                _wait(session, chunk)
+                continue
+            position, last_pid = position + step, chunk.pid
+            if chunk.qos == 2 and chunk.state in (RESEND_PUBREL, WAIT_PUBCOMP):
+                released.append((session.sno, position, chunk.pid))
+                self.counts.deliveries += 1
+            elif self._lives(chunk.id):
+                _owe(entries, chunk.id, ENTRY.pack(session.sno, position, chunk.pid, entry_qos(chunk), chunk.sub_id))
+        return position + 1, last_pid
+
+    def _waiting(self, session: Session, entries: "dict[int, bytes | bytearray]", position: int, last_pid: int) -> None:
+        waiting = session.waiting
+        for i in range(0, len(waiting), 2):
+            id, rest = waiting[i], waiting[i + 1]
+            if not self._lives(id):
+                continue
+            if rest & 3:
+                last_pid = last_pid % 65535 + 1
+            _owe(entries, id, ENTRY.pack(session.sno, position, last_pid, rest & 0xFF, rest >> 8))
+            position += 1
+
+    # -- messages
+
+    def _message(
+        self, id: int, packed: bytes | bytearray, held: "list[tuple[int, int]]"
+    ) -> "Iterator[tuple[int, bytes]]":
+        message = self.file.message_at(self._messages[id][0])
+        properties, problem = forwardable(message.properties), topic_problem(message.topic)
+        if properties is None or problem:
+            what = f"a topic that is or has {problem}" if problem else "bad properties"
+            self._refuse(message.offset, f"a stored message with {what}")
+            return
+        retained = id in self._retained and bool(message.payload_bytes)
+        fields = {
+            "qos": message.qos,
+            "retain": message.retain,
+            "retained_set": retained,
+            "source_hash": 0,
+            "topic": message.topic,
+            "expires_wall_ms": message.expires_s * 1000,
+            "props": properties,
+            "payload": message.payload,
+        }
+        entries = list(ENTRY.iter_unpack(packed))
+        if entries or retained:
+            yield kinds.MSG, record_encode(kinds.MSG, {**fields, "entries": entries})
+            self.counts.deliveries += len(entries)
+            self.counts.retained += retained
+        for sno, pid in held:
+            yield (
+                kinds.INBOX,
+                record_encode(kinds.INBOX, {**fields, "retained_set": False, "sno": sno, "pid": pid, "refused": False}),
+            )

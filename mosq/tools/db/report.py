@@ -1,0 +1,97 @@
+"""What `mosq db check` and `mosq db stats` say about a store."""
+
+from typing import TYPE_CHECKING, Any
+
+from mosq.tools.db import kinds, show
+from mosq.tools.db.read import Unreadable, losses
+from mosq.tools.db.state import State
+
+if TYPE_CHECKING:
+    from mosq.tools.db.store import Source
+
+TOLD = 20
+
+
+def oldest_needed(state: State) -> int | None:
+    """The lsn before which no record is needed any more."""
+    lsns = list(state.live)
+    for s in state.sessions.values():
+        lsns += [s.lsn, *(sub[2] for sub in s.subscriptions.values()), *(lsn for _, lsn in s.released.values())]
+    return min((lsn for lsn in lsns if lsn >= 0), default=None)
+
+
+def figures(source: "Source", state: State, loss: dict[str, Any], now_s: float) -> dict[str, Any]:
+    """By name; the order is that of the report."""
+    sessions = state.sessions.values()
+    now_ms = int(now_s * 1000)
+    most = max(sessions, key=lambda s: s.queue.count, default=None)
+    return {
+        "directory": source.path,
+        "made_by": show.meta(state.meta),
+        "sessions": len(sessions),
+        "sessions_connected": sum(s.connected for s in sessions),
+        "sessions_expired": sum(0 < s.ends_wall_ms < now_ms for s in sessions),
+        "subscriptions": sum(len(s.subscriptions) for s in sessions),
+        "queued": sum(s.queue.count for s in sessions),
+        "queued_most": most.queue.count if most is not None else 0,
+        "queued_most_client": show.plain(most.id) if most is not None and most.queue.count else "",
+        "awaiting_pubcomp": sum(len(s.released) for s in sessions),
+        "awaiting_pubrel": sum(len(s.held) for s in sessions),
+        "retained": len(state.retained),
+        "retained_expired": sum(0 < expires < now_ms for _, expires, _ in state.retained.values()),
+        "wills": sum(s.will is not None for s in sessions),
+        "messages": len(state.live),
+        "records": loss["records"],
+        "live_bytes": state.live_bytes(),
+        "total_bytes": source.total_bytes(),
+        "segments": loss["segments"],
+        "first_lsn": loss["tail_lsn"],
+        "end_lsn": loss["end_lsn"],
+        "oldest_needed_lsn": oldest_needed(state),
+    }
+
+
+def stats_text(f: dict[str, Any]) -> str:
+    most = (
+        f" (most: {f['queued_most']:,} for {show.text(f['queued_most_client'].encode())})" if f["queued_most"] else ""
+    )
+    oldest = (
+        "nothing is needed"
+        if f["oldest_needed_lsn"] is None
+        else f"the oldest that is needed at {f['oldest_needed_lsn']}"
+    )
+    rows = [
+        ("store", f["directory"]),
+        ("made by", f["made_by"] or "?"),
+        (
+            "sessions",
+            f"{f['sessions']:,}, {f['sessions_connected']:,} of them connected, {f['sessions_expired']:,} expired",
+        ),
+        ("subscriptions", f"{f['subscriptions']:,}"),
+        ("queued", f"{f['queued']:,}{most}"),
+        ("QoS 2 under way", f"{f['awaiting_pubcomp']:,} to clients, {f['awaiting_pubrel']:,} from clients"),
+        ("retained", f"{f['retained']:,}, {f['retained_expired']:,} of them expired"),
+        ("wills", f"{f['wills']:,}"),
+        ("live", f"{show.size(f['live_bytes'])} of {show.size(f['total_bytes'])} in {f['segments']:,} segments"),
+        ("log", f"lsn {f['first_lsn']} to {f['end_lsn']}, {f['records']:,} records; {oldest}"),
+    ]
+    return "\n".join(f"{name:<16} {value}" for name, value in rows)
+
+
+def kinds_text(state: State) -> str:
+    return "\n".join(
+        f"{kinds.NAMES[kind]:<16} {n:>12,} {show.size(state.bytes_by_kind[kind]):>12}"
+        for kind, n in sorted(state.by_kind.items())
+    )
+
+
+def problems(state: State, loss: dict[str, Any], unreadable: Unreadable, live: bool) -> list[str]:
+    """Everything that is not as it should be, a line each; [] when all is well."""
+    out = losses(loss, live)
+    out += [f"lsn {lsn}: {text}" for lsn, text in unreadable.told[:TOLD]]
+    if unreadable.n > TOLD:
+        out.append(f"and {unreadable.n - TOLD:,} more records that cannot be decoded")
+    out += [f"lsn {lsn}: {text}" if lsn >= 0 else text for lsn, text in state.problems[:TOLD]]
+    if state.n_problems > TOLD:
+        out.append(f"and {state.n_problems - TOLD:,} more contradictions")
+    return out

@@ -1,0 +1,284 @@
+"""What a store's records amount to: its sessions, their subscriptions and queues, retained messages, wills. Of bodies
+only the places (lsn) are kept, so that memory does not grow with payloads: 8 bytes per queued delivery, about 100
+per message that is still needed, some hundred per session, subscription and retained message. Who wants bodies scans
+a second time and asks `delivers` and `is_retained`.
+
+A record may come twice: cleaning writes what is still owed again, and the older copy may not be gone yet. The later
+one counts. For the same reason a subscription or a message may come before the record of its session.
+"""
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from mosq.tools.db import kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HALF = 1 << 31
+WRAP = 1 << 32
+GAP_MAX = 1 << 16  # positions between two deliveries that are kept as a run of zeros
+
+
+def record_size(body_bytes: int) -> int:
+    """What a record takes in the log: cext/store/format.pxd."""
+    return 12 + (body_bytes + 3) // 4 * 4
+
+
+class Places:
+    """Positions of a queue (32 bits, which wrap) to lsn plus one; 0: nothing is owed there."""
+
+    __slots__ = ("_base", "_far", "_lsns", "count")
+
+    def __init__(self) -> None:
+        self._base = 0
+        self._lsns = array("Q")
+        self._far: dict[int, int] = {}  # what lies far from the rest, as no broker writes it
+        self.count = 0
+
+    def _offset(self, position: int) -> int | None:
+        """Where it is kept; None: in `_far`"""
+        if not self._lsns:
+            self._base = position
+            return 0
+        offset = (position - self._base + HALF) % WRAP - HALF
+        if offset < 0 and -offset <= GAP_MAX:
+            more = max(-offset, len(self._lsns) // 2)  # so that going down step by step costs no more than going up
+            self._lsns = array("Q", bytes(8 * more)) + self._lsns
+            self._base = (self._base - more) % WRAP
+            return offset + more
+        return offset if 0 <= offset <= len(self._lsns) + GAP_MAX else None
+
+    def put(self, position: int, lsn: int) -> int:
+        """-> the place that was there before, plus one; 0: none"""
+        offset = None if position in self._far else self._offset(position)
+        if offset is None:
+            old = self._far.get(position, 0)
+            self._far[position] = lsn + 1
+        else:
+            if offset >= len(self._lsns):
+                self._lsns.frombytes(bytes(8 * (offset + 1 - len(self._lsns))))
+            old = self._lsns[offset]
+            self._lsns[offset] = lsn + 1
+        self.count += not old
+        return old
+
+    def get(self, position: int) -> int:
+        offset = (position - self._base + HALF) % WRAP - HALF
+        near = self._lsns[offset] if 0 <= offset < len(self._lsns) else 0
+        return near or self._far.get(position, 0)
+
+    def take(self, position: int) -> int:
+        """Nothing is owed there any more; -> what was, plus one; 0: nothing was."""
+        old = self.get(position)
+        if old:
+            self.count -= 1
+            if not self._far.pop(position, 0):
+                self._lsns[(position - self._base + HALF) % WRAP - HALF] = 0
+        return old
+
+    def places(self) -> "Iterator[tuple[int, int]]":
+        """(position, lsn plus one), in the order of the queue"""
+        for offset, lsn in enumerate(self._lsns):
+            if lsn:
+                yield (self._base + offset) % WRAP, lsn
+        yield from self._far.items()
+
+
+class Session:
+    __slots__ = (
+        "connected",
+        "ends_wall_ms",
+        "expiry_s",
+        "held",
+        "id",
+        "lsn",
+        "next",
+        "queue",
+        "released",
+        "sno",
+        "subscriptions",
+        "user",
+        "will",
+    )
+
+    def __init__(self, sno: int) -> None:
+        self.sno = sno
+        self.id = b""
+        self.user: bytes | None = None
+        self.connected, self.expiry_s, self.ends_wall_ms, self.next = False, 0, 0, 0
+        self.lsn = -1  # of its own record; -1: there was none yet
+        self.subscriptions: dict[bytes, tuple[int, int, int]] = {}  # options, identifier, lsn
+        self.queue = Places()
+        self.released: dict[int, tuple[int, int]] = {}  # position: packet id, lsn
+        self.held: dict[int, tuple[int, bool]] = {}  # inbound QoS 2: packet id: lsn, refused
+        self.will: tuple[int, int, int] | None = None  # lsn, due_wall_ms, delay_s
+
+
+class State:
+    """Fed with every record in log order."""
+
+    def __init__(self) -> None:
+        self.meta: dict[bytes, bytes] = {}
+        self.sessions: dict[int, Session] = {}
+        self.retained: dict[bytes, tuple[int, int, int]] = {}  # topic: lsn, expires_wall_ms, payload bytes
+        self.by_kind: dict[int, int] = {}
+        self.bytes_by_kind: dict[int, int] = {}
+        self.problems: list[tuple[int, str]] = []  # (lsn or -1, text), the first of them
+        self.n_problems = 0
+        # of MSG, INBOX and WILL: lsn: how often it is needed, times 2 ** 32, plus the record's size
+        self.live: dict[int, int] = {}
+        self._size = 0  # of the record at hand
+
+    PROBLEMS_TOLD = 100
+
+    def problem(self, lsn: int, text: str) -> None:
+        self.n_problems += 1
+        if len(self.problems) < self.PROBLEMS_TOLD:
+            self.problems.append((lsn, text))
+
+    def apply(self, lsn: int, kind: int, fields: dict[Any, Any], size: int) -> None:
+        self.by_kind[kind] = self.by_kind.get(kind, 0) + 1
+        self.bytes_by_kind[kind] = self.bytes_by_kind.get(kind, 0) + size
+        self._size = size
+        getattr(self, f"_{kinds.NAMES[kind]}")(lsn, fields)
+
+    def delivers(self, lsn: int, entry: tuple[int, int, int, int, int]) -> bool:
+        """Whether this entry of the MSG at lsn is still owed."""
+        session = self.sessions.get(entry[0])
+        return session is not None and session.queue.get(entry[1]) == lsn + 1
+
+    def is_retained(self, lsn: int, topic: bytes) -> bool:
+        return topic in self.retained and self.retained[topic][0] == lsn
+
+    def _session_of(self, sno: int) -> Session:
+        session = self.sessions.get(sno)
+        if session is None:
+            session = self.sessions[sno] = Session(sno)
+        return session
+
+    def end(self) -> None:
+        """After the last record: who was spoken of and never introduced?"""
+        for session in self.sessions.values():
+            if session.lsn < 0:
+                self.problem(-1, f"something belongs to session {session.sno}, of which there is no record")
+        names: dict[bytes, int] = {}
+        for session in self.sessions.values():
+            other = names.setdefault(session.id, session.sno)
+            if session.lsn >= 0 and other != session.sno and self.sessions[other].lsn >= 0:
+                self.problem(session.lsn, f"sessions {other} and {session.sno} both have the client id {session.id!r}")
+
+    def live_bytes(self) -> int:
+        """What the records take that are still needed."""
+        total = sum(value % WRAP for value in self.live.values())
+        if self.meta:
+            total += record_size(sum(len(key) + len(value) + 2 for key, value in self.meta.items()))
+        for s in self.sessions.values():
+            total += record_size(25 + len(s.id) + len(s.user or b"")) + len(s.released) * 10
+            total += sum(record_size(9 + len(filter)) for filter in s.subscriptions)
+        return total
+
+    # -- one for each kind
+
+    def _meta(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self.meta.update(f)
+
+    def _session(self, lsn: int, f: dict[Any, Any]) -> None:
+        s = self._session_of(f["sno"])
+        if s.lsn >= 0 and s.id != f["id"]:
+            self.problem(lsn, f"session {s.sno} has the client id {f['id']!r}, and had {s.id!r} before")
+        s.id, s.user, s.connected, s.next, s.lsn = f["id"], f["user"], f["connected"], f["next"], lsn
+        s.expiry_s, s.ends_wall_ms = f["expiry_s"], f["ends_wall_ms"]
+
+    def _sub(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._session_of(f["sno"]).subscriptions[f["filter"]] = (f["options"], f["sub_id"], lsn)
+
+    def _unsub(self, _lsn: int, f: dict[Any, Any]) -> None:
+        s = self.sessions.get(f["sno"])
+        if s is not None:
+            s.subscriptions.pop(f["filter"], None)
+
+    def _end(self, _lsn: int, f: dict[Any, Any]) -> None:
+        s = self.sessions.pop(f["sno"], None)
+        if s is not None:
+            for _, place in s.queue.places():
+                self._unref(place - 1)
+            for lsn, _refused in s.held.values():
+                self._unref(lsn)
+            if s.will is not None:
+                self._unref(s.will[0])
+
+    def _ref(self, lsn: int) -> None:
+        self.live[lsn] = self.live.get(lsn, self._size) + WRAP
+
+    def _unref(self, lsn: int) -> None:
+        left = self.live.get(lsn, 0) - WRAP
+        if left < WRAP:
+            self.live.pop(lsn, None)
+        else:
+            self.live[lsn] = left
+
+    def _msg(self, lsn: int, f: dict[Any, Any]) -> None:
+        for sno, position, *_ in f["entries"]:
+            old = self._session_of(sno).queue.put(position, lsn)
+            if old:
+                self._unref(old - 1)
+            self._ref(lsn)
+        if f["retained_set"]:
+            self._drop_retained(f["topic"])
+            if f["payload"]:
+                self.retained[f["topic"]] = (lsn, f["expires_wall_ms"], len(f["payload"]))
+                self._ref(lsn)
+
+    def _drop_retained(self, topic: bytes) -> None:
+        old = self.retained.pop(topic, None)
+        if old is not None:
+            self._unref(old[0])
+
+    def _retained_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
+        self._drop_retained(f["topic"])
+
+    def _retained_from(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Of the message before it."""
+
+    def _streams(self, _lsn: int, _f: dict[Any, Any]) -> None:
+        """Of journals, which are files of their own."""
+
+    def _acks(self, _lsn: int, f: dict[Any, Any]) -> None:
+        for sno, position in f["acks"]:
+            s = self.sessions.get(sno)
+            if s is not None:
+                s.released.pop(position, None)
+                old = s.queue.take(position)
+                if old:
+                    self._unref(old - 1)
+
+    def _released(self, lsn: int, f: dict[Any, Any]) -> None:
+        for sno, position, pid in f["acks"]:
+            s = self._session_of(sno)
+            old = s.queue.take(position)
+            if old:
+                self._unref(old - 1)
+            s.released[position] = (pid, lsn)
+
+    def _inbox(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._inbox_done(lsn, f)
+        self._session_of(f["sno"]).held[f["pid"]] = (lsn, f["refused"])
+        self._ref(lsn)
+
+    def _inbox_done(self, _lsn: int, f: dict[Any, Any]) -> None:
+        s = self.sessions.get(f["sno"])
+        held = s.held.pop(f["pid"], None) if s is not None else None
+        if held is not None:
+            self._unref(held[0])
+
+    def _will(self, lsn: int, f: dict[Any, Any]) -> None:
+        self._will_gone(lsn, f)
+        self._session_of(f["sno"]).will = (lsn, f["due_wall_ms"], f["delay_s"])
+        self._ref(lsn)
+
+    def _will_gone(self, _lsn: int, f: dict[Any, Any]) -> None:
+        s = self.sessions.get(f["sno"])
+        if s is not None and s.will is not None:
+            self._unref(s.will[0])
+            s.will = None

@@ -1,0 +1,195 @@
+"""The way of `mosq db` to a store on disk: what is scanned, and what is written anew.
+
+Scanning takes no lock and changes nothing, so it works while a broker runs: what is being written then is not seen yet,
+or looks torn. Writing takes the store's lock, and is refused while a broker has it.
+"""
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mosq.tools.db import kinds
+from mosq.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    # slices of (lsn, kind, flags, body)
+    Give = Callable[[list[tuple[int, int, int, bytes]]], None]
+
+SEGMENT = "segment."
+STORE = ".store"  # what the broker calls the folder of a store ends so: mosq/server/storage.py
+FORMAT = 1
+BATCH_BYTES = 1 << 20
+WAIT_S = 60
+
+
+class StoreError(Exception):
+    """What cannot be done with a store, where, and what was expected."""
+
+
+class Source(Protocol):
+    """What the commands read."""
+
+    path: str
+
+    def scan(self, give: "Give") -> dict[str, Any]:
+        """Every committed record, in log order; -> what was lost (the fields of StoreLoss)."""
+
+    def total_bytes(self) -> int:
+        """Of all files of the store."""
+
+
+def segment_files(path: str) -> list[str]:
+    """The files of a store in a directory."""
+    try:
+        return sorted(name for name in os.listdir(path) if name.startswith(SEGMENT))
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; expected a directory with a store of mosq in it") from None
+
+
+class StoreSource:
+    def __init__(self, path: str) -> None:
+        files = segment_files(path)
+        inside = [name for name in os.listdir(path) if name.endswith(STORE)] if not files else []
+        if len(inside) == 1:  # the folder of persistence_location
+            path = os.path.join(path, inside[0])
+            files = segment_files(path)
+        self.path = path
+        if not files:
+            raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
+
+    def scan(self, give: "Give") -> dict[str, Any]:
+        from cext.store.face import scan
+
+        failed: list[BaseException] = []
+
+        def given(several: list[tuple[int, int, int, bytes]]) -> None:
+            try:
+                give(several)
+            except BaseException as error:
+                failed.append(error)
+                raise
+
+        try:
+            loss = dict(scan(self.path, given))
+        except OSError as error:
+            if error in failed:  # not the store's: a pipe that was closed
+                raise
+            raise StoreError(str(error)) from None
+        return loss
+
+    def total_bytes(self) -> int:
+        total = 0
+        for name in segment_files(self.path):
+            try:
+                total += os.stat(os.path.join(self.path, name)).st_size
+            except OSError:  # a running broker took it away
+                continue
+        return total
+
+
+def open_store(path: str) -> Any:
+    from cext.store.face import StoreFace
+
+    try:
+        return StoreFace(path, create=True)
+    except OSError as error:
+        raise StoreError(str(error)) from None
+
+
+def write_store(path: str, records: "Iterable[tuple[int, bytes]]", made_by: str, force: bool, like: str) -> str | None:
+    """A new store of these records. It is written in a folder of its own and put in place when it is on the disk, so an
+    import that fails leaves nothing behind. Made by root, it belongs to whom the file `like` belongs: the user that the
+    broker will run as. -> where the store is kept that was there before; None: there was none."""
+    place = open_store(path)  # for its lock
+    stage = os.path.join(path, f"import.{os.getpid()}")
+    try:
+        found = _records_in(path)
+        if found and not force:
+            raise StoreError(f"{path}: a store with {found} is there; expected an empty one, or --force to replace it")
+        _write(stage, records, made_by)
+        kept = _put_in_place(path, stage)
+        _give(path, like)
+        return kept
+    finally:
+        place.close()
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _give(path: str, like: str) -> None:
+    if os.geteuid() != 0:
+        return
+    owner = os.stat(like)
+    for name in ("lock", *segment_files(path)):
+        os.chown(os.path.join(path, name), owner.st_uid, owner.st_gid, follow_symlinks=False)
+    os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def _records_in(path: str) -> str:
+    """What a store holds, in words; "" when it is empty."""
+    files = segment_files(path)
+    if not files:
+        return ""
+    loss = StoreSource(path).scan(lambda _: None)
+    whole = not loss["n"] and not loss["unreadable"] and not loss["foreign"]
+    return "" if whole and not loss["records"] else f"{loss['records']:,} records"
+
+
+def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> None:
+    from cext.session.record_face import record_encode
+
+    store = open_store(stage)
+    try:
+        store.recover()
+        store.start()
+        meta = {
+            "format": str(FORMAT),
+            "broker": f"mosq {VERSION}",
+            "made_by": made_by,
+            "made_at": time.strftime("%FT%TZ", time.gmtime()),
+        }
+        store.append(kinds.META, record_encode(kinds.META, {k.encode(): v.encode() for k, v in meta.items()}))
+        for kind, body in records:
+            store.append(kind, body)
+            if store.open_bytes() >= BATCH_BYTES:
+                store.seal()
+                _wait(store, lambda: bool(store.room()))
+        end = store.seal(True)
+        _wait(store, lambda: store.synced() >= end)
+    finally:
+        why = store.close()
+    if why:
+        raise StoreError(f"{stage}: {why}")
+
+
+def _wait(store: Any, done: "Callable[[], bool]") -> None:
+    from cext.store.face import NEWS
+
+    failed = NEWS["full"] | NEWS["error"]
+    while not done():
+        try:
+            news = store.wait(WAIT_S)
+        except TimeoutError:
+            raise StoreError(f"the disk took longer than {WAIT_S} s; {store.error() or 'no error was told'}") from None
+        if news & failed:
+            raise StoreError(store.error() or "no space left; expected room for the whole store")
+
+
+def _put_in_place(path: str, stage: str) -> str | None:
+    old = segment_files(path)
+    kept = None
+    if old:
+        kept = os.path.join(path, f"replaced.{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.{os.getpid()}")
+        os.mkdir(kept, 0o700)
+        for name in old:
+            os.rename(os.path.join(path, name), os.path.join(kept, name))
+    for name in segment_files(stage):
+        os.rename(os.path.join(stage, name), os.path.join(path, name))
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return kept

@@ -1,0 +1,190 @@
+"""`mosq doctor`: reads a mosquitto.conf as mosq would, and says what will be the same, what is better and what needs
+attention. Reads the files that it points to as well; changes nothing, starts nothing, shows no secret.
+"""
+
+from mosq.config.acl import AclRule
+from mosq.config.errors import ConfigError
+from mosq.config.files import pointers, readable_acls, readable_directory
+from mosq.config.model import Config, Listener
+from mosq.config.options import BY_KEYWORD
+from mosq.config.parser import load_config
+from mosq.config.plugin import all_plugins, refusal
+from mosq.tools.doctor.tls import tls_findings
+
+SAME, BETTER, ATTENTION = "same", "better", "attention"
+LOOPBACK = ("127.", "::1", "localhost")
+PASSWORD_BYTES_MAX = 64 << 20
+
+
+class Finding:
+    """One line of the report."""
+
+    __slots__ = ("level", "text", "origin", "advice")
+
+    def __init__(self, level: str, text: str, origin: object = None, advice: str = "") -> None:
+        self.level, self.text, self.advice = level, text, advice
+        self.origin = None if origin is None else str(origin)
+
+
+def examine(path: str) -> tuple[Config, list[Finding]]:
+    """Raises ConfigError when the file cannot be read as a configuration."""
+    config = load_config(path)
+    acls: dict[str, list[AclRule]] = {}
+    found = []
+    try:
+        acls = readable_acls(config)
+        readable_directory(config)
+    except ConfigError as error:
+        found.append(Finding(ATTENTION, error.text, error.origin, "The broker will not start with it."))
+    found += [*_same(config), *_better(config), *_ignored(config), *_plugins(config), *_files(config),
+              *_open_doors(config), *_passwords(config), *_acls(acls)]
+    found += [Finding(ATTENTION, text, origin, advice) for text, origin, advice in tls_findings(config)]
+    return config, found
+
+
+# ---- what stays
+
+def _same(config: Config) -> list[Finding]:
+    spots = [name for owner in (config.origins, *(one.origins for one in config.listeners)) for name in owner]
+    n = sum(not BY_KEYWORD[name].ignored for name in spots)
+    found = [Finding(SAME, f"{n} options mean what they mean to Mosquitto")] if n else []
+    for listener in config.listeners:
+        who = "everybody" if config.allows_anonymous(listener) and not config.security_of(listener, "password_file") \
+            else "who has a password or a certificate" if _asks(config, listener) else "nobody"
+        tls = " over TLS" if listener.tls else ""
+        found.append(Finding(SAME, f"listener {listener.where}: {listener.protocol}{tls}, lets in {who}",
+                             listener.origin))
+    return found
+
+
+def _asks(config: Config, listener: Listener) -> bool:
+    return bool(config.security_of(listener, "password_file") or config.plugins_of(listener) or listener.psk_hint
+                or listener.use_identity_as_username or listener.use_subject_as_username)
+
+
+def _better(config: Config) -> list[Finding]:
+    found = ["SIGHUP takes all options that can change, listeners too, as a whole or not at all: a mistake in the file "
+             "leaves the old state in force"]
+    if any(listener.certfile for listener in config.listeners):
+        found.append("SIGHUP reads certificates, authorities and revocations anew")
+    if any(config.security_of(listener, "password_file") for listener in config.listeners):
+        found.append("passwords are hashed beside the loop, with a cache: many logins at once do not hold up messages")
+    if any(config.security_of(listener, "acl_file") for listener in config.listeners):
+        found.append("the acl_file is compiled; a denied publish or subscribe is seen in the log, at notice")
+    if "max_queued_messages" in config.origins and config.max_queued_messages == 0:
+        found.append("max_queued_messages 0 does not let one slow client take all memory: max_output_bytes bounds it")
+    if config.set_tcp_nodelay and "set_tcp_nodelay" not in config.origins:
+        found.append("small messages are sent at once (set_tcp_nodelay is on by default)")
+    return [Finding(BETTER, text) for text in found]
+
+
+# ---- what needs attention
+
+def _ignored(config: Config) -> list[Finding]:
+    found = [Finding(ATTENTION, warning) for warning in config.warnings]
+    spots = [(name, origin) for name, origin in config.origins.items()]
+    spots += [(name, origin) for listener in config.listeners for name, origin in listener.origins.items()]
+    seen = set()
+    for name, origin in spots:
+        option = BY_KEYWORD[name]
+        if (option.deprecated is not None or option.deprecated_by) and name not in seen:
+            seen.add(name)
+            instead = f"Better: {option.deprecated_by}." if option.deprecated_by else ""
+            found.append(Finding(ATTENTION, f"'{name}' works and is deprecated by Mosquitto", origin, instead))
+    return found
+
+
+def _plugins(config: Config) -> list[Finding]:
+    found = []
+    for plugin in all_plugins(config):
+        why = refusal(plugin)
+        if why is not None:
+            text, _, advice = why.partition(". Expected ")
+            found.append(Finding(ATTENTION, text, plugin.origin,
+                                 f"The broker will not start with it. Expected {advice}"))
+        elif plugin.kind == "persist-sqlite":
+            found.append(Finding(BETTER, "persist-sqlite: mosq keeps what it stands for in a store of its own (see "
+                                       "persistence, durability)", plugin.origin))
+    return found
+
+
+def _files(config: Config) -> list[Finding]:
+    found = []
+    for pointer in pointers(config):
+        problem = pointer.problem()
+        if problem is not None:
+            found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} {problem}", pointer.origin,
+                                 "The broker will not start without it."))
+        elif pointer.open_to_all:
+            found.append(Finding(ATTENTION, f"{pointer.option} {pointer.path} can be read by everybody on this machine",
+                                 pointer.origin, f"chmod 0600 {pointer.path}"))
+    return found
+
+
+def is_public(listener: Listener) -> bool:
+    """Can another machine reach it?"""
+    return listener.path is None and not (listener.host or "").startswith(LOOPBACK)
+
+
+def _open_doors(config: Config) -> list[Finding]:
+    found = []
+    for listener in config.listeners:
+        if not is_public(listener):
+            continue
+        origin = listener.origins.get("listener_allow_anonymous") or config.origin_of(listener, "allow_anonymous")
+        password_file = config.security_of(listener, "password_file")
+        if (config.allows_anonymous(listener) and not listener.require_certificate and not listener.psk_hint
+                and listener.enable_proxy_protocol == 0):
+            found.append(Finding(ATTENTION, f"listener {listener.where} lets in everybody who reaches this machine, "
+                                 "without a password", origin or listener.origin,
+                                 "Add a password_file and allow_anonymous false, or bind it: listener PORT 127.0.0.1."))
+        if password_file and not listener.tls and listener.enable_proxy_protocol == 0:
+            found.append(Finding(ATTENTION, f"listener {listener.where} takes passwords without TLS: whoever is on the "
+                                 "way can read them", listener.origin, "Add certfile and keyfile, or bind it to "
+                                                                       "127.0.0.1."))
+    return found
+
+
+def _passwords(config: Config) -> list[Finding]:
+    found = []
+    for pointer in pointers(config):
+        if pointer.option != "password_file" or not pointer.readable:
+            continue
+        with open(pointer.path, "rb") as file:
+            lines = file.read(PASSWORD_BYTES_MAX).splitlines()
+        kinds = {"plain": 0, "old": 0, "broken": 0}
+        for line in lines:
+            line = line.strip()
+            if line and not line.startswith(b"#"):
+                kinds[_hash_kind(line)] = kinds.get(_hash_kind(line), 0) + 1
+        where = f"password_file {pointer.path}"
+        if kinds["plain"]:
+            found.append(Finding(ATTENTION, f"{where}: {kinds['plain']} passwords are not hashed", pointer.origin,
+                                 f"mosq passwd -U {pointer.path}"))
+        if kinds["old"]:
+            found.append(Finding(ATTENTION, f"{where}: {kinds['old']} passwords are hashed the old way ($6$, one round "
+                                 "of SHA-512), which is quick to guess", pointer.origin,
+                                 f"Set them anew: mosq passwd {pointer.path} USER"))
+        if kinds["broken"]:
+            found.append(Finding(ATTENTION, f"{where}: {kinds['broken']} lines are not USER:HASH", pointer.origin))
+    return found
+
+
+def _hash_kind(line: bytes) -> str:
+    name, colon, password = line.partition(b":")
+    if not colon or not name or not password:
+        return "broken"
+    if password.startswith(b"$6$"):
+        return "old"
+    return "good" if password.startswith((b"$7$", b"$argon2id$")) else "plain"
+
+
+def _acls(acls: dict[str, list[AclRule]]) -> list[Finding]:
+    found = []
+    for path, rules in acls.items():
+        for _, kind, _, topic in rules:
+            levels = topic.split("/")
+            if kind == "pattern" and "%c" not in levels and "%u" not in levels:
+                found.append(Finding(ATTENTION, f"acl_file {path}: the pattern '{topic[:80]}' has neither %c nor %u as "
+                                     "a whole level: it holds for everybody"))
+    return found[:20]
