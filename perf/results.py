@@ -17,18 +17,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mosq.bench.html.command import contents
-from mosq.bench.html.figures import MARKS
-from mosq.bench.html.lab import Lab
-from mosq.bench.html.reading import read, runs_of
-from mosq.bench.spec import BenchError
-
+from mosq.tools.bench.html.command import contents
+from mosq.tools.bench.html.figures import MARKS
+from mosq.tools.bench.html.lab import Lab
+from mosq.tools.bench.html.reading import read, runs_of
+from mosq.tools.bench.spec import BenchError
 from perf.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mosq.bench.html.parts import Cell, Section
+    from mosq.tools.bench.html.parts import Cell, Section
 
 HERE = Path(__file__).parent
 KEPT, FILE = HERE / "results", HERE / "RESULTS.md"

@@ -1,5 +1,5 @@
 """The log: lines as Mosquitto writes them, `<seconds since 1970>: text`, no level; or one JSON object each. To any
-number of destinations at once (log_dest.py).
+number of destinations at once (destinations.py).
 
 A record comes from the data plane's ring or from `say`. What is said here never comes back as a record: publishing a
 line to $SYS/broker/log makes lines of type debug only, and those are never published, so that no line begets another.
