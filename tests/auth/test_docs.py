@@ -57,7 +57,7 @@ def test_stamp(engine, fleet):
 def test_every_configuration_of_the_page_is_read(tmp_path):
     blocks = re.findall(r"^```\n((?:(?!```).+\n)+)```", PAGE.read_text(), re.MULTILINE)
     blocks = [block for block in blocks if "plugin " in block]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         path = tmp_path / "mosq.conf"
         path.write_text(block)
