@@ -1,0 +1,57 @@
+"""Checks on all Markdown pages: paths of the repository and links in them exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path for pattern in ("*.md", "docs/**/*.md", "perf/FINDINGS.md") for path in ROOT.glob(pattern))
+FOLDERS = ("cext", "mosq", "tests", "perf", "docs", "conf", "dev", ".ci")
+IN_BACKTICKS = re.compile(rf"`((?:{'|'.join(map(re.escape, FOLDERS))})/[^`\s]*)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def exists(name: str) -> bool:
+    """Return whether `name` is a file, a folder, a module without its extension, or a pattern with a match."""
+    plain = name.rstrip("/").split("::")[0]
+    if any(letter in plain for letter in "*?"):
+        return any(ROOT.glob(plain))
+    path = ROOT / plain
+    return path.exists() or any(path.with_name(path.name + end).exists() for end in (".py", ".pyx", ".pxd"))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", CODE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_path_exists(page: Path) -> None:
+    missing = [name for name in IN_BACKTICKS.findall(page.read_text()) if "..." not in name and not exists(name)]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    broken = []
+    for link in LINK.findall(CODE.sub("", text)):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        found = target.exists() and (not anchor or target.suffix != ".md" or anchor in anchors(target.read_text()))
+        if not found:
+            broken.append(link)
+    assert not broken
+
+
+def test_a_wrong_path_is_found() -> None:
+    assert IN_BACKTICKS.findall("see `cext/none.pyx` and `mosq/cli`") == ["cext/none.pyx", "mosq/cli"]
+    assert not exists("cext/none.pyx")
+    assert exists("cext/net/reactor") and exists("mosq/cli") and exists("cext/*/*.pyx")
