@@ -3,6 +3,18 @@
 Importing this package loads `start` only, which imports no other module of mosq before it knows what to run.
 """
 
-from mosq.cli.start import main
+import sys
+
+from mosq.cli.start import plain_start, run
 
 __all__ = ["main"]
+
+
+def main() -> int:
+    """The command; returns its exit status."""
+    start = plain_start(sys.argv[1:])
+    if start is not None:
+        return run(start)
+    from mosq.cli.commands import main as commands
+
+    return commands(sys.argv[1:])

@@ -118,8 +118,9 @@ def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, .
 def check(config_file: str | None, overrides: tuple[str, ...] = ()) -> int:
     """Reads a configuration and its acl_file, and says whether they are right. Writes nothing anywhere. What Mosquitto
     does not look at, such as certificates, it warns of and takes."""
+    from mosq.auth.dynsec.check import readable_directory
     from mosq.config.errors import ConfigError
-    from mosq.config.files import file_problems, readable_acls, readable_directory
+    from mosq.config.files import file_problems, readable_acls
     from mosq.config.parser import load_config
     from mosq.config.plugin import all_plugins, refusal
 
@@ -176,9 +177,9 @@ def explain(topic: str, host: str, port: int, username: str | None, password: st
     return EXIT_OK
 
 
-mosq.add_command(LazyCommand("bench", "mosq.tools.bench.command:bench",
+mosq.add_command(LazyCommand("bench", "mosq.cli.commands_bench:bench",
                       "Put a load on a broker, any broker, and say what became of each message."))
-mosq.add_command(LazyCommand("pipeline", "mosq.pipeline.command:pipeline",
+mosq.add_command(LazyCommand("pipeline", "mosq.cli.pipeline.commands:pipeline",
                       "Tables, audits and reports of what the broker carried, by Spark."))
 mosq.add_command(passwd)
 mosq.add_command(ctl)

@@ -8,7 +8,7 @@ import click
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 SIGNALS = {"config-reload": signal.SIGHUP, "log-rotate": signal.SIGRTMIN, "shutdown": signal.SIGINT,
            "tree-print": signal.SIGUSR2, "xtreport": signal.SIGUSR2}
@@ -43,7 +43,9 @@ def signal_command(everybody: bool, pid: int | None, name: str) -> int:
     """Send a signal to a running broker."""
     if everybody == (pid is not None):
         raise click.UsageError("Whom? Expected either `-a` or `-p PID`.")
-    pids = [pid] if pid is not None else list(brokers())
+    root = click.get_current_context().find_root().command
+    subcommands = root.commands if isinstance(root, click.Group) else {}
+    pids = [pid] if pid is not None else list(brokers(subcommands))
     if not pids:
         click.echo("Error: No running mosq found.", err=True)
         return EXIT_FAILED
@@ -57,7 +59,7 @@ def signal_command(everybody: bool, pid: int | None, name: str) -> int:
     return status
 
 
-def brokers(proc: str = "/proc") -> "Iterator[int]":
+def brokers(subcommands: "Container[str]", proc: str = "/proc") -> "Iterator[int]":
     """Processes whose command line starts mosq as a broker: `mosq ...` or `python -m mosq ...`, no subcommand."""
     for entry in os.listdir(proc):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -67,12 +69,12 @@ def brokers(proc: str = "/proc") -> "Iterator[int]":
                 words = file.read(4096).split(b"\0")[:-1]
         except OSError:
             continue
-        if is_broker([word.decode("utf-8", "replace") for word in words]):
+        if is_broker([word.decode("utf-8", "replace") for word in words], subcommands):
             yield int(entry)
 
 
-def is_broker(words: list[str]) -> bool:
-    """Of a command line."""
+def is_broker(words: list[str], subcommands: "Container[str]") -> bool:
+    """Return whether a command line starts a broker: no word of it is one of the subcommands of `mosq`."""
     if words and os.path.basename(words[0]).startswith("python"):
         words = words[1:]
         while words and words[0].startswith("-"):
@@ -81,6 +83,4 @@ def is_broker(words: list[str]) -> bool:
                 break
     if not words or os.path.basename(words[0]) not in ("mosq", "mosq-broker"):
         return False
-    from mosq.cli.commands import mosq as group
-
-    return not any(word in group.commands for word in words[1:])
+    return not any(word in subcommands for word in words[1:])

@@ -67,17 +67,3 @@ def run(start: Start) -> int:
 
     return serve(config, quiet=start.quiet, verbose=start.verbose, background=start.background,
                  compat=start.compat, load=load)
-
-
-def main() -> int:
-    """The command; returns its exit status."""
-    start = plain_start(sys.argv[1:])
-    if start is not None:
-        return run(start)
-    from mosq.cli.commands import main as commands
-
-    return commands(sys.argv[1:])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,9 +4,9 @@ Attributes have the names of the options. A value that is not there has the defa
 """
 
 from mosq.config.errors import ConfigError, Origin
-from mosq.config.option import UINT16_MAX, Option
-from mosq.config.rows_bridge import BRIDGES
-from mosq.config.values import SHOWN_MAX, Value, integer, words_before_comment
+from mosq.config.options.option import UINT16_MAX, Option
+from mosq.config.options.rows_bridge import BRIDGES
+from mosq.config.options.values import SHOWN_MAX, Value, integer, words_before_comment
 
 DEFAULT_PORT = 1883
 DIRECTIONS = ("out", "in", "both")

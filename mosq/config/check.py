@@ -2,6 +2,7 @@
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
+from mosq.config.plugin import has_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ def check(config: Config) -> None:
 
 
 def _check_streams(config: Config) -> None:
-    from mosq.server.settings import keeps  # it knows this room
-
-    if keeps(config):
+    if has_store(config):
         return
     name = "stream" if config.stream else "stream_events"
     wanted = "another durability than none" if config.durability == "none" else "`persistence true`"

@@ -100,7 +100,7 @@ def _one_listener(config: Config, keyword: str) -> None:
 
 
 def _number(option: Option, keyword: str, value: "OptionValue") -> int:
-    from mosq.config.values import parse_value
+    from mosq.config.options.values import parse_value
 
     number = parse_value(option, keyword, _text(option, value).encode())
     assert isinstance(number, int)

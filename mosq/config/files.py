@@ -9,7 +9,6 @@ import stat
 from mosq.config.acl import load_acl
 from mosq.config.errors import Origin
 from mosq.config.model import Config
-from mosq.config.plugin import DYNAMIC_SECURITY, all_plugins
 from mosq.config.security import securities_of
 
 TYPE_CHECKING = False
@@ -95,17 +94,6 @@ def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
     """The rules of each acl_file that can be opened, by path. Raises ConfigError."""
     return {pointer.path: load_acl(pointer.path, pointer.origin) for pointer in pointers(config)
             if pointer.option == "acl_file" and pointer.readable}
-
-
-def readable_directory(config: Config) -> None:
-    """Looks into the file of dynamic security, if there is one that can be opened. Raises ConfigError."""
-    for plugin in all_plugins(config):
-        if plugin.kind == DYNAMIC_SECURITY:
-            path, _ = plugin.directory_files()
-            if Pointer("config_file", path, FILE, plugin.origin).readable:
-                from mosq.auth.dynsec.store import load
-
-                load(path, plugin.origin)
 
 
 def file_problems(config: Config) -> list[str]:

@@ -6,8 +6,8 @@ Plain classes, no `dataclasses`: those load `inspect`, 15 ms of the 70 ms that t
 from mosq.config.bridge import Bridge
 from mosq.config.errors import Origin
 from mosq.config.options import GLOBAL, OF_LISTENERS, OPTIONS, SECURITY
+from mosq.config.options.values import Value
 from mosq.config.plugin import Plugin
-from mosq.config.values import Value
 
 _NO_VALUE = ("special", "anything")
 _PLUGIN_LINES = ("plugin", "global_plugin")

@@ -24,6 +24,7 @@ from mosq.config.options import (
     Option,
     find_option,
 )
+from mosq.config.options.values import SHOWN_MAX, Value, decode, empty, ignored_words, parse_value
 from mosq.config.plugin import DYNAMIC_SECURITY, Plugin
 from mosq.config.special import (
     durability_topics,
@@ -37,7 +38,6 @@ from mosq.config.special import (
     unknown_keyword,
     versions,
 )
-from mosq.config.values import SHOWN_MAX, Value, decode, empty, ignored_words, parse_value
 
 COMMAND_LINE = "<command line>"
 EMBEDDED = "<options>"

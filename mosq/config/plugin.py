@@ -86,3 +86,9 @@ def refuse(plugins: list[Plugin]) -> None:
         why = refusal(plugin)
         if why is not None:
             raise ConfigError(why, plugin.origin)
+
+
+def has_store(config: "Config") -> bool:
+    """Return whether this configuration has a store. The plugin that asks for one counts as much as the option."""
+    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
+    return asked and config.durability != "none"

@@ -15,8 +15,8 @@ from mosq.config.options import (
     Option,
     find_option,
 )
+from mosq.config.options.values import SHOWN_MAX, Value, decode, empty, integer, words_before_comment
 from mosq.config.plugin import Plugin
-from mosq.config.values import SHOWN_MAX, Value, decode, empty, integer, words_before_comment
 
 LOGGED_NOWHERE = ("dlt", "android")
 PLUGIN_KEY_MIN = 3      # characters, in Mosquitto

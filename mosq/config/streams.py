@@ -7,7 +7,7 @@ comment.
 
 from mosq.config.acl import is_filter
 from mosq.config.options import STREAM_FILTERS_MAX, STREAM_LINES_MAX
-from mosq.config.values import BOOL_WORDS, DURATION_UNITS_S, SHOWN_MAX, SIZE_UNITS
+from mosq.config.options.values import BOOL_WORDS, DURATION_UNITS_S, SHOWN_MAX, SIZE_UNITS
 
 EVENTS = "events"               # the stream of `stream_events true`
 NAME_MAX = 64

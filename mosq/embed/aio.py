@@ -3,7 +3,7 @@ of the package loads asyncio."""
 
 import asyncio
 
-from mosq.embed.broker import ANSWER_TIMEOUT_S, Broker, octets, pairs, subscribe_options
+from mosq.embed.arguments import ANSWER_TIMEOUT_S, octets, pairs, subscribe_options
 from mosq.embed.errors import SubscriptionClosed
 from mosq.embed.link import READ, RECEIVE_MAXIMUM, WRITE, Link
 from mosq.embed.message import Message, Properties
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, Self, TypeVar
 
-    from mosq.embed.broker import Payload, UserProperties
+    from mosq.embed.arguments import Payload, UserProperties
+    from mosq.embed.broker import Broker
     from mosq.embed.link import Steps
 
     T = TypeVar("T")
@@ -57,7 +58,7 @@ class AsyncSubscription:
     """An async iterator of messages; iteration ends when it is closed or the broker stops. Begins with `async with` or
     `await`. One task waits for a message at a time, others queue."""
 
-    def __init__(self, broker: Broker, filters: tuple[str, ...], options: int, receive_maximum: int,
+    def __init__(self, broker: "Broker", filters: tuple[str, ...], options: int, receive_maximum: int,
                  timeout: float | None) -> None:
         self._broker, self._filters, self._options = broker, filters, options
         self._receive_maximum, self._timeout = receive_maximum, timeout
@@ -115,7 +116,7 @@ class AsyncSubscription:
 class AsyncBroker:
     """What `async with mosq.Broker() as broker` gives: the methods of Broker, to be awaited."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._link: Link | None = None
         self._publishing = asyncio.Lock()

@@ -11,12 +11,13 @@ import signal
 import threading
 import time
 
+from mosq.config.plugin import has_store
 from mosq.embed import log
 from mosq.embed.errors import BrokerStopped
 from mosq.engine import new_engine
-from mosq.server.admin.control import topics_of
+from mosq.server.admin.topics import topics_of
 from mosq.server.serving import hand_out, tick
-from mosq.server.settings import engine_listeners, engine_securities, engine_settings, keeps, needs_access
+from mosq.server.settings import engine_listeners, engine_securities, engine_settings, needs_access
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Running:
             if self._access is not None:
                 self._access.answer_on(self._topics, self.asked, lambda: self._access)
             self.engine = self._new_engine(config, securities)
-            if keeps(config):
+            if has_store(config):
                 from mosq.server.storage import open_store
 
                 open_store(self.engine, config, self._say)

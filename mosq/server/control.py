@@ -14,19 +14,21 @@ import threading
 import time
 
 from mosq.config.errors import ConfigError
-from mosq.config.model import Config, Listener
+from mosq.config.model import Config
 from mosq.config.options import LOG_TYPES
+from mosq.config.plugin import has_store
 from mosq.engine import new_engine
 from mosq.log.log import Log, log_of
 from mosq.server import process, signals, systemd
-from mosq.server.admin.control import ControlTopics, topics_of
+from mosq.server.admin.control import ControlTopics
+from mosq.server.admin.topics import topics_of
+from mosq.server.opening import opening_lines, reachable
 from mosq.server.serving import hand_out, tick
 from mosq.server.settings import (
     engine_listeners,
     engine_securities,
     engine_settings,
     http_listeners,
-    keeps,
     log_mask,
     needs_access,
 )
@@ -54,9 +56,6 @@ ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "wa
 STOP_AGAIN_S = 0.05
 STOP_WITHIN_S = 0.8             # of the second that stopping may take
 TICK_S = 1.0                    # of plugins and the like
-
-IPV6_ADDRESSES = "/proc/net/if_inet6"
-IPV6_LOOPBACK = "0" * 31 + "1"
 
 # in Mosquitto's words and order
 FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
@@ -185,7 +184,7 @@ class Control:
 
     def _open_store(self, engine: "Engine") -> None:
         """Before anybody can connect; its files are to be the user's."""
-        if not keeps(self.config):
+        if not has_store(self.config):
             return
         from mosq.server.storage import open_store
 
@@ -403,7 +402,7 @@ class Control:
         systemd.notify("READY=1")
 
     def _save(self) -> None:
-        why = "what was acknowledged is in the store already" if keeps(self.config) else "persistence is off"
+        why = "what was acknowledged is in the store already" if has_store(self.config) else "persistence is off"
         self.log.say(NOTICE, f"Nothing to save: {why}.")
 
     def _print_trees(self) -> None:
@@ -467,40 +466,6 @@ class DataPlane(threading.Thread):
         if self.asked is not None:
             self.asked.set()
         self.signals.wake()
-
-
-def reachable(config: Config) -> Config:
-    """In local only mode without the IPv6 loopback where this machine has none."""
-    if config.local_only and not _has_ipv6_loopback():
-        config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
-    return config
-
-
-def opening_lines(listener: Listener) -> list[str]:
-    if listener.protocol == "http_api":
-        where = f"on port {listener.port}" if listener.path is None else f"on path {listener.path}"
-        lines = [f"Opening http api listen socket {where}."]
-        return [*lines, f"Using http_dir {listener.http_dir}"] if listener.http_dir else lines
-    if listener.path is not None:
-        return [f"Opening unix listen socket on path {listener.path}."]
-    if listener.protocol == "websockets":
-        return [f"Opening websockets listen socket on port {listener.port}."]
-    families = [listener.socket_domain] if listener.socket_domain else ["ipv4", "ipv6"]
-    if listener.host is not None:
-        # a name may stand for both; which it is, the system knows when it binds
-        numeric = "ipv6" if ":" in listener.host else "ipv4" if listener.host.replace(".", "").isdigit() else None
-        families = [numeric] if numeric else families[:1]
-    elif not os.path.exists(IPV6_ADDRESSES):
-        families = [family for family in families if family != "ipv6"]
-    return [f"Opening {family} listen socket on port {listener.port}." for family in families]
-
-
-def _has_ipv6_loopback() -> bool:
-    try:
-        with open(IPV6_ADDRESSES) as file:
-            return any(line.startswith(IPV6_LOOPBACK) for line in file)
-    except OSError:
-        return False
 
 
 def _said(error: Exception) -> str:

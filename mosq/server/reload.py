@@ -10,8 +10,8 @@ import os
 
 from mosq.config.change import changes
 from mosq.config.errors import ConfigError
-from mosq.config.options import RESTART
-from mosq.server.control import ERROR, EXIT_CONFIG, INFORMATION, WARNING, Control, opening_lines, reachable
+from mosq.config.options import LOG_TYPES, RESTART
+from mosq.server.opening import opening_lines, reachable
 from mosq.server.settings import engine_listeners
 
 TYPE_CHECKING = False
@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from mosq.engine import Security
     from mosq.log.log import Log
     from mosq.server.access import Access
+    from mosq.server.control import Control
     from mosq.server.http.doors import Door
 
 
-def reload(control: Control) -> int:
+EXIT_CONFIG = 3                 # as mosq.server.control has it
+ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
+
+
+def reload(control: "Control") -> int:
     """Returns the exit status to end with; 0: go on."""
     control.log.say(INFORMATION, "Reloading config.")
     if control.load is None:
@@ -48,7 +53,7 @@ def reload(control: Control) -> int:
     return 0
 
 
-def _take(control: Control, config: "Config", access: "Access | None", securities: "list[Security]") -> None:
+def _take(control: "Control", config: "Config", access: "Access | None", securities: "list[Security]") -> None:
     log, old, old_access, old_topics = control.log, control.config, control.access, control.topics
     late = [change.option for change in changes(old, config) if change.reload == RESTART]
     files = log.prepare(config)
@@ -89,7 +94,7 @@ def _take(control: Control, config: "Config", access: "Access | None", securitie
         log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
 
 
-def _end_revoked(control: Control, users: set[str]) -> None:
+def _end_revoked(control: "Control", users: set[str]) -> None:
     """Who is connected with a password that is not good any more must log in again, as in Mosquitto."""
     if users:
         for client in control.engine.clients():

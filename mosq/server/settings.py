@@ -9,7 +9,7 @@ from mosq.config.acl import load_acl
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
 from mosq.config.options import LOG_ALL, LOG_TYPES, TUNING
-from mosq.config.plugin import PERSIST_SQLITE, all_plugins, refuse
+from mosq.config.plugin import all_plugins, refuse
 from mosq.config.security import SecuritySource, places_of, securities_of
 from mosq.version import MOSQUITTO_VERSION, VERSION
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mosq.config.acl import AclRule
     from mosq.engine import ListenerSpec, Security, SettingValue
 
-__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners", "keeps",
-           "log_mask",           "needs_access", "securities_of"]
+__all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_settings", "http_listeners",
+           "log_mask", "needs_access", "securities_of"]
 
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
 HTTP_API = "http_api"
@@ -86,12 +86,6 @@ def http_listeners(config: Config) -> list[Listener]:
 def needs_access(config: Config) -> bool:
     """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
     return any(source.password_file is not None or source.plugins for source in securities_of(config))
-
-
-def keeps(config: Config) -> bool:
-    """Is there a store? The plugin that asks for one is as good as the option."""
-    asked = config.persistence or any(plugin.kind == PERSIST_SQLITE for plugin in all_plugins(config))
-    return asked and config.durability != "none"
 
 
 def stream_specs(config: Config) -> "list[dict[str, Any]]":

@@ -4,7 +4,8 @@ is in the files (cext/store, cext/session/record)."""
 import os
 
 from mosq.config.options import LOG_TYPES
-from mosq.server.settings import keeps, stream_specs
+from mosq.config.plugin import has_store
+from mosq.server.settings import stream_specs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ SUFFIX = ".store"       # beside Mosquitto's own file, which may still be there
 
 def store_directory(config: "Config") -> str | None:
     """None: nothing is kept."""
-    if not keeps(config):
+    if not has_store(config):
         return None
     return os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
 

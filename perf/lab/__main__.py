@@ -242,7 +242,7 @@ def tell_after(lab: Lab, why: str) -> None:
 
 
 def report(folder: Path) -> None:
-    from mosq.tools.bench.command import bench
+    from mosq.cli.commands_bench import bench
 
     if "report" in bench.commands:
         subprocess.run([sys.executable, "-m", "mosq", "bench", "report", str(folder)], check=False)

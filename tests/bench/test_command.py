@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mosq.tools.bench import parquet
-from mosq.tools.bench.command import bench
+from mosq.cli.commands_bench import bench
 from mosq.tools.bench.report import lines
 from mosq.tools.bench.result import Phase, Result
 from mosq.tools.bench.scenarios import SCENARIOS
@@ -105,7 +105,7 @@ def test_a_fresh_broker_does_not_share_the_generators_core(capfd, monkeypatch) -
         seen.append((os.sched_getaffinity(0), os.sched_getaffinity(spec.broker_pid)))
         return Result(spec.told(), {}, "now")
 
-    monkeypatch.setattr("mosq.tools.bench.command.measure", measured)
+    monkeypatch.setattr("mosq.cli.commands_bench.measure", measured)
     try:
         assert typed(capfd, "connect", "--start", "--cpu", str(min(cores)))[0] == 0
     finally:

@@ -575,7 +575,7 @@ def test_the_page_names_each_option_and_tests_that_there_are() -> None:
     import re
     from pathlib import Path
 
-    from mosq.config.rows_bridge import BRIDGES
+    from mosq.config.options.rows_bridge import BRIDGES
 
     root = Path(__file__).parents[2]
     rows = [line for line in (root / "docs/bridges.md").read_text().splitlines() if line.startswith("| `")]

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 
-from mosq.cli import start
+from mosq import cli
 from mosq.server import control
 
 
@@ -93,7 +93,7 @@ def main() -> int:
 
     serve = control.serve
     control.serve = lambda config, **how: serve(config, make_engine=make, **how)
-    return start.main()
+    return cli.main()
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     process.Acting.__enter__ = lambda self: None        # type: ignore[method-assign]
     process.Acting.__exit__ = lambda self, *exception: None     # type: ignore[method-assign]
     process.become = become             # type: ignore[assignment]
-    from mosq.cli.start import main
+    from mosq.cli import main
 
     status = main()
     os.write(1, f"missed: {' '.join(missed)}\n".encode())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mosq.config.option import RESTART
+from mosq.config.options.option import RESTART
 from mosq.config.options import find_option
 from tests.cli.effects_tls import OF_TLS
 from tests.cli.site import Check, Client, Site, refused

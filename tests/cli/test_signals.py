@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mosq.cli.commands import mosq as mosq_commands
 from mosq.cli.commands_signal import brokers, is_broker
 from mosq.server.tree import tree_lines
 
@@ -257,14 +258,15 @@ def test_mosq_signal(start, until, conf, mosq):
 
 
 def test_who_is_a_broker(tmp_path):
-    assert is_broker(["/usr/bin/mosq", "-c", "x"])
-    assert is_broker(["/usr/bin/python3", "/usr/bin/mosq", "-d"])
-    assert is_broker([sys.executable, "-X", "dev", "-m", "mosq", "-p", "1"])
-    assert not is_broker(["/usr/bin/python3", "/usr/bin/mosq", "signal", "-a", "shutdown"])
-    assert not is_broker(["vi", "mosq"])
-    assert not is_broker([])
+    known = mosq_commands.commands
+    assert is_broker(["/usr/bin/mosq", "-c", "x"], known)
+    assert is_broker(["/usr/bin/python3", "/usr/bin/mosq", "-d"], known)
+    assert is_broker([sys.executable, "-X", "dev", "-m", "mosq", "-p", "1"], known)
+    assert not is_broker(["/usr/bin/python3", "/usr/bin/mosq", "signal", "-a", "shutdown"], known)
+    assert not is_broker(["vi", "mosq"], known)
+    assert not is_broker([], known)
     for pid, words in ((70001, b"mosq\0-d\0"), (70002, b"mosquitto\0")):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cmdline").write_bytes(words)
     (tmp_path / "70003").mkdir()
-    assert list(brokers(str(tmp_path))) == [70001]
+    assert list(brokers(known, str(tmp_path))) == [70001]

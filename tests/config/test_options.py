@@ -6,7 +6,7 @@ import pytest
 
 from mosq.config import bridge, model
 from mosq.config.errors import ConfigError
-from mosq.config.option import OF_LISTENERS
+from mosq.config.options.option import OF_LISTENERS
 from mosq.config.options import (
     BRIDGE,
     BY_KEYWORD,

@@ -80,7 +80,8 @@ class Killed:
 
 def compacting(file: Path) -> None:
     """Whenever there are two batches: at a random moment it is in the middle of it, or about to begin."""
-    from mosq.pipeline import compaction, settings
+    from mosq.pipeline.runs import compaction
+    from mosq.pipeline import settings
 
     found = settings.load(file)
     while True:

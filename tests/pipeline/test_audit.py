@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mosq.pipeline import audit, compaction, settings, state, status, tables
+from mosq.pipeline import audit, settings, state, tables
+from mosq.pipeline.runs import compaction, status
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 BATCHES = 6

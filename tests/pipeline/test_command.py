@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from mosq.cli.commands import main
-from mosq.pipeline import jobs, live, settings, state, status, tables, trouble
+from mosq.pipeline.runs import jobs, live, status
+from mosq.pipeline import settings, state, tables, trouble
 from tests.harness.effort import TIMEOUT_S
 from tests.pipeline.journals import Journal
 

@@ -12,7 +12,8 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from mosq.pipeline import MosqPipelineError, compaction, state, tables
+from mosq.pipeline import MosqPipelineError, state, tables
+from mosq.pipeline.runs import compaction
 
 ROWS = 20
 

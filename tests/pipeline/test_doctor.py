@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mosq.cli.commands import main
-from mosq.pipeline import MosqPipelineError, doctor, first, session, settings, state
+from mosq.pipeline import MosqPipelineError, session, settings, state
+from mosq.pipeline.runs import doctor, first
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.streams import find
 from tests.pipeline.journals import Journal

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 from mosq.journal import Stream
-from mosq.pipeline.fleet import AWAY, Fleet
+from mosq.pipeline.runs.fleet import AWAY, Fleet
 from tests.harness.broker import Broker
 from tests.harness.faults import until
 from tests.streams.journalled import keeping
 
 
 def test_a_fleet_sends_what_the_streams_then_hold(monkeypatch) -> None:
-    monkeypatch.setattr("mosq.pipeline.fleet.BAD", 0.5)
-    monkeypatch.setattr("mosq.pipeline.fleet.LEAVES", 0.05)
+    monkeypatch.setattr("mosq.pipeline.runs.fleet.BAD", 0.5)
+    monkeypatch.setattr("mosq.pipeline.runs.fleet.LEAVES", 0.05)
     with Broker(keeping("stream telemetry site/#", "stream_events true")) as broker:
         fleet = Fleet("127.0.0.1", broker.port, devices=10, per_second=50)
         fleet.start()

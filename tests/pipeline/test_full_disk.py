@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from mosq.pipeline import MosqPipelineError, compaction, jobs, settings, state, tables
+from mosq.pipeline import MosqPipelineError, settings, state, tables
+from mosq.pipeline.runs import compaction, jobs
 from tests.durable.test_disk import may_mount
 from tests.pipeline.journals import Journal
 from tests.pipeline.test_jobs import in_duckdb

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from mosq.pipeline import MosqPipelineError, compaction, fanout, gold, jobs, settings, state, status, tables, views
+from mosq.pipeline import MosqPipelineError, fanout, gold, settings, state, tables, views
+from mosq.pipeline.runs import compaction, jobs, status
 from mosq.pipeline.source import rows as source_rows
 from mosq.pipeline.subscriptions import subscribed
 from tests.pipeline.journals import T0_US, Journal

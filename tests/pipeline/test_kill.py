@@ -18,7 +18,8 @@ import duckdb
 from pyspark.sql import SparkSession
 
 from mosq.journal import Stream
-from mosq.pipeline import compaction, jobs, settings, state, tables
+from mosq.pipeline.runs import compaction, jobs
+from mosq.pipeline import settings, state, tables
 from tests.durable.test_restart import Kept
 from tests.pipeline.processes import Killed
 from tests.streams.journalled import folder, keeping

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mosq.cli.commands import main
-from mosq.pipeline import MosqPipelineError, filters, first, settings
+from mosq.pipeline import MosqPipelineError, filters, settings
+from mosq.pipeline.runs import first
 from tests.pipeline.journals import Journal
 
 RULE = '[[silver]]\nname = "t"\ntopic = "a/+"\nformat = "json"\n'

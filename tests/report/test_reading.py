@@ -441,7 +441,7 @@ def test_what_is_not_installed_is_said(capfd: pytest.CaptureFixture[str], monkey
 
 def test_reading_and_comparing_need_nothing_installed() -> None:
     program = ("import sys, mosq.tools.bench.html.command, mosq.tools.bench.html.reading, mosq.tools.bench.html.sections, mosq.tools.bench.html.comparing, mosq.tools.bench.html.against, "
-               "mosq.tools.bench.html.csv_files, mosq.tools.bench.command; sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & sys.modules.keys()))")
+               "mosq.tools.bench.html.csv_files, mosq.cli.commands_bench; sys.exit(bool({'matplotlib', 'jinja2', 'numpy'} & sys.modules.keys()))")
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    from mosq.config.model import Config
-    from mosq.engine import Engine
 
     Bridges = Callable[[], list[dict[str, Any]]]
     Messages = list[tuple[str, bytes]]              # (topic, payload)
@@ -183,16 +181,3 @@ class ControlTopics:
         if self._handlers[request[6]][1]:
             return [("control", request[1], messages, request[8])] if messages else []
         return [("publish", to, answer, 0, False) for to, answer in messages]
-
-
-def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",
-              wake: "Callable[[], None]", bridges: "Bridges | None" = None) -> ControlTopics:
-    """Who answers with this configuration. `engine` is asked for when there are requests; `bridges` tells a dict of
-    each bridge, see docs/control.md."""
-    topics = ControlTopics(say, wake)
-    if config.enable_control_api:
-        from mosq.server.admin import broker, inspect
-
-        topics.add(broker.TOPIC, broker.commands(config, topics.names, say))
-        topics.add(inspect.TOPIC, inspect.commands(engine, bridges, say), private=True)
-    return topics

@@ -11,8 +11,8 @@ import os
 import stat
 import time
 
+from mosq.config.plugin import has_store
 from mosq.server.admin.inspect import store_state
-from mosq.server.settings import keeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class Pages:
         except RuntimeError:
             return UNAVAILABLE
         if path == "/api/v1/health":
-            store = {"store": store_state(stats["disk_trouble"])} if keeps(self.config) else {}
+            store = {"store": store_state(stats["disk_trouble"])} if has_store(self.config) else {}
             return _json({"status": "ok", "uptime": self._uptime_s(), **store})
         tree = {f"$SYS/broker/{topic}": max(0, sum(-stats[name[1:]] if name[0] == "-" else stats[name]
                                                    for name in names)) for topic, names in SYSTREE}
-        if keeps(self.config):
+        if has_store(self.config):
             tree |= {f"$SYS/broker/{topic}": stats[name] for topic, name in STORE_TREE}
         return _json({**tree, "$SYS/broker/uptime": self._uptime_s()})
 

@@ -1,12 +1,10 @@
 """`mosq ctl` on the command line: modules and their commands, made of the tables; without a module, the shell."""
 
-import json
-import sys
-
 import click
 
 from mosq.tools.ctl import broker, dynsec, options
-from mosq.tools.ctl.spec import PASSWORD, BadInputError
+from mosq.tools.ctl.spec import BadInputError
+from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, ask_passwords, new_secret, secret, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from mosq.tools.ctl.connection import Connection
     from mosq.tools.ctl.spec import Module, Spec, Values
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 3
 MODULES = (dynsec.MODULE, broker.MODULE)
 SETTINGS = {"help_option_names": ["--help"], "max_content_width": 100}
 
@@ -139,69 +136,6 @@ def run(given: Given, module: "Module", spec: "Spec", values: "Values") -> int:
         click.echo("", err=True)
         return EXIT_FAILED
     return tell(spec, response, given.as_json)
-
-
-def tell(spec: "Spec", response: "dict[str, Any]", as_json: bool) -> int:
-    """Shows a response; the exit status."""
-    from mosq.tools.table import shown
-
-    error = response.get("error")
-    if as_json:
-        click.echo(json.dumps(response, ensure_ascii=False))
-    elif error is not None:
-        click.echo(f"{spec.name}: Error: {shown(str(error))}.", err=True)
-    elif spec.show is not None:
-        try:
-            lines = list(spec.show(response["data"]))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            click.echo("Error: Invalid response from server.", err=True)
-            return EXIT_FAILED
-        for line in lines:
-            click.echo(line)
-    return EXIT_OK if error is None else EXIT_FAILED
-
-
-# ---------------------------------------------------------------- passwords
-
-def secret(prompt: str) -> str:
-    """A line that is not shown, from the terminal, else from standard input. Raises BadInputError at its end."""
-    try:
-        if sys.stdin.isatty():
-            import getpass
-
-            return getpass.getpass(prompt)
-        click.echo(prompt, nl=False)
-        line = sys.stdin.readline()
-        click.echo("")
-    except EOFError:
-        line = ""
-    if not line:
-        raise BadInputError("No password was given.")
-    return line.rstrip("\r\n")
-
-
-def new_secret(username: str) -> str:
-    """Twice. Raises BadInputError."""
-    first = secret(f"New password for {username}: ")
-    if first and secret(f"Reenter password for {username}: ") != first:
-        raise BadInputError("Passwords do not match.")
-    return first
-
-
-def ask_passwords(spec: "Spec", values: "Values") -> None:
-    """Of who is created or changed, where it is not on the command line. Raises BadInputError."""
-    for arg in spec.args:
-        if arg.kind != PASSWORD or arg.name in values:
-            continue
-        may_be_none = bool(arg.flags)
-        if may_be_none:
-            click.echo(f"Enter new password for {values['username']}. Press return for no password (user will be "
-                       "unable to login).")
-        password = new_secret(values["username"])
-        if password:
-            values[arg.name] = password
-        elif not may_be_none:
-            raise BadInputError("Password is empty.")
 
 
 # ---------------------------------------------------------------- the plugin's file

@@ -12,11 +12,11 @@ import sys
 
 import click
 
-from mosq.tools.ctl.command import EXIT_FAILED, EXIT_OK, ask_passwords, secret, tell
 from mosq.tools.ctl.connection import Connection, ConnectionProblemError
 from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 from mosq.tools.ctl.dynsec import TOPIC as DYNSEC
 from mosq.tools.ctl.spec import ALLOW, CLIENT, GROUP, ROLE, USER, BadInputError
+from mosq.tools.ctl.terminal import EXIT_FAILED, EXIT_OK, ask_passwords, secret, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

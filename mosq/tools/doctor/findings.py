@@ -2,9 +2,10 @@
 attention. Reads the files that it points to as well; changes nothing, starts nothing, shows no secret.
 """
 
+from mosq.auth.dynsec.check import readable_directory
 from mosq.config.acl import AclRule
 from mosq.config.errors import ConfigError
-from mosq.config.files import pointers, readable_acls, readable_directory
+from mosq.config.files import pointers, readable_acls
 from mosq.config.model import Config, Listener
 from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import load_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mosq.tools.bench.command import bench
+from mosq.cli.commands_bench import bench
 from perf.lab.plan import SUITES, N, loads
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from mosq.journal.kinds import ACCOUNT, GAP
-from mosq.pipeline import MosqPipelineError, audit, compaction, fanout, gold, state, tables, trouble, views
+from mosq.pipeline import MosqPipelineError, audit, fanout, gold, state, tables, trouble, views
 from mosq.pipeline import silver as typed
+from mosq.pipeline.runs import compaction
 from mosq.pipeline.state import JOBS
 
 if TYPE_CHECKING:

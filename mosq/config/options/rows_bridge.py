@@ -1,6 +1,6 @@
 """Rows of the option table for bridges (`connection` blocks)."""
 
-from mosq.config.option import BRIDGE, GLOBAL, INT32_MAX, LIVE, UINT16_MAX, choice, flag, number, text
+from mosq.config.options.option import BRIDGE, GLOBAL, INT32_MAX, LIVE, UINT16_MAX, choice, flag, number, text
 
 B = BRIDGE
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mosq.cli.pipeline.options import EXIT_OK, HELP, guarded, json_option, master_option, settings_option
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.options import EXIT_OK, HELP, guarded, json_option, master_option, settings_option
 from mosq.tools.bench.html.steps import Steps
 from mosq.tools.table import shown, table
 
@@ -250,8 +250,9 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
 
 def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     """What the jobs have written."""
-    from mosq.pipeline import fanout, gold, state, status, views
+    from mosq.pipeline import fanout, gold, state, views
     from mosq.pipeline.report.gather import Lag, Tables
+    from mosq.pipeline.runs import status
     from mosq.pipeline.tables import about, read_table
     from mosq.pipeline.trouble import told_plainly
 

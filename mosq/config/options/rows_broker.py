@@ -1,6 +1,6 @@
 """Rows of the option table for the broker as a whole and for its security."""
 
-from mosq.config.option import (
+from mosq.config.options.option import (
     GLOBAL,
     INT32_MAX,
     INT64_MAX,

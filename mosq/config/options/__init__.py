@@ -3,7 +3,7 @@ hints for unknown keywords and what a reload does all follow from this table. Kn
 file is read.
 """
 
-from mosq.config.option import (
+from mosq.config.options.option import (
     BRIDGE,
     GLOBAL,
     INT32_MAX,
@@ -24,8 +24,8 @@ from mosq.config.option import (
     UINT32_MAX,
     Option,
 )
-from mosq.config.rows_bridge import BRIDGES
-from mosq.config.rows_broker import (
+from mosq.config.options.rows_bridge import BRIDGES
+from mosq.config.options.rows_broker import (
     ACCESS,
     DURABILITIES,
     GENERAL,
@@ -36,7 +36,7 @@ from mosq.config.rows_broker import (
     PERSISTENCE,
     SHARED_STRATEGIES,
 )
-from mosq.config.rows_listener import LISTENERS, TLS
+from mosq.config.options.rows_listener import LISTENERS, TLS
 
 __all__ = [
     "BOOL_WORDS", "BRIDGE", "BY_KEYWORD", "DURABILITIES", "DURABILITY_LINES_MAX", "GLOBAL", "INT32_MAX",

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mosq.pipeline.command_analyses import COMMANDS
-from mosq.pipeline.options import (
+from mosq.cli.pipeline.analyses import COMMANDS
+from mosq.cli.pipeline.options import (
     EXIT_ALARM,
     EXIT_FAILED,
     EXIT_OK,
@@ -52,7 +52,7 @@ def pipeline() -> None:
 @guarded
 def init(where: str, config: str | None, journal: str | None) -> int:
     """Write settings to begin with, and make their folders."""
-    from mosq.pipeline import first
+    from mosq.pipeline.runs import first
 
     if config is None and journal is None:
         journal = click.prompt("Folder of the broker's streams", default=first.JOURNAL)
@@ -81,8 +81,8 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
     settings = settings_file.load(file)
     wanted = jobs or state.JOBS
     state.check(settings, state.setup(settings, wanted), rebuilding=how == "rebuild")  # before Spark takes its seconds
-    from mosq.pipeline import jobs as work
-    from mosq.pipeline.live import Live
+    from mosq.pipeline.runs import jobs as work
+    from mosq.pipeline.runs.live import Live
 
     live = Live(settings, quiet)
     spark = _session(settings, master)
@@ -139,7 +139,7 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
     import json
 
     from mosq.pipeline import settings as settings_file
-    from mosq.pipeline import status as found
+    from mosq.pipeline.runs import status as found
 
     said = found.status(settings_file.load(file), with_audit)
     click.echo(json.dumps(said, ensure_ascii=False, indent=1) if as_json else found.text(said))
@@ -159,8 +159,8 @@ def status(file: str, with_audit: bool, as_json: bool) -> int:
 @guarded
 def compact(file: str, at_least: int) -> int:
     """Merge the small files of many batches into few large ones. Works while `run` does and others read."""
-    from mosq.pipeline import compaction
     from mosq.pipeline import settings as settings_file
+    from mosq.pipeline.runs import compaction
 
     for line in compaction.compact_all(settings_file.load(file), at_least):
         click.echo(line)
@@ -175,7 +175,7 @@ def doctor(file: str, as_json: bool) -> int:
     """Is everything here that the pipeline needs? If not: what to do."""
     import json
 
-    from mosq.pipeline import doctor as looks
+    from mosq.pipeline.runs import doctor as looks
 
     found = looks.examine(file)
     bad = [one for one in found if not one.ok]

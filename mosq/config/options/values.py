@@ -1,7 +1,7 @@
 """Turns the text of a value into what its option promises. Knows one line at a time; raises ValueError with what is
 wrong, in Mosquitto's words, and what was expected, to which the parser adds file and line."""
 
-from mosq.config.option import INT32_MAX, INT32_MIN, UINT32_MAX, Option
+from mosq.config.options.option import INT32_MAX, INT32_MIN, UINT32_MAX, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Rows of the option table for listeners."""
 
-from mosq.config.option import (
+from mosq.config.options.option import (
     INT32_MAX,
     LISTENER,
     LISTENER_ONLY,

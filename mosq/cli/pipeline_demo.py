@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from mosq.cli.commands import main as mosq
-from mosq.pipeline import MosqPipelineError, jobs, settings, status
-from mosq.pipeline.fleet import Fleet
-from mosq.pipeline.live import Live
-from mosq.pipeline.options import EXIT_OK, guarded
+from mosq.cli.pipeline.options import EXIT_OK, guarded
+from mosq.pipeline import MosqPipelineError, settings
+from mosq.pipeline.runs import jobs, status
+from mosq.pipeline.runs.fleet import Fleet
+from mosq.pipeline.runs.live import Live
 from mosq.tools.bench.started import free_port
 
 START_S = 30.0

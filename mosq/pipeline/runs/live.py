@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from mosq.pipeline.status import lag
+from mosq.pipeline.runs.status import lag
 
 if TYPE_CHECKING:
     from mosq.pipeline.settings import Settings

@@ -1,0 +1,47 @@
+"""What the log says about listeners that open, and which of them this machine can open. Opens none itself.
+
+Imported before the broker listens: imports next to nothing itself.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mosq.config.model import Config, Listener
+
+IPV6_ADDRESSES = "/proc/net/if_inet6"
+IPV6_LOOPBACK = "0" * 31 + "1"
+
+
+def reachable(config: "Config") -> "Config":
+    """In local only mode without the IPv6 loopback where this machine has none."""
+    if config.local_only and not _has_ipv6_loopback():
+        config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
+    return config
+
+
+def opening_lines(listener: "Listener") -> list[str]:
+    if listener.protocol == "http_api":
+        where = f"on port {listener.port}" if listener.path is None else f"on path {listener.path}"
+        lines = [f"Opening http api listen socket {where}."]
+        return [*lines, f"Using http_dir {listener.http_dir}"] if listener.http_dir else lines
+    if listener.path is not None:
+        return [f"Opening unix listen socket on path {listener.path}."]
+    if listener.protocol == "websockets":
+        return [f"Opening websockets listen socket on port {listener.port}."]
+    families = [listener.socket_domain] if listener.socket_domain else ["ipv4", "ipv6"]
+    if listener.host is not None:
+        # a name may stand for both; which it is, the system knows when it binds
+        numeric = "ipv6" if ":" in listener.host else "ipv4" if listener.host.replace(".", "").isdigit() else None
+        families = [numeric] if numeric else families[:1]
+    elif not os.path.exists(IPV6_ADDRESSES):
+        families = [family for family in families if family != "ipv6"]
+    return [f"Opening {family} listen socket on port {listener.port}." for family in families]
+
+
+def _has_ipv6_loopback() -> bool:
+    try:
+        with open(IPV6_ADDRESSES) as file:
+            return any(line.startswith(IPV6_LOOPBACK) for line in file)
+    except OSError:
+        return False
