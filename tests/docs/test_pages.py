@@ -55,3 +55,8 @@ def test_a_wrong_path_is_found() -> None:
     assert IN_BACKTICKS.findall("see `cext/none.pyx` and `mosq/cli`") == ["cext/none.pyx", "mosq/cli"]
     assert not exists("cext/none.pyx")
     assert exists("cext/net/reactor") and exists("mosq/cli") and exists("cext/*/*.pyx")
+
+
+def test_the_list_of_decisions_is_complete() -> None:
+    folder = ROOT / "docs/adr"
+    assert set(re.findall(r"\]\((\d{4}-[^)]+)\)", (folder / "README.md").read_text())) == {path.name for path in folder.glob("0*.md")}
