@@ -1,7 +1,7 @@
 # The Engine's memory, for the rest of its floor (renewal.pyx).
-from cext.broker.broker cimport Broker
-from cext.broker.mailbox cimport Ask
-from cext.broker.reload cimport Reload
+from cext.broker.admin.control_request cimport ControlRequest
+from cext.broker.admin.reload cimport Reload
+from cext.broker.core.broker cimport Broker
 
 cdef class Engine:
     cdef Broker b
@@ -18,6 +18,6 @@ cdef class Engine:
     cdef bint nodelay
 
     cdef int _doors(self, list securities) except -1
-    cdef int _ask(self, Ask* a) except -2
-    cdef tuple _ask_bytes(self, Ask* a)
+    cdef int _request(self, ControlRequest* a) except -2
+    cdef tuple _request_bytes(self, ControlRequest* a)
     cdef int _reload(self, Reload* r) except -1

@@ -16,16 +16,21 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from cext.broker.broker cimport Broker, Client, Door, Security, broker_fini, broker_init, broker_run
-from cext.broker.link cimport links_of
-from cext.broker.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
-from cext.broker.mailbox cimport (
-    ASK_ADOPT, ASK_CLIENTS, ASK_KICK, ASK_RELOAD, ASK_ROLES, ASK_SESSION, ASK_SESSIONS, ASK_STATS, ASK_STOP, ASK_SUBSCRIPTIONS, Ask, mailbox_ask, mailbox_open,
+from cext.broker.admin.control_request cimport (
+    CONTROL_ADOPT, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_ROLES, CONTROL_SESSION, CONTROL_SESSIONS,
+    CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest,
 )
-from cext.broker.reload cimport Reload
-from cext.broker.roles cimport Roles, roles_unref
-from cext.net.reactor cimport Listener, reactor_listen
-from cext.setup.doors cimport door_free, door_new, lists_free, listeners_new
+from cext.broker.admin.mailbox cimport mailbox_open, mailbox_post
+from cext.broker.admin.reload cimport Reload
+from cext.broker.core.bridge_state cimport bridges_of
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.log cimport LOG_WARNING, LogAbout, LogRecord, log_push, log_swap
+from cext.broker.loop.broker_loop cimport broker_fini, broker_init, broker_run
+from cext.broker.rules.roles cimport Roles, roles_unref
+from cext.net.reactor cimport ListenSocket, reactor_listen
+from cext.setup.listeners cimport listen_sockets_new, listener_free, listener_new, lists_free
 from cext.setup.persist cimport persist
 from cext.setup.requests cimport answers_give, requests_take
 from cext.setup.roles cimport roles_read
@@ -67,7 +72,7 @@ cdef class Engine:
     """One broker. `settings`: option name to value (see mosq/settings.py); `listeners`: a dict each, whose `security` is a place in
     `securities`: a dict each (cext/setup/security.pyx); without any, everything is allowed. `links`: a dict each (cext/setup/links.pyx)."""
 
-    def __cinit__(self, settings, listeners, securities=None, links=()):
+    def __cinit__(self, settings, listeners, securities=None, bridges=()):
         self.keep = []
         self.keep_adopted = []
         self.keep_before = []
@@ -87,10 +92,10 @@ cdef class Engine:
         self.b.log.mask = <uint32_t>int(settings.get("log_mask", 15))
         self.b.log.json = bool(int(settings.get("log_json", 0)))
         self._doors(list(securities or [{}]))
-        self._keylog_told(settings)
-        if links:
-            from cext import linking     # starting must be quick
-            linking.begin(self, list(links))
+        self._keylog_logged(settings)
+        if bridges:
+            from cext import bridge_control
+            bridge_control.begin(self, list(bridges))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.event < 0:
@@ -99,11 +104,11 @@ cdef class Engine:
     def __dealloc__(self):
         if self.made:
             broker_fini(&self.b)
-        if self.b.links != NULL:
-            links_of(&self.b).ops.free(links_of(&self.b))
-        lists_free(self.b.securities, self.b.n_securities, self.b.doors, self.b.n_doors)
+        if self.b.bridges != NULL:
+            bridges_of(&self.b).ops.free(bridges_of(&self.b))
+        lists_free(self.b.securities, self.b.n_securities, self.b.listeners, self.b.n_listeners)
         gone_free(&self.b)
-        door_free(self.b.adopted)
+        listener_free(self.b.adopted)
         settings_free(&self.b.settings)
         for addresses in [*(self.watched or ()), self.gone or ()]:
             for address in addresses:
@@ -113,7 +118,7 @@ cdef class Engine:
 
     # ------------------------------------------------------------ set-up
 
-    def _keylog_told(self, settings):
+    def _keylog_logged(self, settings):
         path = settings.get("tls_keylog")
         for line in (f"TLS key logging to '{path}' enabled for all listeners.", "TLS key logging is for DEBUGGING only.") if path else ():
             text = line.encode()
@@ -123,18 +128,18 @@ cdef class Engine:
     cdef int _doors(self, list securities) except -1:
         cdef uint32_t i
         self.b.securities = <Security**>calloc(len(securities) + 1, sizeof(Security*))
-        self.b.doors = <Door**>calloc(len(self.specs) + 1, sizeof(Door*))
-        if self.b.securities == NULL or self.b.doors == NULL:
+        self.b.listeners = <Listener**>calloc(len(self.specs) + 1, sizeof(Listener*))
+        if self.b.securities == NULL or self.b.listeners == NULL:
             raise MemoryError
         for i, spec in enumerate(securities):
             self.b.securities[i] = security_new(spec)
             self.b.securities[i].place = i
             self.b.n_securities = i + 1
         for i, spec in enumerate(self.specs):
-            self.b.doors[i] = door_new(spec, self.keep)
-            self.b.n_doors = i + 1
-            self.b.doors[i].security = self.b.securities[security_place(spec, len(securities))]
-        self.b.adopted = door_new(ADOPTED, self.keep_adopted)
+            self.b.listeners[i] = listener_new(spec, self.keep)
+            self.b.n_listeners = i + 1
+            self.b.listeners[i].security = self.b.securities[security_place(spec, len(securities))]
+        self.b.adopted = listener_new(ADOPTED, self.keep_adopted)
         self.b.adopted.security = self.b.securities[0]
         return 0
 
@@ -144,15 +149,15 @@ cdef class Engine:
 
     def open(self):
         """Binds and listens on every listener."""
-        cdef Listener* l
+        cdef ListenSocket* l
         cdef int err
         try:
             for i, spec in enumerate(self.specs):
                 self.sockets[i] = sockets_of(spec, self.nodelay)
-                self.watched[i] = listeners_new(self.sockets[i], self.b.doors[i])
-                self.open_ports[i] = self.b.doors[i].port
+                self.watched[i] = listen_sockets_new(self.sockets[i], self.b.listeners[i])
+                self.open_ports[i] = self.b.listeners[i].port
                 for address in self.watched[i]:
-                    l = <Listener*><size_t>address
+                    l = <ListenSocket*><size_t>address
                     err = reactor_listen(&self.b.reactor, l)
                     if err:
                         raise OSError(err, os.strerror(err))
@@ -165,29 +170,29 @@ cdef class Engine:
             close(opened)
         self.sockets = [[] for _ in self.specs]
 
-    def reload(self, settings, listeners, securities=None, links=()):
+    def reload(self, settings, listeners, securities=None, bridges=()):
         """Another configuration takes the place of this one while the broker runs. All that can fail is done before anything changes, or is
         undone: ValueError, OSError and MemoryError leave the old one in force. What the index and the pool are built with stays.
 
         Listeners are the same when their address is: their sockets stay open, what is set for them changes. The connections of
         those that are removed end. Links are the same when their name is."""
-        from cext.renewal import Renewal     # loaded when it is needed: starting must be quick
+        from cext.renewal import Renewal
 
         fresh = None
-        if links or self.b.links != NULL:
-            from cext import linking
-            fresh = linking.Fresh(self, list(links))
+        if bridges or self.b.bridges != NULL:
+            from cext import bridge_control
+            fresh = bridge_control.Fresh(self, list(bridges))
         Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
 
     cdef int _reload(self, Reload* r) except -1:
-        cdef Ask a
+        cdef ControlRequest a
         cdef int result
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_RELOAD
+        a.kind = CONTROL_RELOAD
         a.reload = r
-        result = self._ask(&a)
+        result = self._request(&a)
         if result < 0:
             raise RuntimeError("the broker is not running")
         if result:
@@ -209,18 +214,18 @@ cdef class Engine:
         if err:
             raise OSError(err, os.strerror(err))
 
-    cdef int _ask(self, Ask* a) except -2:
+    cdef int _request(self, ControlRequest* a) except -2:
         cdef int result
         with nogil:
-            result = mailbox_ask(&self.b, a)
+            result = mailbox_post(&self.b, a)
         return result
 
     def stop(self):
         """Asks the loop to end; returns when it has heard. Any thread; no-op when it does not run."""
-        cdef Ask a
+        cdef ControlRequest a
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_STOP
-        self._ask(&a)
+        a.kind = CONTROL_STOP
+        self._request(&a)
 
     def event_fd(self):
         """A descriptor that is readable when drain() or requests() has something."""
@@ -266,21 +271,21 @@ cdef class Engine:
 
     def stats(self):
         """Counters and gauges by name; see STATS."""
-        cdef Ask a
+        cdef ControlRequest a
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_STATS
-        if self._ask(&a) != 0:
+        a.kind = CONTROL_STATS
+        if self._request(&a) != 0:
             raise RuntimeError("the broker is not running")
         return {name: a.stats[i] for i, name in enumerate(STATS)}
 
     def clients(self):
         """Who is connected: a dict each with id, username, address, port, version, keepalive, subscriptions, pending, unsent_bytes. Asked for in slices."""
-        cdef Ask a
+        cdef ControlRequest a
         found = []
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_CLIENTS
+        a.kind = CONTROL_CLIENTS
         while True:
-            result, data = self._ask_bytes(&a)
+            result, data = self._request_bytes(&a)
             if result:
                 raise MemoryError
             found.extend(_clients_read(data))
@@ -291,12 +296,12 @@ cdef class Engine:
     def subscriptions(self, most=100_000):
         """([(client id, filter as the client wrote it, QoS)], how many more there are). Asked for in slices: a client that comes or goes
         meanwhile may be among them or not."""
-        cdef Ask a
+        cdef ControlRequest a
         found = []
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_SUBSCRIPTIONS
+        a.kind = CONTROL_SUBSCRIPTIONS
         while True:
-            result, data = self._ask_bytes(&a)
+            result, data = self._request_bytes(&a)
             if result:
                 raise MemoryError
             room = max(0, most - len(found))
@@ -306,31 +311,31 @@ cdef class Engine:
             if a.cursor == 0:
                 return found, a.left_out
 
-    def link(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
+    def bridge(self, name, what, sockaddr=None, host=None, try_private=False, fd=-1):
         """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
         with exactly one of the requests ("link", 0, name, "up" | "down" | "refused", detail); `fd`: a connected, non-blocking socket to
         go on with. "close": no-op when there is no connection. KeyError: no link has this name; OSError: EALREADY, or it cannot begin."""
-        from cext import linking
-        linking.link(self, name, what, sockaddr, host, try_private, fd)
+        from cext import bridge_control
+        bridge_control.bridge(self, name, what, sockaddr, host, try_private, fd)
 
-    def links(self):
+    def bridges(self):
         """Of each link: name, state (down, opening, asking, up), pending deliveries and their bytes."""
-        if self.b.links == NULL:
+        if self.b.bridges == NULL:
             return []
-        from cext import linking
-        return linking.states(self)
+        from cext import bridge_control
+        return bridge_control.states(self)
 
     def sessions(self, cursor=0, most=1000):
         """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
         also before the last: some hundred buckets are looked at. Who comes or goes meanwhile may be there or not; nobody is there twice."""
-        from cext.setup.inspection import sessions_read      # loaded when it is needed, as in reload
+        from cext.setup.inspection import sessions_read
 
-        cdef Ask a
+        cdef ControlRequest a
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_SESSIONS
+        a.kind = CONTROL_SESSIONS
         a.cursor = <uint32_t>cursor
         a.from_index = <uint32_t>most
-        result, data = self._ask_bytes(&a)
+        result, data = self._request_bytes(&a)
         if result:
             raise MemoryError
         return sessions_read(data), a.cursor
@@ -340,14 +345,14 @@ cdef class Engine:
         ValueError: skip is too large."""
         from cext.setup.inspection import session_read
 
-        cdef Ask a
+        cdef ControlRequest a
         cdef bytes text = client_id.encode()
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_SESSION
+        a.kind = CONTROL_SESSION
         a.text = <uint8_t*><char*>text
         a.text_n = <uint32_t>len(text)
         a.from_index = <uint32_t>skip
-        result, data = self._ask_bytes(&a)
+        result, data = self._request_bytes(&a)
         if result == 1:
             return None
         if result == E2BIG:
@@ -356,9 +361,9 @@ cdef class Engine:
             raise MemoryError
         return (*session_read(data), a.left_out)
 
-    cdef tuple _ask_bytes(self, Ask* a):
+    cdef tuple _request_bytes(self, ControlRequest* a):
         """(result, what was put out)."""
-        cdef int result = self._ask(a)
+        cdef int result = self._request(a)
         data = (<const char*>a.out)[:a.out_n] if a.out != NULL else b""
         free(a.out)
         a.out = NULL
@@ -369,14 +374,14 @@ cdef class Engine:
 
     def kick(self, client_id):
         """Ends the connection of a client (v5: DISCONNECT 0x98). False: there is none with this id."""
-        cdef Ask a
+        cdef ControlRequest a
         cdef bytes text = client_id.encode()
         cdef int result
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_KICK
+        a.kind = CONTROL_KICK
         a.text = <uint8_t*><char*>text
         a.text_n = <uint32_t>len(text)
-        result = self._ask(&a)
+        result = self._request(&a)
         if result < 0:
             raise RuntimeError("the broker is not running")
         return result == 0
@@ -384,13 +389,13 @@ cdef class Engine:
     def set_roles(self, spec, places):
         """Other roles (cext/setup/roles.pyx) for the securities at these places, between two turns; those that had none before keep none.
         ValueError: it makes no sense, and the old ones stay."""
-        cdef Ask a
+        cdef ControlRequest a
         cdef uint32_t i, place
         cdef Roles* made
         cdef int result
         cdef list wanted = [place for place in places]
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_ROLES
+        a.kind = CONTROL_ROLES
         a.n_swap = <uint32_t>max(wanted, default=-1) + 1
         a.swap = <Roles**>calloc(a.n_swap + 1, sizeof(Roles*))
         if a.swap == NULL:
@@ -402,7 +407,7 @@ cdef class Engine:
                 if a.swap[place] == NULL:
                     a.swap[place] = made
                     made.refs += 1
-            result = self._ask(&a)
+            result = self._request(&a)
         finally:
             for i in range(a.n_swap):
                 roles_unref(a.swap[i])
@@ -413,12 +418,12 @@ cdef class Engine:
 
     def adopt(self, int fd):
         """Hands a connected, non-blocking stream socket over: the broker owns and trusts it."""
-        cdef Ask a
+        cdef ControlRequest a
         cdef int result
         memset(&a, 0, sizeof(a))
-        a.kind = ASK_ADOPT
+        a.kind = CONTROL_ADOPT
         a.fd = fd
-        result = self._ask(&a)
+        result = self._request(&a)
         if result < 0:
             raise RuntimeError("the broker is not running")
         if result:
@@ -460,12 +465,12 @@ def _clients_read(data):
 
 
 cdef void gone_free(Broker* b) noexcept:
-    cdef Door* d
+    cdef Listener* d
     cdef Security* s
     while b.gone != NULL:
         d = b.gone
         b.gone = d.gone_next
-        door_free(d)
+        listener_free(d)
     while b.gone_securities != NULL:
         s = b.gone_securities
         b.gone_securities = s.gone_next

@@ -11,11 +11,11 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from cext.broker.broker cimport Door, Security
-from cext.broker.reload cimport Reload
+from cext.broker.admin.reload cimport Reload
+from cext.broker.core.listener cimport Listener, Security
 from cext.engine cimport Engine
-from cext.net.reactor cimport Listener
-from cext.setup.doors cimport door_new, lists_free, listeners_new, tickets_keep
+from cext.net.reactor cimport ListenSocket
+from cext.setup.listeners cimport listen_sockets_new, listener_new, lists_free, tickets_keep
 from cext.setup.security cimport security_new, security_place
 from cext.setup.settings cimport settings_free, settings_read
 
@@ -52,13 +52,13 @@ cdef class Renewal:
     def __dealloc__(self):
         # whatever is here now is nobody else's
         settings_free(&self.r.settings)
-        lists_free(self.r.securities, self.r.n_securities, self.r.doors, self.r.n_doors)
+        lists_free(self.r.securities, self.r.n_securities, self.r.listeners, self.r.n_listeners)
         free(self.r.securities_into)
         free(self.r.securities_list)
         free(self.r.doors_into)
-        free(self.r.doors_security)
-        free(self.r.doors_list)
-        free(self.r.listeners)
+        free(self.r.listener_security)
+        free(self.r.listeners_list)
+        free(self.r.listen_sockets)
         free(self.r.ended)
 
     def run(self):
@@ -67,7 +67,7 @@ cdef class Renewal:
         self.r.log_mask = <uint32_t>int(self.settings.get("log_mask", 15))
         self.r.log_json = bool(int(self.settings.get("log_json", 0)))
         self._make_securities()
-        self._make_doors()
+        self._make_listeners()
         closed = self._make_room(ended)
         try:
             self._bind()
@@ -106,21 +106,21 @@ cdef class Renewal:
                     same[place] = old
         return same
 
-    cdef int _make_doors(self) except -1:
+    cdef int _make_listeners(self) except -1:
         cdef uint32_t i, n = <uint32_t>len(self.specs)
-        self.r.doors = <Door**>calloc(n + 1, sizeof(Door*))
+        self.r.listeners = <Listener**>calloc(n + 1, sizeof(Listener*))
         self.r.doors_into = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
-        self.r.doors_security = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
-        self.r.doors_list = <Door**>calloc(n + 1, sizeof(Door*))
-        if self.r.doors == NULL or self.r.doors_into == NULL or self.r.doors_security == NULL or self.r.doors_list == NULL:
+        self.r.listener_security = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.r.listeners_list = <Listener**>calloc(n + 1, sizeof(Listener*))
+        if self.r.listeners == NULL or self.r.doors_into == NULL or self.r.listener_security == NULL or self.r.listeners_list == NULL:
             raise MemoryError
         for i, spec in enumerate(self.specs):
-            self.r.doors_security[i] = <uint32_t>security_place(spec, len(self.securities))
-            self.r.doors[i] = door_new(spec, self.keep)
-            self.r.n_doors = i + 1
+            self.r.listener_security[i] = <uint32_t>security_place(spec, len(self.securities))
+            self.r.listeners[i] = listener_new(spec, self.keep)
+            self.r.n_listeners = i + 1
             if self.before[i] is not None:
                 self.r.doors_into[i] = <uint32_t>self.before[i] + 1
-                tickets_keep(self.e.b.doors[<uint32_t>self.before[i]], self.r.doors[i])
+                tickets_keep(self.e.b.listeners[<uint32_t>self.before[i]], self.r.listeners[i])
         return 0
 
     def _make_room(self, ended):
@@ -129,7 +129,7 @@ cdef class Renewal:
                   if self.before[place] is None and place not in self.heirs} - {0}
         closed = [place for place in ended if int(self.e.specs[place].get("port") or 0) in wanted and place not in self.heirs.values()]
         if closed:
-            self._sockets_ask((), [address for place in closed for address in self.e.watched[place]])
+            self._request_sockets((), [address for place in closed for address in self.e.watched[place]])
             for place in closed:
                 close(self.e.sockets[place])
         return closed
@@ -143,7 +143,7 @@ cdef class Renewal:
             elif was is None:
                 self.sockets[place] = sockets_of(self.specs[place], nodelay)
             if was is None:
-                self.watched[place] = listeners_new(self.sockets[place], self.r.doors[place])
+                self.watched[place] = listen_sockets_new(self.sockets[place], self.r.listeners[place])
 
     def _watch(self, ended):
         new = [address for addresses in self.watched for address in addresses]
@@ -151,19 +151,19 @@ cdef class Renewal:
 
     cdef int _addresses(self, Reload* r, list new, list ended) except -1:
         cdef uint32_t i
-        r.listeners = <Listener**>calloc(len(new) + 1, sizeof(Listener*))
-        r.ended = <Listener**>calloc(len(ended) + 1, sizeof(Listener*))
-        if r.listeners == NULL or r.ended == NULL:
+        r.listen_sockets = <ListenSocket**>calloc(len(new) + 1, sizeof(ListenSocket*))
+        r.ended = <ListenSocket**>calloc(len(ended) + 1, sizeof(ListenSocket*))
+        if r.listen_sockets == NULL or r.ended == NULL:
             raise MemoryError
         for i, address in enumerate(new):
-            r.listeners[i] = <Listener*><size_t>address
-        r.n_listeners = <uint32_t>len(new)
+            r.listen_sockets[i] = <ListenSocket*><size_t>address
+        r.n_listen_sockets = <uint32_t>len(new)
         for i, address in enumerate(ended):
-            r.ended[i] = <Listener*><size_t>address
+            r.ended[i] = <ListenSocket*><size_t>address
         r.n_ended = <uint32_t>len(ended)
         return 0
 
-    def _sockets_ask(self, new, ended):
+    def _request_sockets(self, new, ended):
         cdef Reload r
         memset(&r, 0, sizeof(r))
         r.sockets_only = True
@@ -171,7 +171,7 @@ cdef class Renewal:
             self._addresses(&r, list(new), list(ended))
             self.e._reload(&r)
         finally:
-            free(r.listeners)
+            free(r.listen_sockets)
             free(r.ended)
 
     def _undo(self, closed):
@@ -184,8 +184,8 @@ cdef class Renewal:
             self.e.gone += self.e.watched[place]
             self.e.sockets[place], self.e.watched[place] = [], []
             self.e.sockets[place] = sockets_of(self.e.specs[place], self.e.nodelay)     # raises if somebody took the port meanwhile
-            self.e.watched[place] = listeners_new(self.e.sockets[place], self.e.b.doors[<uint32_t>place])
-            self._sockets_ask(self.e.watched[place], ())
+            self.e.watched[place] = listen_sockets_new(self.e.sockets[place], self.e.b.listeners[<uint32_t>place])
+            self._request_sockets(self.e.watched[place], ())
 
     def _keep(self, ended):
         nodelay = bool(int(self.settings.get("set_tcp_nodelay", 1)))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     SettingValue = int | str | bytes | bool | tuple[str, ...]
     Security = dict[str, Any]       # see cext/setup/security.pyx
     ListenerSpec = dict[str, Any]   # see cext/setup/doors.pyx
-    LinkSpec = dict[str, Any]       # see cext/setup/links.pyx
+    BridgeSpec = dict[str, Any]       # see cext/setup/bridges.pyx
 
     class Lanes(Protocol):
         """cext/setup/pbkdf2.pyx"""
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
         def subscriptions(self, most: int = 100_000) -> tuple[list[tuple[str, str, int]], int]: ...
         def answer(self, answers: "list[tuple[Any, ...]]") -> None: ...
         def kick(self, client_id: str) -> bool: ...
-        def link(self, name: str, what: str, sockaddr: "tuple[int, str, int] | None" = None, host: str | None = None,
+        def bridge(self, name: str, what: str, sockaddr: "tuple[int, str, int] | None" = None, host: str | None = None,
                  try_private: bool = False, fd: int = -1) -> None: ...
-        def links(self) -> "list[dict[str, Any]]": ...
+        def bridges(self) -> "list[dict[str, Any]]": ...
         def set_roles(self, spec: "dict[str, Any]", places: "list[int]") -> None: ...
         def sessions(self, cursor: int = 0, most: int = 1000) -> "tuple[list[dict[str, Any]], int]": ...
         def session(self, client_id: str, skip: int = 0) -> \
             "tuple[dict[str, Any], list[tuple[str, int, int]], int] | None": ...
         def reload(self, settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]",
-                   securities: "list[Security]", links: "list[LinkSpec]" = ...) -> None: ...
+                   securities: "list[Security]", bridges: "list[BridgeSpec]" = ...) -> None: ...
 
 
 def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
-    links: "list[LinkSpec] | tuple[()]" = (),
+    bridges: "list[BridgeSpec] | tuple[()]" = (),
 ) -> "Engine":
     """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
     ``--help`` and ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
-    engine: "Engine" = CompiledEngine(settings, listeners, securities, links)
+    engine: "Engine" = CompiledEngine(settings, listeners, securities, bridges)
     return engine
 
 

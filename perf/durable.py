@@ -88,7 +88,7 @@ def opened(client_id: bytes, clean: bool = False) -> socket.socket:
 # ---------------------------------------------------------------- restart
 
 def records(messages: int, sessions: int) -> Iterator[tuple[int, bytes]]:
-    from cext.session.record_face import record_encode
+    from cext.session.record_api import record_encode
     from mosq.tools.db import kinds
 
     for sno in range(1, sessions + 1):

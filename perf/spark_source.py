@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cext.journal.bench import run
+from cext.testing.journal_bench import run
 from mosq.pipeline.session import spark_session
 from mosq.pipeline.source.rows import DDL, read_range
 from mosq.pipeline.tables import append

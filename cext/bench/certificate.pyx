@@ -2,8 +2,9 @@
 # A key and a certificate that nobody else signed, for a broker that lives as long as a run (`mosq bench --start --tls`): so that it needs neither
 # a program nor a library that may not be there.
 from cext.net.openssl cimport (
-    BIO, BIO_free, BIO_get_mem_data, BIO_new, BIO_s_mem, ERR_clear_error, EVP_MD, EVP_sha256, PEM_write_bio_X509, X509, X509_NAME, X509_free,
-    X509_get_subject_name)
+    BIO, BIO_free, BIO_get_mem_data, BIO_new, BIO_s_mem, ERR_clear_error, EVP_MD, EVP_sha256, PEM_write_bio_X509, X509,
+    X509_NAME, X509_free, X509_get_subject_name,
+)
 
 cdef extern from "<openssl/asn1.h>":
     ctypedef struct ASN1_INTEGER:

@@ -13,7 +13,7 @@ cdef void client_put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept no
 cdef void client_flush(Load* g, Client* c) noexcept nogil
 # An end that was not asked for; of a client that is leaving: the one it waits for
 cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogil
-cdef void client_fail_told(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil
+cdef void client_fail_reported(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil
 # DISCONNECT, and then the broker's end of it is awaited
 cdef void client_leave(Load* g, Client* c) noexcept nogil
 # Everything that it holds; nothing of the room is allocated for it afterwards

@@ -9,8 +9,9 @@ from libc.string cimport memcpy, memmove
 
 from cext.base.clock cimport clock_monotonic_ns
 from cext.bench.load cimport (
-    CLIENT_DEAD, CLIENT_GREETING, CLIENT_LEAVING, CLIENT_OFF, CLIENT_OPENING, CLIENT_UP, FAIL_CLOSED, FAIL_CONNECT, FAIL_MEMORY, FAIL_NONE, OUT_MAX,
-    SLOT_FREE, Client, Load, Slot)
+    CLIENT_DEAD, CLIENT_GREETING, CLIENT_LEAVING, CLIENT_OFF, CLIENT_OPENING, CLIENT_UP, Client, FAIL_CLOSED, FAIL_CONNECT,
+    FAIL_MEMORY, FAIL_NONE, Load, OUT_MAX, SLOT_FREE, Slot,
+)
 from cext.codec.frame cimport T_DISCONNECT
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -88,8 +89,8 @@ cdef void watch(Load* g, Client* c, int op, uint32_t events) noexcept nogil:
 
 
 cdef void off(Load* g, Client* c) noexcept nogil:
-    if g.door != NULL:
-        g.door.off(c)
+    if g.transport != NULL:
+        g.transport.off(c)
     if c.fd >= 0:
         c_close(c.fd)
     c.fd = -1
@@ -113,10 +114,10 @@ cdef void client_fini(Load* g, Client* c) noexcept nogil:
 
 
 cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogil:
-    client_fail_told(g, c, kind, code, NULL)
+    client_fail_reported(g, c, kind, code, NULL)
 
 
-cdef void client_fail_told(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil:
+cdef void client_fail_reported(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil:
     if c.state == CLIENT_LEAVING:       # whatever the broker ends it with
         off(g, c)
         g.counts.left += 1
@@ -162,8 +163,8 @@ cdef void client_opened(Load* g, Client* c) noexcept nogil:
         client_fail(g, c, FAIL_CONNECT, err)
         return
     watch(g, c, EPOLL_CTL_MOD, EPOLLIN)
-    if g.door != NULL:
-        g.door.begin(g, c)
+    if g.transport != NULL:
+        g.transport.begin(g, c)
     else:
         client_greet(g, c)
 
@@ -181,8 +182,8 @@ cdef void client_leave(Load* g, Client* c) noexcept nogil:
     if c.state != CLIENT_UP:
         return
     client_write(g, c, goodbye, 2)
-    if g.door != NULL and c.state == CLIENT_UP:
-        g.door.leave(g, c)
+    if g.transport != NULL and c.state == CLIENT_UP:
+        g.transport.leave(g, c)
     if c.state == CLIENT_UP:
         c.state = CLIENT_LEAVING
         g.counts.up -= 1
@@ -215,8 +216,8 @@ cdef void keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
 cdef void client_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     if c.fd < 0 or c.state == CLIENT_LEAVING:       # nothing follows a DISCONNECT [v5 3.14.4-2]
         return
-    if g.door != NULL:
-        g.door.write(g, c, p, n)
+    if g.transport != NULL:
+        g.transport.write(g, c, p, n)
     else:
         client_put(g, c, p, n)
 

@@ -12,7 +12,8 @@ from cext.base.clock cimport clock_monotonic_ns
 from cext.bench.client cimport client_fail, client_write, slot_take
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
-    BURST_BYTES, CLIENT_UP, FAIL_MEMORY, FAIL_NUMBERS, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Client, Load, Source)
+    BURST_BYTES, CLIENT_UP, Client, FAIL_MEMORY, FAIL_NUMBERS, Load, SLOT_PUBACK, SLOT_PUBREC, STAMP_SIZE, Source,
+)
 
 cdef enum:
     WRITES_MAX = 256            # of one turn

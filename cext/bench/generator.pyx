@@ -8,16 +8,19 @@ from libc.string cimport memcpy, memset
 from cext.base.clock cimport clock_monotonic_ns
 from cext.base.pybytes cimport view_of
 from cext.bench.client cimport client_fini, client_leave, client_write
-from cext.bench.door cimport Doors, doors_free, doors_new
 from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
-    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT, FAIL_DISCONNECT, FAIL_GRANTED,
-    FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_NUMBERS, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, INFLIGHT_MAX, READ_BYTES,
-    STAMP_SIZE, Client, Failure, Load, Source)
+    CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, Client, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT,
+    FAIL_DISCONNECT, FAIL_GRANTED, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_NUMBERS, FAIL_REFUSED,
+    FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, Failure, INFLIGHT_MAX, Load, READ_BYTES, STAMP_SIZE, Source,
+)
 from cext.bench.loop cimport (
-    GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE, RUN_STALLED, load_run)
+    GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE,
+    RUN_STALLED, load_run,
+)
 from cext.bench.stream cimport Stream, stream_fini
+from cext.bench.transports cimport Transports, transports_free, transports_new
 from cext.bench.web cimport WEB_ACCEPT_SIZE
 from cext.codec.as_client cimport ConnectOut, connect_size, encode_connect, encode_pingreq
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -72,7 +75,7 @@ cdef class Generator:
 
     def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
                   uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0,
-                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t secure=0,
+                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t load_tls=0,
                   bytes host=b"", bytes request=None, bytes accept=None):
         """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
         a WebSocket, and `accept` what must be the answer. numbers: messages of one publisher in one flow, at most."""
@@ -80,8 +83,8 @@ cdef class Generator:
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
         g.ep = -1
-        if secure or request is not None:
-            self._door(secure, host, request, accept)
+        if load_tls or request is not None:
+            self._door(load_tls, host, request, accept)
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
         self._address(ip, port, scope)
@@ -111,7 +114,7 @@ cdef class Generator:
         if g.clients != NULL:
             for i in range(g.n_clients):
                 client_fini(g, g.clients + i)
-        doors_free(<Doors*>g.door)
+        transports_free(<Transports*>g.transport)
         self._streams_free()
         if g.ep >= 0:
             c_close(g.ep)
@@ -127,18 +130,18 @@ cdef class Generator:
         free(g.answers)
         free(g.scratch)
 
-    cdef _door(self, size_t secure, bytes host, bytes request, bytes accept):
-        cdef Doors* y
+    cdef _door(self, size_t load_tls, bytes host, bytes request, bytes accept):
+        cdef Transports* y
         cdef const uint8_t* asked = NULL
         cdef const uint8_t* answer = NULL
         if request is not None:
             if len(accept) != WEB_ACCEPT_SIZE:
                 raise ValueError("an answer to a WebSocket's key has 28 bytes")
             asked, answer = <const uint8_t*><const char*>request, <const uint8_t*><const char*>accept
-        y = doors_new(<TlsContext*>secure, host, asked, <uint32_t>len(request or b""), answer)
+        y = transports_new(<TlsContext*>load_tls, host, asked, <uint32_t>len(request or b""), answer)
         if y == NULL:
             raise MemoryError
-        self.g.door = &y.ops
+        self.g.transport = &y.ops
 
     cdef _address(self, bytes ip, int port, uint32_t scope):
         cdef Address a
@@ -411,10 +414,10 @@ cdef class Generator:
 
     def secured(self):
         """Protocol and cipher of the last handshake of TLS; None: there was none"""
-        cdef Doors* y = <Doors*>self.g.door
-        if y == NULL or y.secure.protocol == NULL or y.secure.cipher == NULL:
+        cdef Transports* y = <Transports*>self.g.transport
+        if y == NULL or y.load_tls.protocol == NULL or y.load_tls.cipher == NULL:
             return None
-        return y.secure.protocol.decode(), y.secure.cipher.decode()
+        return y.load_tls.protocol.decode(), y.load_tls.cipher.decode()
 
     def failure(self):
         """(what, code, number of the client, in which handshake, text), None: none"""

@@ -88,7 +88,7 @@ ctypedef struct Arrival:        # a PUBLISH whose payload is still coming
 ctypedef struct Client
 ctypedef struct Load
 
-ctypedef struct DoorOps:
+ctypedef struct TransportLayer:
     # What is between MQTT and the sockets (door.pyx). Each may end in client_fail.
     void (*begin)(Load* g, Client* c) noexcept nogil             # the socket is connected; client_greet comes at the end of this
     void (*write)(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil
@@ -123,7 +123,7 @@ ctypedef struct Client:
     size_t out_n
     size_t out_cap
     uint64_t begun_ns
-    void* door                  # of Load.door's
+    void* transport                  # of Load.door's
 
 ctypedef struct Counts:
     uint64_t published
@@ -174,7 +174,7 @@ ctypedef struct Load:
     uint64_t stall_ns
     sockaddr_storage address
     uint32_t address_n
-    const DoorOps* door         # NULL: bytes of MQTT are those of the socket
+    const TransportLayer* transport         # NULL: bytes of MQTT are those of the socket
     # what it consists of
     uint32_t n_clients
     Client* clients

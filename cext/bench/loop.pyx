@@ -6,11 +6,10 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.clock cimport clock_monotonic_ns
 from cext.base.view cimport View
-from cext.bench.arrive cimport client_read
+from cext.bench.arrivals cimport client_read
 from cext.bench.client cimport client_flush, client_open, client_opened, client_write, slot_take
 from cext.bench.flow cimport flow_all_sent, flow_can, flow_due_ns, flow_outstanding, flow_pump, flow_ready
-from cext.bench.load cimport (
-    CLIENT_OPENING, CLIENT_UP, EVENTS_MAX, FAIL_NONE, SLOT_SUBACK, Client, Load)
+from cext.bench.load cimport CLIENT_OPENING, CLIENT_UP, Client, EVENTS_MAX, FAIL_NONE, Load, SLOT_SUBACK
 from cext.codec.as_client cimport encode_subscribe
 
 cdef extern from "<sys/epoll.h>" nogil:

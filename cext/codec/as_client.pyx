@@ -9,10 +9,12 @@ from cext.base.view cimport View
 from cext.codec.decode cimport Ack
 from cext.codec.field cimport be16, prop_u16_put, prop_u32_put, u16_put, view_put
 from cext.codec.frame cimport (
-    Frame, T_CONNACK, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBREL, T_SUBACK, T_SUBSCRIBE, T_UNSUBSCRIBE, V31, V311, V5, varint_put,
-    varint_size)
+    Frame, T_CONNACK, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBREL, T_SUBACK, T_SUBSCRIBE, T_UNSUBSCRIBE, V31, V311, V5,
+    varint_put, varint_size,
+)
 from cext.codec.properties cimport (
-    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, props_decode, props_last, props_none)
+    P_MAXIMUM_PACKET_SIZE, P_RECEIVE_MAXIMUM, P_SESSION_EXPIRY, P_TOPIC_ALIAS_MAXIMUM, props_decode, props_last, props_none,
+)
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR
 
 

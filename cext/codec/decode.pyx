@@ -17,9 +17,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.codec.field cimport be16, binary_take
-from cext.codec.frame cimport (
-    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5)
-from cext.codec.properties cimport IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has, props_last, props_none
+from cext.codec.frame cimport Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PUBLISH, V31, V311, V5
+from cext.codec.properties cimport (
+    IN_WILL, P_AUTH_DATA, P_AUTH_METHOD, P_TOPIC_ALIAS, Props, props_decode, props_has, props_last, props_none,
+)
 from cext.codec.reason cimport RC_MALFORMED, RC_PROTOCOL_ERROR, RC_UNSUPPORTED_PROTOCOL_VERSION
 from cext.codec.utf8 cimport utf8_check
 

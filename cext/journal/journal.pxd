@@ -26,7 +26,7 @@ cdef enum:
     JOURNAL_IDLE_MAX_BYTES = 16 << 20       # of blocks kept to be filled again
     JOURNAL_KEPT_MAX_BYTES = 16 << 20       # written and not synced, kept in memory: more is synced unasked
     JOURNAL_WHY_MAX = 512
-    JOURNAL_RANGES_TOLD = 16
+    JOURNAL_RANGES_REPORTED = 16
 
 cdef enum:
     # journal_append
@@ -61,7 +61,7 @@ ctypedef struct JournalRange:
     uint64_t hi                 # first number behind it
 ctypedef struct JournalLoss:
     uint32_t n                  # ranges; the first of them:
-    JournalRange ranges[16]     # JOURNAL_RANGES_TOLD
+    JournalRange ranges[16]     # JOURNAL_RANGES_REPORTED
     uint64_t records            # in all of them
 
 ctypedef struct JournalFound:   # by journal_open
@@ -223,12 +223,12 @@ cdef inline void loss_add(JournalLoss* loss, uint32_t shard, uint32_t why, uint6
     if lo >= hi:
         return
     loss.records += hi - lo
-    if 0 < loss.n <= JOURNAL_RANGES_TOLD:
+    if 0 < loss.n <= JOURNAL_RANGES_REPORTED:
         last = &loss.ranges[loss.n - 1]
         if last.shard == shard and last.why == why and last.hi == lo:
             last.hi = hi
             return
-    if loss.n < JOURNAL_RANGES_TOLD:
+    if loss.n < JOURNAL_RANGES_REPORTED:
         last = &loss.ranges[loss.n]
         last.shard = shard
         last.why = why

@@ -6,7 +6,9 @@ from libc.stdio cimport snprintf, sscanf
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcmp, memset, strcmp, strlen
 
-from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, MARK_BYTES_MAX, SEGMENT_HEAD_BYTES, mark_read, segment_head_read
+from cext.journal.format cimport (
+    JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, MARK_BYTES_MAX, SEGMENT_HEAD_BYTES, mark_read, segment_head_read,
+)
 from cext.store.file cimport FILE_PATH_MAX, file_read
 
 cdef extern from "<fcntl.h>" nogil:

@@ -10,11 +10,15 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset, strlen
 
-from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, RECORD_BYTES_MIN, Marks, SegmentHead
-from cext.journal.journal cimport JOURNAL_BLOCK_BYTES, JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_PATH_MAX, JOURNAL_SEGMENT_BYTES, \
-    JOURNAL_SEGMENT_BYTES_MAX, JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_WAITING_MAX_BYTES, JOURNAL_WHY_MAX, Block, JournalWriter, Segment
-from cext.journal.listing cimport HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, Found, Listing, listing_free, listing_over, listing_read, \
-    mark_path, marks_read, segment_look
+from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, Marks, RECORD_BYTES_MIN, SegmentHead
+from cext.journal.journal cimport (
+    Block, JOURNAL_BLOCK_BYTES, JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_PATH_MAX, JOURNAL_SEGMENT_BYTES,
+    JOURNAL_SEGMENT_BYTES_MAX, JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_WAITING_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Segment,
+)
+from cext.journal.listing cimport (
+    Found, HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, Listing, listing_free, listing_over, listing_read, mark_path,
+    marks_read, segment_look,
+)
 from cext.journal.restore cimport refuse, restore_end, shard_restore
 from cext.journal.segment cimport segment_add, segment_close, segment_forget
 from cext.store.crc cimport crc_hardware

@@ -10,9 +10,11 @@ from libc.errno cimport EINVAL, ENOENT
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
-from cext.journal.format cimport INDEX_ENTRY, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES, IndexEntry, SegmentHead, index_read
+from cext.journal.format cimport INDEX_ENTRY, IndexEntry, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES, SegmentHead, index_read
 from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, loss_add
-from cext.journal.listing cimport HEAD_DAMAGED, HEAD_RIGHT, is_passing, listing_free, listing_read, marks_read, segment_look, segment_path
+from cext.journal.listing cimport (
+    HEAD_DAMAGED, HEAD_RIGHT, is_passing, listing_free, listing_read, marks_read, segment_look, segment_path,
+)
 from cext.journal.record cimport record_get
 from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
 from cext.store.crc cimport crc_hardware

@@ -6,8 +6,8 @@
 # `bytes` counts all of it, so that what a later version puts behind the payload is passed over.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-from cext.base.words cimport load32, store32
 from cext.base.view cimport View
+from cext.base.words cimport load32, store32
 from cext.journal.format cimport BLOCK_BODY_MAX, RECORD_ALIGN, RECORD_HEAD
 
 cdef enum:

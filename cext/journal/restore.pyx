@@ -18,9 +18,11 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.journal.format cimport BLOCK_HEAD, SEGMENT_HEAD_BYTES, SegmentHead, ShardMark
-from cext.journal.journal cimport JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, LOSS_DAMAGED, LOSS_MISSING, Block, Segment, Shard, blocks_add, journal_hand, \
-    journal_room, loss_add
-from cext.journal.listing cimport HEAD_DAMAGED, Found, segment_look
+from cext.journal.journal cimport (
+    Block, JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, LOSS_DAMAGED, LOSS_MISSING, Segment, Shard, blocks_add, journal_hand,
+    journal_room, loss_add,
+)
+from cext.journal.listing cimport Found, HEAD_DAMAGED, segment_look
 from cext.journal.segment cimport segment_unlink
 from cext.journal.walk cimport Walk, walk_begin, walk_body, walk_free, walk_head, walk_init, walk_search
 from cext.journal.writer cimport journal_restored, journal_sync, journal_take, todo_write
@@ -142,7 +144,7 @@ cdef int block_back(Journal* j, uint32_t shard, const Walk* w) noexcept nogil:
     return 0
 
 
-cdef int written_anew(Journal* j, uint64_t now_us) noexcept nogil:
+cdef int written_again(Journal* j, uint64_t now_us) noexcept nogil:
     # What is in memory. 0 or -1
     cdef int got = todo_write(j, now_us)
     got |= journal_sync(j)
@@ -177,7 +179,7 @@ cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, Jour
         got = block_back(j, shard, &t.w)
         if got < 0:
             break
-        if j.loop.waiting_bytes > JOURNAL_KEPT_MAX_BYTES and written_anew(j, now_us) < 0:
+        if j.loop.waiting_bytes > JOURNAL_KEPT_MAX_BYTES and written_again(j, now_us) < 0:
             memcpy(why, j.writer.why, JOURNAL_WHY_MAX)
             return -1
         got = block_next(t, found)

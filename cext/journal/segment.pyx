@@ -12,9 +12,11 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memmove, memset
 
 from cext.base.hash cimport HashKey, hash_key_init
-from cext.journal.format cimport BLOCK_HEAD, INDEX_ENTRY, INDEX_STEP_BYTES, SEGMENT_HEAD_BYTES, BlockHead, IndexEntry, SegmentHead, block_seal, \
-    index_write, segment_head_seed, segment_head_write
-from cext.journal.journal cimport JOURNAL_WRITE_OUT_BYTES, Blocks, Shard, blocks_join
+from cext.journal.format cimport (
+    BLOCK_HEAD, BlockHead, INDEX_ENTRY, INDEX_STEP_BYTES, IndexEntry, SEGMENT_HEAD_BYTES, SegmentHead, block_seal, index_write,
+    segment_head_seed, segment_head_write,
+)
+from cext.journal.journal cimport Blocks, JOURNAL_WRITE_OUT_BYTES, Shard, blocks_join
 from cext.journal.listing cimport segment_path
 from cext.store.file cimport file_write, file_write_out
 

@@ -11,7 +11,9 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy
 
 from cext.journal.format cimport Marks, ShardMark, mark_bytes, mark_write
-from cext.journal.journal cimport JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, Block, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop
+from cext.journal.journal cimport (
+    Block, JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop,
+)
 from cext.journal.listing cimport mark_path
 from cext.journal.segment cimport block_write, segment_flush, segment_poison, segment_settle
 from cext.store.file cimport file_write

@@ -119,14 +119,14 @@ cdef int ids_room(Ids* ids, uint64_t more) noexcept nogil:
 cdef inline void ids_of(Ids* ids, const List* l) noexcept nogil:
     cdef uint32_t i
     for i in range(l.n):
-        ids.p[ids.n + i] = <int32_t>(<size_t>list_entry(l, i).who - 1)
+        ids.p[ids.n + i] = <int32_t>(<size_t>list_entry(l, i).subscriber - 1)
     ids.n += l.n
 
 
 cdef inline void tally_of(int64_t* tally, const List* l) noexcept nogil:
     cdef uint32_t i
     for i in range(l.n):
-        tally[<size_t>list_entry(l, i).who - 1] += 1
+        tally[<size_t>list_entry(l, i).subscriber - 1] += 1
 
 
 cdef class Matcher:

@@ -12,7 +12,7 @@ ctypedef struct Outward:        # where to, and how; all zero but `remote`: as t
     Address bound               # family 0: none
     uint32_t bound_scope
     const char* host            # as its operator calls it: for TLS (name of the certificate, SNI). Not kept
-    TransportContext* secure    # NULL: plain
+    TransportContext* tls_context    # NULL: plain
     uint32_t user_timeout_ms    # unacknowledged bytes end it; 0: as the system has it
     uint32_t keepalive_idle_s   # 0: no probes
     uint32_t keepalive_interval_s

@@ -8,7 +8,7 @@ from libc.errno cimport EINPROGRESS, EINTR, EAFNOSUPPORT, EOPNOTSUPP, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from cext.net.reactor cimport Address, Conn, Reactor, conn_await, conn_secure
+from cext.net.reactor cimport Address, Conn, Reactor, conn_await, conn_tls_context
 
 cdef extern from "<sys/socket.h>" nogil:
     struct sockaddr:
@@ -111,7 +111,7 @@ cdef int connect_begin(int fd, const Outward* o) noexcept nogil:
 
 
 cdef int secured(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
-    cdef int err = conn_secure(r, c, o.secure)
+    cdef int err = conn_tls_context(r, c, o.tls_context)
     if err:
         return err
     err = c.transport.ops.aim(r, c, o.host) if c.transport.ops.aim != NULL else EOPNOTSUPP
@@ -132,7 +132,7 @@ cdef int conn_connect(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
     err = connect_begin(fd, o)
     if not err:
         c.fd = fd                # a transport that goes says its last words there
-        if o.secure != NULL:
+        if o.tls_context != NULL:
             err = secured(r, c, o)
     if not err:
         err = conn_await(r, c, fd, &o.remote)

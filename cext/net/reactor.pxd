@@ -22,19 +22,19 @@ cdef enum:
 
 ctypedef struct Address:
     uint8_t family              # AF_INET, AF_INET6, AF_UNIX; 0: none
-    uint8_t told                # by a proxy, or by the client itself: not what the system says
+    uint8_t by_proxy                # by a proxy, or by the client itself: not what the system says
     uint16_t port
     uint8_t ip[16]
 
-ctypedef struct Listener
+ctypedef struct ListenSocket
 
-ctypedef struct Listener:
+ctypedef struct ListenSocket:
     uint32_t source             # SOURCE_LISTENER; first, as in every source
     int32_t fd
     uint16_t port
     uint8_t family
     uint8_t paused              # out of descriptors, the spare one too: not watched for PAUSE_MS
-    Listener* paused_next
+    ListenSocket* paused_next
     void* owner                 # the broker's settings for it
 
 ctypedef struct Seg:
@@ -83,12 +83,12 @@ cdef enum:
 
 cdef enum:
     # what TransportOps.tell is asked for
-    TELL_PROTOCOL = 0           # "TLSv1.3"
-    TELL_CIPHER = 1
-    TELL_COMMON_NAME = 2        # of the peer's certificate, UTF-8
-    TELL_SUBJECT = 3            # RFC 2253
-    TELL_CERTIFICATE = 4        # PEM
-    TELL_IDENTITY = 5           # of the pre-shared key
+    PEER_PROTOCOL = 0           # "TLSv1.3"
+    PEER_CIPHER = 1
+    PEER_COMMON_NAME = 2        # of the peer's certificate, UTF-8
+    PEER_SUBJECT = 3            # RFC 2253
+    PEER_CERTIFICATE = 4        # PEM
+    PEER_IDENTITY = 5           # of the pre-shared key
 
 ctypedef struct TransportOps:
     # At most n bytes for the owner, as recv: 0 the peer closed, -1 errno, NOTHING. n is ARENA_BYTES: nothing is left within the layer.
@@ -149,7 +149,7 @@ ctypedef struct Conn:
     Transport* transport        # NULL: not encrypted
     Address address
 
-ctypedef void (*accept_fn)(void* ctx, Listener* l, int fd, const Address* a) noexcept nogil
+ctypedef void (*accept_fn)(void* ctx, ListenSocket* l, int fd, const Address* a) noexcept nogil
 # Takes the n bytes at p, returns how many it used up; c.in_need may be set for an unfinished frame.
 ctypedef size_t (*input_fn)(void* ctx, Conn* c, const uint8_t* p, size_t n) noexcept nogil
 # The peer closed (err 0) or the socket failed (errno). The owner calls conn_close.
@@ -191,7 +191,7 @@ ctypedef struct Reactor:
     Buffers buffers
     Conn* dirty
     Conn* ready
-    Listener* paused
+    ListenSocket* paused
     uint64_t resume_ms
     uint64_t now_ms
     int64_t now_s
@@ -209,8 +209,8 @@ cdef void reactor_flush(Reactor* r) noexcept nogil                  # all dirty 
 cdef int reactor_watch(Reactor* r, int fd) noexcept nogil           # on_news when it is readable; 0 or errno
 cdef void reactor_wake(Reactor* r) noexcept nogil                   # from any thread
 
-cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
-cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil  # the socket stays open; l itself must stay until the end of the turn
+cdef int reactor_listen(Reactor* r, ListenSocket* l) noexcept nogil     # l.fd is bound and listening; 0 or errno
+cdef void reactor_unlisten(Reactor* r, ListenSocket* l) noexcept nogil  # the socket stays open; l itself must stay until the end of the turn
 cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil     # 0 or errno
 # The same for a socket whose connect has begun: then on_opened, once, unless c is closed before. The deadline is the owner's.
 cdef int conn_await(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil
@@ -240,7 +240,7 @@ cdef void conn_resume(Reactor* r, Conn* c) noexcept nogil           # after CONN
 # Before the first byte is read: a PROXY header comes first (its version, or 0), then a WebSocket (rules NULL: none). 0 or ENOMEM
 cdef int conn_web(Conn* c, int proxy_version, const UpgradeRules* rules) noexcept nogil
 # Before the first byte is read: 0 or ENOMEM
-cdef int conn_secure(Reactor* r, Conn* c, TransportContext* x) noexcept nogil
+cdef int conn_tls_context(Reactor* r, Conn* c, TransportContext* x) noexcept nogil
 # Something waits to be sent, be it in Segs or within the layer.
 cdef inline bint conn_unsent(const Conn* c) noexcept nogil:
     return c.out_bytes != 0 or (c.transport != NULL and c.transport.unsent != 0)

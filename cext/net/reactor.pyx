@@ -19,8 +19,8 @@ from cext.base.clock cimport clock_monotonic_ms, clock_wall_s
 from cext.net.proxy cimport PROXY_V2_BYTES_MAX, Proxied
 from cext.net.upgrade cimport UpgradeRules
 from cext.net.web cimport (
-    WEB_BAD_PROXY, WEB_MORE, WEB_NO_MEMORY, WEB_OPEN, WEB_PLAIN, WEB_PROXY, WEB_REFUSED, WEB_UPGRADE, web_frame, web_free, web_new,
-    web_proxy_wants, web_request_drop, web_stage_end, web_take,
+    WEB_BAD_PROXY, WEB_MORE, WEB_NO_MEMORY, WEB_OPEN, WEB_PLAIN, WEB_PROXY, WEB_REFUSED, WEB_UPGRADE, web_frame, web_free,
+    web_new, web_proxy_wants, web_request_drop, web_stage_end, web_take,
 )
 from cext.net.websocket cimport WS_CLOSED, WS_FAILED, WS_HEAD_SIZE_MAX, ws_decode
 
@@ -161,7 +161,7 @@ cdef void reactor_wake(Reactor* r) noexcept nogil:
     c_write(r.wake_fd, &one, 8)
 
 
-cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil:
+cdef int reactor_listen(Reactor* r, ListenSocket* l) noexcept nogil:
     cdef epoll_event e
     l.source = SOURCE_LISTENER
     e.events = EPOLLIN
@@ -169,7 +169,7 @@ cdef int reactor_listen(Reactor* r, Listener* l) noexcept nogil:
     return errno if epoll_ctl(r.ep, EPOLL_CTL_ADD, l.fd, &e) != 0 else 0
 
 
-cdef void reactor_unlisten(Reactor* r, Listener* l) noexcept nogil:
+cdef void reactor_unlisten(Reactor* r, ListenSocket* l) noexcept nogil:
     if l.paused:
         unpause(r, l)
     if l.fd >= 0:
@@ -202,7 +202,7 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
         if source == SOURCE_CONN:
             serve_conn(r, <Conn*>events[i].data.ptr, events[i].events)
         elif source == SOURCE_LISTENER:
-            serve_listener(r, <Listener*>events[i].data.ptr)
+            serve_listener(r, <ListenSocket*>events[i].data.ptr)
         elif source == SOURCE_NEWS:
             r.on_news(r.ctx)
         else:
@@ -250,7 +250,7 @@ cdef void serve_ready(Reactor* r) noexcept nogil:
         c = following
 
 
-cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
+cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:
     cdef sockaddr_storage storage
     cdef unsigned int size
     cdef Address a
@@ -269,14 +269,14 @@ cdef void serve_listener(Reactor* r, Listener* l) noexcept nogil:
         r.on_accept(r.ctx, l, fd, &a)
 
 
-cdef void listener_watch(Reactor* r, Listener* l, uint32_t events) noexcept nogil:
+cdef void listener_watch(Reactor* r, ListenSocket* l, uint32_t events) noexcept nogil:
     cdef epoll_event e
     e.events = events
     e.data.ptr = l
     epoll_ctl(r.ep, EPOLL_CTL_MOD, l.fd, &e)
 
 
-cdef void pause(Reactor* r, Listener* l) noexcept nogil:
+cdef void pause(Reactor* r, ListenSocket* l) noexcept nogil:
     if not l.paused:
         l.paused = 1
         l.paused_next = r.paused
@@ -286,7 +286,7 @@ cdef void pause(Reactor* r, Listener* l) noexcept nogil:
 
 
 cdef void resume(Reactor* r) noexcept nogil:
-    cdef Listener* l
+    cdef ListenSocket* l
     while r.paused != NULL:
         l = r.paused
         r.paused = l.paused_next
@@ -294,9 +294,9 @@ cdef void resume(Reactor* r) noexcept nogil:
         listener_watch(r, l, EPOLLIN)
 
 
-cdef void unpause(Reactor* r, Listener* l) noexcept nogil:
+cdef void unpause(Reactor* r, ListenSocket* l) noexcept nogil:
     """It goes away."""
-    cdef Listener** at = &r.paused
+    cdef ListenSocket** at = &r.paused
     while at[0] != NULL and at[0] != l:
         at = &at[0].paused_next
     if at[0] == l:
@@ -304,7 +304,7 @@ cdef void unpause(Reactor* r, Listener* l) noexcept nogil:
     l.paused = 0
 
 
-cdef void refuse_one(Reactor* r, Listener* l) noexcept nogil:
+cdef void refuse_one(Reactor* r, ListenSocket* l) noexcept nogil:
     """Out of descriptors: without this the connection would stay in the backlog and the loop would spin on it."""
     cdef int fd
     r.on_no_descriptors(r.ctx)
@@ -567,7 +567,7 @@ cdef void read_large(Reactor* r, Conn* c) noexcept nogil:
         gone(r, c, ENOMEM)
         return
     if c.transport != NULL:
-        read_large_secure(r, c)
+        read_large_tls(r, c)
         return
     if c.web != NULL:
         read_large_web(r, c)
@@ -609,7 +609,7 @@ cdef void after_large(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept 
         feed(r, c, p, n)
 
 
-cdef void read_large_secure(Reactor* r, Conn* c) noexcept nogil:
+cdef void read_large_tls(Reactor* r, Conn* c) noexcept nogil:
     """Decrypted in the arena, as nothing may be left within the layer; the large frame's part is copied to where it will stay."""
     cdef uint8_t* p = r.arena
     cdef ssize_t got = receive(r, c, p, ARENA_BYTES)
@@ -671,7 +671,7 @@ cdef uint8_t* conn_steal_input(Conn* c, const uint8_t* p, uint32_t n, uint32_t* 
 
 # ---------------------------------------------------------------- layers
 
-cdef int conn_secure(Reactor* r, Conn* c, TransportContext* x) noexcept nogil:
+cdef int conn_tls_context(Reactor* r, Conn* c, TransportContext* x) noexcept nogil:
     c.transport = x.begin(x, r, c)
     return 0 if c.transport != NULL else ENOMEM
 

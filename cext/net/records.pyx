@@ -16,8 +16,8 @@ from libc.string cimport memcmp, memcpy, memset, strchr, strlen, strncmp
 
 from cext.net.openssl cimport (
     EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_CIPHER_CTX_reset, EVP_CIPHER_fetch, EVP_CIPHER_free,
-    EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG, EVP_CipherFinal_ex, EVP_CipherInit_ex2, EVP_CipherUpdate, EVP_Digest, EVP_MD_fetch,
-    EVP_MD_free, OPENSSL_cleanse,
+    EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG, EVP_CipherFinal_ex, EVP_CipherInit_ex2, EVP_CipherUpdate, EVP_Digest,
+    EVP_MD_fetch, EVP_MD_free, OPENSSL_cleanse,
 )
 
 cdef enum:
@@ -158,17 +158,17 @@ cdef int expand(const Suite* s, const uint8_t* secret, const char* label, size_t
     """HKDF-Expand-Label of a hash, or (NULL) of an empty context [7.1]; out has SECRET_BYTES_MAX: one block of HKDF is enough for all that is
     asked for."""
     cdef uint8_t info[80]        # INFO_BYTES_MAX
-    cdef uint8_t said_n = s.secret_n if said != NULL else 0
+    cdef uint8_t reason_n = s.secret_n if said != NULL else 0
     info[0] = 0
     info[1] = size
     info[2] = <uint8_t>(6 + label_n)
     memcpy(info + 3, <const char*>b"tls13 ", 6)
     memcpy(info + 9, label, label_n)
-    info[9 + label_n] = said_n
-    if said_n:
-        memcpy(info + 10 + label_n, said, said_n)
-    info[10 + label_n + said_n] = 1      # the block's number
-    return hmac(s, secret, info, 11 + label_n + said_n, out)
+    info[9 + label_n] = reason_n
+    if reason_n:
+        memcpy(info + 10 + label_n, said, reason_n)
+    info[10 + label_n + reason_n] = 1      # the block's number
+    return hmac(s, secret, info, 11 + label_n + reason_n, out)
 
 
 cdef int half_key(Suite* s, int direction, Half* h) noexcept nogil:

@@ -37,7 +37,8 @@ from cext.net.openssl cimport (
     TLSEXT_STATUSTYPE_ocsp, TLS_client_method, TLS_server_method, X509_V_OK, X509_verify_cert_error_string,
 )
 from cext.net.reactor cimport (
-    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, Transport, TransportContext, TransportOps, conn_mark_dirty,
+    ARENA_BYTES, CONN_CLOSING, CONN_DIRTY, Conn, NOTHING, Reactor, Seg, Transport, TransportContext, TransportOps,
+    conn_mark_dirty,
 )
 from cext.net.records cimport (
     ALERT_BAD_RECORD_MAC, ALERT_CLOSE_NOTIFY, ALERT_DECODE_ERROR, ALERT_ILLEGAL_PARAMETER, ALERT_INTERNAL_ERROR,
@@ -47,7 +48,7 @@ from cext.net.records cimport (
 )
 from cext.net.tls_context cimport keylog_begin, keylog_end, tls_context_release
 from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
-from cext.net.tls_peer cimport peer_forget, peer_learn, peer_tell, peer_verifies
+from cext.net.tls_peer cimport peer_clear, peer_read, peer_verifies, peer_write
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void* p, size_t n, int flags)
@@ -87,7 +88,7 @@ cdef enum:
     # OpenSSL's SSL has the secrets of TLS 1.3 in a row, each in 64 bytes: how far these begin before ours of application data, or behind it
     HANDSHAKE_BEFORE = 512
     MASTER_BEFORE = 448
-    SAID_BEFORE = 192
+    LOGGED_BEFORE = 192
     EXPORTER_BEHIND = 64
     END_BEHIND = 128
 
@@ -159,7 +160,7 @@ cdef Layer* layer_of(Reactor* r) noexcept nogil:
     y.ops.receive = tls_receive
     y.ops.send = tls_send
     y.ops.close = tls_close
-    y.ops.tell = tls_tell
+    y.ops.tell = tls_log
     y.ops.aim = tls_aim
     y.ops.greet = tls_greet
     y.in_n = y.out_n = 0
@@ -264,7 +265,7 @@ cdef void tls_close(Reactor* r, Conn* c) noexcept nogil:
     y.out_n = 0
     if t.ssl != NULL:
         SSL_free(t.ssl)
-    peer_forget(&t.peer)
+    peer_clear(&t.peer)
     part_drop(r, t)
     records_end(&t.records)
     tls_context_release(&t.x.base)
@@ -287,7 +288,7 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
         keylog_end(t.x)
     if got == 1:
         t.done = t.base.open = 1
-        peer_learn(&t.peer, t.ssl)
+        peer_read(&t.peer, t.ssl)
         if t.x.outward and not tls_peer_good(t.ssl, t.x):
             fail(r, c)
         elif not ours_known or take_over(y, t) != 0:
@@ -328,7 +329,7 @@ cdef void wipe_roots(SSL* ssl, const Suite* s, const uint8_t* ours) noexcept nog
     cdef size_t before = <size_t>(at - <uint8_t*>ssl)
     if at == NULL or before < HANDSHAKE_BEFORE or size - before < END_BEHIND:
         return
-    if records_related(s, at - HANDSHAKE_BEFORE, at - MASTER_BEFORE, at - SAID_BEFORE, at, at + EXPORTER_BEHIND):
+    if records_related(s, at - HANDSHAKE_BEFORE, at - MASTER_BEFORE, at - LOGGED_BEFORE, at, at + EXPORTER_BEHIND):
         OPENSSL_cleanse(at - HANDSHAKE_BEFORE, HANDSHAKE_BEFORE + END_BEHIND)
 
 
@@ -663,9 +664,9 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
 
 # ---------------------------------------------------------------- who the peer is
 
-cdef int tls_tell(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil:
+cdef int tls_log(const Conn* c, int what, uint8_t* out, uint32_t n) noexcept nogil:
     cdef const Tls* t = <const Tls*>c.transport
-    return peer_tell(&t.peer, what, out, n) if t.done else -1
+    return peer_write(&t.peer, what, out, n) if t.done else -1
 
 
 cdef bint tls_verifies(TransportContext* context, const Conn* c) noexcept nogil:

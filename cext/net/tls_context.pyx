@@ -102,9 +102,9 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
     writev(x.keylog_fd, iov, 2)
 
 
-cdef void keylog_begin(TlsContext* x, bint told) noexcept nogil:
+cdef void keylog_begin(TlsContext* x, bint logged) noexcept nogil:
     """OpenSSL writes each secret in letters, by sprintf: 2 % of a handshake for every one of five, of which `records` needs two."""
-    if told:
+    if logged:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)
 
 

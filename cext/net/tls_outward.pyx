@@ -8,13 +8,13 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
 from cext.net.openssl cimport (
-    ERR_clear_error, EVP_MD, EVP_sha1, EVP_sha256, OCSP_BASICRESP, OCSP_BASICRESP_free, OCSP_CERTID, OCSP_CERTID_free,
-    OCSP_RESPONSE, OCSP_RESPONSE_STATUS_SUCCESSFUL, OCSP_RESPONSE_free, OCSP_basic_verify, OCSP_cert_to_id, OCSP_check_validity,
-    OCSP_resp_find_status, OCSP_response_get1_basic, OCSP_response_status, OPENSSL_STACK, ASN1_GENERALIZEDTIME, SSL,
+    ASN1_GENERALIZEDTIME, ERR_clear_error, EVP_MD, EVP_sha1, EVP_sha256, OCSP_BASICRESP, OCSP_BASICRESP_free, OCSP_CERTID,
+    OCSP_CERTID_free, OCSP_RESPONSE, OCSP_RESPONSE_STATUS_SUCCESSFUL, OCSP_RESPONSE_free, OCSP_basic_verify, OCSP_cert_to_id,
+    OCSP_check_validity, OCSP_resp_find_status, OCSP_response_get1_basic, OCSP_response_status, OPENSSL_STACK, SSL,
     SSL_CTX_get_app_data, SSL_CTX_get_cert_store, SSL_CTX_set_psk_client_callback, SSL_CTX_set_tlsext_status_cb,
     SSL_CTX_set_verify, SSL_VERIFY_PEER, SSL_get0_param, SSL_get0_verified_chain, SSL_get_SSL_CTX, SSL_get_peer_cert_chain,
-    SSL_get_tlsext_status_ocsp_resp, SSL_session_reused, SSL_set1_host, SSL_version, TLS1_3_VERSION, V_OCSP_CERTSTATUS_GOOD, X509,
-    X509_VERIFY_PARAM_set1_ip, d2i_OCSP_RESPONSE, sk_X509_num, sk_X509_value,
+    SSL_get_tlsext_status_ocsp_resp, SSL_session_reused, SSL_set1_host, SSL_version, TLS1_3_VERSION, V_OCSP_CERTSTATUS_GOOD,
+    X509, X509_VERIFY_PARAM_set1_ip, d2i_OCSP_RESPONSE, sk_X509_num, sk_X509_value,
 )
 from cext.net.tls cimport TlsContext
 

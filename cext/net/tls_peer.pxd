@@ -9,9 +9,9 @@ ctypedef struct Peer:           # zeros until the handshake is done
     X509* leaf
     OPENSSL_STACK* chain        # that it showed with it
 
-cdef void peer_learn(Peer* p, SSL* ssl) noexcept nogil           # the handshake is done
-cdef void peer_forget(Peer* p) noexcept nogil
-cdef int peer_tell(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept nogil     # as TransportOps.tell
+cdef void peer_read(Peer* p, SSL* ssl) noexcept nogil           # the handshake is done
+cdef void peer_clear(Peer* p) noexcept nogil
+cdef int peer_write(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept nogil     # as TransportOps.tell
 # Is its certificate good by what x trusts: chain, dates, revocation?
 cdef bint peer_verifies(const Peer* p, SSL_CTX* x, bint any_date) noexcept nogil
 # For SSL_CTX_set_verify: the client's own certificate may be expired or not valid yet.

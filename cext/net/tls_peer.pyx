@@ -15,13 +15,13 @@ from cext.net.openssl cimport (
     X509_NAME_ENTRY_get_data, X509_NAME_get_entry, X509_NAME_get_index_by_NID, X509_NAME_print_ex, X509_STORE_CTX,
     X509_STORE_CTX_free, X509_STORE_CTX_get_error, X509_STORE_CTX_get_error_depth, X509_STORE_CTX_init, X509_STORE_CTX_new,
     X509_STORE_CTX_set_default, X509_STORE_CTX_set_error, X509_STORE_CTX_set_verify_cb, X509_V_ERR_CERT_HAS_EXPIRED,
-    X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_chain_up_ref, X509_free, X509_get_subject_name, X509_verify_cert, XN_FLAG_RFC2253,
-    chain_free,
+    X509_V_ERR_CERT_NOT_YET_VALID, X509_V_OK, X509_chain_up_ref, X509_free, X509_get_subject_name, X509_verify_cert,
+    XN_FLAG_RFC2253, chain_free,
 )
-from cext.net.reactor cimport TELL_CIPHER, TELL_COMMON_NAME, TELL_IDENTITY, TELL_PROTOCOL, TELL_SUBJECT
+from cext.net.reactor cimport PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
 
 
-cdef void peer_learn(Peer* p, SSL* ssl) noexcept nogil:
+cdef void peer_read(Peer* p, SSL* ssl) noexcept nogil:
     """TLS 1.3 may ask for the key of an identity and then go on without it."""
     cdef OPENSSL_STACK* chain = SSL_get_peer_cert_chain(ssl)
     if SSL_version(ssl) == TLS1_3_VERSION and not SSL_session_reused(ssl):
@@ -34,7 +34,7 @@ cdef void peer_learn(Peer* p, SSL* ssl) noexcept nogil:
     ERR_clear_error()
 
 
-cdef void peer_forget(Peer* p) noexcept nogil:
+cdef void peer_clear(Peer* p) noexcept nogil:
     free(p.identity)
     X509_free(p.leaf)
     chain_free(p.chain)
@@ -53,15 +53,15 @@ cdef int put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogi
     return <int>size
 
 
-cdef int peer_tell(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept nogil:
+cdef int peer_write(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept nogil:
     cdef const char* text
     cdef int size
-    if what == TELL_PROTOCOL or what == TELL_CIPHER or what == TELL_IDENTITY:
-        text = p.protocol if what == TELL_PROTOCOL else p.cipher if what == TELL_CIPHER else p.identity
+    if what == PEER_PROTOCOL or what == PEER_CIPHER or what == PEER_IDENTITY:
+        text = p.protocol if what == PEER_PROTOCOL else p.cipher if what == PEER_CIPHER else p.identity
         return put(text, strlen(text), out, n) if text != NULL else -1
     if p.leaf == NULL:
         return -1
-    size = common_name(p.leaf, out, n) if what == TELL_COMMON_NAME else printed(p.leaf, what == TELL_SUBJECT, out, n)
+    size = common_name(p.leaf, out, n) if what == PEER_COMMON_NAME else printed(p.leaf, what == PEER_SUBJECT, out, n)
     ERR_clear_error()
     return size
 

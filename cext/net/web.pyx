@@ -17,7 +17,9 @@ from libc.string cimport memchr, memcpy, memset
 from cext.base.buffer cimport Buffers, buffer_give, buffer_take
 from cext.net.proxy cimport PROXY_BAD, PROXY_DONE, Proxied, proxy_read
 from cext.net.reactor cimport CONN_CLOSING, Conn, Seg, Web
-from cext.net.upgrade cimport UPGRADE_ANSWER_MAX, UPGRADE_DONE, UPGRADE_MORE, UPGRADE_SIZE_MAX, UpgradeRules, upgrade_answer, upgrade_read
+from cext.net.upgrade cimport (
+    UPGRADE_ANSWER_MAX, UPGRADE_DONE, UPGRADE_MORE, UPGRADE_SIZE_MAX, UpgradeRules, upgrade_answer, upgrade_read,
+)
 from cext.net.websocket cimport (
     WS_BINARY, WS_CLOSED, WS_CLOSE_SIZE_MAX, WS_FAILED, WS_HEAD_SIZE_MAX, WS_NORMAL, WS_PONG_SIZE_MAX, WsDecoder, ws_close_put,
     ws_head_put, ws_head_size, ws_pong_put,

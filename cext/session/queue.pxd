@@ -98,18 +98,18 @@ cdef void queue_restored(Queue* q) noexcept nogil
 cdef void queue_fini(Queue* q) noexcept nogil       # frees the ring; messages must have been released
 
 # Messages received at QoS 2 and not yet released by PUBREL [v5 4.3.3]: packet id to message. Open addressing, at most half full.
-ctypedef struct Held:
+ctypedef struct InboundQos2:
     Message* message            # NULL: nothing will be routed (refused, but a 3.x client cannot be told)
     uint16_t pid                # 0: free
 
 ctypedef struct Inbox:
-    Held* slots                 # NULL while nothing was ever held
+    InboundQos2* slots                 # NULL while nothing was ever held
     uint32_t mask
     uint32_t n
 
 # The message's reference is taken over. -1: no memory. The id must not be there.
 cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil
-cdef Held* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
+cdef InboundQos2* inbox_find(Inbox* b, uint16_t pid) noexcept nogil
 # Takes it out; the caller has taken the message over. Ends pointers into the inbox.
-cdef void inbox_remove(Inbox* b, Held* h) noexcept nogil
+cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil
 cdef void inbox_fini(Inbox* b) noexcept nogil           # messages must have been released

@@ -242,8 +242,8 @@ cdef void queue_fini(Queue* q) noexcept nogil:
 
 cdef int inbox_grow(Inbox* b) noexcept nogil:
     cdef uint32_t capacity = (b.mask + 1) * 2 if b.slots != NULL else INBOX_MIN
-    cdef Held* old = b.slots
-    cdef Held* slots = <Held*>calloc(capacity, sizeof(Held))
+    cdef InboundQos2* old = b.slots
+    cdef InboundQos2* slots = <InboundQos2*>calloc(capacity, sizeof(InboundQos2))
     cdef uint32_t i, at
     cdef uint32_t old_capacity = b.mask + 1 if old != NULL else 0
     if slots == NULL:
@@ -260,7 +260,7 @@ cdef int inbox_grow(Inbox* b) noexcept nogil:
     return 0
 
 
-cdef Held* inbox_find(Inbox* b, uint16_t pid) noexcept nogil:
+cdef InboundQos2* inbox_find(Inbox* b, uint16_t pid) noexcept nogil:
     cdef uint32_t at
     if b.n == 0:
         return NULL
@@ -286,7 +286,7 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
     return 0
 
 
-cdef void inbox_remove(Inbox* b, Held* h) noexcept nogil:
+cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
     """Closes the gap, so that no marks of what was there are needed."""
     cdef uint32_t gap = <uint32_t>(h - b.slots)
     cdef uint32_t at = gap

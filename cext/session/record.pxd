@@ -50,7 +50,7 @@ cdef enum:
     RECORD_ENTRY_HAS_SUB_ID = 0x20      # the encoder's
 
 ctypedef struct RecordSession:
-    uint32_t sno                # number of a session in this store
+    uint32_t store_session_id                # number of a session in this store
     uint32_t expiry_s
     uint32_t next               # first position that was never sent, while offline
     uint32_t flags
@@ -59,7 +59,7 @@ ctypedef struct RecordSession:
     View user                   # p NULL: none
 
 ctypedef struct RecordSub:      # of UNSUB too, whose options and sub_id are 0
-    uint32_t sno
+    uint32_t store_session_id
     uint32_t sub_id             # 0: none
     uint32_t options            # the byte of the SUBSCRIBE [v5 3.8.3.1]
     View filter                 # with $share/...
@@ -73,7 +73,7 @@ ctypedef struct RecordMessage:
     View payload
 
 ctypedef struct RecordEntry:    # one who is owed a message
-    uint32_t sno
+    uint32_t store_session_id
     uint32_t position           # in its queue; wraps
     uint32_t sub_id             # 0: none
     uint16_t pid                # 0 where it has none
@@ -85,19 +85,19 @@ ctypedef struct RecordMsg:
     View entries                # for record_entry_next
 
 ctypedef struct RecordAck:      # of RELEASED too; of ACKS pid is 0
-    uint32_t sno
+    uint32_t store_session_id
     uint32_t position
     uint16_t pid
 
 ctypedef struct RecordInbox:    # of INBOX_DONE too, which has sno and pid only
-    uint32_t sno
+    uint32_t store_session_id
     uint16_t pid
     uint8_t refused             # nothing will be routed: the message is empty and not written
     uint8_t journalled          # it was released, and is in its streams; those who subscribe may not have it
     RecordMessage message
 
 ctypedef struct RecordWill:
-    uint32_t sno
+    uint32_t store_session_id
     uint32_t delay_s
     uint64_t due_wall_ms        # 0: its client is connected
     RecordMessage message
@@ -129,8 +129,8 @@ cdef uint64_t record_unsub_size(const RecordSub* s) noexcept nogil
 cdef uint8_t* record_unsub_put(uint8_t* out, const RecordSub* s) noexcept nogil
 cdef int record_unsub_read(View body, RecordSub* out) noexcept nogil
 
-cdef uint8_t* record_end_put(uint8_t* out, uint32_t sno) noexcept nogil         # END and WILL_GONE
-cdef int record_end_read(View body, uint32_t* sno) noexcept nogil
+cdef uint8_t* record_end_put(uint8_t* out, uint32_t store_session_id) noexcept nogil         # END and WILL_GONE
+cdef int record_end_read(View body, uint32_t* store_session_id) noexcept nogil
 
 # A MSG is written in three steps: head, each entry, tail. entries_bytes: the sum of record_entry_size.
 cdef inline uint32_t record_entry_size(const RecordEntry* e) noexcept nogil:
@@ -144,7 +144,7 @@ cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil              
 cdef bint record_entry_next(View* entries, RecordEntry* out) noexcept nogil     # 0: there is no further one
 
 # ACKS and RELEASED are so many of these, one after the other.
-cdef uint8_t* record_ack_put(uint8_t* out, uint32_t sno, uint32_t position) noexcept nogil
+cdef uint8_t* record_ack_put(uint8_t* out, uint32_t store_session_id, uint32_t position) noexcept nogil
 cdef uint8_t* record_released_put(uint8_t* out, const RecordAck* a) noexcept nogil
 cdef int record_acks_check(View body) noexcept nogil                            # a whole number of them
 cdef int record_released_check(View body) noexcept nogil
@@ -154,7 +154,7 @@ cdef bint record_released_next(View* body, RecordAck* out) noexcept nogil
 cdef uint64_t record_inbox_size(const RecordInbox* i) noexcept nogil
 cdef uint8_t* record_inbox_put(uint8_t* out, const RecordInbox* i) noexcept nogil
 cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil
-cdef uint8_t* record_inbox_done_put(uint8_t* out, uint32_t sno, uint16_t pid) noexcept nogil
+cdef uint8_t* record_inbox_done_put(uint8_t* out, uint32_t store_session_id, uint16_t pid) noexcept nogil
 cdef int record_inbox_done_read(View body, RecordInbox* out) noexcept nogil
 
 cdef uint64_t record_will_size(const RecordWill* w) noexcept nogil

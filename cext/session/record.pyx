@@ -83,7 +83,7 @@ cdef uint64_t record_session_size(const RecordSession* s) noexcept nogil:
 
 
 cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept nogil:
-    out = put32(out, s.sno)
+    out = put32(out, s.store_session_id)
     out[0] = <uint8_t>((s.flags & (RECORD_CONNECTED | RECORD_LINK)) | (RECORD_HAS_USER if s.user.p != NULL else 0))
     out = put32(out + 1, s.expiry_s)
     out = put64(out, s.ends_wall_ms)
@@ -95,7 +95,7 @@ cdef uint8_t* record_session_put(uint8_t* out, const RecordSession* s) noexcept 
 cdef int record_session_read(View body, RecordSession* out) noexcept nogil:
     if body.n < 21:
         return RECORD_SHORT
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.flags = body.p[4]
     out.expiry_s = get32(body.p + 5)
     out.ends_wall_ms = get64(body.p + 9)
@@ -114,14 +114,14 @@ cdef int record_session_read(View body, RecordSession* out) noexcept nogil:
     return 0
 
 
-cdef uint8_t* record_end_put(uint8_t* out, uint32_t sno) noexcept nogil:
-    return put32(out, sno)
+cdef uint8_t* record_end_put(uint8_t* out, uint32_t store_session_id) noexcept nogil:
+    return put32(out, store_session_id)
 
 
-cdef int record_end_read(View body, uint32_t* sno) noexcept nogil:
+cdef int record_end_read(View body, uint32_t* store_session_id) noexcept nogil:
     if body.n != 4:
         return RECORD_SHORT if body.n < 4 else RECORD_LONG
-    sno[0] = get32(body.p)
+    store_session_id[0] = get32(body.p)
     return 0
 
 
@@ -132,7 +132,7 @@ cdef uint64_t record_sub_size(const RecordSub* s) noexcept nogil:
 
 
 cdef uint8_t* record_sub_put(uint8_t* out, const RecordSub* s) noexcept nogil:
-    out = put32(out, s.sno)
+    out = put32(out, s.store_session_id)
     out[0] = <uint8_t>s.options
     return put_view(put32(out + 1, s.sub_id), s.filter)
 
@@ -140,7 +140,7 @@ cdef uint8_t* record_sub_put(uint8_t* out, const RecordSub* s) noexcept nogil:
 cdef int record_sub_read(View body, RecordSub* out) noexcept nogil:
     if body.n < 9:
         return RECORD_SHORT
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.options = body.p[4]
     out.sub_id = get32(body.p + 5)
     cut(&body, 9)
@@ -153,13 +153,13 @@ cdef uint64_t record_unsub_size(const RecordSub* s) noexcept nogil:
 
 
 cdef uint8_t* record_unsub_put(uint8_t* out, const RecordSub* s) noexcept nogil:
-    return put_view(put32(out, s.sno), s.filter)
+    return put_view(put32(out, s.store_session_id), s.filter)
 
 
 cdef int record_unsub_read(View body, RecordSub* out) noexcept nogil:
     if body.n < 4:
         return RECORD_SHORT
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.options = out.sub_id = 0
     cut(&body, 4)
     out.filter = body
@@ -253,7 +253,7 @@ cdef uint8_t* record_msg_put(uint8_t* out, const RecordMessage* m, uint32_t n) n
 
 
 cdef uint8_t* record_entry_put(uint8_t* out, const RecordEntry* e) noexcept nogil:
-    out = put16(put32(put32(out, e.sno), e.position), e.pid)
+    out = put16(put32(put32(out, e.store_session_id), e.position), e.pid)
     out[0] = <uint8_t>((e.qos & ~RECORD_ENTRY_HAS_SUB_ID) | (RECORD_ENTRY_HAS_SUB_ID if e.sub_id else 0))
     return put32(out + 1, e.sub_id) if e.sub_id else out + 1
 
@@ -265,7 +265,7 @@ cdef uint8_t* record_msg_end_put(uint8_t* out, const RecordMessage* m) noexcept 
 cdef bint record_entry_next(View* entries, RecordEntry* out) noexcept nogil:
     if entries.n < 11:
         return 0
-    out.sno = get32(entries.p)
+    out.store_session_id = get32(entries.p)
     out.position = get32(entries.p + 4)
     out.pid = get16(entries.p + 8)
     out.qos = entries.p[10]
@@ -312,12 +312,12 @@ cdef int record_msg_read(View body, RecordMsg* out) noexcept nogil:
 
 # -- acknowledgements
 
-cdef uint8_t* record_ack_put(uint8_t* out, uint32_t sno, uint32_t position) noexcept nogil:
-    return put32(put32(out, sno), position)
+cdef uint8_t* record_ack_put(uint8_t* out, uint32_t store_session_id, uint32_t position) noexcept nogil:
+    return put32(put32(out, store_session_id), position)
 
 
 cdef uint8_t* record_released_put(uint8_t* out, const RecordAck* a) noexcept nogil:
-    return put16(put32(put32(out, a.sno), a.position), a.pid)
+    return put16(put32(put32(out, a.store_session_id), a.position), a.pid)
 
 
 cdef int record_acks_check(View body) noexcept nogil:
@@ -331,7 +331,7 @@ cdef int record_released_check(View body) noexcept nogil:
 cdef bint record_ack_next(View* body, RecordAck* out) noexcept nogil:
     if body.n < RECORD_ACK_BYTES:
         return 0
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.position = get32(body.p + 4)
     out.pid = 0
     cut(body, RECORD_ACK_BYTES)
@@ -341,7 +341,7 @@ cdef bint record_ack_next(View* body, RecordAck* out) noexcept nogil:
 cdef bint record_released_next(View* body, RecordAck* out) noexcept nogil:
     if body.n < RECORD_RELEASED_BYTES:
         return 0
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.position = get32(body.p + 4)
     out.pid = get16(body.p + 8)
     cut(body, RECORD_RELEASED_BYTES)
@@ -355,7 +355,7 @@ cdef uint64_t record_inbox_size(const RecordInbox* i) noexcept nogil:
 
 
 cdef uint8_t* record_inbox_put(uint8_t* out, const RecordInbox* i) noexcept nogil:
-    out = put16(put32(out, i.sno), i.pid)
+    out = put16(put32(out, i.store_session_id), i.pid)
     out[0] = 1 if i.refused else 2 if i.journalled else 0
     if i.refused:
         return out + 1
@@ -366,7 +366,7 @@ cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
     if body.n < 7:
         return RECORD_SHORT
     memset(&out.message, 0, sizeof(RecordMessage))
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.pid = get16(body.p + 4)
     if body.p[6] > 2:
         return RECORD_VALUE
@@ -378,15 +378,15 @@ cdef int record_inbox_read(View body, RecordInbox* out) noexcept nogil:
     return message_read(body, &out.message)
 
 
-cdef uint8_t* record_inbox_done_put(uint8_t* out, uint32_t sno, uint16_t pid) noexcept nogil:
-    return put16(put32(out, sno), pid)
+cdef uint8_t* record_inbox_done_put(uint8_t* out, uint32_t store_session_id, uint16_t pid) noexcept nogil:
+    return put16(put32(out, store_session_id), pid)
 
 
 cdef int record_inbox_done_read(View body, RecordInbox* out) noexcept nogil:
     if body.n != RECORD_INBOX_DONE_BYTES:
         return RECORD_SHORT if body.n < RECORD_INBOX_DONE_BYTES else RECORD_LONG
     memset(out, 0, sizeof(RecordInbox))
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.pid = get16(body.p + 4)
     return 0
 
@@ -398,14 +398,14 @@ cdef uint64_t record_will_size(const RecordWill* w) noexcept nogil:
 
 
 cdef uint8_t* record_will_put(uint8_t* out, const RecordWill* w) noexcept nogil:
-    out = put32(put64(put32(out, w.sno), w.due_wall_ms), w.delay_s)
+    out = put32(put64(put32(out, w.store_session_id), w.due_wall_ms), w.delay_s)
     return message_tail_put(message_head_put(out, &w.message), &w.message)
 
 
 cdef int record_will_read(View body, RecordWill* out) noexcept nogil:
     if body.n < 16:
         return RECORD_SHORT
-    out.sno = get32(body.p)
+    out.store_session_id = get32(body.p)
     out.due_wall_ms = get64(body.p + 4)
     out.delay_s = get32(body.p + 12)
     cut(&body, 16)
@@ -510,7 +510,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     cdef RecordInbox inbox
     cdef RecordWill will
     cdef RecordFrom source
-    cdef uint32_t sno
+    cdef uint32_t store_session_id
     if kind == RECORD_SESSION:
         return record_session_read(body, &session)
     if kind == RECORD_SUB:
@@ -518,7 +518,7 @@ cdef int record_check(uint8_t kind, View body) noexcept nogil:
     if kind == RECORD_UNSUB:
         return record_unsub_read(body, &sub)
     if kind == RECORD_END or kind == RECORD_WILL_GONE:
-        return record_end_read(body, &sno)
+        return record_end_read(body, &store_session_id)
     if kind == RECORD_MSG:
         return record_msg_read(body, &msg)
     if kind == RECORD_ACKS:

@@ -5,7 +5,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.base.wheel cimport Timer
 from cext.session.message cimport Message
-from cext.session.queue cimport Delivery, DELIVERY_SHARED, Inbox, Queue
+from cext.session.queue cimport DELIVERY_SHARED, Delivery, Inbox, Queue
 from cext.topic.index cimport Owner
 
 cdef enum:
@@ -19,7 +19,7 @@ cdef enum:
     SESSION_STRANGER = 16       # by another user than before
     SESSION_WAITS = 32          # among the waiters for the open batch
     SESSION_READS = 128         # among those who wait for their turn to read from the store
-    SESSION_LINK = 64           # of a link to another broker: nobody else gets it
+    SESSION_BRIDGE = 64           # of a link to another broker: nobody else gets it
 
 cdef enum:
     SHARES_MAX = 65535          # of a session: beyond, what comes through a group is a plain delivery
@@ -33,7 +33,7 @@ ctypedef struct Session:
     uint64_t hash
     void* client                # the broker's client while connected, else NULL
     void* security              # whose rules count for it, of the broker room; NULL: everything is allowed
-    void* gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
+    void* plugin_gate                  # what a plugin is to decide about, of the broker room; NULL: nothing
     uint32_t access_epoch       # in which access_root is true
     uint32_t access_root        # where the rules of its user begin
     uint32_t access_turn        # rises with every client that takes it: what was asked for the one before is void
@@ -51,7 +51,7 @@ ctypedef struct Session:
     uint32_t flags
     uint32_t jobs               # jobs that point here: it is freed when they are done
     uint32_t records            # what is still to be recorded and points here: the same
-    uint32_t sno                # its number in the store; 0: it is not to outlive the broker
+    uint32_t store_session_id                # its number in the store; 0: it is not to outlive the broker
     uint32_t logged             # positions before it are in sealed batches
     uint32_t safe               # positions before it are in committed ones
     uint32_t cleaned            # the pass in which its record was written again

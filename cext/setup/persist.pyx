@@ -4,15 +4,13 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from cext.base.hash cimport HashKey, hash_bytes
-from cext.broker.broker cimport Broker
-from cext.broker.commit cimport durable_init
-from cext.broker.durable cimport Durable, durable_of
-from cext.broker.recover cimport Recovered, durable_recover
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.durable cimport Durable, durable_of
+from cext.broker.storage.commit cimport durable_init
+from cext.broker.storage.recover cimport Recovered, durable_recover
 from cext.setup.settings import LEVELS
 from cext.setup.streams cimport streams_open
-from cext.store.store cimport (
-    STORE_RANGES_TOLD, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open,
-)
+from cext.store.store cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open
 
 cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams):
     """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""
@@ -46,4 +44,4 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     return {"streams": opened, "records": found.records, "odd": found.odd, "sessions": found.sessions, "subscriptions": found.subscriptions,
             "messages": found.messages, "retained": found.retained, "lost_bytes": loss.bytes,
             "torn_bytes": loss.torn_bytes, "unreadable": loss.unreadable, "foreign": loss.foreign, "segments": loss.segments,
-            "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_TOLD))], "n_lost": loss.n}
+            "lost": [(loss.ranges[i].lo, loss.ranges[i].hi) for i in range(min(loss.n, <uint32_t>STORE_RANGES_REPORTED))], "n_lost": loss.n}

@@ -29,19 +29,20 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-from cext.broker.ask cimport (
-    ASK_NONE, Answer, AskHead, Q_ACL, Q_AUTH, Q_CONNECT, Q_CONTROL, Q_EVENT, Q_KICK, Q_LINK, Q_MESSAGE_IN, Q_MESSAGE_OUT, Q_PUBLISH, Q_WAIT, answers_post, asking_swap,
+from cext.broker.auth.auth_requests cimport (
+    ASK_ACL, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
+    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, Answer, AuthRequestHead, answers_post, auth_requests_swap,
 )
-from cext.broker.broker cimport Broker
+from cext.broker.core.broker cimport Broker
 from cext.topic.name cimport name_check
 
 cdef extern from "<string.h>" nogil:
     void explicit_bzero(void* p, size_t n)
 
-LINK_EVENTS = ("up", "down", "refused", "wanted", "idle")
+BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
-KINDS = {"publish": Q_PUBLISH, "connect": Q_CONNECT, "acl": Q_ACL, "message_in": Q_MESSAGE_IN, "message_out": Q_MESSAGE_OUT,
-         "wait": Q_WAIT, "control": Q_CONTROL, "kick": Q_KICK}
+KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
+         "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
 TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
@@ -51,12 +52,12 @@ cdef list requests_take(Broker* b):
     cdef uint32_t n = 0
     cdef uint32_t at = 0
     cdef const uint8_t* p
-    cdef const AskHead* head
+    cdef const AuthRequestHead* head
     with nogil:
-        p = asking_swap(b, &n)
+        p = auth_requests_swap(b, &n)
     out = []
     while at < n:
-        head = <const AskHead*>(p + at)
+        head = <const AuthRequestHead*>(p + at)
         out.append(request_of(head, fields_of(head)))
         at += head.total
     if n:
@@ -64,14 +65,14 @@ cdef list requests_take(Broker* b):
     return out
 
 
-cdef list fields_of(const AskHead* head):
-    cdef const uint8_t* p = <const uint8_t*>head + sizeof(AskHead)
+cdef list fields_of(const AuthRequestHead* head):
+    cdef const uint8_t* p = <const uint8_t*>head + sizeof(AuthRequestHead)
     cdef uint32_t _, n
     out = []
     for _ in range(head.n_fields):
         memcpy(&n, p, sizeof(n))
         p += sizeof(n)
-        if n == ASK_NONE:
+        if n == AUTH_FIELD_NONE:
             out.append(None)
             continue
         out.append((<const char*>p)[:n])
@@ -83,23 +84,23 @@ cdef str text(value):
     return None if value is None else value.decode("utf-8", "replace")
 
 
-cdef tuple request_of(const AskHead* head, list f):
-    if head.kind == Q_CONNECT:
+cdef tuple request_of(const AuthRequestHead* head, list f):
+    if head.kind == ASK_CONNECT:
         names = (("common_name", text(f[6])), ("subject", text(f[7])), ("certificate_pem", text(f[8])))
         identity = {name: value for name, value in names if value is not None} or None
         return ("connect", head.handle, head.security, text(f[0]), text(f[1]), f[2], text(f[3]), head.b << 8 | head.c, head.a, text(f[4]), f[5],
                 identity)
-    if head.kind == Q_AUTH:
+    if head.kind == ASK_AUTH:
         return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
-    if head.kind == Q_ACL:
+    if head.kind == ASK_ACL:
         return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
-    if head.kind == Q_LINK:
-        return ("link", 0, text(f[0]), LINK_EVENTS[head.a], text(f[1]) or "")
-    if head.kind == Q_CONTROL:
+    if head.kind == ASK_BRIDGE:
+        return ("link", 0, text(f[0]), BRIDGE_EVENTS[head.a], text(f[1]) or "")
+    if head.kind == ASK_CONTROL:
         return ("control", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), text(f[3]), f[4], f[5])
-    if head.kind == Q_EVENT:
+    if head.kind == ASK_EVENT:
         return ("event", 0, head.security, EVENTS[head.a], text(f[0]), text(f[1]), text(f[2]) or "")
-    return ("message_in" if head.kind == Q_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],
+    return ("message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],
             head.b, bool(head.c), f[5])
 
 

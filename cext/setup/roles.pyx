@@ -12,7 +12,7 @@ from array import array
 from libc.stdint cimport uint8_t, uint32_t
 
 from cext.base.pybytes cimport view_of
-from cext.broker.roles cimport (
+from cext.broker.rules.roles cimport (
     ROLES_NOBODY, RULES_KINDS, RULES_SUBSCRIBE_LITERAL, Roles, roles_new, roles_rule, roles_unref, roles_user,
 )
 

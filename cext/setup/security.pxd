@@ -1,5 +1,5 @@
 # What a listener's clients must show and may do -> Security.
-from cext.broker.broker cimport Security
+from cext.broker.core.listener cimport Security
 
 cdef Security* security_new(dict spec) except NULL          # raises ValueError, MemoryError
 cdef void security_free(Security* s) noexcept nogil

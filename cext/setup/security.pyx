@@ -4,9 +4,9 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
-from cext.broker.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
-from cext.broker.broker cimport Security
-from cext.broker.roles cimport roles_unref
+from cext.broker.core.listener cimport Security
+from cext.broker.rules.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_free, acl_new
+from cext.broker.rules.roles cimport roles_unref
 from cext.setup.roles cimport roles_read
 from cext.setup.views cimport view_keep
 from cext.topic.name cimport Filter, filter_parse
@@ -16,7 +16,7 @@ ACL_ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_
 
 cdef Security* security_new(dict spec) except NULL:
     """`spec`: acl: rules in file order as (user or None, 'topic' | 'pattern', access, topic), or None: everything is allowed; authenticate:
-    user names and passwords are checked by who answers Engine.requests(); ask_anonymous: so are clients without; authorize: so are topics; extended: authentication methods
+    user names and passwords are checked by who answers Engine.requests(); authenticate_anonymous: so are clients without; authorize: so are topics; extended: authentication methods
     are offered; events: comings, goings and subscriptions are told; transform_in, transform_out: filters of messages to change; roles:
     dynamic security (cext/setup/roles.pyx), or None."""
     cdef Security* s = <Security*>calloc(1, sizeof(Security))
@@ -28,7 +28,7 @@ cdef Security* security_new(dict spec) except NULL:
         s.transform_in = filters_read(spec.get("transform_in") or ())
         s.transform_out = filters_read(spec.get("transform_out") or ())
         s.authenticate = bool(spec.get("authenticate"))
-        s.ask_anonymous = bool(spec.get("ask_anonymous"))
+        s.authenticate_anonymous = bool(spec.get("ask_anonymous"))
         s.authorize = bool(spec.get("authorize"))
         s.extended = bool(spec.get("extended"))
         s.events = bool(spec.get("events"))

@@ -5,19 +5,16 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
-from cext.broker.broker cimport (
-    DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_NONE, DURABILITY_STRICT, DurabilityRule, OVERFLOW_LAST_VALUE, OVERFLOW_NEWEST,
-    OVERFLOW_OLDEST,
-)
-from cext.broker.broker cimport Settings, ShareRule
-from cext.broker.share cimport (
-    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY,
+from cext.broker.core.settings cimport (
+    DURABILITY_ASYNC, DURABILITY_GROUP, DURABILITY_NONE, DURABILITY_STRICT, DurabilityRule, OVERFLOW_LAST_VALUE,
+    OVERFLOW_NEWEST, OVERFLOW_OLDEST, SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM,
+    SHARE_ROUND_ROBIN, SHARE_STICKY, Settings, ShareRule,
 )
 from cext.session.session cimport EXPIRY_NEVER
 from cext.setup.views cimport view_keep
 from cext.topic.options cimport (
-    CHILD_HASH_THRESHOLD, INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OF_MODE, LETTERS_OFF, LETTERS_ON,
-    NEVER_HASHED,
+    CHILD_HASH_THRESHOLD, INDEX_FULL, INDEX_HASH, INDEX_LETTER, INDEX_SCAN, INDEX_TREE, LETTERS_OFF, LETTERS_OF_MODE,
+    LETTERS_ON, NEVER_HASHED,
 )
 
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}

@@ -4,11 +4,11 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from cext.base.pybytes cimport view_of
-from cext.broker.broker cimport Broker
-from cext.broker.stream_files cimport STREAM_WHY_MAX, stream_filter, stream_open, streams_begin, streams_open_done
-from cext.broker.streams cimport STREAM_FILTERS_MAX, STREAM_NAME_MAX, STREAMS_MAX, Stream
+from cext.broker.core.broker cimport Broker
+from cext.broker.persist.streams cimport STREAMS_MAX, STREAM_FILTERS_MAX, STREAM_NAME_MAX, Stream
+from cext.broker.storage.stream_files cimport STREAM_WHY_MAX, stream_filter, stream_open, streams_begin, streams_open_done
 from cext.journal.format cimport JOURNAL_SHARDS_MAX
-from cext.journal.journal cimport JOURNAL_RANGES_TOLD, JournalFound, JournalOptions
+from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, JournalFound, JournalOptions
 
 cdef enum:
     SEGMENTS = 8                # of a stream whose size is bounded, and whose age is: what retention drops is a segment
@@ -32,7 +32,7 @@ cdef int options_of(JournalOptions* o, dict spec) except -1:
 
 cdef dict found_in(str name, const JournalFound* f, uint32_t shards):
     cdef uint32_t i
-    n = min(f.loss.n, <uint32_t>JOURNAL_RANGES_TOLD)
+    n = min(f.loss.n, <uint32_t>JOURNAL_RANGES_REPORTED)
     lost = [(f.loss.ranges[i].shard, f.loss.ranges[i].lo, f.loss.ranges[i].hi, LOSSES.get(f.loss.ranges[i].why, "unknown")) for i in range(n)]
     return {"name": name, "shards": shards, "lost": lost, "lost_records": f.loss.records, "beyond": f.beyond, "torn_bytes": f.torn_bytes,
             "unreadable": f.unreadable, "mark_lost": bool(f.mark_lost)}

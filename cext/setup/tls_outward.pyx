@@ -12,8 +12,8 @@ from cext.net.openssl cimport (
     ERR_clear_error, SSL_CTX_check_private_key, SSL_CTX_load_verify_locations, SSL_CTX_set_alpn_protos, SSL_CTX_set_cipher_list,
     SSL_CTX_set_ciphersuites, SSL_CTX_set_default_passwd_cb, SSL_CTX_set_default_verify_paths, SSL_CTX_set_max_proto_version,
     SSL_CTX_set_min_proto_version, SSL_CTX_set_mode, SSL_CTX_set_options, SSL_CTX_use_PrivateKey_file,
-    SSL_CTX_use_certificate_chain_file, SSL_FILETYPE_PEM, SSL_MODE_RELEASE_BUFFERS, SSL_OP_NO_COMPRESSION, SSL_OP_NO_RENEGOTIATION,
-    TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION,
+    SSL_CTX_use_certificate_chain_file, SSL_FILETYPE_PEM, SSL_MODE_RELEASE_BUFFERS, SSL_OP_NO_COMPRESSION,
+    SSL_OP_NO_RENEGOTIATION, TLS1_1_VERSION, TLS1_2_VERSION, TLS1_3_VERSION,
 )
 from cext.net.reactor cimport TransportContext
 from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new

@@ -12,10 +12,10 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from cext.store.format cimport HEADER_BYTES, Header
-from cext.store.replay cimport Walk, segment_load, walk_batch, walk_begin, walk_end
 from cext.store.reading cimport reading_dropped
+from cext.store.replay cimport Walk, segment_load, walk_batch, walk_begin, walk_end
 from cext.store.segment cimport segment_drop
-from cext.store.store cimport STORE_CLEAN, Cleaning, Reading, Segment, Store, StoreWriter
+from cext.store.store cimport Cleaning, Reading, STORE_CLEAN, Segment, Store, StoreWriter
 
 
 cdef void cleaning_free(Cleaning* c) noexcept nogil:
@@ -94,7 +94,7 @@ cdef int cleaning_fill(Store* s, const Segment* g, Cleaning* c) noexcept nogil:
     return -ENOMEM if got < 0 else 0
 
 
-cdef bint answers_owed(const Store* s, const Segment* g) noexcept nogil:
+cdef bint answers_due_now(const Store* s, const Segment* g) noexcept nogil:
     cdef const Reading* r = s.writer.asked
     cdef const uint64_t* lsns
     cdef uint32_t i
@@ -124,7 +124,7 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
     if w.written < c.done_lsn or (w.sync_wanted and w.synced < c.done_lsn):
         return 0
     if g.number == c.number:            # else it was poisoned meanwhile, and is gone
-        if answers_owed(s, g) or w.n < 2 or not w.active or w.segments[w.n - 1].poisoned:
+        if answers_due_now(s, g) or w.n < 2 or not w.active or w.segments[w.n - 1].poisoned:
             return 0
         reading_dropped(s)
         n_bytes = g.end_lsn - g.base_lsn

@@ -62,15 +62,15 @@ cdef enum:
 # Is a whole record at p, of which `most` bytes are there? Its body's length; RECORD_NONE, which is cheap to find out; RECORD_DAMAGED: the head is
 # right, the body is not.
 cdef inline long record_at(bint hardware, const uint8_t* p, uint64_t most, uint32_t seed, uint64_t lsn) noexcept nogil:
-    cdef uint16_t told, check
+    cdef uint16_t stored, check
     cdef uint64_t head
     cdef uint32_t n
     if most < RECORD_HEAD or p[8] == 0:
         return RECORD_NONE
-    memcpy(&told, p + 10, 2)
+    memcpy(&stored, p + 10, 2)
     head = record_head_word(p)
     n = <uint32_t>head
-    if n > RECORD_BODY_MAX or record_bytes(n) > most or crc_head(hardware, seed, lsn, head) != told:
+    if n > RECORD_BODY_MAX or record_bytes(n) > most or crc_head(hardware, seed, lsn, head) != stored:
         return RECORD_NONE
     if crc_record(hardware, seed, lsn, head, p + RECORD_HEAD, n, &check) != load32(p):
         return RECORD_DAMAGED

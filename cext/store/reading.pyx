@@ -12,11 +12,12 @@ from libc.string cimport memcpy
 
 from cext.base.words cimport load32
 from cext.store.file cimport file_read
-from cext.store.format cimport HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, record_at, record_bytes, \
-    record_head_word
+from cext.store.format cimport (
+    HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, record_at, record_bytes, record_head_word,
+)
 from cext.store.replay cimport path_of
 from cext.store.segment cimport segment_of
-from cext.store.store cimport STORE_READ_BYTES_MAX, Answer, Reading, Segment, Store, StoreShared, StoreWriter, pthread_mutex_t
+from cext.store.store cimport Answer, Reading, STORE_READ_BYTES_MAX, Segment, Store, StoreShared, StoreWriter, pthread_mutex_t
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)

@@ -13,9 +13,11 @@ from libc.string cimport memcmp, memcpy, memset, strlen, strncmp
 
 from cext.base.words cimport load32, load64
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read
-from cext.store.format cimport COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, \
-    SEGEND_BODY, STORE_KIND_MAX, header_read, record_at, record_bytes
-from cext.store.store cimport STORE_RANGES_TOLD, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
+from cext.store.format cimport (
+    COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, SEGEND_BODY,
+    STORE_KIND_MAX, header_read, record_at, record_bytes,
+)
+from cext.store.store cimport STORE_RANGES_REPORTED, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -301,10 +303,10 @@ cdef void lose(Replay* r, uint64_t lo, uint64_t hi) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     if lo >= hi:
         return
-    if loss.n and loss.n <= STORE_RANGES_TOLD and loss.ranges[loss.n - 1].hi == lo:
+    if loss.n and loss.n <= STORE_RANGES_REPORTED and loss.ranges[loss.n - 1].hi == lo:
         loss.ranges[loss.n - 1].hi = hi
     else:
-        if loss.n < STORE_RANGES_TOLD:
+        if loss.n < STORE_RANGES_REPORTED:
             loss.ranges[loss.n].lo = lo
             loss.ranges[loss.n].hi = hi
         loss.n += 1
@@ -433,7 +435,7 @@ cdef void count_unsynced(Replay* r) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     cdef StoreRange* range_
     cdef uint32_t i
-    for i in range(min(loss.n, <uint32_t>STORE_RANGES_TOLD)):
+    for i in range(min(loss.n, <uint32_t>STORE_RANGES_REPORTED)):
         range_ = &loss.ranges[i]
         if range_.hi != UINT64_MAX and range_.hi > r.synced_lsn:
             loss.unsynced_bytes += range_.hi - max(range_.lo, r.synced_lsn)

@@ -13,9 +13,11 @@ from libc.string cimport memcpy, memmove, memset
 
 from cext.base.words cimport load32, store64
 from cext.store.file cimport file_write
-from cext.store.format cimport COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, \
-    header_write, record_begin, record_bytes, record_seal
-from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, Found, Listing, path_of
+from cext.store.format cimport (
+    COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, header_write,
+    record_begin, record_bytes, record_seal,
+)
+from cext.store.replay cimport Found, Listing, SLOT_SEGMENT, SLOT_UNUSED, path_of
 from cext.store.spare cimport file_discard, file_keep, file_take, slot_free
 from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
 

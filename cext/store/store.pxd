@@ -22,7 +22,7 @@ cdef enum:
     STORE_WAITING_MAX_BYTES = 64 << 20
     STORE_BATCH_EARLY_BYTES = 256 << 10
     STORE_WHY_MAX = 512         # bytes of an error text, zero included
-    STORE_RANGES_TOLD = 8
+    STORE_RANGES_REPORTED = 8
     STORE_READS_MAX = 4096      # lsns asked for and not given yet
     STORE_READ_BYTES_MAX = 4 << 20      # of bodies read and not given yet; always at least one
     STORE_CHUNK_BYTES = 256 << 10       # bodies in one chunk of cleaning, about
@@ -37,7 +37,7 @@ cdef enum:
     STORE_READ = 32             # records wait for store_read_next
     STORE_ERROR_OVER = 64       # writing works again
     STORE_READ_ERROR = 128      # reading back does not work now (descriptors, memory, the disk): it is tried again. Told once until it does
-    STORE_DOOR = 256            # who is behind the door has some
+    STORE_EXTENSION = 256            # who is behind the door has some
 
 cdef enum:
     # StoreOptions.sync
@@ -64,7 +64,7 @@ ctypedef struct StoreRange:
     uint64_t hi                 # first lsn after it; UINT64_MAX: nobody knows how much
 ctypedef struct StoreLoss:
     uint32_t n                  # ranges lost; the first of them:
-    StoreRange ranges[8]        # STORE_RANGES_TOLD
+    StoreRange ranges[8]        # STORE_RANGES_REPORTED
     uint64_t bytes              # in all of them (those of unknown length not counted)
     uint64_t unsynced_bytes     # of `ranges`: had never been said to be on the disk, so they were promised to survive a kill only
     uint64_t torn_bytes         # behind the last COMMIT: never committed, so never promised. Not in bytes
@@ -101,7 +101,7 @@ ctypedef struct StoreStats:
 
 # What somebody else has written by this thread, with the batches: what was handed over when one was sealed is written before it, so that what is committed
 # has it. The store does not know what that is. Set between store_open and store_start.
-ctypedef struct StoreDoor:
+ctypedef struct StoreExtension:
     void* ctx                                                                   # NULL: nobody
     void (*hand)(void* ctx, bint sealed) noexcept nogil                         # the loop's thread, under the lock; sealed: with a batch
     void (*take)(void* ctx) noexcept nogil                                      # the storage thread, under the lock
@@ -188,7 +188,7 @@ ctypedef struct StoreShared:
     pthread_cond_t more         # for the writer
     uint8_t sleeping            # the writer waits for `more`
     uint8_t closing
-    uint8_t rung                # who is behind the door wants a turn
+    uint8_t extension_due                # who is behind the door wants a turn
     uint8_t over                # the writer has ended
     uint32_t news
     Batches sealed              # loop -> writer
@@ -220,7 +220,7 @@ ctypedef struct StoreWriter:
     uint8_t failing             # told
     uint8_t troubled            # something failed in this turn
     uint64_t retry_us           # nothing is tried before; 0: nothing has failed
-    uint64_t door_us            # who is behind the door wants a turn then; 0: no
+    uint64_t extension_us            # who is behind the door wants a turn then; 0: no
     uint64_t sync_lsn           # all below is to be on the disk
     uint64_t written
     uint64_t synced
@@ -260,7 +260,7 @@ ctypedef struct Store:
     uint64_t live_bytes         # kept by the owner: store_record_bytes of each live record
     FileOps files
     StoreOptions options
-    StoreDoor door
+    StoreExtension extension
     char* dir
     uint8_t store_id[16]
     uint8_t hardware            # has CRC-32C
@@ -291,7 +291,7 @@ cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil
 # What was appended since the last seal, as one batch, to the thread. The lsn after it; an empty one costs nothing. sync: it is to reach
 # the disk, and everything before it; sealing nothing with sync set asks for that of what was sealed before.
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil
-cdef void store_ring(Store* s) noexcept nogil                   # what is behind the door is handed over, without a batch, and gets a turn
+cdef void store_extension_wake(Store* s) noexcept nogil                   # what is behind the door is handed over, without a batch, and gets a turn
 cdef uint32_t store_poll(Store* s) noexcept nogil               # news; clears event_fd
 cdef void store_error(Store* s, char* out, size_t n) noexcept nogil         # text of the last error, "" when there was none
 cdef void store_stats(Store* s, StoreStats* out) noexcept nogil

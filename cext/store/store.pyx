@@ -14,8 +14,10 @@ from libc.string cimport memcpy, memset, strlen
 from cext.base.words cimport load32, store64
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_system
-from cext.store.format cimport COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, \
-    record_begin, record_bytes
+from cext.store.format cimport (
+    COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, record_begin,
+    record_bytes,
+)
 from cext.store.opening cimport advice_for, directory_check, lock_take, refuse
 from cext.store.replay cimport Listing, listing_free, listing_read, replay
 from cext.store.segment cimport segments_begin, segments_fini
@@ -249,18 +251,18 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
         shared.sealed.tail = b
     if sync:
         shared.sync_lsn = s.loop.next_lsn
-    if s.door.ctx != NULL:
-        s.door.hand(s.door.ctx, b != NULL)
+    if s.extension.ctx != NULL:
+        s.extension.hand(s.extension.ctx, b != NULL)
     shared.live_bytes = s.live_bytes
     wake(shared)
     pthread_mutex_unlock(&shared.lock)
     return s.loop.next_lsn
 
 
-cdef void store_ring(Store* s) noexcept nogil:
+cdef void store_extension_wake(Store* s) noexcept nogil:
     pthread_mutex_lock(&s.shared.lock)
-    s.door.hand(s.door.ctx, 0)
-    s.shared.rung = 1
+    s.extension.hand(s.extension.ctx, 0)
+    s.shared.extension_due = 1
     wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
 
@@ -290,8 +292,8 @@ cdef uint32_t store_poll(Store* s) noexcept nogil:
     if shared.cleaning != NULL:
         s.loop.cleaning = shared.cleaning
         shared.cleaning = NULL
-    if s.door.ctx != NULL:
-        s.door.hand(s.door.ctx, 0)
+    if s.extension.ctx != NULL:
+        s.extension.hand(s.extension.ctx, 0)
     shared.live_bytes = s.live_bytes
     pthread_mutex_unlock(&shared.lock)
     while done != NULL:
@@ -412,7 +414,7 @@ cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) no
     return 0
 
 
-cdef void given_tell(Store* s) noexcept nogil:
+cdef void alias_given(Store* s) noexcept nogil:
     # The writer may read on.
     if s.loop.given_bytes == 0:
         return
@@ -428,7 +430,7 @@ cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept no
     free(s.loop.given)
     s.loop.given = a
     if a == NULL:
-        given_tell(s)
+        alias_given(s)
         return 0
     s.loop.answers = a.next
     if a.next == NULL:
@@ -436,7 +438,7 @@ cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept no
     s.loop.given_bytes += sizeof(Answer) + a.record.body.n
     s.loop.n_reads -= 1
     if s.loop.given_bytes > STORE_READ_BYTES_MAX // 2:
-        given_tell(s)
+        alias_given(s)
     cookie[0] = a.cookie
     out[0] = a.record
     return 1

@@ -17,8 +17,11 @@ from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
 from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
 from cext.store.spare cimport spare_prepare
-from cext.store.store cimport STORE_CLEAN, STORE_COMMITTED, STORE_DOOR, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, \
-    STORE_WHY_MAX, Batch, Batches, Segment, Store, StoreShared, StoreWriter, pthread_cond_t, pthread_mutex_t
+from cext.store.store cimport (
+    Batch, Batches, STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER,
+    STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, STORE_WHY_MAX, Segment, Store, StoreShared, StoreWriter, pthread_cond_t,
+    pthread_mutex_t,
+)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -78,15 +81,15 @@ cdef void take(Store* s) noexcept nogil:
             w.asked_tail.next = shared.asked
         w.asked_tail = shared.asked_tail
         shared.asked = shared.asked_tail = NULL
-    shared.rung = 0
+    shared.extension_due = 0
     if shared.cleaned:
         shared.cleaned = 0
         w.clean_waits = 1
     w.answers_bytes = shared.answers_bytes
     w.live_bytes = shared.live_bytes
     w.sync_lsn = shared.sync_lsn
-    if s.door.ctx != NULL:
-        s.door.take(s.door.ctx)
+    if s.extension.ctx != NULL:
+        s.extension.take(s.extension.ctx)
     pthread_mutex_unlock(&shared.lock)
     if w.sync_lsn and s.options.sync != STORE_SYNC_NEVER:
         w.sync_wanted = 1
@@ -118,8 +121,8 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
             last = last.next
         last.next = shared.done
         shared.done = done
-    if s.door.ctx != NULL:
-        s.door.take(s.door.ctx)
+    if s.extension.ctx != NULL:
+        s.extension.take(s.extension.ctx)
     pthread_mutex_unlock(&shared.lock)
     if news:
         write(s.event_fd, &one, 8)
@@ -133,10 +136,10 @@ cdef void tell(Store* s, const char* what, int error) noexcept nogil:
     cdef char text[128]
     error_text(text, sizeof(text), error)
     snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
-    tell_why(s, why, error)
+    log_reason(s, why, error)
 
 
-cdef void tell_why(Store* s, const char* why, int error) noexcept nogil:
+cdef void log_reason(Store* s, const char* why, int error) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef uint32_t news = 0
     w.stats.errors += 1
@@ -192,21 +195,21 @@ cdef uint32_t trouble_over(Store* s) noexcept nogil:
 cdef bint behind_door(Store* s, int (*step)(void* ctx, char* why, size_t n) noexcept nogil) noexcept nogil:
     # 0: it failed, and is tried again.
     cdef char why[STORE_WHY_MAX]
-    cdef int got = step(s.door.ctx, why, STORE_WHY_MAX) if s.door.ctx != NULL else 0
+    cdef int got = step(s.extension.ctx, why, STORE_WHY_MAX) if s.extension.ctx != NULL else 0
     if got == 0:
         return 1
     again_later(s)
-    tell_why(s, why, got)
+    log_reason(s, why, got)
     return 0
 
 
 cdef void tend(Store* s, bint last) noexcept nogil:
     cdef bint news = 0
-    if s.door.ctx == NULL:
+    if s.extension.ctx == NULL:
         return
-    s.writer.door_us = s.door.tend(s.door.ctx, s.writer.todo.head == NULL, last, &news)
+    s.writer.extension_us = s.extension.tend(s.extension.ctx, s.writer.todo.head == NULL, last, &news)
     if news:
-        publish(s, STORE_DOOR, NULL)
+        publish(s, STORE_EXTENSION, NULL)
 
 
 # ---- writing
@@ -303,7 +306,7 @@ cdef void sync_asked(Store* s, Batch** done) noexcept nogil:
         return
     if w.synced >= w.written or not (w.sync_lsn > w.synced or w.kept_bytes > KEEP_MAX_BYTES or clean_wants_sync(s)):
         return
-    if not behind_door(s, s.door.sync):
+    if not behind_door(s, s.extension.sync):
         return
     got = sync_all(s, &what)
     if got < 0:
@@ -328,7 +331,7 @@ cdef void commit(Store* s) noexcept nogil:
     cdef Batch* done = NULL
     cdef uint64_t before = w.written
     cdef uint64_t start = clock_monotonic_us() if w.todo.head != NULL else 0
-    if not behind_door(s, s.door.write):
+    if not behind_door(s, s.extension.write):
         return
     write_todo(s, &done)
     if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
@@ -394,7 +397,7 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
 cdef bint news_for_us(Store* s) noexcept nogil:
     # Under the lock.
     cdef StoreShared* shared = &s.shared
-    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.rung or shared.cleaned or shared.asked != NULL
+    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.asked != NULL
             or (s.writer.asked != NULL and shared.answers_bytes < s.writer.answers_bytes))
 
 
@@ -406,8 +409,8 @@ cdef void wait(Store* s) noexcept nogil:
     cdef uint64_t retry_us = s.writer.retry_us
     if s.writer.read_retry_us and (retry_us == 0 or s.writer.read_retry_us < retry_us):
         retry_us = s.writer.read_retry_us
-    if s.writer.door_us and (retry_us == 0 or s.writer.door_us < retry_us):
-        retry_us = s.writer.door_us
+    if s.writer.extension_us and (retry_us == 0 or s.writer.extension_us < retry_us):
+        retry_us = s.writer.extension_us
     until.tv_sec = <int64_t>(retry_us // 1000000)
     until.tv_nsec = <long>(retry_us % 1000000) * 1000
     pthread_mutex_lock(&shared.lock)
@@ -444,8 +447,8 @@ cdef void writer_end(Store* s) noexcept nogil:
     cdef const char* what = ""
     cdef int got
     take(s)
-    if behind_door(s, s.door.write) and write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
-            and behind_door(s, s.door.sync):
+    if behind_door(s, s.extension.write) and write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
+            and behind_door(s, s.extension.sync):
         got = sync_all(s, &what)
         if got < 0:
             trouble(s, what, got)

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy, memset, strlen
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.topic.index cimport (
-    Group, IN_TABLE_EXACT, IN_TABLE_WILD, LEAF_MULTI, Index, IndexStats, Leaf, Root, TreeNode, exact_table, index_stats,
+    Group, IN_TABLE_EXACT, IN_TABLE_WILD, Index, IndexStats, LEAF_MULTI, Leaf, Root, TreeNode, exact_table, index_stats,
 )
 from cext.topic.leaf cimport leaf_text, root_of
 from cext.topic.level cimport LevelNode, LevelTree, crowd_hash, level_head, level_text
@@ -173,7 +173,7 @@ cdef bint counted(Answer* a, Leaf* leaf) noexcept nogil:
     return not a.truncated
 
 
-cdef void tell_in_table(Answer* a, Leaf* leaf, uint32_t links) noexcept nogil:
+cdef void explain_table(Answer* a, Leaf* leaf, uint32_t links) noexcept nogil:
     cdef uint32_t mark = a.at
     if not counted(a, leaf):
         return
@@ -189,7 +189,7 @@ cdef void tell_in_table(Answer* a, Leaf* leaf, uint32_t links) noexcept nogil:
     settle(a, mark)
 
 
-cdef void tell_in_tree(Answer* a, Leaf* leaf, const Way* way, uint32_t depth) noexcept nogil:
+cdef void explain_tree(Answer* a, Leaf* leaf, const Way* way, uint32_t depth) noexcept nogil:
     cdef uint32_t mark = a.at
     if not counted(a, leaf):
         return
@@ -272,7 +272,7 @@ cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
         leaf = node.leaves
         while leaf != NULL:
             if leaf.link.hash == LEAF_MULTI or starts[depth] > a.topic.n:
-                tell_in_tree(a, leaf, &way, depth)
+                explain_tree(a, leaf, &way, depth)
             leaf = <Leaf*>leaf.link.next
         onward = NULL
         if starts[depth] <= a.topic.n and (node.level.n_children or node.plus != NULL):
@@ -322,7 +322,7 @@ cdef void walk_scan(Answer* a, Root* root) noexcept nogil:
                 a.cost.filters_compared += 1
                 a.cost.bytes_compared += filter.n if filter.n < a.topic.n else a.topic.n
                 if filter_matches(filter, a.topic):
-                    tell_in_table(a, <Leaf*>link, 0)
+                    explain_table(a, <Leaf*>link, 0)
                 link = link.next
 
 
@@ -339,7 +339,7 @@ cdef void look_up(Answer* a, Table* table) noexcept nogil:
         if link.hash == hash and link.n == a.topic.n:
             a.cost.bytes_compared += a.topic.n
             if memcmp(leaf_text(<Leaf*>link), a.topic.p, a.topic.n) == 0:
-                tell_in_table(a, <Leaf*>link, links)
+                explain_table(a, <Leaf*>link, links)
                 return
         link = link.next
 

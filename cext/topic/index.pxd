@@ -7,7 +7,7 @@ from cext.topic.cache cimport MatchCache
 from cext.topic.level cimport LevelNode, LevelTree
 from cext.topic.memory cimport Account
 from cext.topic.name cimport Filter
-from cext.topic.options cimport LETTERS, IndexOptions, letter_of
+from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table
 
 cdef struct Subscription        # opaque to other rooms: one (owner, filter) pair
@@ -19,7 +19,7 @@ ctypedef struct Owner:
     uint32_t n                  # how many
 
 ctypedef struct Entry:          # 16 bytes, what a fan-out walks over
-    void* who                   # NULL: removed while the list was pinned; skip it
+    void* subscriber                   # NULL: removed while the list was pinned; skip it
     uint32_t sub_id             # 0: none
     uint8_t options             # v5 option byte: qos | no local << 2 | retain as published << 3 | retain handling << 4
     uint8_t reserved
@@ -101,7 +101,7 @@ cdef enum:
 cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil   # NULL: no memory; options NULL: defaults
 cdef void index_free(Index* ix) noexcept nogil
 # f comes from filter_parse. INDEX_ADDED, INDEX_REPLACED, or -1: no memory (nothing changed).
-cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
+cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil     # INDEX_REMOVED or INDEX_NOT_FOUND
 # Removes up to max subscriptions of owner; returns how many were removed (bounded work; 0 = none is left).
 cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil

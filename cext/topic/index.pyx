@@ -20,12 +20,12 @@ from cext.topic.cache cimport (
     CACHED_LISTS_MAX, CacheEntry, cache_awake, cache_bytes, cache_fill, cache_fini, cache_init, cache_look,
 )
 from cext.topic.leaf cimport (
-    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text, list_emptied, list_settle, root_of,
-    tree_free,
+    exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text,
+    list_emptied, list_settle, root_of, tree_free,
 )
 from cext.topic.level cimport level_find, level_tree_init
-from cext.topic.name cimport LEVELS_MAX, Filter, filter_matches
-from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, LETTERS, IndexOptions, by_letter
+from cext.topic.name cimport Filter, LEVELS_MAX, filter_matches
+from cext.topic.options cimport INDEX_FULL, INDEX_HASH, INDEX_SCAN, IndexOptions, LETTERS, by_letter
 from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
@@ -247,7 +247,7 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
 
 # ---- add and remove ----
 
-cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
+cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef Leaf* leaf = leaf_make(ix, f)
     cdef Group* group
     cdef List* l
@@ -267,11 +267,11 @@ cdef int index_add(Index* ix, Owner* owner, void* who, const Filter* f, uint8_t 
     sub = list_find(ix, l, owner)
     if sub != NULL:
         entry = list_entry(l, sub.link.n)
-        entry.who = who
+        entry.subscriber = subscriber
         entry.options = options
         entry.sub_id = sub_id
         return INDEX_REPLACED
-    if list_add(ix, l, owner, who, options, sub_id) == NULL:
+    if list_add(ix, l, owner, subscriber, options, sub_id) == NULL:
         list_settle(ix, l)
         return -1
     if l.live == 1:

@@ -10,7 +10,9 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
 from cext.base.view cimport View
 from cext.topic.cache cimport cache_forget, cache_stale
-from cext.topic.index cimport LEAF_HERE, LEAF_MULTI, LIST_OF_GROUP, Group, Index, Leaf, List, Root, SharedGroup, TreeNode, exact_table, group_of, leaf_of
+from cext.topic.index cimport (
+    Group, Index, LEAF_HERE, LEAF_MULTI, LIST_OF_GROUP, Leaf, List, Root, SharedGroup, TreeNode, exact_table, group_of, leaf_of,
+)
 from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_free, level_new, level_pop, level_text
 from cext.topic.memory cimport give, take
 from cext.topic.name cimport Filter

@@ -2,7 +2,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.topic.memory cimport Account, give
-from cext.topic.options cimport LETTERS, IndexOptions, letter_of
+from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table, spread
 
 cdef struct LevelNode:          # first member of the trees' own nodes

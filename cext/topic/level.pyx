@@ -7,7 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
 from cext.topic.memory cimport Account, take
-from cext.topic.options cimport CHILD_HASH_THRESHOLD, LETTERS, NEVER_HASHED, IndexOptions, by_letter
+from cext.topic.options cimport CHILD_HASH_THRESHOLD, IndexOptions, LETTERS, NEVER_HASHED, by_letter
 from cext.topic.table cimport Link, table_add, table_chain, table_drop, table_init
 
 

@@ -18,7 +18,7 @@ cdef void list_init(List* l, uint32_t flags) noexcept nogil
 cdef void list_fini(Index* ix, List* l) noexcept nogil                  # frees its subscriptions too; owners are not touched
 cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil
 # NULL: no memory, nothing changed. Does not look whether the owner is there already.
-cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t options, uint32_t sub_id) noexcept nogil
+cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* subscriber, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil        # takes it out of list and owner, and frees it
 # Closes gaps of a list without pins in so many steps at most, `fresh` (a position, gap or not) first, then gives memory back.
 cdef void tidy(Index* ix, List* l, uint32_t fresh, uint32_t steps) noexcept nogil

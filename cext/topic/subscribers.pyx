@@ -8,8 +8,8 @@
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.topic.index cimport (
-    BLOCK_ENTRIES, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL,
-    Entry, Index, List, Owner, Slot, Subscription, group_of, leaf_of, list_entry,
+    BLOCK_ENTRIES, Entry, Index, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL, List, Owner, Slot, Subscription, group_of,
+    leaf_of, list_entry,
 )
 from cext.topic.memory cimport give, take
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
@@ -203,7 +203,7 @@ cdef void list_set_long(Index* ix, List* l, bint long_now) noexcept nogil:
             table_drop(&ix.pairs, &ix.account, &sub.link)
 
 
-cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t options, uint32_t sub_id) noexcept nogil:
+cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* subscriber, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef Subscription* sub
     cdef Entry* entry
     sub = <Subscription*>take(&ix.account, sizeof(Subscription))
@@ -224,7 +224,7 @@ cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* who, uint8_t
     owner.head = sub
     owner.n += 1
     entry = list_entry(l, l.n)
-    entry.who = who
+    entry.subscriber = subscriber
     entry.sub_id = sub_id
     entry.options = options
     entry.reserved = 0
@@ -253,7 +253,7 @@ cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil:
         owner.head = sub.next
     owner.n -= 1
     give(&ix.account, sub, sizeof(Subscription))
-    list_entry(l, at).who = NULL
+    list_entry(l, at).subscriber = NULL
     list_sub(l, at)[0] = NULL
     if l.live == l.n:
         l.low = at

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cext.journal import face
+from cext.journal import journal_api
 from mosq.journal.stream import Range, tell
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def batches(
 ) -> "Iterator[Any]":
     """RecordBatches of SCHEMA, of at most `rows` rows and about `n_bytes` of texts: records from from_seq up to, not
     including, to_seq. What is not there is given to `lost` before the batch it would be in, or raises `Lost`."""
-    reader = face.ReaderFace(path, shard)
+    reader = journal_api.PyReader(path, shard)
     reader.seek(from_seq)
     until = reader.end if to_seq is None else to_seq
     while True:

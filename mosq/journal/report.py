@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from cext.journal import face
+from cext.journal import journal_api
 from mosq.journal.folders import Files, files_of
 from mosq.journal.stream import Range
 from mosq.tools.db.show import size
@@ -28,8 +28,8 @@ def when(time_us: int) -> str | None:
 # ---- figures
 
 
-def shard_figures(path: "Path", shard: int, mark: "face.ShardMark", files: Files) -> dict[str, Any]:
-    reader = face.ReaderFace(path, shard)
+def shard_figures(path: "Path", shard: int, mark: "journal_api.ShardMark", files: Files) -> dict[str, Any]:
+    reader = journal_api.PyReader(path, shard)
     reader.seek(mark["first_seq"])
     first = reader.read(mark["seq"], 1)
     newest = mark["time_us"]
@@ -49,7 +49,7 @@ def shard_figures(path: "Path", shard: int, mark: "face.ShardMark", files: Files
 
 def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
-    for name, mark in sorted(face.consumers(path).items()):
+    for name, mark in sorted(journal_api.consumers(path).items()):
         if mark is None:
             out.append({"name": name, "damaged": True, "lag": None, "updated": None})
             continue
@@ -62,7 +62,7 @@ def consumer_figures(path: "Path", shards: list[dict[str, Any]]) -> list[dict[st
 
 def figures(path: "Path") -> dict[str, Any]:
     """Raises FileNotFoundError where there is no mark."""
-    marks = face.marks(path)
+    marks = journal_api.marks(path)
     files = files_of(path)
     shards = [shard_figures(path, i, mark, files.get(i, Files(0, 0))) for i, mark in enumerate(marks["shards"])]
     oldest = min((shard["oldest_us"] for shard in shards if shard["oldest_us"]), default=0)
@@ -118,12 +118,12 @@ def figures_text(counted: dict[str, Any]) -> str:
 
 
 def records_of(path: "Path") -> int:
-    return sum(mark["seq"] - mark["first_seq"] for mark in face.marks(path)["shards"])
+    return sum(mark["seq"] - mark["first_seq"] for mark in journal_api.marks(path)["shards"])
 
 
 def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -> tuple[int, list[Range]]:
     """All is read and its checks are made -> records, what is not there. What retention takes meanwhile is no loss."""
-    reader = face.ReaderFace(path, shard)
+    reader = journal_api.PyReader(path, shard)
     reader.seek(reader.marks()["shards"][shard]["first_seq"])
     read, lost = 0, []
     while True:
@@ -138,11 +138,11 @@ def shard_check(path: "Path", shard: int, progress: "Callable[[int], object]") -
 
 def check(path: "Path", progress: "Callable[[int], object]") -> dict[str, Any]:
     records, lost = 0, []
-    for shard in range(len(face.marks(path)["shards"])):
+    for shard in range(len(journal_api.marks(path)["shards"])):
         read, holes = shard_check(path, shard, progress)
         records += read
         lost += holes
-    damaged = [name for name, mark in sorted(face.consumers(path).items()) if mark is None]
+    damaged = [name for name, mark in sorted(journal_api.consumers(path).items()) if mark is None]
     return {
         "stream": path.name,
         "path": str(path),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cext.journal import face
+from cext.journal import journal_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ class Lost(Exception):  # noqa: N818 - not an error of who reads
         self.range = range
 
 
-def _record(raw: "face.Record") -> Record:
+def _record(raw: "journal_api.Record") -> Record:
     seq, time_us, commit_us, kind, flags, reason, topic, client_id, username, properties, payload = raw
     return Record(
         seq,
@@ -90,9 +90,9 @@ class Stream:
     def __init__(self, path: "str | os.PathLike[str]") -> None:
         self.path = Path(path)
 
-    def _reader(self, shard: int) -> face.ReaderFace:
+    def _reader(self, shard: int) -> journal_api.PyReader:
         try:
-            return face.ReaderFace(self.path, shard)
+            return journal_api.PyReader(self.path, shard)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no stream in {self.path}") from None
 
@@ -142,7 +142,7 @@ class Stream:
 
     def consumer(self, name: str) -> list[int] | None:
         """Behind what it is done with, in each shard; None: there is no such consumer."""
-        found = face.consumers(self.path)
+        found = journal_api.consumers(self.path)
         if name not in found:
             return None
         mark = found[name]
@@ -157,7 +157,7 @@ class Stream:
         folder = self.path / "consumers"
         new = folder / f".{name}.{os.getpid()}"
         with new.open("wb") as out:
-            out.write(face.consumer_mark(seqs, time.time_ns() // 1000))
+            out.write(journal_api.consumer_mark(seqs, time.time_ns() // 1000))
             out.flush()
             os.fsync(out.fileno())
         new.replace(folder / name)

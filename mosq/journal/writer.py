@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cext.journal.face import JournalFace
+from cext.journal.journal_api import PyJournal
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +22,7 @@ class Writer:
         """OSError: it cannot be opened, or somebody else writes it."""
         self.path = Path(path)
         # as old as can be: what all consumers are done with may go (`retain`)
-        self._face = JournalFace(path, shards=shards, segment_bytes=segment_bytes, retain_age_us=1, now_us=now_us())
+        self._face = PyJournal(path, shards=shards, segment_bytes=segment_bytes, retain_age_us=1, now_us=now_us())
 
     def append(
         self,

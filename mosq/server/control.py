@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mosq.engine import Engine, LinkSpec, Security, SettingValue
+    from mosq.engine import Engine, BridgeSpec, Security, SettingValue
     from mosq.log.destinations import Stream
     from mosq.server.access import Access
     from mosq.server.bridge.links import Links
@@ -205,7 +205,7 @@ class Control:
                             acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
-    def link_specs(self, config: Config) -> "tuple[list[LinkSpec], ...]":
+    def link_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
         """The engine's last argument, where there are bridges, or were."""
         if not config.bridges and self.links is None:
             return ()

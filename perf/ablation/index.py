@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from cext.topic.bench import IndexBench, Lines, PoolBench
+from cext.testing.topic_bench import IndexBench, Lines, PoolBench
 from perf.ablation.rows import Row
 from perf.ablation.variants import AGAIN, DEFAULT, VARIANTS
 from perf.lock import bench_lock

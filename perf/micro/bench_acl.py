@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from cext.broker.bench import AclBench
+from cext.testing.acl_bench import AclBench
 
 SIZES = [10, 1_000, 100_000]
 RUNS = 7

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyperf
 
-from cext.topic.bench import IndexBench, Lines, PoolBench, RetainedBench
+from cext.testing.topic_bench import IndexBench, Lines, PoolBench, RetainedBench
 from perf.lock import bench_lock
 from perf.micro import BATCH, CLIENT_BYTES, corpora
 

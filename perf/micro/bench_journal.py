@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cext.journal.bench import run
-from cext.journal.face import ReaderFace
+from cext.testing.journal_bench import run
+from cext.journal.journal_api import PyReader
 
 N = 1_000_000
 BATCH = 500  # 5 ms at 100 k/s
@@ -22,7 +22,7 @@ APPEND_GOAL_NS = 50
 
 def columns(path: Path) -> float:
     """Rows a second, of CPU time."""
-    reader = ReaderFace(path)
+    reader = PyReader(path)
     total, start = 0, time.process_time()
     while rows := reader.columns(rows=1 << 16)[0]:
         total += rows

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cext.store.bench import restart, run
+from cext.testing.store_bench import restart, run
 
 BODY = 100
 N = 1_000_000

@@ -18,14 +18,14 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cext.topic.bench import IndexBench, Lines, PoolBench
+from cext.testing.topic_bench import IndexBench, Lines, PoolBench
 from perf.lock import bench_lock
 from perf.micro import CLIENT_BYTES, corpora
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cext.topic.bench import Latencies
+    from cext.testing.topic_bench import Latencies
 
 QUANTILES = (0.5, 0.99, 0.9999)
 TIMED = 10_000                  # in one go

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cext.base.face import BuffersFace, SlabFace, WheelFace
+from cext.testing.base_api import PyBuffers, PySlab, PyWheel
 
 TICK_MS = 16
 FAR_MS = 1 << 30
@@ -20,7 +20,7 @@ def delay_ms(r: random.Random) -> int:
 def test_wheel_fires_on_time(seed: int) -> None:
     r = random.Random(seed)
     start = now = r.randrange(1 << 40)
-    wheel, due = WheelFace(200, start), dict[int, int]()
+    wheel, due = PyWheel(200, start), dict[int, int]()
     for _ in range(4000):
         number, action = r.randrange(200), r.random()
         if action < 0.5:
@@ -48,7 +48,7 @@ def test_wheel_is_asked_in_time() -> None:
     r = random.Random(1)
     for _ in range(300):
         now = r.randrange(1 << 30)
-        wheel = WheelFace(1, now)
+        wheel = PyWheel(1, now)
         now += r.randrange(5000)
         wheel.advance(now)
         due = now + delay_ms(r)
@@ -62,7 +62,7 @@ def test_wheel_is_asked_in_time() -> None:
 
 
 def test_wheel_in_slices() -> None:
-    wheel = WheelFace(1000, 0)
+    wheel = PyWheel(1000, 0)
     for n in range(1000):
         wheel.add(n, 100)
     seen: list[int] = []
@@ -77,7 +77,7 @@ def test_wheel_in_slices() -> None:
 
 def test_wheel_in_slices_at_a_border() -> None:
     """The slot that is looked at again is one that a cascade has filled."""
-    wheel = WheelFace(50, 0)
+    wheel = PyWheel(50, 0)
     for n in range(50):
         wheel.add(n, 64 * TICK_MS)
     seen: list[int] = []
@@ -88,14 +88,14 @@ def test_wheel_in_slices_at_a_border() -> None:
 
 def test_wheel_far_timers_fire_early() -> None:
     """Their owner looks at its own due time and adds again."""
-    wheel = WheelFace(1, 0)
+    wheel = PyWheel(1, 0)
     wheel.add(0, 10 * FAR_MS)
     assert wheel.advance(FAR_MS - 1000)[0] == []
     assert wheel.advance(FAR_MS + 1000)[0] == [0]
 
 
 def test_wheel_adds_while_it_fires() -> None:
-    wheel = WheelFace(3, 0)
+    wheel = PyWheel(3, 0)
     wheel.on_fire = {0: [(1, 0), (2, 5000)]}
     wheel.add(0, 10)
     assert wheel.advance(100)[0] == [0, 1]  # what is due at once comes with the next tick, which is due, too
@@ -103,7 +103,7 @@ def test_wheel_adds_while_it_fires() -> None:
 
 
 def test_slab_handles() -> None:
-    slab, r = SlabFace(40, 8), random.Random(3)
+    slab, r = PySlab(40, 8), random.Random(3)
     taken: dict[int, int] = {}
     seen: set[tuple[int, int]] = set()
     for _ in range(2000):
@@ -125,7 +125,7 @@ def test_slab_handles() -> None:
 
 
 def test_buffers_are_recycled_within_their_bound() -> None:
-    buffers = BuffersFace(64 * 1024)
+    buffers = PyBuffers(64 * 1024)
     first, cap = buffers.take(5000)
     assert cap == 8192
     buffers.give(first)
@@ -143,7 +143,7 @@ def test_buffers_are_recycled_within_their_bound() -> None:
 @pytest.mark.parametrize(("block_items", "idle_max"), [(1, 0), (8, 0), (8, 20), (1000, 500), (1000, 10_000)])
 def test_slab_gives_back_and_stale_handles_stay_stale(block_items: int, idle_max: int) -> None:
     """Waves of takes and gives: no handle ever comes back, idle objects stay bounded, and in the end little is kept."""
-    slab, r = SlabFace(400, block_items, idle_max), random.Random(block_items + idle_max)
+    slab, r = PySlab(400, block_items, idle_max), random.Random(block_items + idle_max)
     taken: dict[int, int] = {}
     ever: set[tuple[int, int]] = set()
     for target in (3000, 10, 2500, 0, 1200, 0):

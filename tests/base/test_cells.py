@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from cext.base.face import CellsFace
+from cext.testing.base_api import PyCells
 
 from tests.harness.effort import SANITIZED
 
@@ -13,7 +13,7 @@ CHUNK = 1 << 21
 
 @pytest.mark.parametrize("seed", range(4))
 def test_any_order(seed: int) -> None:
-    rng, cells = random.Random(seed), CellsFace()
+    rng, cells = random.Random(seed), PyCells()
     here: list[int] = []
     for growing in (0.7, 0.3, 0.9, 0.1):
         for _ in range(6000):
@@ -32,7 +32,7 @@ def test_any_order(seed: int) -> None:
 
 
 def test_chunks_come_and_go() -> None:
-    cells = CellsFace()
+    cells = PyCells()
     numbers = [cells.take(64) for _ in range(8 * CHUNK // 64)]
     if PLAIN:
         assert cells.mapped_bytes() == 0
@@ -47,7 +47,7 @@ def test_chunks_come_and_go() -> None:
 
 
 def test_large_objects() -> None:
-    cells = CellsFace()
+    cells = PyCells()
     for n in (100_000, 1 << 18, 5_000_000):
         number = cells.take(n, zeroed=True)
         assert n <= cells.used_bytes() <= n + 4096 + 16
@@ -56,7 +56,7 @@ def test_large_objects() -> None:
 
 
 def test_one_that_comes_and_goes_keeps_its_chunk() -> None:
-    cells = CellsFace()
+    cells = PyCells()
     for _ in range(3):
         cells.give(cells.take(48))
     assert cells.mapped_bytes() <= CHUNK

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from cext.base.face import CellsFace, SlabFace
+from cext.testing.base_api import PyCells, PySlab
 
 CHUNK = 1 << 21
 CELL = 512
@@ -23,7 +23,7 @@ def faults(turn: Callable[[], None], turns: int = 500) -> float:
     return (minor() - before) / turns
 
 
-def full_chunks(cells: CellsFace, chunks: int) -> list[int]:
+def full_chunks(cells: PyCells, chunks: int) -> list[int]:
     """Takes cells until exactly so many chunks are full: the next page needs another."""
     taken: list[int] = []
     while True:
@@ -41,7 +41,7 @@ def huge_kib() -> int:
 
 @pytest.mark.timing
 def test_one_cell_of_a_class_comes_and_goes_in_a_large_store() -> None:
-    cells = CellsFace()
+    cells = PyCells()
     for _ in range(40_000):
         cells.take(64)
     assert faults(lambda: cells.give(cells.take(128))) < 0.1
@@ -49,7 +49,7 @@ def test_one_cell_of_a_class_comes_and_goes_in_a_large_store() -> None:
 
 @pytest.mark.timing
 def test_one_cell_comes_and_goes_where_a_chunk_begins() -> None:
-    cells = CellsFace()
+    cells = PyCells()
     full_chunks(cells, 2)
     assert faults(lambda: cells.give(cells.take(CELL))) < 0.1
 
@@ -59,7 +59,7 @@ def test_large_stores_are_in_huge_pages() -> None:
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as switch:
         if "[never]" in switch.read():
             return                              # nothing to be seen on this system
-    cells = CellsFace()
+    cells = PyCells()
     before = huge_kib()
     full_chunks(cells, 44)                      # the last twelve are beyond HUGE_FROM_BYTES
     assert huge_kib() - before >= 8 * CHUNK // 1024
@@ -67,14 +67,14 @@ def test_large_stores_are_in_huge_pages() -> None:
 
 @pytest.mark.timing
 def test_an_idle_pool_stays_warm() -> None:
-    slab = SlabFace(64, 4096, 100_000)
+    slab = PySlab(64, 4096, 100_000)
     for index in [slab.take()[0] for _ in range(3 * 4096)]:
         slab.give(index)
     assert faults(lambda: slab.give(slab.take()[0])) < 0.1
 
 
 def test_handles_stay_apart_when_generations_wrap() -> None:
-    slab = SlabFace(64, 1, 0)
+    slab = PySlab(64, 1, 0)
     words = (ctypes.c_uint32 * 64).from_address(id(slab))
     at = next(i for i in range(2, 60) if tuple(words[i:i + 3]) == (64, 1, 0))     # of the Slab in its face
     words[at + 3] = 0xFFFF_FFF0                 # Slab.generations, as after 2**31 clients without a pool

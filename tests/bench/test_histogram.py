@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cext.bench.face import histogram_of, taken
+from cext.testing.load_api import histogram_of, taken
 from mosq.tools.bench.histogram import quantile_ns, summary
 
 NEXT, AHEAD, LATE, TWICE = range(4)

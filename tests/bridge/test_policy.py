@@ -41,7 +41,7 @@ class Plane:
     def say(self, level: int, text: str) -> None:
         self.lines.append(text)
 
-    def link(self, name: str, action: str, address: Any = None, host: str = "", try_private: bool = True) -> None:
+    def bridge(self, name: str, action: str, address: Any = None, host: str = "", try_private: bool = True) -> None:
         if action == "connect" and self.broken is not None:
             raise self.broken
         self.did.append((action, address[1], address[2], host, try_private) if action == "connect" else (action,))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cext.broker.face import Rules
+from cext.testing.broker_api import Rules
 from tests.broker.acl_model import Model, Rule
 from tests.harness.effort import tries
 

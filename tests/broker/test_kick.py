@@ -75,7 +75,7 @@ def test_an_old_client_is_not_taken_for_a_new_one(plane: Plane) -> None:
 
 def test_our_own_links_are_nobodys_user() -> None:
     """They have no user name here; clients without one are meant."""
-    with Plane(links=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 0))], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()
         assert linked(plane)[3] == "up"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cext.codec import face
+from cext.testing import codec_api
 from tests.codec.clauses import ROWS
 from tests.codec.model import REASONS
 from tests.codec.packets import (
@@ -31,7 +31,7 @@ from tests.codec.packets import (
     ("clause", "version", "data", "wanted"), ROWS, ids=[f"{r[0]} ({r[1]}) {r[2].hex()}" for r in ROWS]
 )
 def test_clause(clause: str, version: int, data: bytes, wanted: int) -> None:
-    assert face.decode(data, version)[0] == wanted, clause
+    assert codec_api.decode(data, version)[0] == wanted, clause
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_reason_code(first: int, packet_type: int) -> None:
     """[v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]"""
     head = u16(1) if packet_type < 8 else b""
     for rc in range(256):
-        result, fields = face.decode(
+        result, fields = codec_api.decode(
             packet(first, head, bytes([rc]), block(*[PROPERTY[21]] * (packet_type == AUTH))), V5
         )
         assert result == (0 if rc in REASONS[packet_type] else PROTOCOL_ERROR), hex(rc)
@@ -51,8 +51,8 @@ def test_every_reason_code(first: int, packet_type: int) -> None:
 
 def test_unknown_level_is_reported_as_sent() -> None:
     """[v5 3.1.2-2]"""
-    assert face.decode(connect(text("x"), level=0x86), V5) == (BAD_VERSION, 0x86)
-    assert face.decode(packet(0x10, text("MQTT"), b"\x09"), V5) == (BAD_VERSION, 9)
+    assert codec_api.decode(connect(text("x"), level=0x86), V5) == (BAD_VERSION, 0x86)
+    assert codec_api.decode(packet(0x10, text("MQTT"), b"\x09"), V5) == (BAD_VERSION, 9)
 
 
 def named(name: str) -> tuple[bytes, int]:
@@ -60,7 +60,7 @@ def named(name: str) -> tuple[bytes, int]:
 
 
 def test_connect_fields() -> None:
-    rc, c = face.decode(*named("connect 5 all"))
+    rc, c = codec_api.decode(*named("connect 5 all"))
     assert rc == 0
     flat = {k: v for k, v in c.items() if k not in ("props", "will_props")}
     assert flat == {
@@ -80,14 +80,14 @@ def test_connect_fields() -> None:
         "password": b"\xffpw",
     }
     assert c["props"][33] == 10 and c["will_props"][24] == 5
-    rc, c = face.decode(*named("connect 3.1 bridge"))
+    rc, c = codec_api.decode(*named("connect 3.1 bridge"))
     assert (rc, c["version"], c["bridge"], c["props"]["present"]) == (0, 3, 1, [])
-    rc, c = face.decode(*named("connect 3.1.1 bridge"))
+    rc, c = codec_api.decode(*named("connect 3.1.1 bridge"))
     assert (rc, c["version"], c["bridge"]) == (0, 4, 1)
 
 
 def test_publish_fields() -> None:
-    _, p = face.decode(*named("publish 5 qos 2"))
+    _, p = codec_api.decode(*named("publish 5 qos 2"))
     props = p.pop("props")
     assert p == {
         "qos": 2,
@@ -98,7 +98,7 @@ def test_publish_fields() -> None:
         "payload": b"payload",
     }
     assert props[2] == 3600 and props[35] == 3
-    _, p = face.decode(*named("publish 3.1.1 qos 1"))
+    _, p = codec_api.decode(*named("publish 3.1.1 qos 1"))
     assert p == {
         "qos": 1,
         "retain": 0,
@@ -112,7 +112,7 @@ def test_publish_fields() -> None:
 
 def test_items() -> None:
     def items(name: str) -> Any:
-        rc, fields = face.decode(*named(name))
+        rc, fields = codec_api.decode(*named(name))
         assert rc == 0 and fields["pid"] == 9
         return fields["items"]
 

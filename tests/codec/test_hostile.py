@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cext.codec import face
+from cext.testing import codec_api
 from tests.codec import model
 from tests.codec.clauses import ROWS
 from tests.codec.packets import (
@@ -29,14 +29,14 @@ VERSIONS = st.sampled_from([V31, V311, V5])
 
 
 def body_of(data: bytes) -> bytes:
-    _, _, _, body = face.frame(data)
+    _, _, _, body = codec_api.frame(data)
     assert body is not None
     return body
 
 
 @pytest.mark.parametrize("valid", VALID, ids=lambda v: v.name)
 def test_valid(valid: Valid) -> None:
-    rc, fields = face.decode(valid.data, valid.version)
+    rc, fields = codec_api.decode(valid.data, valid.version)
     assert rc == 0
     assert (rc, fields) == model.decode(valid.data, valid.version)
 
@@ -61,7 +61,7 @@ def test_every_truncation_of_the_body(valid: Valid) -> None:
     free = next((v for k, v in SHORTER_IS_WHOLE.items() if valid.name.startswith(k)), set())
     for cut in range(len(body)):
         data = packet(valid.data[0], body[:cut])
-        rc, fields = face.decode(data, valid.version)
+        rc, fields = codec_api.decode(data, valid.version)
         assert (rc, fields) == model.decode(data, valid.version)
         if free is not None and cut not in free:
             assert rc >= 0x80, (cut, data)
@@ -74,7 +74,7 @@ def test_every_bit_flipped(valid: Valid) -> None:
         flipped = bytearray(body)
         flipped[i // 8] ^= 1 << i % 8
         data = packet(valid.data[0], bytes(flipped))
-        assert face.decode(data, valid.version) == model.decode(data, valid.version), data
+        assert codec_api.decode(data, valid.version) == model.decode(data, valid.version), data
 
 
 @pytest.mark.parametrize("valid", VALID, ids=lambda v: v.name)
@@ -82,7 +82,7 @@ def test_every_flag_and_version(valid: Valid) -> None:
     for flags in range(16):
         for version in (V31, V311, V5):
             data = bytes([valid.data[0] & 0xF0 | flags]) + valid.data[1:]
-            assert face.decode(data, version) == model.decode(data, version), (data, version)
+            assert codec_api.decode(data, version) == model.decode(data, version), (data, version)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[f"{r[0]} ({r[1]}) {r[2].hex()}" for r in ROWS])
@@ -114,7 +114,7 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
     right_flags = 2 if packet_type in (6, 8, 10) else flags if packet_type == 3 else 0
     for first in (packet_type << 4 | flags, packet_type << 4 | right_flags):
         data = packet(first, *parts)
-        assert face.decode(data, version) == model.decode(data, version)
+        assert codec_api.decode(data, version) == model.decode(data, version)
 
 
 @settings(max_examples=tries(500))
@@ -125,7 +125,7 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
 )
 def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> None:
     data = packet(0x10, text(protocol[:-1]), protocol[-1:], bytes([flags & 0xFE]), u16(60), *parts)
-    rc, fields = face.decode(data, 0)
+    rc, fields = codec_api.decode(data, 0)
     assert (rc, fields) == model.decode(data, 0)
     assert rc != BAD_VERSION
 
@@ -136,7 +136,7 @@ def test_made_up_properties(place: int, data: st.DataObject) -> None:
     legal = st.sampled_from([PROPERTY[i] for i in sorted(PLACES[place])])
     users = st.tuples(st.text(max_size=5), st.text(max_size=5)).map(lambda pair: user(*pair))
     whole = block(*data.draw(st.lists(st.one_of(legal, users), max_size=8)))
-    rc, consumed, fields = face.props(whole, place)
+    rc, consumed, fields = codec_api.props(whole, place)
     try:
         wanted: tuple[int, object] = (0, model.properties(model.Reader(whole), place))
     except model.Refused as refused:

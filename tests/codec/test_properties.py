@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cext.codec import face
+from cext.testing import codec_api
 from tests.codec.packets import (
     CONNECT,
     DISCONNECT,
@@ -31,7 +31,7 @@ CASES = [(place, i) for place in PLACES for i in PROPERTY]
 @pytest.mark.parametrize(("place", "i"), CASES)
 def test_the_table(place: int, i: int) -> None:
     """[v5 2.2.2.2] every property in every packet."""
-    rc, consumed, props = face.props(block(PROPERTY[i]) + b"rest", place)
+    rc, consumed, props = codec_api.props(block(PROPERTY[i]) + b"rest", place)
     if i in PLACES[place]:
         assert rc == 0 and consumed == 1 + len(PROPERTY[i]) and props is not None
         assert props["present"] == [i] and props["raw"] == PROPERTY[i]
@@ -41,7 +41,7 @@ def test_the_table(place: int, i: int) -> None:
 
 @pytest.mark.parametrize(("place", "i"), [(place, i) for place, i in CASES if i in PLACES[place]])
 def test_twice(place: int, i: int) -> None:
-    rc, _, _ = face.props(block(PROPERTY[i], user("k", "v"), PROPERTY[i]), place)
+    rc, _, _ = codec_api.props(block(PROPERTY[i], user("k", "v"), PROPERTY[i]), place)
     assert rc == (0 if i == 38 else PROTOCOL_ERROR)
 
 
@@ -50,19 +50,19 @@ def test_truncated(place: int, i: int) -> None:
     """A block that ends within a property (and must not be read on beyond it), and one that runs beyond the packet."""
     whole = PROPERTY[i]
     for cut in range(1, len(whole)):
-        assert face.props(block(whole[:cut]), place)[0] == MALFORMED
-        assert face.props(block(whole[:cut]) + whole[cut:], place)[0] == MALFORMED
+        assert codec_api.props(block(whole[:cut]), place)[0] == MALFORMED
+        assert codec_api.props(block(whole[:cut]) + whole[cut:], place)[0] == MALFORMED
     data = block(whole)
     for cut in range(len(data)):
-        assert face.props(data[:cut], place)[0] == MALFORMED
+        assert codec_api.props(data[:cut], place)[0] == MALFORMED
 
 
 def test_values_are_decoded() -> None:
-    _, _, props = face.props(all_of(CONNECT), CONNECT)
+    _, _, props = codec_api.props(all_of(CONNECT), CONNECT)
     assert props is not None
     wanted = {17: 0xFFFFFFFF, 21: b"SCRAM", 22: b"\xfe", 23: 0, 25: 1, 33: 10, 34: 20, 39: 100}
     assert {i: props[i] for i in wanted} == wanted
-    _, _, props = face.props(all_of(WILL), WILL)
+    _, _, props = codec_api.props(all_of(WILL), WILL)
     assert props is not None
     wanted = {1: 1, 2: 3600, 3: b"text/plain", 8: b"reply/to", 9: b"\x00\xff\x80", 24: 5}
     assert {i: props[i] for i in wanted} == wanted
@@ -83,7 +83,7 @@ def test_values_are_decoded() -> None:
     ],
 )
 def test_forbidden_values(place: int, one: bytes) -> None:
-    assert face.props(block(one), place)[0] == PROTOCOL_ERROR
+    assert codec_api.props(block(one), place)[0] == PROTOCOL_ERROR
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,19 @@ def test_forbidden_values(place: int, one: bytes) -> None:
     ],
 )
 def test_malformed(data: bytes) -> None:
-    assert face.props(data, PUBLISH)[0] == MALFORMED
+    assert codec_api.props(data, PUBLISH)[0] == MALFORMED
 
 
 @pytest.mark.parametrize("n", [1, 127, 128, 16383, 16384, 2097151, 2097152, 268435455])
 def test_subscription_identifier_sizes(n: int) -> None:
-    rc, _, props = face.props(block(b"\x0b" + varint(n)), SUBSCRIBE)
+    rc, _, props = codec_api.props(block(b"\x0b" + varint(n)), SUBSCRIBE)
     assert rc == 0 and props is not None and props[11] == n
 
 
 @pytest.mark.parametrize("overlong", [b"\x81\x00", b"\x80\x00", b"\xff\x80\x00", b"\x80\x80\x80\x80\x01"])
 def test_subscription_identifier_in_too_many_bytes(overlong: bytes) -> None:
     """[v5 1.5.5-1]"""
-    assert face.props(block(b"\x0b" + overlong), SUBSCRIBE)[0] == MALFORMED
+    assert codec_api.props(block(b"\x0b" + overlong), SUBSCRIBE)[0] == MALFORMED
 
 
 @pytest.mark.parametrize("place", [PUBLISH, WILL])
@@ -130,19 +130,19 @@ def test_forwarded_in_order_without_what_is_the_hop_s(place: int) -> None:
     mine = {35, 2, 24} & PLACES[place]
     parts = [users[0], *(PROPERTY[i] for i in sorted(PLACES[place] - {38})), users[1], users[2]]
     wanted = b"".join(p for p in parts if p[0] not in mine)
-    assert face.forward(block(*parts), place) == (wanted, False)
-    assert face.forward(block(*reversed(parts)), place) == (
+    assert codec_api.forward(block(*parts), place) == (wanted, False)
+    assert codec_api.forward(block(*reversed(parts)), place) == (
         b"".join(p for p in reversed(parts) if p[0] not in mine),
         False,
     )
-    assert face.forward(block(wanted), place) == (wanted, True)
+    assert codec_api.forward(block(wanted), place) == (wanted, True)
 
 
 @pytest.mark.parametrize("i", [2, 35])
 def test_forwarding_of_nothing(i: int) -> None:
-    assert face.forward(block(PROPERTY[i]), PUBLISH) == (b"", False)
-    assert face.forward(b"\x00", PUBLISH) == (b"", True)
-    assert face.forward(block(b"\x0b" + varint(300)), SUBSCRIBE) == (b"", False)
+    assert codec_api.forward(block(PROPERTY[i]), PUBLISH) == (b"", False)
+    assert codec_api.forward(b"\x00", PUBLISH) == (b"", True)
+    assert codec_api.forward(block(b"\x0b" + varint(300)), SUBSCRIBE) == (b"", False)
 
 
 def test_thousands_of_user_properties_stay_linear() -> None:
@@ -151,10 +151,10 @@ def test_thousands_of_user_properties_stay_linear() -> None:
         best = 1.0
         for _ in range(5):
             start = time.thread_time()
-            assert face.props(data, CONNECT)[0] == 0
+            assert codec_api.props(data, CONNECT)[0] == 0
             best = min(best, time.thread_time() - start)
         return best
 
     # 16 times as many: a quadratic decoder would take 256 times as long.
     assert seconds(80_000) < 64 * seconds(5_000)
-    assert face.props(all_of(DISCONNECT), DISCONNECT)[0] == 0
+    assert codec_api.props(all_of(DISCONNECT), DISCONNECT)[0] == 0

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cext.store.face import StoreFace
+from cext.store.store_api import PyStore
 from mosq.tools.db import kinds
 from mosq.tools.db.commands import db
-from cext.session.record_face import record_encode
+from cext.session.record_api import record_encode
 from tests.db import mosquitto_db as file
 
 PUBACK, QUEUED = 3, 11
@@ -69,7 +69,7 @@ def test_a_bad_file_leaves_nothing_behind(tmp_path: Path, saved: Path) -> None:
 
 
 def test_a_store_in_use(tmp_path: Path, saved: Path) -> None:
-    store = StoreFace(tmp_path / "store", create=True)
+    store = PyStore(tmp_path / "store", create=True)
     store.recover()
     store.start()
     store.append(kinds.SESSION, record_encode(kinds.SESSION, {"sno": 1, "connected": True, "expiry_s": 1, "ends_wall_ms": 0, "next": 0, "id": b"c", "user": None}))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from cext.session.record_face import record_encode
+from cext.session.record_api import record_encode
 from mosq.tools.db import kinds
 from mosq.tools.db.store import write_store
 from tests.harness.broker import Broker

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cext.setup.face import RolesFace
+from cext.testing.roles_api import PyRoles
 from mosq.auth.dynsec.compiled import compiled, may_receive
 from mosq.auth.dynsec.model import DEFAULTS, KINDS, Client, Group, Role, Rule, State
 from tests.dynsec.naive import READ, SUB, UNSUB, WRITE, verdict
@@ -59,7 +59,7 @@ def test_same_verdicts_as_mosquittos_algorithm(part: int) -> None:
     for seed in range(part * 200, part * 200 + 200):
         dice = random.Random(seed)
         state = state_of(dice)
-        made = RolesFace(compiled(state))
+        made = PyRoles(compiled(state))
         client_id = dice.choice(("c", "ann", "+", ""))
         asked = [(path(dice), access) for access in (READ, WRITE) for _ in range(8)]
         asked += [(path(dice, "+"), access) for access in (SUB, UNSUB) for _ in range(8)]
@@ -102,7 +102,7 @@ def test_single_rules(kind: str, pattern: str, wanted: str, access: int, matches
     role.rules.add(KINDS[kind], Rule(pattern, 0, True))
     client = state.clients["ann"] = Client("ann")
     state.give_client_role(client, role, -1)
-    assert RolesFace(compiled(state)).verdict(b"ann", b"c", wanted.encode(), access) == (1 if matches else -1)
+    assert PyRoles(compiled(state)).verdict(b"ann", b"c", wanted.encode(), access) == (1 if matches else -1)
     assert verdict(state, "ann", "c", wanted, access) == (1 if matches else -1)
 
 
@@ -116,7 +116,7 @@ def test_very_many_users_and_rules() -> None:
     for i in range(3000):
         client = state.clients[f"user{i}"] = Client(f"user{i}")
         state.give_client_role(client, state.roles[f"r{i % 300}"], -1)
-    made = RolesFace(compiled(state))
+    made = PyRoles(compiled(state))
     for i in range(0, 3000, 7):
         for j in (0, 1, 19, 20):
             assert made.verdict(f"user{i}".encode(), b"c", f"site/{i % 300}/{j}/x".encode(), WRITE) == (
@@ -129,6 +129,6 @@ def test_very_many_users_and_rules() -> None:
 ])
 def test_what_makes_no_sense_is_refused(broken: dict[str, object]) -> None:
     spec = {"defaults": 0, "roles": [(False, [[]] * 6)], "profiles": [(0,)], "users": {}, "anonymous": -1}
-    RolesFace(spec)
+    PyRoles(spec)
     with pytest.raises(ValueError):
-        RolesFace({**spec, **broken})
+        PyRoles({**spec, **broken})

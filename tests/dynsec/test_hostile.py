@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from cext.setup.face import RolesFace
+from cext.testing.roles_api import PyRoles
 from mosq.server.admin.control import Asker
 from mosq.auth.dynsec.commands import COMMANDS, Commands
 from mosq.auth.dynsec.directory import Directory
@@ -66,11 +66,11 @@ def is_whole(made: State) -> None:
 
 class FakeEngine:
     def __init__(self) -> None:
-        self.roles: RolesFace | None = None
+        self.roles: PyRoles | None = None
 
     def set_roles(self, spec: dict, places: list[int]) -> None:
         assert places == [0]
-        self.roles = RolesFace(spec)
+        self.roles = PyRoles(spec)
 
     def clients(self) -> list[dict]:
         return [{"id": "c", "username": "a", "address": "127.0.0.1"}, {"id": "d", "username": None, "address": None}]

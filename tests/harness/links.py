@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from cext.codec import face
+from cext.testing import codec_api
 from tests.harness import packets
 from tests.harness.packets import Packet
 from tests.harness.plane import Plane, Request
@@ -48,7 +48,7 @@ class Remote(Wire):
         self.sock = theirs
         self._buffer = bytearray()
         plane.wires.append(self)
-        plane.engine.link(name, "connect", host="remote", try_private=private, fd=ours.detach())
+        plane.engine.bridge(name, "connect", host="remote", try_private=private, fd=ours.detach())
 
     def heard(self) -> tuple[str, Any]:
         """The next packet of the link, by its name."""
@@ -58,7 +58,7 @@ class Remote(Wire):
         kind = raw[0] >> 4
         if kind in (2, 9, 11, 13):
             raise AssertionError(f"a client does not send {raw!r}")
-        rc, fields = face.decode(raw, self.level)
+        rc, fields = codec_api.decode(raw, self.level)
         assert rc == 0, (rc, raw)
         names = {1: "connect", 3: "publish", 4: "puback", 5: "pubrec", 6: "pubrel", 7: "pubcomp", 8: "subscribe", 10: "unsubscribe",
                  12: "pingreq", 14: "disconnect"}

@@ -23,14 +23,14 @@ class Plane:
     """One listener on a free port of this machine per security."""
 
     def __init__(self, *securities: dict[str, Any], settings: dict[str, Any] | None = None,
-                 links: list[dict[str, Any]] | None = None, store: str | None = None, segment_bytes: int = 0, durability: str = "group",
+                 bridges: list[dict[str, Any]] | None = None, store: str | None = None, segment_bytes: int = 0, durability: str = "group",
                  interval_ms: int = 2, streams: list[dict[str, Any]] | None = None, **listener: Any) -> None:
         given = list(securities) or [{}]
         self.securities = given
         self.settings: dict[str, Any] = {"sys_interval": 0, **(settings or {})}
         self.listeners: list[dict[str, Any]] = [
             {"port": free_port(), "host": "127.0.0.1", "allow_anonymous": False, "security": n, **listener} for n in range(len(given))]
-        self.engine = Engine(self.settings, self.listeners, given, links or [])
+        self.engine = Engine(self.settings, self.listeners, given, bridges or [])
         if store is not None:
             self.engine.persist(store, durability, interval_ms, segment_bytes, streams or [])
         self.engine.open()

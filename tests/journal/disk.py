@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cext.journal.face import JournalFace, ReaderFace
+from cext.journal.journal_api import PyJournal, PyReader
 from tests.store.disk import Disk, File
 
 if TYPE_CHECKING:
-    from cext.journal.face import Record
+    from cext.journal.journal_api import Record
 
 SEGMENT = 8192
 DIR = "/d/s"
@@ -53,7 +53,7 @@ class Stream:
         self.open()
 
     def open(self) -> None:
-        self.face = JournalFace(DIR, shards=self.shards, disk=self.disk, now_us=self.clock_us, **self.options)
+        self.face = PyJournal(DIR, shards=self.shards, disk=self.disk, now_us=self.clock_us, **self.options)
         assert self.disk.broken is None, self.disk.broken
 
     def append(self, size: int = 10, shard: int = 0, step_us: int = 1) -> int:
@@ -87,8 +87,8 @@ class Stream:
         self.face.close()
         self.disk.kill()
 
-    def reader(self, shard: int = 0) -> ReaderFace:
-        return ReaderFace(DIR, shard, disk=self.disk)
+    def reader(self, shard: int = 0) -> PyReader:
+        return PyReader(DIR, shard, disk=self.disk)
 
     def read(self, shard: int = 0, seq: int = 0) -> tuple[list[Record], list[tuple[int, str, int, int]]]:
         """Everything from seq on -> records, what is lost"""

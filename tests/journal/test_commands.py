@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cext.journal.face import JournalFace
+from cext.journal.journal_api import PyJournal
 from mosq.cli.commands_journal import journal
 from mosq.journal import Stream
 from mosq.journal.dump import Choice, Dump, Place, place_of
@@ -19,7 +19,7 @@ from mosq.journal.dump import Choice, Dump, Place, place_of
 START_US = 1_790_000_000_000_000      # 2026-09-21T14:13:20Z
 
 
-def put(face: JournalFace, lo: int, hi: int) -> None:
+def put(face: PyJournal, lo: int, hi: int) -> None:
     for i in range(lo, hi):
         face.append(i % 2, topic=b"plant/%d/temp" % (i % 3), client_id=b"c", payload=b"%d" % i + bytes(400), time_us=START_US + i * 1_000_000)
         if i % 10 == 9:
@@ -34,10 +34,10 @@ def store(tmp_path: Path) -> Path:
     """A persistence_location with two streams."""
     streams = tmp_path / "mosquitto.db.store" / "streams"
     streams.mkdir(parents=True)
-    face = JournalFace(streams / "telemetry", shards=2, segment_bytes=8192, block_bytes=4096)
+    face = PyJournal(streams / "telemetry", shards=2, segment_bytes=8192, block_bytes=4096)
     put(face, 0, 200)
     face.close()
-    face = JournalFace(streams / "events")
+    face = PyJournal(streams / "events")
     face.append(0, kind=3, topic=b"", client_id=b"meter", reason=0x8E, payload=b"{}", time_us=START_US)
     face.append(0, topic=b"a", properties=b"\x26\x00\x01k\x00\x01v", payload=b"\xff", flags=5, username=b"u", time_us=START_US + 5)
     put(face, 0, 0)
@@ -77,7 +77,7 @@ def test_what_is_in_which_stream_and_how_far_its_consumers_are(store: Path, tele
 
 
 def test_an_empty_stream_has_figures_too(tmp_path: Path) -> None:
-    JournalFace(tmp_path / "s").close()
+    PyJournal(tmp_path / "s").close()
     (counted,) = lines(invoke("stats", "--json", tmp_path / "s"))
     assert (counted["records"], counted["oldest"], counted["records_per_s"]) == (0, None, None)
     assert "0 records" in invoke("stats", tmp_path / "s").stdout
@@ -90,7 +90,7 @@ def test_where_there_is_no_stream_it_is_said_what_makes_one(tmp_path: Path, comm
     assert result.return_value == 1 and "no such folder; expected" in result.stderr
     result = invoke(command, tmp_path)
     assert result.return_value == 1 and "no stream there; a broker writes one with `stream NAME FILTER...`" in result.stderr
-    JournalFace(tmp_path / "s").close()
+    PyJournal(tmp_path / "s").close()
     (tmp_path / "s/mark.a").unlink()
     (tmp_path / f"s/000-{0:020}-{1:020}.seg").write_bytes(b"")
     result = invoke(command, tmp_path / "s")
@@ -168,7 +168,7 @@ def test_several_streams_are_not_one(store: Path) -> None:
 
 
 def test_following_goes_on_with_what_comes(tmp_path: Path) -> None:
-    face = JournalFace(tmp_path / "s", shards=2)
+    face = PyJournal(tmp_path / "s", shards=2)
     put(face, 0, 10)
     got: list[str] = []
     more = iter(range(10, 40, 10))

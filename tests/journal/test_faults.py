@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cext.journal.face import JournalFace, consumer_mark, marks
+from cext.journal.journal_api import PyJournal, consumer_mark, marks
 from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, first_of
 
 
@@ -659,13 +659,13 @@ def test_a_block_ends_before_its_times_do_not_fit(stream: Stream) -> None:
 # ---- with the system's files
 
 def test_two_writers_never_share_a_stream(tmp_path: Path) -> None:
-    face = JournalFace(tmp_path / "s")
+    face = PyJournal(tmp_path / "s")
     with pytest.raises(OSError, match="in use by another broker; stop that one"):
-        JournalFace(tmp_path / "s")
+        PyJournal(tmp_path / "s")
     face.close()
-    JournalFace(tmp_path / "s").close()
+    PyJournal(tmp_path / "s").close()
 
 
 def test_a_missing_directory_is_told_with_advice(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No such file or directory; make the directory"):
-        JournalFace(tmp_path / "no" / "s", create=False)
+        PyJournal(tmp_path / "no" / "s", create=False)

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from cext.journal.face import JournalFace, consumer_mark, consumers, marks, shard_of
-from cext.store.face import crc
+from cext.journal.journal_api import PyJournal, consumer_mark, consumers, marks, shard_of
+from cext.store.store_api import crc
 from tests.journal.disk import DIR, FolderDisk, Stream, first_of
 from tests.journal.naive import HEAD, blocks_of, file, go_on, head_of, mark_of, salted
 
@@ -161,7 +161,7 @@ def test_a_torn_end_is_passed_over_and_its_numbers_go_on() -> None:
         for name in ("mark.a", "mark.b", FIRST):
             stream.disk.put(f"{DIR}/{name}", bytes(files[f"{DIR}/{name}"].data))
         del stream.disk.files[f"{DIR}/{FIRST}"].data[cut:]
-        face = JournalFace(DIR, disk=stream.disk)
+        face = PyJournal(DIR, disk=stream.disk)
         have = max(seq for end, seq in ends if end <= cut)
         assert face.next_seq() == have
         assert (face.found["lost"], face.found["beyond"]) == ([], have - 2)

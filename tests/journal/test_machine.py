@@ -12,7 +12,7 @@ import os
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cext.journal.face import ReaderFace, consumer_mark
+from cext.journal.journal_api import PyReader, consumer_mark
 from tests.harness.effort import tries
 from tests.journal.disk import DIR, SEGMENT, FolderDisk, Stream, content
 
@@ -38,7 +38,7 @@ class Machine(RuleBasedStateMachine):
         self.disk = FolderDisk()
         self.stream = Stream(self.disk, 2, retain_bytes=6 * SEGMENT, retain_age_us=60)
         self.seen: list[dict[int, tuple[bytes, bytes, int]]] = [{}, {}]
-        self.live: list[ReaderFace | None] = [None, None]
+        self.live: list[PyReader | None] = [None, None]
         self.consumed = [0, 0]
         self.committed = [0, 0]  # behind what a step has written: an owner may have promised it
         self.batch = [0, 0]  # the same, as its store knows it

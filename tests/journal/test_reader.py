@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cext.journal.face import JournalFace, ReaderFace
+from cext.journal.journal_api import PyJournal, PyReader
 from mosq.journal import Lost, Stream
 from mosq.journal.arrow import batches
 from tests.harness.effort import tries
@@ -21,12 +21,12 @@ ROW = st.tuples(st.integers(1, 12), st.integers(0, 15), st.integers(0, 255), TEX
                 st.one_of(TEXT, st.integers(1000, 3000).map(bytes)), st.integers(0, 50))
 
 
-def commit(face: JournalFace) -> None:
+def commit(face: PyJournal) -> None:
     face.seal()
     assert face.write(7) and face.sync() and face.mark()
 
 
-def put(face: JournalFace, shard: int, rows) -> None:
+def put(face: PyJournal, shard: int, rows) -> None:
     time_us = 1000
     for i, (kind, flags, reason, topic, client, user, properties, payload, step) in enumerate(rows):
         time_us += step
@@ -40,9 +40,9 @@ def put(face: JournalFace, shard: int, rows) -> None:
 @given(rows=st.lists(ROW, min_size=1, max_size=60), data=st.data())
 def test_columns_are_what_a_naive_decoder_makes(tmp_path_factory: pytest.TempPathFactory, rows, data) -> None:
     path = tmp_path_factory.mktemp("s") / "s"
-    face = JournalFace(path, shards=2, block_bytes=4096, segment_bytes=8192)
+    face = PyJournal(path, shards=2, block_bytes=4096, segment_bytes=8192)
     put(face, 1, rows)
-    reader = ReaderFace(path, 1)
+    reader = PyReader(path, 1)
     records = reader.read(most=1 << 20)
     assert len(records) == len(rows)
     lo = data.draw(st.integers(0, len(rows)))
@@ -60,7 +60,7 @@ def test_columns_are_what_a_naive_decoder_makes(tmp_path_factory: pytest.TempPat
 
 
 def test_a_batch_is_arrows(tmp_path: Path) -> None:
-    face = JournalFace(tmp_path / "s", shards=2)
+    face = PyJournal(tmp_path / "s", shards=2)
     for i in range(5000):
         face.append(0, topic=b"a/%d" % i, client_id=b"c" if i % 3 else b"", username=None if i % 2 else b"u", payload=b"p" * (i % 50),
                     flags=i % 3 | (4 if i % 5 == 0 else 0), time_us=10**15 + i)
@@ -78,11 +78,11 @@ def test_a_batch_is_arrows(tmp_path: Path) -> None:
 
 
 def test_a_reader_beside_a_writer_sees_every_record_once_and_nothing_unsynced(tmp_path: Path) -> None:
-    face = JournalFace(tmp_path / "s", segment_bytes=64 << 10, block_bytes=4096)
+    face = PyJournal(tmp_path / "s", segment_bytes=64 << 10, block_bytes=4096)
     total, seen, wrong = 6000, [], []
 
     def read() -> None:
-        reader = ReaderFace(tmp_path / "s")
+        reader = PyReader(tmp_path / "s")
         while len(seen) < total:
             end = reader.refresh()
             for record in reader.read():
@@ -112,7 +112,7 @@ def test_a_reader_beside_a_writer_sees_every_record_once_and_nothing_unsynced(tm
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Stream:
-    face = JournalFace(tmp_path / "s", shards=2, segment_bytes=8192, block_bytes=4096)
+    face = PyJournal(tmp_path / "s", shards=2, segment_bytes=8192, block_bytes=4096)
     for i in range(60):
         face.append(i % 2, payload=bytes(500), topic=b"t/%d" % i, time_us=1000 + i)
         if i % 6 == 5:

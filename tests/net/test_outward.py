@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cext.net.outward_face import Outwards
+from cext.testing.outward_api import Outwards
 from cext.setup.tls_outward import outward_new, outward_release
 
 from tests.harness.certificates import Authority, authority, server_paths

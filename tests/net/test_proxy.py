@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cext.net import face
+from cext.testing import net_api
 from tests.harness.effort import tries
 
 BAD, MORE, DONE = -1, 0, 1
@@ -158,16 +158,16 @@ def check(row: Row, found: tuple[int, dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("row", V1 + V2, ids=lambda row: row.id)
 def test_row(row: Row) -> None:
-    check(row, face.proxy(row.version, row.wire))
+    check(row, net_api.proxy(row.version, row.wire))
     if row.result == DONE:  # what follows belongs to the client
-        rc, says = face.proxy(row.version, row.wire + b"\x10\x0c")
+        rc, says = net_api.proxy(row.version, row.wire + b"\x10\x0c")
         assert (rc, says["size"]) == (DONE, len(row.wire))
 
 
 @pytest.mark.parametrize("row", V1 + V2, ids=lambda row: row.id)
 def test_byte_by_byte(row: Row) -> None:
     for n in range(len(row.wire) + 1):
-        rc, says = face.proxy(row.version, row.wire[:n])
+        rc, says = net_api.proxy(row.version, row.wire[:n])
         if rc != MORE:
             break
         assert says["size"] == 0 or says["size"] > n
@@ -181,8 +181,8 @@ def test_byte_by_byte(row: Row) -> None:
     [(1, b"\x10"), (1, b"PROXX"), (1, b"\r"), (2, b"\x10"), (2, b"P"), (2, SIGNATURE + b"\x11"), (2, SIGNATURE + b"\x21\x12")],
 )
 def test_wrong_byte_is_told_at_once(version: int, wire: bytes) -> None:
-    assert face.proxy(version, wire[:-1])[0] == MORE
-    assert face.proxy(version, wire)[0] == BAD
+    assert net_api.proxy(version, wire[:-1])[0] == MORE
+    assert net_api.proxy(version, wire)[0] == BAD
 
 
 pieces = st.one_of(st.binary(max_size=20), st.sampled_from([tlv(1, b"x"), ssl(7, 0, *CN), tlv(3, bytes(4))]))
@@ -195,10 +195,10 @@ def test_any_split_gives_the_same(
     addresses: bytes, tlvs: list[bytes], command: int, family: int, length: int | None, chance: random.Random
 ) -> None:
     wire = v2(addresses, b"".join(tlvs), command, family, length)
-    whole = face.proxy(2, wire)
+    whole = net_api.proxy(2, wire)
     step = chance.randint(1, 9)
     for n in [*range(0, len(wire), step), len(wire)]:
-        found = face.proxy(2, wire[:n])
+        found = net_api.proxy(2, wire[:n])
         if found[0] != MORE:
             break
     assert found == whole
@@ -207,9 +207,9 @@ def test_any_split_gives_the_same(
 @settings(max_examples=tries(300))
 @given(st.text(alphabet="PROXYTC46 UNKW0123456789.:abf\r\n", max_size=110).map(lambda s: ("PROXY " + s).encode()))
 def test_any_text(wire: bytes) -> None:
-    whole = face.proxy(1, wire)
+    whole = net_api.proxy(1, wire)
     for n in range(len(wire) + 1):
-        found = face.proxy(1, wire[:n])
+        found = net_api.proxy(1, wire[:n])
         if found[0] != MORE:
             break
     assert found == whole

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cext.net.records_face import Side, Suites
+from cext.testing.tls_records_api import Side, Suites
 from tests.harness.certificates import client_context, server_paths
 from tests.net.records import ALERT, ALL, ASKING_KEY_UPDATE, DATA, HANDSHAKE, KEY_UPDATE, Direction, Suite, log_lines
 

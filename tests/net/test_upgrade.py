@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cext.net import face
+from cext.testing import net_api
 from tests.harness.effort import tries
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # of RFC 6455 1.3
@@ -106,7 +106,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_clause(row: Row) -> None:
-    whole = face.Handshake()
+    whole = net_api.Handshake()
     assert whole.take(row.wire) == row.status, row.clause
     answer = whole.answer()
     if row.status == 101:
@@ -131,13 +131,13 @@ def refusal(answer: bytes, status: int, text: str) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_byte_by_byte(row: Row) -> None:
-    slow = face.Handshake()
+    slow = net_api.Handshake()
     for n in range(1, len(row.wire) + 1):
         status = slow.take(row.wire[:n])
         if status:
             break
     assert status == row.status
-    fast = face.Handshake()
+    fast = net_api.Handshake()
     fast.take(row.wire)
     assert slow.answer() == fast.answer()
     assert n == len(row.wire) if row.status == 101 else n <= len(row.wire)
@@ -145,11 +145,11 @@ def test_byte_by_byte(row: Row) -> None:
 
 @pytest.mark.parametrize("wire", [b"\x10", b"\x16", b"x", b"GEX ", b"\r", b"GET\n"])
 def test_what_is_not_http_is_told_at_once(wire: bytes) -> None:
-    assert face.Handshake().take(wire) in (400, 405)
+    assert net_api.Handshake().take(wire) in (400, 405)
 
 
 def test_frames_may_follow_in_the_same_read() -> None:
-    shake = face.Handshake()
+    shake = net_api.Handshake()
     assert shake.take(request() + b"\x82\x82abcd..") == 101
     assert shake.size() == len(request())
 
@@ -160,19 +160,19 @@ def test_size(size_max: int) -> None:
     for size in (size_max, size_max + 1):
         if size < base:
             wire = request()[:size]
-            assert face.Handshake(size_max).take(wire) == (0 if size <= size_max else 431)
+            assert net_api.Handshake(size_max).take(wire) == (0 if size <= size_max else 431)
             continue
         wire = request(extra=f"X: {'a' * (size - base)}\r\n")
         assert len(wire) == size
         fits = size <= size_max
-        assert face.Handshake(size_max).take(wire) == (101 if fits else 431)
-        slow = face.Handshake(size_max)
+        assert net_api.Handshake(size_max).take(wire) == (101 if fits else 431)
+        slow = net_api.Handshake(size_max)
         found = [slow.take(wire[:n]) for n in (size // 3, size // 2, size - 1, size)]
         assert found[-1] == (101 if fits else 431)
         # a request that has no end is refused at the limit, not at its end
-        assert face.Handshake(size_max).take(wire[:-4]) == 0
-        assert face.Handshake(size_max).take(wire[:-4] + b"a" * 5) == (0 if size + 1 <= size_max else 431)
-    refusing = face.Handshake(size_max)
+        assert net_api.Handshake(size_max).take(wire[:-4]) == 0
+        assert net_api.Handshake(size_max).take(wire[:-4] + b"a" * 5) == (0 if size + 1 <= size_max else 431)
+    refusing = net_api.Handshake(size_max)
     refusing.take(b"GET /" + b"a" * 70000)
     refusal(refusing.answer(), 431, "packet_buffer_size")
 
@@ -197,15 +197,15 @@ ORIGINS = ("https://app.example", "http://localhost:8080")
 )
 def test_origin(origin: str | None, status: int) -> None:
     """[RFC 6455 4.2.1, 10.2]"""
-    shake = face.Handshake(4096, ORIGINS)
+    shake = net_api.Handshake(4096, ORIGINS)
     assert shake.take(req(Origin=origin)) == status
     if status == 403:
         refusal(shake.answer(), 403, "origin")
-    assert face.Handshake().take(req(Origin=origin)) == 101
+    assert net_api.Handshake().take(req(Origin=origin)) == 101
 
 
 def test_two_origins_are_none() -> None:
-    shake = face.Handshake(4096, ORIGINS)
+    shake = net_api.Handshake(4096, ORIGINS)
     assert shake.take(request(extra="Origin: https://app.example\r\nOrigin: https://evil.example\r\n")) == 400
 
 
@@ -221,14 +221,14 @@ def test_two_origins_are_none() -> None:
     ],
 )
 def test_forwarded(value: str | None, first: bytes | None) -> None:
-    shake = face.Handshake()
+    shake = net_api.Handshake()
     assert shake.take(req(X_Forwarded_For=value)) == 101
     assert shake.forwarded() == first
 
 
 def test_accept() -> None:
     """[RFC 6455 1.3]"""
-    assert face.accept(KEY.encode()) == ACCEPT
+    assert net_api.accept(KEY.encode()) == ACCEPT
 
 
 line = st.one_of(
@@ -248,10 +248,10 @@ line = st.one_of(
 )
 def test_any_split_gives_the_same(start: str, lines: list[str], eol: str, size_max: int, chance: random.Random) -> None:
     wire = (eol.join([start, *lines]) + eol + eol).encode()
-    whole = face.Handshake(size_max, ("x",))
+    whole = net_api.Handshake(size_max, ("x",))
     status = whole.take(wire)
     for step in (1, chance.randint(1, 30)):
-        cut = face.Handshake(size_max, ("x",))
+        cut = net_api.Handshake(size_max, ("x",))
         found = 0
         for n in [*range(step, len(wire), step), len(wire)]:
             found = cut.take(wire[:n])

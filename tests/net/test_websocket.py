@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from cext.net import face
+from cext.testing import net_api
 from tests.harness.effort import tries
 from tests.net.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, Model, frame, head, masked, read_server
 
@@ -89,20 +89,20 @@ ROWS = [
 ]
 
 
-def result(frames: face.Frames, data: bytes) -> tuple[bytes, bytes | None, int | None, int | None]:
+def result(frames: net_api.Frames, data: bytes) -> tuple[bytes, bytes | None, int | None, int | None]:
     return data, frames.pong(), frames.closed(), frames.failed()
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_clause(row: Row) -> None:
-    frames = face.Frames()
+    frames = net_api.Frames()
     want = (row.data, row.pong, row.closed, row.failed)
     assert result(frames, frames.take(row.wire)) == want, row.clause
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_byte_by_byte(row: Row) -> None:
-    frames = face.Frames()
+    frames = net_api.Frames()
     data = b"".join(frames.take(row.wire[i : i + 1]) for i in range(len(row.wire)))
     assert result(frames, data) == (row.data, row.pong, row.closed, row.failed), row.clause
 
@@ -111,7 +111,7 @@ def test_byte_by_byte(row: Row) -> None:
 def test_wrong_byte_is_told_at_once(row: Row) -> None:
     # Nobody waits for the rest of what cannot be right, and what follows is not read any more.
     for n in range(len(row.wire)):
-        frames = face.Frames()
+        frames = net_api.Frames()
         frames.take(row.wire[: n + 1])
         if frames.failed():
             break
@@ -143,7 +143,7 @@ def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random
     wire = b"".join(made) + tail
     model = Model().read(wire)
     for cut in (len(wire), 1, chance.randint(1, 20)):
-        frames = face.Frames()
+        frames = net_api.Frames()
         data, pongs = b"", []
         for i in range(0, len(wire), cut or 1):
             data += frames.take(wire[i : i + cut])
@@ -159,17 +159,17 @@ def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random
 def test_unmask(n: int, gap: int) -> None:
     plain = bytes(range(256)) * 4
     plain = plain[:n]
-    got, turned = face.unmask(masked(plain), MASK, gap)
+    got, turned = net_api.unmask(masked(plain), MASK, gap)
     assert got == plain
     assert turned == (MASK * 2)[n % 4 : n % 4 + 4]
 
 
 @pytest.mark.parametrize("n", [0, 1, 125, 126, 127, 65535, 65536, 1 << 20, 1 << 31, (1 << 40) + 5])
 def test_server_head(n: int) -> None:
-    assert face.frame_head(BINARY, n) == head(BINARY, n, mask_bit=0)
+    assert net_api.frame_head(BINARY, n) == head(BINARY, n, mask_bit=0)
 
 
 def test_close_frames() -> None:
-    assert face.close_frame(1000) == b"\x88\x02\x03\xe8"
-    assert face.close_frame(1005) == b"\x88\x00"  # a code that is never sent [RFC 6455 7.4.1]
-    assert read_server(face.close_frame(1009))[1] == b""
+    assert net_api.close_frame(1000) == b"\x88\x02\x03\xe8"
+    assert net_api.close_frame(1005) == b"\x88\x00"  # a code that is never sent [RFC 6455 7.4.1]
+    assert read_server(net_api.close_frame(1009))[1] == b""

@@ -31,7 +31,7 @@ def sent(remote: Remote, n: int) -> list[tuple[str, bytes]]:
 
 
 def nothing_more(plane: Plane, remote: Remote) -> None:
-    plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+    plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
     with pytest.raises(TimeoutError):
         remote.read_frame(0)
 
@@ -45,7 +45,7 @@ OUT = line("#", "out", 1, "l/", "r/")
 @pytest.mark.parametrize("lines", [[], [line("other", "out", 1)], [line("#", "out", 1, "l/", "new/")], [line("#", "out", 1)],
                                    [line("a", "out", 1), line("#", "out", 1, "x/", "y/")]])
 def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: list[dict[str, Any]]) -> None:
-    with Plane(links=[spec(OUT, version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT, version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"1", 1)
         publish(wire, "l/b", b"x" * 40_000, 1)
@@ -62,7 +62,7 @@ def test_what_waits_keeps_the_name_under_which_it_was_queued(level: int, lines: 
 
 def test_several_reloads_in_a_row() -> None:
     """Each message by the lines of its time."""
-    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         want = []
         for n, prefix in enumerate(("r/", "s/", "r/", "t/", "")):
@@ -77,7 +77,7 @@ def test_several_reloads_in_a_row() -> None:
 
 def test_more_reloads_than_are_remembered() -> None:
     """What is older goes by the oldest lines that are known, or is dropped; never under a name of its own."""
-    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
         publish(wire, "l/keep", b"1", 1)
@@ -98,7 +98,7 @@ def test_more_reloads_than_are_remembered() -> None:
 
 def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
     """Also when the last of that had no name any more."""
-    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"0", 1)
         for n in range(20):
@@ -113,7 +113,7 @@ def test_the_lines_of_before_are_those_of_what_waited_only() -> None:
 
 
 def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
-    with Plane(links=[spec(OUT)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
         reload(plane, spec(line("#", "out", 1, "l/", "new/")))
@@ -130,7 +130,7 @@ def test_a_reload_while_it_is_connected_counts_for_what_is_left_then() -> None:
 
 @pytest.mark.parametrize("present", [False, True])
 def test_qos_2_half_way(present: bool) -> None:
-    with Plane(links=[spec(line("#", "out", 2, "l/", "r/"))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 2, "l/", "r/"))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
         for n in range(2):
@@ -153,7 +153,7 @@ def test_qos_2_half_way(present: bool) -> None:
 
 
 def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> None:
-    with Plane(links=[spec(OUT)], settings={"queue_overflow": "last_value"}, allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(OUT)], settings={"queue_overflow": "last_value"}, allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "l/a", b"1", 1)
         reload(plane, spec(line("#", "out", 1)))
@@ -166,7 +166,7 @@ def test_what_keeps_an_older_name_is_no_older_value_of_a_topic_of_today() -> Non
 @pytest.mark.parametrize("level", [4, 5])
 def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
     """`l/` without `l/` is nothing; with a long prefix it is too long. Never under the name that it has here."""
-    with Plane(links=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1, "l/", ""), line("#", "out", 1, "m/", "r" * 65000 + "/"), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane, level)
         publish(wire, "l/", b"1", qos)
@@ -179,7 +179,7 @@ def test_a_name_that_cannot_be_is_none(level: int, qos: int) -> None:
 
 def test_subscriptions_there_of_every_configuration_before_are_ended() -> None:
     """Also of one that was followed by others under which the link was never up."""
-    with Plane(links=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a", "in", 1))], allow_anonymous=True) as plane:
         down(plane, up(plane, n_in=1))
         reload(plane, spec(line("b", "in", 1)))
         reload(plane, spec(line("c", "in", 1)))
@@ -207,7 +207,7 @@ def subscribed(plane: Plane, present: bool, code: int | None = None) -> int:
 
 def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
     """[v5 3.8.3.1] 1: only if the subscription is new there."""
-    with Plane(links=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a", "in", 1), version=5)], allow_anonymous=True) as plane:
         assert subscribed(plane, present=True) == 0      # the remote knows us from before; we do not know what it said
         assert subscribed(plane, present=True) == 1
         assert subscribed(plane, present=False, code=0x87) == 0
@@ -219,7 +219,7 @@ def test_retained_messages_are_asked_for_by_whoever_lost_its_state() -> None:
 
 def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
     """By the threshold of now, whether anything more comes or not."""
-    with Plane(links=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         for _ in range(2):
             publish(wire, "t", b"x", 1)
@@ -235,7 +235,7 @@ def test_a_lazy_link_is_wanted_again_after_a_reload() -> None:
 
 def test_a_lazy_link_that_breaks_is_wanted_for_what_still_waits() -> None:
     """After its end was told."""
-    with Plane(links=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), threshold=2)], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
         for _ in range(2):
@@ -256,7 +256,7 @@ def held(plane: Plane, client_id: str) -> bool:
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_the_id_of_a_link_that_is_down_is_nobodys(clean: bool) -> None:
-    with Plane(links=[spec(line("#", "out", 1), local_clean=clean)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), local_clean=clean)], allow_anonymous=True) as plane:
         assert held(plane, "local.b")
         down(plane, up(plane))
         assert held(plane, "local.b")
@@ -288,17 +288,17 @@ def named(name: str, local_id: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_link_under_another_name_begins_where_the_other_ends() -> None:
-    with Plane(links=[named("b", "id")], allow_anonymous=True) as plane:
+    with Plane(bridges=[named("b", "id")], allow_anonymous=True) as plane:
         reload(plane, named("c", "id"))
         publish(client(plane), "t", b"x", 1)
-        assert [(each["name"], each["pending"]) for each in plane.engine.links()] == [("c", 1)]
+        assert [(each["name"], each["pending"]) for each in plane.engine.bridges()] == [("c", 1)]
         assert held(plane, "id")
 
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("connected", [(), ("b",), ("c",), ("b", "c")])
 def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) -> None:
-    with Plane(links=[named("b", "x"), named("c", "y")], allow_anonymous=True) as plane:
+    with Plane(bridges=[named("b", "x"), named("c", "y")], allow_anonymous=True) as plane:
         remotes = [Remote(plane, name) for name in connected]
         for name, remote in zip(connected, remotes, strict=True):
             remote.let_in()
@@ -309,7 +309,7 @@ def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) ->
         for name in connected:
             assert linked(plane, name)[3] == "down"
         publish(client(plane), "t", b"x", 1)
-        assert [each["pending"] for each in plane.engine.links()] == [1, 1]
+        assert [each["pending"] for each in plane.engine.bridges()] == [1, 1]
         for name in ("b", "c"):
             again = Remote(plane, name)
             again.let_in()
@@ -319,10 +319,10 @@ def test_two_links_exchange_their_ids(connected: tuple[str, ...], lazy: bool) ->
 
 
 def test_kicking_who_has_no_name_leaves_links_alone() -> None:
-    with Plane(links=[spec(line("#", "out", 1))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1))], allow_anonymous=True) as plane:
         up(plane)
         wire = client(plane)
         plane.answer(("kick", [None]))
         assert wire.read_frame() is None         # no name, and not of a bridge
         plane.asks_nothing()
-        assert plane.engine.links()[0]["state"] == "up"
+        assert plane.engine.bridges()[0]["state"] == "up"

@@ -33,7 +33,7 @@ def client(plane: Plane, *filters: tuple[str, int], level: int = 4) -> Wire:
 def test_connect_says_what_was_configured(level: int) -> None:
     link = spec(version=level, keepalive_s=17, clean_start=True, remote_username="u", remote_password=b"p\xff", notifications=True,
                 receive_maximum=7, topic_alias_max=3, session_expiry_s=99)
-    with Plane(links=[link], allow_anonymous=True) as plane:
+    with Plane(bridges=[link], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         got = remote.let_in()
         assert (got["version"], got["bridge"], got["clean_start"], got["keepalive"]) == (level, 0, 1, 17)
@@ -47,14 +47,14 @@ def test_connect_says_what_was_configured(level: int) -> None:
 
 @pytest.mark.parametrize("level", [3, 4])
 def test_try_private_sets_the_bridge_bit(level: int) -> None:
-    with Plane(links=[spec(version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
         assert Remote(plane, level=level, private=True).let_in()["bridge"] == 1
 
 
 @LEVELS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_is_published_here_goes_out_under_its_other_name(level: int, qos: int) -> None:
-    with Plane(links=[spec(line("#", "out", 2, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 2, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
         remote = up(plane, level)
         wire = client(plane)
         wire.send(Publish("l/a/b", b"x", qos, 5, retain=True), Pubrel(5) if qos == 2 else b"", Publish("other", b"y", qos, 6))
@@ -65,7 +65,7 @@ def test_what_is_published_here_goes_out_under_its_other_name(level: int, qos: i
 @LEVELS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_the_remote_publishes_comes_in_under_its_other_name(level: int, qos: int) -> None:
-    with Plane(links=[spec(line("#", "in", qos, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "in", qos, "l/", "r/"), version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.let_in()
         assert remote.grant() == [("r/#", qos | (0x0C if level == 5 else 0))]
@@ -83,7 +83,7 @@ def test_what_the_remote_publishes_comes_in_under_its_other_name(level: int, qos
 
 
 def test_both_ways_does_not_loop() -> None:
-    with Plane(links=[spec(line("#", "both", 1, "l/", "r/"))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "both", 1, "l/", "r/"))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=1)
         remote.send(Publish("r/a", b"x", 1, 5, retain=True))
         remote.hears("puback")
@@ -93,7 +93,7 @@ def test_both_ways_does_not_loop() -> None:
 
 
 def test_what_no_line_asked_for_does_not_come_in() -> None:
-    with Plane(links=[spec(line("#", "in", 1, "l/", "r/"), line("$CONTROL/#", "in", 1))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "in", 1, "l/", "r/"), line("$CONTROL/#", "in", 1))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=2)
         wire = client(plane, ("#", 0), ("$CONTROL/#", 0))
         remote.send(Publish("other", b"x", 1, 5), Publish("$CONTROL/mosq/index/v1", b"a", 1, 6), Publish("r/good", b"z", 1, 7))
@@ -105,7 +105,7 @@ def test_what_no_line_asked_for_does_not_come_in() -> None:
 
 @LEVELS
 def test_a_refusal_is_told_with_its_code(level: int) -> None:
-    with Plane(links=[spec(version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.hears("connect")
         remote.send(Connack(False, 0x84 if level == 5 else 1))
@@ -117,7 +117,7 @@ def test_a_refusal_is_told_with_its_code(level: int) -> None:
 
 
 def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
-    with Plane(links=[spec(version=5)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=5)
         remote.hears("connect")
         remote.send(b"\x20\x02\x00\x01")
@@ -126,7 +126,7 @@ def test_a_server_of_3_refuses_5_in_its_own_words() -> None:
 
 @LEVELS
 def test_messages_wait_while_the_link_is_down_and_go_out_in_order(level: int) -> None:
-    with Plane(links=[spec(line("#", "out", 1), version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), version=level)], allow_anonymous=True) as plane:
         wire = client(plane)
         for n in range(30):
             wire.send(Publish("t", b"%d" % n, 1, n + 1))
@@ -140,7 +140,7 @@ def test_messages_wait_while_the_link_is_down_and_go_out_in_order(level: int) ->
 
 @pytest.mark.parametrize("present", [False, True])
 def test_qos_2_over_a_cut(present: bool) -> None:
-    with Plane(links=[spec(line("#", "out", 2))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 2))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane)
         for n in range(3):
@@ -164,12 +164,12 @@ def test_qos_2_over_a_cut(present: bool) -> None:
             remote.send(Pubrec(old["pid"]))
             assert remote.hears("pubrel")["pid"] == old["pid"]
             remote.send(Pubcomp(old["pid"]))
-        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+        plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
 
 
 @pytest.mark.parametrize("present", [False, True])
 def test_qos_2_inbound_over_a_cut_comes_once(present: bool) -> None:
-    with Plane(links=[spec(line("#", "in", 2))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "in", 2))], allow_anonymous=True) as plane:
         wire = client(plane, ("#", 2))
         remote = up(plane, n_in=1)
         remote.send(Publish("t", b"x", 2, 9))
@@ -210,7 +210,7 @@ def publish(wire: Wire, topic: str, payload: bytes = b"", qos: int = 0, retain: 
 
 
 def test_the_remote_broker_takes_qos_1_at_most_and_retains_nothing() -> None:
-    with Plane(links=[spec(line("#", "both", 2), version=5, loop_guard=False)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "both", 2), version=5, loop_guard=False)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "before", b"x", 2)
         remote = Remote(plane, level=5)
@@ -221,11 +221,11 @@ def test_the_remote_broker_takes_qos_1_at_most_and_retains_nothing() -> None:
             got = remote.hears("publish")
             assert (got["topic"], got["qos"], got["retain"]) == (topic, 1, 0)
             remote.send(Puback(got["pid"]))
-        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+        plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
 
 
 def test_the_window_of_the_remote_broker() -> None:
-    with Plane(links=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
         wire = client(plane)
         for n in range(5):
             publish(wire, "t", b"%d" % n, 1)
@@ -239,7 +239,7 @@ def test_the_window_of_the_remote_broker() -> None:
 
 
 def test_what_is_too_large_for_either_side_is_dropped() -> None:
-    with Plane(links=[spec(line("#", "out", 1), version=5, packet_max=200)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), version=5, packet_max=200)], allow_anonymous=True) as plane:
         remote = up(plane, 5, props=((39, 100),))
         wire = client(plane)
         for size in (150, 250, 10):
@@ -249,7 +249,7 @@ def test_what_is_too_large_for_either_side_is_dropped() -> None:
 
 
 def test_topic_aliases_both_ways() -> None:
-    with Plane(links=[spec(line("#", "both", 0, "l/", "r/"), version=5, topic_alias_max=1)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "both", 0, "l/", "r/"), version=5, topic_alias_max=1)], allow_anonymous=True) as plane:
         remote = up(plane, 5, n_in=1, props=((34, 10),))
         wire = client(plane, ("#", 0))
         for topic in ("l/a", "l/a", "l/b"):
@@ -266,7 +266,7 @@ def test_topic_aliases_both_ways() -> None:
 
 
 def test_outgoing_retain_off() -> None:
-    with Plane(links=[spec(line("#", "out", 0), outgoing_retain=False, notifications=True)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 0), outgoing_retain=False, notifications=True)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "kept", b"x", 1, retain=True)
         remote = Remote(plane)
@@ -281,14 +281,14 @@ def test_outgoing_retain_off() -> None:
 
 
 def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
-    with Plane(links=[spec(line("a/#", "both", 1))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a/#", "both", 1))], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "a/ours", b"x", 1, retain=True)
         remote = up(plane, n_in=1)
         remote.send(Publish("a/theirs", b"y", 1, 3, retain=True))
         assert sorted(remote.heard()[0] for _ in range(2)) == ["puback", "publish"]
         remote.send(Puback(1))
-        plane.until(lambda: plane.engine.links()[0]["pending"] == 0)
+        plane.until(lambda: plane.engine.bridges()[0]["pending"] == 0)
         remote.close()
         assert linked(plane)[3] == "down"
         remote = up(plane, n_in=1)           # the remote has forgotten all: what is retained is told again
@@ -308,7 +308,7 @@ def test_retained_messages_go_out_once_and_none_that_came_from_there() -> None:
 @LEVELS
 def test_notices_on_both_sides(level: int) -> None:
     topic = "$SYS/broker/connection/remote.b/state"
-    with Plane(links=[spec(version=level, notifications=True)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(version=level, notifications=True)], allow_anonymous=True) as plane:
         wire = client(plane, ("$SYS/broker/connection/#", 1))
         assert wire.read_packet() == Publish(topic, b"0", 1, 1, retain=True)
         remote = Remote(plane, level=level)
@@ -320,7 +320,7 @@ def test_notices_on_both_sides(level: int) -> None:
         incoming = wire.read_packet()
         assert isinstance(incoming, Publish)
         assert incoming.payload == b"1"
-        plane.engine.link("b", "close")
+        plane.engine.bridge("b", "close")
         if level == 5:
             assert remote.hears("disconnect")["rc"] == 4         # with our will: 0
         assert remote.heard()[0] == "closed"                     # 3.x would be rid of its will by a DISCONNECT
@@ -331,14 +331,14 @@ def test_notices_on_both_sides(level: int) -> None:
 
 
 def test_local_notices_alone() -> None:
-    with Plane(links=[spec(notifications=True, notifications_local_only=True, notification_topic="state/of/it")], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(notifications=True, notifications_local_only=True, notification_topic="state/of/it")], allow_anonymous=True) as plane:
         wire = client(plane, ("state/#", 0))
         wire.read_packet()
         remote = Remote(plane)
         assert remote.let_in()["will"] == 0
         assert linked(plane)[3] == "up"
         assert wire.read_packet() == Publish("state/of/it", b"1")
-        plane.engine.link("b", "close")
+        plane.engine.bridge("b", "close")
         assert remote.heard()[0] == "disconnect"
         assert wire.read_packet() == Publish("state/of/it", b"0")
 
@@ -347,7 +347,7 @@ def test_local_notices_alone() -> None:
 
 
 def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
-    with Plane(links=[spec(keepalive_s=1)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(keepalive_s=1)], allow_anonymous=True) as plane:
         remote = up(plane)
         remote.hears("pingreq")
         remote.send(b"\xd0\x00")
@@ -356,7 +356,7 @@ def test_pings_and_a_remote_broker_that_does_not_answer() -> None:
 
 
 def test_a_remote_broker_that_never_says_connack() -> None:
-    with Plane(links=[spec(connect_timeout_ms=100)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(connect_timeout_ms=100)], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.hears("connect")
         assert linked(plane)[3:] == ("down", "exceeded timeout")
@@ -367,7 +367,7 @@ def test_a_remote_broker_that_never_says_connack() -> None:
     (5, b"\x20\x06\x00\x00\x03\x21\x00\x00"), (4, b"\x10\x00"),
 ])
 def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
-    with Plane(links=[spec(line("#", "in"), version=level)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "in"), version=level)], allow_anonymous=True) as plane:
         remote = Remote(plane, level=level)
         remote.hears("connect")
         remote.send(raw)
@@ -378,7 +378,7 @@ def test_nonsense_in_place_of_connack(level: int, raw: bytes) -> None:
 @pytest.mark.parametrize("raw", [b"\x90\x00", b"\x82\x06\x00\x01\x00\x01a\x00", b"\xc0\x00", b"\xe0\x00", b"\x10\x00", b"\xf0\x00", b"\x00\x00",
                                  b"\x40\x02\x00\x00", b"\x30\x01a"])
 def test_nonsense_on_an_open_link(raw: bytes) -> None:
-    with Plane(links=[spec(line("#", "in"))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "in"))], allow_anonymous=True) as plane:
         remote = up(plane, n_in=1)
         remote.send(raw)
         assert linked(plane)[3] == "down"
@@ -386,7 +386,7 @@ def test_nonsense_on_an_open_link(raw: bytes) -> None:
 
 
 def test_a_goodbye_of_the_remote_broker() -> None:
-    with Plane(links=[spec(version=5)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(version=5)], allow_anonymous=True) as plane:
         remote = up(plane, 5)
         remote.send(b"\xe0\x01\x8b")
         assert linked(plane)[3] == "down"
@@ -395,7 +395,7 @@ def test_a_goodbye_of_the_remote_broker() -> None:
 
 
 def test_a_failure_code_in_an_acknowledgement_ends_nothing() -> None:
-    with Plane(links=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 1), version=5)], allow_anonymous=True) as plane:
         remote = up(plane, 5)
         wire = client(plane)
         publish(wire, "a", b"x", 1)
@@ -405,29 +405,29 @@ def test_a_failure_code_in_an_acknowledgement_ends_nothing() -> None:
 
 
 def test_nobody_takes_the_session_of_a_link() -> None:
-    with Plane(links=[spec(line("#", "out"))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out"))], allow_anonymous=True) as plane:
         up(plane)
         wire = plane.connect(Connect("local.b"))
         got = wire.read_packet()
         assert isinstance(got, Connack)
         assert got.rc == 2
-        assert plane.engine.links()[0]["state"] == "up"
+        assert plane.engine.bridges()[0]["state"] == "up"
 
 
 def test_attempts_that_cannot_be() -> None:
-    with Plane(links=[spec()], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec()], allow_anonymous=True) as plane:
         with pytest.raises(KeyError):
-            plane.engine.link("other", "close")
-        plane.engine.link("b", "close")
+            plane.engine.bridge("other", "close")
+        plane.engine.bridge("b", "close")
         up(plane)
         with pytest.raises(OSError, match="already"):
             Remote(plane)
         with pytest.raises(ValueError, match="address"):
-            plane.engine.link("b", "connect")
+            plane.engine.bridge("b", "connect")
 
 
 def test_unsubscribe_from_what_goes_out_only() -> None:
-    with Plane(links=[spec(line("a", "out"), line("b", "in"), line("b", "out"), attempt_unsubscribe=True)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a", "out"), line("b", "in"), line("b", "out"), attempt_unsubscribe=True)], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()
         assert [item.decode() for item in remote.hears("unsubscribe")["items"]] == ["a"]
@@ -439,7 +439,7 @@ def test_unsubscribe_from_what_goes_out_only() -> None:
 
 
 def test_a_refused_subscription_is_logged() -> None:
-    with Plane(links=[spec(line("a", "in"))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a", "in"))], allow_anonymous=True) as plane:
         remote = Remote(plane)
         remote.let_in()
         fields = remote.hears("subscribe")
@@ -451,7 +451,7 @@ def test_a_refused_subscription_is_logged() -> None:
 
 
 def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
-    with Plane(links=[spec(line("#", "out", 0), threshold=3, idle_ms=50)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "out", 0), threshold=3, idle_ms=50)], allow_anonymous=True) as plane:
         wire = client(plane)
         for n in range(5):
             publish(wire, "t", b"%d" % n)
@@ -459,7 +459,7 @@ def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
         remote = up(plane)
         assert [remote.hears("publish")["payload"] for _ in range(5)] == [b"%d" % n for n in range(5)]
         assert linked(plane)[3] == "idle"
-        plane.engine.link("b", "close")
+        plane.engine.bridge("b", "close")
         assert linked(plane)[3] == "down"
         for _ in range(3):
             publish(wire, "t")
@@ -467,7 +467,7 @@ def test_a_lazy_link_is_wanted_and_becomes_idle() -> None:
 
 
 def test_local_clean_keeps_nothing_while_it_is_down() -> None:
-    with Plane(links=[spec(line("#", "both", 1), local_clean=True)], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("#", "both", 1), local_clean=True)], allow_anonymous=True) as plane:
         wire = client(plane)
         publish(wire, "t", b"before", 1)
         remote = up(plane, n_in=1)
@@ -476,7 +476,7 @@ def test_local_clean_keeps_nothing_while_it_is_down() -> None:
         remote.close()
         assert linked(plane)[3] == "down"
         publish(wire, "t", b"down", 1)
-        assert plane.engine.links()[0]["pending"] == 0
+        assert plane.engine.bridges()[0]["pending"] == 0
         remote = up(plane, present=True)
         publish(wire, "t", b"again", 1)
         assert remote.hears("publish")["payload"] == b"again"
@@ -490,7 +490,7 @@ def reload(plane: Plane, *links: dict) -> None:
 
 
 def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
-    with Plane(links=[spec(line("a", "both", 1))], allow_anonymous=True) as plane:
+    with Plane(bridges=[spec(line("a", "both", 1))], allow_anonymous=True) as plane:
         wire = client(plane)
         remote = up(plane, n_in=1)
         reload(plane, spec(line("b", "both", 1)))
@@ -511,21 +511,21 @@ def test_a_reload_changes_a_link_when_it_breaks_or_at_once() -> None:
 
 def test_a_reload_brings_and_removes_links() -> None:
     with Plane(allow_anonymous=True) as plane:
-        assert plane.engine.links() == []
+        assert plane.engine.bridges() == []
         reload(plane, spec(line("#", "out", 1)), spec(name="other"))
-        assert [each["name"] for each in plane.engine.links()] == ["b", "other"]
+        assert [each["name"] for each in plane.engine.bridges()] == ["b", "other"]
         wire = client(plane)
         publish(wire, "t", b"x", 1)
         remote = up(plane)
         assert remote.hears("publish")["topic"] == b"t"
         reload(plane, spec(name="other"))
         assert remote.heard()[0] == "disconnect"
-        assert [each["name"] for each in plane.engine.links()] == ["other"]
+        assert [each["name"] for each in plane.engine.bridges()] == ["other"]
         got = plane.connect(Connect("local.b")).read_packet()
         assert isinstance(got, Connack)
         assert got.rc == 0
         reload(plane)
-        assert plane.engine.links() == []
+        assert plane.engine.bridges() == []
 
 
 @pytest.mark.parametrize(("link", "says"), [
@@ -536,8 +536,8 @@ def test_a_reload_brings_and_removes_links() -> None:
 ])
 def test_what_makes_no_sense_is_refused(link: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Plane(links=[link])
-    with Plane(links=[spec()]) as plane:
+        Plane(bridges=[link])
+    with Plane(bridges=[spec()]) as plane:
         with pytest.raises(ValueError, match=says):
             reload(plane, link)
-        assert plane.engine.links()[0]["name"] == "b"
+        assert plane.engine.bridges()[0]["name"] == "b"

@@ -15,7 +15,7 @@ from tests.harness.wire import Wire
 
 
 def connect(plane: Plane, to: Plane, name: str = "b", private: bool = True) -> None:
-    plane.engine.link(name, "connect", (socket.AF_INET, "127.0.0.1", to.port), "127.0.0.1", try_private=private)
+    plane.engine.bridge(name, "connect", (socket.AF_INET, "127.0.0.1", to.port), "127.0.0.1", try_private=private)
     assert linked(plane, name)[3] == "up"
 
 
@@ -41,7 +41,7 @@ def published(wire: Wire) -> Publish:
 
 @pytest.mark.parametrize("level", [3, 4, 5])
 def test_two_brokers_both_ways(level: int) -> None:
-    with Plane(links=[spec(line("#", "both", 1), version=level)], allow_anonymous=True) as a, Plane(allow_anonymous=True) as b:
+    with Plane(bridges=[spec(line("#", "both", 1), version=level)], allow_anonymous=True) as a, Plane(allow_anonymous=True) as b:
         connect(a, b)
         at_a, at_b = subscriber(a, "sub", "#", 1), subscriber(b, "sub", "#", 1)
         pub_a, pub_b = publisher(a), publisher(b)
@@ -60,7 +60,7 @@ def test_two_brokers_both_ways(level: int) -> None:
 
 
 def ring(n: int, direction: str, **more: Any) -> list[Plane]:
-    planes = [Plane(links=[spec(line("#", direction, 1), version=5, **{"remote_clientid": f"ring{i}", **more})], allow_anonymous=True)
+    planes = [Plane(bridges=[spec(line("#", direction, 1), version=5, **{"remote_clientid": f"ring{i}", **more})], allow_anonymous=True)
               for i in range(n)]
     for i, plane in enumerate(planes):
         connect(plane, planes[(i + 1) % n])
@@ -78,7 +78,7 @@ def test_a_ring_of_links_of_5_ends(n: int, direction: str) -> None:
         for wire in wires:
             assert published(wire).payload == b"x"
         planes[0].until(lambda: sum(plane.stats()["drops_loop"] for plane in planes) >= 1)
-        planes[0].until(lambda: all(each["pending"] == 0 for plane in planes for each in plane.engine.links()))
+        planes[0].until(lambda: all(each["pending"] == 0 for plane in planes for each in plane.engine.bridges()))
         pub.expect_packet(Puback(1))
         pub.expect_nothing()             # whatever is still on its way round
         before = [plane.stats()["publish_in"] for plane in planes]
@@ -96,7 +96,7 @@ def test_exactly_once_and_in_order_over_cuts(level: int, direction: str) -> None
     """The link is cut again and again by the broker whose connection it is, while messages of QoS 2 flow."""
     total, cuts = 600, 12
     link = spec(line("#", direction, 2), version=level, session_expiry_s=1000)
-    with Plane(links=[link], allow_anonymous=True, settings={"max_queued_messages": 0}) as near, \
+    with Plane(bridges=[link], allow_anonymous=True, settings={"max_queued_messages": 0}) as near, \
             Plane(allow_anonymous=True, settings={"max_queued_messages": 0}) as far:
         connect(near, far)
         source, sink = (near, far) if direction == "out" else (far, near)

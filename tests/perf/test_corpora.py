@@ -1,8 +1,8 @@
 """What the corpora promise, against the textbook's comparison of every filter with every topic."""
 
 import pytest
-from cext.topic.bench import IndexBench, Lines, PoolBench, RetainedBench
-from cext.topic.face import matches, parse_filter
+from cext.testing.topic_bench import IndexBench, Lines, PoolBench, RetainedBench
+from cext.testing.topic_api import matches, parse_filter
 from perf.micro import corpora
 from perf.micro.corpora import SHAPES, Corpus
 

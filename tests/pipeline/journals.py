@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cext.journal.face import JournalFace, shard_of
+from cext.journal.journal_api import PyJournal, shard_of
 
 T0_US = 1_790_000_000_000_000       # 2026-09-21
 
@@ -16,7 +16,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name
         self.shards = shards
-        self.face = JournalFace(self.path, shards=shards, **options)
+        self.face = PyJournal(self.path, shards=shards, **options)
         self.now_us = T0_US
         self.n = 0
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cext.session.face import InboxFace, QueueFace, SessionsFace, SharesFace, big_message
+from cext.testing.session_api import PyInbox, PyQueue, PySessions, PyShares, big_message
 from tests.harness.effort import tries
 
 WINDOW = 5
@@ -27,7 +27,7 @@ class Model:
 def test_queue_against_the_model(seed: int) -> None:
     r = random.Random(seed)
     start = r.choice((0, 65530, 40000))
-    queue, model, number = QueueFace(start), Model(start), 0
+    queue, model, number = PyQueue(start), Model(start), 0
     delivered: list[int] = []
     for _ in range(5000):
         action = r.random()
@@ -84,7 +84,7 @@ def test_queue_against_the_model(seed: int) -> None:
 @pytest.mark.parametrize("lsn", [0, 4, 123456788, 2**54 - 4])
 @pytest.mark.parametrize("size", [1, 30, 31, 62, 63, 100, 5000, 2_000_000])
 def test_a_paged_delivery_says_where_it_is_and_how_large(size: int, lsn: int) -> None:
-    queue = QueueFace()
+    queue = PyQueue()
     queue.push(1, 1, size)
     assert queue.counts()[3:] == (size + 1, 0, 1)
     assert queue.page(0, lsn, True)
@@ -100,14 +100,14 @@ def test_a_paged_delivery_says_where_it_is_and_how_large(size: int, lsn: int) ->
 
 @pytest.mark.parametrize("lsn", [1, 2, 2**54, 2**63])
 def test_an_lsn_that_cannot_be_noted_stays_in_memory(lsn: int) -> None:
-    queue = QueueFace()
+    queue = PyQueue()
     queue.push(7, 1)
     assert not queue.page(0, lsn, True) and queue.paged(0) is None
     assert queue.send_next() == ("publish", 7, 1, 1)
 
 
 def test_queue_ids_are_unique_in_flight() -> None:
-    queue = QueueFace(65000)
+    queue = PyQueue(65000)
     for n in range(2000):
         queue.push(n, 1)
     sent = [queue.send_next() for _ in range(2000)]
@@ -121,7 +121,7 @@ def test_queue_ids_are_unique_in_flight() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_inbox(seed: int) -> None:
-    r, inbox, model = random.Random(seed), InboxFace(), set[int]()
+    r, inbox, model = random.Random(seed), PyInbox(), set[int]()
     few = [r.randrange(1, 65536) & ~127 | 1 for _ in range(300)]  # the same low bits: one chain
     for _ in range(6000):
         pid = r.choice(few) if r.random() < 0.5 else r.randrange(1, 65536)
@@ -140,7 +140,7 @@ def test_inbox(seed: int) -> None:
 
 
 def test_inbox_holds_every_id() -> None:
-    inbox = InboxFace()
+    inbox = PyInbox()
     for pid in range(1, 65536):
         inbox.add(pid)
     assert inbox.count() == 65535
@@ -148,7 +148,7 @@ def test_inbox_holds_every_id() -> None:
 
 
 def test_session_table_grows_and_walks() -> None:
-    table, r, model = SessionsFace(), random.Random(5), set[bytes]()
+    table, r, model = PySessions(), random.Random(5), set[bytes]()
     for n in range(6000):
         client_id = b"client-%d" % n
         table.add(client_id)
@@ -176,7 +176,7 @@ SHARES_MAX = 65535
 
 
 def test_shares_are_found_again_by_what_was_known() -> None:
-    shares = SharesFace()
+    shares = PyShares()
     shares.owe(1)
     place = shares.share(7, 1)
     assert shares.share(7, 1, place) == place
@@ -188,7 +188,7 @@ def test_shares_are_found_again_by_what_was_known() -> None:
 
 
 def test_shares_begin_anew_when_the_queue_is_empty() -> None:
-    shares = SharesFace()
+    shares = PyShares()
     shares.owe(1)
     for group in range(1, 1000):
         shares.share(group, 0)
@@ -200,7 +200,7 @@ def test_shares_begin_anew_when_the_queue_is_empty() -> None:
 
 
 def test_shares_are_bounded() -> None:
-    shares = SharesFace()
+    shares = PyShares()
     shares.owe(1)
     places = [shares.share(group, 0) for group in range(1, SHARES_MAX + 1)]
     assert places == list(range(1, SHARES_MAX + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cext.store.face import NEWS, StoreFace
+from cext.store.store_api import NEWS, PyStore
 from tests.store.disk import Disk
 
 PUT, DEL = 1, 2
@@ -19,7 +19,7 @@ class Owner:
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
-        self.store = StoreFace("/d", segment_bytes=SEGMENT, disk=disk)
+        self.store = PyStore("/d", segment_bytes=SEGMENT, disk=disk)
         records, self.loss = self.store.recover()
         assert disk.broken is None, disk.broken
         self.table: Table = {}

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from cext.store.face import StoreFace, crc, crc_of_record, has_hardware_crc, scan
+from cext.store.store_api import PyStore, crc, crc_of_record, has_hardware_crc, scan
 from tests.store.disk import Disk
 from tests.store.owner import SEGMENT, Owner
 from tests.store.test_log import Record, opened, until_written
@@ -480,7 +480,7 @@ def test_bodies_read_and_not_taken_are_bounded() -> None:
 # ---- with its thread
 
 def test_cleaning_while_the_thread_writes(tmp_path: Path) -> None:
-    store = StoreFace(tmp_path, segment_bytes=65536)
+    store = PyStore(tmp_path, segment_bytes=65536)
     store.recover()
     store.start()
     place: dict[int, int] = {}

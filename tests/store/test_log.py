@@ -6,18 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from cext.store.face import StoreFace, crc, crc_of_record, has_hardware_crc, scan
+from cext.store.store_api import PyStore, crc, crc_of_record, has_hardware_crc, scan
 
 Record = tuple[int, int, int, bytes]
 
 
-def opened(path: Path, **options: int) -> tuple[StoreFace, list[Record], dict]:
-    store = StoreFace(path, **options)
+def opened(path: Path, **options: int) -> tuple[PyStore, list[Record], dict]:
+    store = PyStore(path, **options)
     records, loss = store.recover()
     return store, records, loss
 
 
-def until_written(store: StoreFace, lsn: int, synced: bool = False) -> None:
+def until_written(store: PyStore, lsn: int, synced: bool = False) -> None:
     while (store.synced() if synced else store.written()) < lsn:
         store.wait()
 
@@ -137,21 +137,21 @@ def test_tools_read_a_live_store(tmp_path: Path) -> None:
 def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
     store, _, _ = opened(tmp_path)
     with pytest.raises(OSError, match=rf"in use by another broker \(process {os.getpid()}\)"):
-        StoreFace(tmp_path)
+        PyStore(tmp_path)
     store.close()
     opened(tmp_path)
 
 
 def test_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file or directory; make the directory"):
-        StoreFace(tmp_path / "x")
+        PyStore(tmp_path / "x")
     opened(tmp_path / "x", create=True)
 
 
 def test_a_file_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(OSError, match="a directory is needed"):
-        StoreFace(tmp_path / "x")
+        PyStore(tmp_path / "x")
 
 
 def test_a_later_format_is_not_touched(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_later_format_is_not_touched(tmp_path: Path) -> None:
         data[at + 84:at + 88] = crc(bytes(data[at:at + 84])).to_bytes(4, "little")
     file.write_bytes(data)
     with pytest.raises(OSError, match="format 9, this version knows 1"):
-        StoreFace(tmp_path)
+        PyStore(tmp_path)
     with pytest.raises(OSError, match="format 9"):
         scan(tmp_path, print)
     assert file.read_bytes() == data

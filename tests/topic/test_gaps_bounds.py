@@ -1,7 +1,7 @@
 """A list that a fan-out pinned while its subscribers left: what remains to be done afterwards is done in bounded steps."""
 
 import pytest
-from cext.topic.face import IndexFace
+from cext.testing.topic_api import PyIndex
 
 MANY = 100_000
 STEP_MAX = 1000     # gaps that one step may close
@@ -10,7 +10,7 @@ STEP_MAX = 1000     # gaps that one step may close
 @pytest.mark.parametrize("left", [0, 3])
 def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
     """Nearly everything is closed and given back before the last unpin, in many small steps."""
-    index = IndexFace()
+    index = PyIndex()
     for owner in range(1, MANY + 1):
         index.add(owner, b"a")
     full = index.stats()["bytes"]
@@ -33,7 +33,7 @@ def test_no_pause_where_a_list_of_gaps_ends(left: int) -> None:
 
 
 def test_gaps_are_given_back_after_the_last_unpin() -> None:
-    index = IndexFace()
+    index = PyIndex()
     for owner in range(1, 20_001):
         index.add(owner, b"a")
     handle, = index.pin(b"a")

@@ -2,7 +2,7 @@
 
 import random
 
-from cext.topic import face
+from cext.testing import topic_api
 
 MASK = (1 << 64) - 1
 
@@ -52,20 +52,20 @@ def test_the_model_agrees_with_the_published_vector() -> None:
 def test_every_length_and_tail() -> None:
     for n in range(200):
         text = bytes((i * 7 + n) & 0xFF for i in range(n))
-        assert face.siphash(K0, K1, text) == siphash(1, 3, K0, K1, text)
+        assert topic_api.siphash(K0, K1, text) == siphash(1, 3, K0, K1, text)
 
 
 def test_random_keys_and_bytes() -> None:
     rng = random.Random(1)
     for _ in range(500):
         k0, k1, text = rng.getrandbits(64), rng.getrandbits(64), rng.randbytes(rng.randint(0, 100))
-        assert face.siphash(k0, k1, text) == siphash(1, 3, k0, k1, text)
+        assert topic_api.siphash(k0, k1, text) == siphash(1, 3, k0, k1, text)
 
 
 def test_long_input() -> None:
     text = bytes(range(256)) * 257
-    assert face.siphash(1, 2, text) == siphash(1, 3, 1, 2, text)
+    assert topic_api.siphash(1, 2, text) == siphash(1, 3, 1, 2, text)
 
 
 def test_keys_are_random() -> None:
-    assert len({face.random_key() for _ in range(16)}) == 16
+    assert len({topic_api.random_key() for _ in range(16)}) == 16

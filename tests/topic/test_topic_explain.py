@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from cext.topic.face import IndexFace
+from cext.testing.topic_api import PyIndex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.effort import tries
@@ -15,7 +15,7 @@ from tests.topic.topic_brute import LEVELS, matches, some_filter, some_topic, sp
 ROOM_MIN, ROOM_MAX = 1024, 64 * 1024
 
 
-def explain(index: IndexFace, topic: bytes, room: int = ROOM_MAX) -> dict[str, Any]:
+def explain(index: PyIndex, topic: bytes, room: int = ROOM_MAX) -> dict[str, Any]:
     told = json.loads(index.explain(topic, room).decode())
     assert told["topic"] in (topic.decode(), None)
     assert told["truncated"] == (len(told["filters"]) < told["totals"]["filters"])
@@ -35,7 +35,7 @@ def expected(subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, tuple[int,
     return out
 
 
-def assert_told(index: IndexFace, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
+def assert_told(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> dict[str, Any]:
     told = explain(index, topic)
     found = {f["filter"]: (f["subscribers"], {g["name"]: g["members"] for g in f["groups"]}) for f in told["filters"]}
     assert len(found) == len(told["filters"]), "a filter was told twice"
@@ -56,7 +56,7 @@ def assert_told(index: IndexFace, subs: set[tuple[int, bytes]], topic: bytes) ->
 @pytest.mark.parametrize("seed", range(3))
 def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
     rng = random.Random(seed)
-    index, subs = IndexFace(rng.getrandbits(64), rng.getrandbits(64), **switch), set[tuple[int, bytes]]()
+    index, subs = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), set[tuple[int, bytes]]()
     levels = LEVELS + [f"n{i}".encode() for i in range(15)]
     for step in range(400):
         owner, filter_ = rng.randint(1, 9), some_filter(rng, LEVELS if step % 2 else levels, 3, shared=0.3)
@@ -82,7 +82,7 @@ def test_any_text_is_json(levels: list[str], shape: list[str], group: str, switc
     if "#" in parts:
         parts = parts[:parts.index("#") + 1]
     wild, whole = "/".join(parts).encode() or b"+", topic.encode()
-    index, subs = IndexFace(**SWITCHES[switch]), set[tuple[int, bytes]]()
+    index, subs = PyIndex(**SWITCHES[switch]), set[tuple[int, bytes]]()
     for owner, filter_ in enumerate([wild, whole, b"$share/" + (group or "g").encode() + b"/" + wild], 1):
         if not filter_.startswith(b"$share") or owner == 3:
             index.add(owner, filter_)
@@ -92,7 +92,7 @@ def test_any_text_is_json(levels: list[str], shape: list[str], group: str, switc
 
 @pytest.mark.parametrize("nasty", ['"', "\\", '\\"', "\\u0000", "\x01", "\x1f", "\n\t\r", "\x7f", "\u2028", "\u0628\u0646", "日本", "😀", "<b>", '","x":"'])
 def test_nasty_text(nasty: str) -> None:
-    index = IndexFace()
+    index = PyIndex()
     topic = f"a{nasty}/{nasty}b".encode()
     for owner, filter_ in enumerate([topic, f"a{nasty}/+".encode(), f"$share/{nasty}/#".encode()], 1):
         index.add(owner, filter_)
@@ -103,7 +103,7 @@ def test_nasty_text(nasty: str) -> None:
 
 
 def test_the_ways() -> None:
-    index = IndexFace()
+    index = PyIndex()
     for owner, filter_ in enumerate([b"site/1/temp", b"site/1/temp", b"site/+/temp", b"site/#", b"stop/+", b"+/1/#", b"7/+"], 1):
         index.add(owner, filter_)
     told = explain(index, b"site/1/temp")
@@ -118,7 +118,7 @@ def test_the_ways() -> None:
     assert told["cost"] == {"hashes": 1, "bytes_hashed": 11, "links": 1, "nodes": 5, "scanned": 3, "bytes_compared": 20, "filters_compared": 0}
     assert told["index"] == "full"
     assert explain(index, b"7/x")["cost"]["scanned"] == 2      # `7` alone in its partition, and `1` below `+`
-    index = IndexFace(letters=False)
+    index = PyIndex(letters=False)
     for filter_ in (b"site/#", b"stop/+", b"7/+", b"+/1/#"):
         index.add(1, filter_)
     assert explain(index, b"7/x")["cost"]["scanned"] == 4      # those with s, too
@@ -126,7 +126,7 @@ def test_the_ways() -> None:
 
 @pytest.mark.parametrize("mode", ["full", "letter", "hash", "tree", "scan"])
 def test_the_mode_and_the_letter(mode: str) -> None:
-    index = IndexFace(mode=mode)
+    index = PyIndex(mode=mode)
     index.add(1, "é/x".encode())
     told = explain(index, "é/x".encode())
     assert told["index"] == mode
@@ -135,7 +135,7 @@ def test_the_mode_and_the_letter(mode: str) -> None:
 
 
 def test_hashed_children() -> None:
-    index = IndexFace()
+    index = PyIndex()
     for i in range(100):
         index.add(1, f"n{i}/+".encode())
     [found] = explain(index, b"n77/x")["filters"]
@@ -145,7 +145,7 @@ def test_hashed_children() -> None:
 
 
 def test_what_only_a_pin_keeps_is_not_told() -> None:
-    index = IndexFace()
+    index = PyIndex()
     index.add(1, b"a/+")
     [pinned] = index.pin(b"a/b")
     index.remove(1, b"a/+")
@@ -156,7 +156,7 @@ def test_what_only_a_pin_keeps_is_not_told() -> None:
 @each_switch
 def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
     """Ten levels, each text or `+`: 1024 filters on one topic, of which less than 1000 can be told whatever their length."""
-    index = IndexFace(**switch)
+    index = PyIndex(**switch)
     topic = b"/".join([b"x"] * 10)
     for n in range(1024):
         index.add(1, b"/".join(b"+" if n >> i & 1 else b"x" for i in range(10)))
@@ -169,7 +169,7 @@ def test_more_filters_than_there_is_room_for(switch: dict[str, Any]) -> None:
 @pytest.mark.parametrize("room", [ROOM_MIN, ROOM_MIN + 1, 1500, 4000, 20_000, ROOM_MAX - 1, ROOM_MAX])
 @pytest.mark.parametrize("size", [1, 400, 9000, 30_000, 65_535])
 def test_any_room(room: int, size: int) -> None:
-    index = IndexFace()
+    index = PyIndex()
     topic = b"t" * size
     for owner, filter_ in enumerate([topic, b"+", b"#", b"$share/" + b"g" * 9000 + b"/#", *[b"$share/%d/+" % n for n in range(3000)]], 1):
         index.add(owner, filter_)
@@ -181,12 +181,12 @@ def test_any_room(room: int, size: int) -> None:
 
 
 def test_too_little_room() -> None:
-    index = IndexFace()
+    index = PyIndex()
     assert index.explain(b"a", ROOM_MIN - 1) == index.explain(b"a", 0) == b""
 
 
 def test_the_deepest_filters() -> None:
-    index = IndexFace()
+    index = PyIndex()
     filters = [b"/".join([b"+"] * 199 + [b"#"]), b"/".join([b"x"] * 199 + [b"+"]), b"/".join([b"x"] * 200)]
     for filter_ in filters:
         index.add(1, filter_)
@@ -196,7 +196,7 @@ def test_the_deepest_filters() -> None:
 
 
 def test_load() -> None:
-    index = IndexFace(hash_buckets=64)
+    index = PyIndex(hash_buckets=64)
     stats = index.stats()
     assert index.load_hundredths() == 0
     for i in range(1000):

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from cext.topic.face import IndexFace
+from cext.testing.topic_api import PyIndex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.effort import SANITIZED, tries
 from tests.topic.topic_brute import LEVELS, BruteIndex, some_filter, some_topic, split_share
 
-from cext.topic import face
+from cext.testing import topic_api
 
 Entry = tuple[int, int, int]
 
@@ -27,7 +27,7 @@ UNSTEADY = {"bytes": 0, "buckets": 0, "depth": 0}  # of a table that has grown, 
 each_switch = pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
 
 
-def assert_empty(index: IndexFace) -> None:
+def assert_empty(index: PyIndex) -> None:
     stats = index.stats()
     for key in ("buckets", "depth", "cache_hits", "cache_misses"):
         del stats[key]
@@ -42,7 +42,7 @@ def owners(lists: list[list[Entry | None]]) -> list[int]:
     return sorted(who for entries in lists for who, _, _ in live(entries))
 
 
-def assert_match(index: IndexFace, brute: BruteIndex, topic: bytes) -> None:
+def assert_match(index: PyIndex, brute: BruteIndex, topic: bytes) -> None:
     plain, groups, total = index.match(topic)
     lists = sorted(live(entries) for entries in plain)
     shared = sorted((name, live(entries)) for name, entries in groups)
@@ -51,19 +51,19 @@ def assert_match(index: IndexFace, brute: BruteIndex, topic: bytes) -> None:
     assert total == sum(map(len, lists))
 
 
-def assert_stats(index: IndexFace, brute: BruteIndex) -> None:
+def assert_stats(index: PyIndex, brute: BruteIndex) -> None:
     stats = index.stats()
     assert {key: stats[key] for key in ("filters", "subscriptions", "shared")} == brute.stats()
 
 
-def add(index: IndexFace, brute: BruteIndex, owner: int, filter_: bytes, options: int, sub_id: int) -> None:
-    expected = face.REPLACED if (owner, filter_) in brute.subs else face.ADDED
+def add(index: PyIndex, brute: BruteIndex, owner: int, filter_: bytes, options: int, sub_id: int) -> None:
+    expected = topic_api.REPLACED if (owner, filter_) in brute.subs else topic_api.ADDED
     assert index.add(owner, filter_, options, sub_id) == expected
     brute.subs[owner, filter_] = (options, sub_id)
 
 
-def remove(index: IndexFace, brute: BruteIndex, owner: int, filter_: bytes) -> None:
-    expected = face.REMOVED if brute.subs.pop((owner, filter_), None) else face.NOT_FOUND
+def remove(index: PyIndex, brute: BruteIndex, owner: int, filter_: bytes) -> None:
+    expected = topic_api.REMOVED if brute.subs.pop((owner, filter_), None) else topic_api.NOT_FOUND
     assert index.remove(owner, filter_) == expected
 
 
@@ -80,7 +80,7 @@ steps = st.lists(st.one_of(
 @settings(max_examples=tries(250))
 @given(steps, st.sampled_from(sorted(SWITCHES)))
 def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: str) -> None:
-    index, brute = IndexFace(**SWITCHES[switch]), BruteIndex()
+    index, brute = PyIndex(**SWITCHES[switch]), BruteIndex()
     for step, owner, text, number in script:
         if step == "add":
             add(index, brute, owner, text, number, number * 7)
@@ -107,7 +107,7 @@ def test_crowds(seed: int, switch: dict[str, Any]) -> None:
     """Many siblings, many subscribers of one filter: hashed children and long lists, there and back."""
     rng = random.Random(seed)
     levels = [b"", b"$SYS"] + [f"n{i}".encode() for i in range(25)]
-    index, brute = IndexFace(rng.getrandbits(64), rng.getrandbits(64), **switch), BruteIndex()
+    index, brute = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), BruteIndex()
     for growing in (True, False, True, False):
         for _ in range(400):
             owner = rng.randint(1, 40)
@@ -130,7 +130,7 @@ def test_crowds(seed: int, switch: dict[str, Any]) -> None:
 @each_switch
 def test_reading_back_what_was_written(switch: dict[str, Any]) -> None:
     rng = random.Random(3)
-    index = IndexFace(**switch)
+    index = PyIndex(**switch)
     written: dict[bytes, tuple[int, int]] = {}
     special = [b"#", b"+", b"/", b"//", b"+/", b"/+", b"/#", b"+/#", b"a/", b"a//#", b"$share/g/#", b"$share/g//", b"$SYS/#"]
     for i, filter_ in enumerate(special + [some_filter(rng, shared=0.3) for _ in range(300)]):
@@ -146,12 +146,12 @@ def test_reading_back_what_was_written(switch: dict[str, Any]) -> None:
 
 @each_switch
 def test_limits_of_a_filter(switch: dict[str, Any]) -> None:
-    index = IndexFace(**switch)
+    index = PyIndex(**switch)
     deep = b"/".join([b"+"] * 199 + [b"#"])
     long_ = b"x" * 65533 + b"/+"
     group = b"$share/" + b"g" * 60000 + b"/" + b"/".join([b"x"] * 199 + [b"+"])
     for filter_ in (deep, long_, group, b"y" * 65535):
-        assert index.add(1, filter_) == face.ADDED
+        assert index.add(1, filter_) == topic_api.ADDED
     index.check()
     assert {f for f, _, _ in index.read(1)} == {deep, long_, group, b"y" * 65535}
     assert index.match(b"/" * 198)[2] == 1                              # 199 levels: the parent of `#`
@@ -168,7 +168,7 @@ def test_limits_of_a_filter(switch: dict[str, Any]) -> None:
 
 def test_branching_at_every_level() -> None:
     """Both edges open at every level: the walk's stack is at its deepest."""
-    index, brute = IndexFace(), BruteIndex()
+    index, brute = PyIndex(), BruteIndex()
     rng = random.Random(4)
     for owner in range(1, 60):
         filter_ = b"/".join(rng.choice([b"+", b"x"]) for _ in range(12)) + rng.choice([b"", b"/#", b"/+"])
@@ -183,7 +183,7 @@ def test_branching_at_every_level() -> None:
 
 @each_switch
 def test_dollar_topics_are_apart(switch: dict[str, Any]) -> None:
-    index = IndexFace(**switch)
+    index = PyIndex(**switch)
     for owner, filter_ in enumerate([b"#", b"+/a", b"+", b"$SYS/#", b"$SYS/a", b"$SYS/+", b"+/+", b"$share/g/#", b"/#"], 1):
         index.add(owner, filter_)
     plain, groups, _ = index.match(b"$SYS/a")                           # [v5 4.7.2-1]
@@ -194,15 +194,15 @@ def test_dollar_topics_are_apart(switch: dict[str, Any]) -> None:
 
 
 def test_a_shared_and_a_plain_subscription_are_two() -> None:
-    index = IndexFace()
-    assert [index.add(1, f) for f in (b"a/b", b"$share/g/a/b", b"$share/h/a/b")] == [face.ADDED] * 3
-    assert index.add(1, b"$share/g/a/b", 2, 5) == face.REPLACED        # [v5 3.8.4-3]
+    index = PyIndex()
+    assert [index.add(1, f) for f in (b"a/b", b"$share/g/a/b", b"$share/h/a/b")] == [topic_api.ADDED] * 3
+    assert index.add(1, b"$share/g/a/b", 2, 5) == topic_api.REPLACED        # [v5 3.8.4-3]
     plain, groups, total = index.match(b"a/b")
     assert plain == [[(1, 0, 0)]] and sorted(groups) == [(b"g", [(1, 5, 2)]), (b"h", [(1, 0, 0)])] and total == 1
-    assert index.remove(1, b"a/b") == face.REMOVED
+    assert index.remove(1, b"a/b") == topic_api.REMOVED
     plain, groups, total = index.match(b"a/b")
     assert plain == [] and len(groups) == 2 and total == 0
-    assert index.remove(1, b"$share/i/a/b") == face.NOT_FOUND
+    assert index.remove(1, b"$share/i/a/b") == topic_api.NOT_FOUND
 
 
 @pytest.mark.parametrize("filter_", [b"t/x", b"t/+", b"t/#", b"$share/g/t/x", b"$share/g/+/x"])
@@ -210,7 +210,7 @@ def test_a_shared_and_a_plain_subscription_are_two() -> None:
 def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
     """Positions stay, what goes leaves a gap, what comes goes to the end; the last unpin closes the gaps."""
     rng = random.Random(seed)
-    index = IndexFace()
+    index = PyIndex()
     here: dict[int, int] = {}
     for round_ in range(30):
         for owner in range(1, rng.randint(2, 40)):
@@ -222,10 +222,10 @@ def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
         for _ in range(rng.randint(0, 80)):
             owner = rng.randint(1, 50)
             if rng.random() < 0.35:
-                if index.add(owner, filter_, round_ % 4) == face.ADDED:
+                if index.add(owner, filter_, round_ % 4) == topic_api.ADDED:
                     places.append(owner)
                 here[owner] = round_ % 4
-            elif index.remove(owner, filter_) == face.REMOVED:
+            elif index.remove(owner, filter_) == topic_api.REMOVED:
                 places[places.index(owner)] = None
                 del here[owner]
             index.check()
@@ -252,7 +252,7 @@ def test_pinned_lists_under_mutation(filter_: bytes, seed: int) -> None:
 
 
 def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
-    index = IndexFace()
+    index = PyIndex()
     index.add(1, b"a/+")
     index.add(2, b"$share/g/a/+")
     pins = index.pin(b"a/b")
@@ -263,7 +263,7 @@ def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
     assert index.match(b"a/b") == ([], [], 0) and index.stats()["filters"] == 1
     index.unpin(pins[0])
     index.check()
-    assert index.add(3, b"$share/g/a/+") == face.ADDED
+    assert index.add(3, b"$share/g/a/+") == topic_api.ADDED
     assert index.pinned(pins[1]) == [None, (3, 0, 0)]
     index.unpin(pins[1])
     index.check()
@@ -276,7 +276,7 @@ def test_the_pin_of_one_list_keeps_the_other_of_the_same_filter() -> None:
 @pytest.mark.parametrize("mode", ["full", "tree", "scan"])
 def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
     """Every single allocation of an add fails in turn."""
-    index, brute = IndexFace(mode=mode), BruteIndex()
+    index, brute = PyIndex(mode=mode), BruteIndex()
     for i in range(12):
         add(index, brute, 1, f"n{i}/+".encode(), 0, 0)
     for owner in (range(1, 30) if filter_ == b"a/b" else [1]):
@@ -287,7 +287,7 @@ def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
             rc = index.add(owner, filter_)
             index.fuse(0)
             index.check()
-            if rc == face.ADDED:
+            if rc == topic_api.ADDED:
                 brute.subs[owner, filter_] = (0, 0)
                 break
             # An array that had already grown stays so for the next one; nothing else is left behind.
@@ -305,13 +305,13 @@ def test_lack_of_memory_changes_nothing(filter_: bytes, mode: str) -> None:
 
 def test_tables_that_could_not_grow_catch_up() -> None:
     """Without memory for buckets the chains get longer; the next operations with memory make up for it."""
-    index = IndexFace()
+    index = PyIndex()
     for i in range(8):
         index.add(1, f"f{i}".encode())
     for i in range(200):
         for fuse in range(1, 5):                # lets the filter and its subscription through, not the buckets
             index.fuse(fuse)
-            done = index.add(1, f"g{i}".encode()) == face.ADDED
+            done = index.add(1, f"g{i}".encode()) == topic_api.ADDED
             index.fuse(0)
             if done:
                 break
@@ -326,17 +326,17 @@ def test_tables_that_could_not_grow_catch_up() -> None:
 
 def test_many_subscribers_on_one_filter() -> None:
     n = 20_000
-    index = IndexFace()
+    index = PyIndex()
     for owner in range(1, n + 1):
-        assert index.add(owner, b"news/#") == face.ADDED
+        assert index.add(owner, b"news/#") == topic_api.ADDED
     for owner in range(1, n + 1):
-        assert index.add(owner, b"news/#", 1) == face.REPLACED
+        assert index.add(owner, b"news/#", 1) == topic_api.REPLACED
     index.check()
     assert index.match(b"news")[2] == n
     order = list(range(1, n + 1))
     random.Random(5).shuffle(order)
     for i, owner in enumerate(order):
-        assert index.remove(owner, b"news/#") == face.REMOVED
+        assert index.remove(owner, b"news/#") == topic_api.REMOVED
         if i % 1500 == 0:
             index.check()
     assert_empty(index)
@@ -345,7 +345,7 @@ def test_many_subscribers_on_one_filter() -> None:
 @pytest.mark.parametrize("n", [1023, 1024, 1025, 2047, 2048, 2049, 5000])
 def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
     """Around the edges of blocks: half of a pinned list goes, and what is left moves together step by step."""
-    index, rng = IndexFace(), random.Random(n)
+    index, rng = PyIndex(), random.Random(n)
     for owner in range(1, n + 1):
         index.add(owner, b"news")
     [pinned] = index.pin(b"news")
@@ -363,7 +363,7 @@ def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
     index.unpin(pinned)
     index.check()
     for owner in range(1, n + 1):
-        assert index.add(owner, b"news") == (face.ADDED if owner in gone else face.REPLACED)
+        assert index.add(owner, b"news") == (topic_api.ADDED if owner in gone else topic_api.REPLACED)
     index.check()
     for owner in range(1, n + 1):
         index.remove(owner, b"news")
@@ -371,7 +371,7 @@ def test_gaps_of_a_long_list_are_closed_in_slices(n: int) -> None:
 
 
 def test_gaps_that_were_left_are_closed_by_what_comes_next() -> None:
-    index, n = IndexFace(), 4000
+    index, n = PyIndex(), 4000
     for owner in range(1, n + 1):
         index.add(owner, b"news")
     [pinned] = index.pin(b"news")
@@ -382,18 +382,18 @@ def test_gaps_that_were_left_are_closed_by_what_comes_next() -> None:
     assert None in index.match(b"news")[0][0]                           # the unpin did one slice of it only
     for owner in range(n, n - 900, -1):
         index.remove(owner, b"news")
-        assert index.add(n + owner, b"news") == face.ADDED
+        assert index.add(n + owner, b"news") == topic_api.ADDED
     index.check()
     entries = index.match(b"news")[0][0]
     assert None not in entries and len(entries) == 1001
 
 
 def test_many_groups_on_one_filter() -> None:
-    index = IndexFace()
+    index = PyIndex()
     for i in range(3000):
-        assert index.add(1, f"$share/g{i}/a".encode()) == face.ADDED
+        assert index.add(1, f"$share/g{i}/a".encode()) == topic_api.ADDED
     for i in range(3000):
-        assert index.add(1, f"$share/g{i}/a".encode(), 1) == face.REPLACED
+        assert index.add(1, f"$share/g{i}/a".encode(), 1) == topic_api.REPLACED
     index.check()
     assert len(index.match(b"a")[1]) == 3000
     assert index.remove_some(1) == 3000
@@ -402,10 +402,10 @@ def test_many_groups_on_one_filter() -> None:
 
 def test_a_hundred_thousand_filters() -> None:
     n = 100_000
-    index = IndexFace()
+    index = PyIndex()
     filters = [f"site/{i % 50}/device/{i}/{'temp' if i % 3 else '+'}".encode() for i in range(n)]
     for i, filter_ in enumerate(filters):
-        assert index.add(1 + i % 100, filter_) == face.ADDED
+        assert index.add(1 + i % 100, filter_) == topic_api.ADDED
     index.check()
     stats = index.stats()
     assert stats["filters"] == stats["subscriptions"] == n
@@ -424,7 +424,7 @@ def test_a_hundred_thousand_filters() -> None:
 
 def test_freed_with_everything_in_it() -> None:
     """Under the sanitizer: index_free reaches every block, whatever is left, pins included."""
-    index = IndexFace()
+    index = PyIndex()
     for owner in range(1, 30):
         for filter_ in (b"a", b"a/+", b"a/#", b"$SYS/#", b"$share/g/a", b"$share/g/a/#", f"x{owner}/+/y".encode(), b"+/+/+"):
             index.add(owner, filter_)
@@ -434,7 +434,7 @@ def test_freed_with_everything_in_it() -> None:
 
 
 def test_the_cache_is_hit_and_forgets() -> None:
-    index = IndexFace(match_cache=4096)
+    index = PyIndex(match_cache=4096)
     for i in range(50):
         index.add(1, f"site/{i}/+".encode())
     for _ in range(10):
@@ -457,7 +457,7 @@ def test_the_cache_is_hit_and_forgets() -> None:
 
 
 def test_the_cache_rests_where_topics_do_not_repeat() -> None:
-    index = IndexFace(match_cache=64)
+    index = PyIndex(match_cache=64)
     index.add(1, b"a/#")
     for i in range(20_000):
         assert index.match(f"a/{i}".encode())[2] == 1
@@ -467,7 +467,7 @@ def test_the_cache_rests_where_topics_do_not_repeat() -> None:
 
 
 def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
-    index = IndexFace(match_cache=16_384)
+    index = PyIndex(match_cache=16_384)
     index.add(1, b"a/#")
     for _ in range(12):
         for i in range(6000):
@@ -489,7 +489,7 @@ def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
     would lie in one bucket there. Counted, not timed: what an operation costs is the length of its chain."""
     pairs = 15 if shape != "{}" else 16 if SANITIZED else 20
     hashes = set()
-    index = IndexFace(*face.random_key())
+    index = PyIndex(*topic_api.random_key())
     for number in range(1 << pairs):
         text = b"".join(b"BB" if number >> i & 1 else b"Aa" for i in range(pairs))
         if number % 1000 == 0:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from tests.topic.topic_brute import matches, some_filter, some_topic
 
-from cext.topic import face
+from cext.testing import topic_api
 
 INVALID_NAME, INVALID_FILTER = 0x90, 0x8F
 DEEP_200 = b"/".join([b"x"] * 200)
@@ -18,7 +18,7 @@ DEEP_201 = b"/".join([b"x"] * 201)
     DEEP_200, b"/" * 199, b"x" * 65535,
 ])
 def test_valid_names(name: bytes) -> None:
-    assert face.check_name(name) == 0
+    assert topic_api.check_name(name) == 0
 
 
 @pytest.mark.parametrize("name", [
@@ -28,7 +28,7 @@ def test_valid_names(name: bytes) -> None:
     b"x" * 65536,                                           # [v5 4.7.3-3]
 ])
 def test_invalid_names(name: bytes) -> None:
-    assert face.check_name(name) == INVALID_NAME
+    assert topic_api.check_name(name) == INVALID_NAME
 
 
 @pytest.mark.parametrize(("text", "filter_", "group", "wildcard"), [
@@ -44,7 +44,7 @@ def test_invalid_names(name: bytes) -> None:
     (b"x" * 65535, b"x" * 65535, b"", 0),
 ])
 def test_valid_filters(text: bytes, filter_: bytes, group: bytes, wildcard: int) -> None:
-    assert face.parse_filter(text) == (0, filter_, group, wildcard)
+    assert topic_api.parse_filter(text) == (0, filter_, group, wildcard)
 
 
 @pytest.mark.parametrize("text", [
@@ -58,7 +58,7 @@ def test_valid_filters(text: bytes, filter_: bytes, group: bytes, wildcard: int)
     DEEP_201, b"$share/g/" + DEEP_201, b"/" * 65535, b"x" * 65536,
 ])
 def test_invalid_filters(text: bytes) -> None:
-    assert face.parse_filter(text)[0] == INVALID_FILTER
+    assert topic_api.parse_filter(text)[0] == INVALID_FILTER
 
 
 @pytest.mark.parametrize(("filter_", "topic", "expected"), [
@@ -74,7 +74,7 @@ def test_invalid_filters(text: bytes) -> None:
     (b"+/#", b"a", True), (b"/#", b"a", False), (b"a/#", b"ab", False), (b"a/+/#", b"a", False),
 ])
 def test_matching_examples(filter_: bytes, topic: bytes, expected: bool) -> None:
-    assert face.matches(filter_, topic) is expected
+    assert topic_api.matches(filter_, topic) is expected
     assert matches(filter_, topic) is expected
 
 
@@ -83,7 +83,7 @@ def test_matching_against_brute_force() -> None:
     hits = 0
     for _ in range(30_000):
         filter_, topic = some_filter(rng), some_topic(rng)
-        assert face.matches(filter_, topic) == matches(filter_, topic), (filter_, topic)
+        assert topic_api.matches(filter_, topic) == matches(filter_, topic), (filter_, topic)
         hits += matches(filter_, topic)
     assert hits > 1000
 
@@ -91,12 +91,12 @@ def test_matching_against_brute_force() -> None:
 def test_covering_against_brute_force() -> None:
     # Filters of up to three levels over two texts: topics of up to five levels over three texts tell all of them apart.
     parts = [b"a", b"", b"$", b"+", b"#"]
-    filters = [b"/".join(f) for n in (1, 2, 3) for f in product(parts, repeat=n) if face.parse_filter(b"/".join(f))[0] == 0]
+    filters = [b"/".join(f) for n in (1, 2, 3) for f in product(parts, repeat=n) if topic_api.parse_filter(b"/".join(f))[0] == 0]
     topics = [b"/".join(t) for n in (1, 2, 3, 4, 5) for t in product([b"a", b"", b"$", b"other"], repeat=n)]
     matched = {f: {t for t in topics if t and matches(f, t)} for f in filters}
     covered = 0
     for outer, inner in product(filters, repeat=2):
         expected = matched[inner] <= matched[outer]
-        assert face.covers(outer, inner) == expected, (outer, inner)
+        assert topic_api.covers(outer, inner) == expected, (outer, inner)
         covered += expected
     assert len(filters) > 80 and covered > len(filters)

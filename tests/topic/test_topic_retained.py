@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from cext.topic.face import CursorFace, RetainedFace
+from cext.testing.topic_api import PyCursor, PyRetained
 from tests.topic.topic_brute import LEVELS, matches, some_filter, some_topic
 
 
-def read_all(tree: RetainedFace, filter_: bytes, budget: int = 1000) -> list[int]:
-    cursor = CursorFace(tree, filter_)
+def read_all(tree: PyRetained, filter_: bytes, budget: int = 1000) -> list[int]:
+    cursor = PyCursor(tree, filter_)
     out = []
     while True:
         value, left = cursor.next(budget)
@@ -28,7 +28,7 @@ def read_all(tree: RetainedFace, filter_: bytes, budget: int = 1000) -> list[int
 @pytest.mark.parametrize("levels", [LEVELS, [b"", b"$SYS", *(f"n{i}".encode() for i in range(25))]], ids=["odd", "crowd"])
 def test_against_a_dictionary(seed: int, levels: list[bytes]) -> None:
     rng = random.Random(seed)
-    tree, model = RetainedFace(rng.getrandbits(64), 7), dict[bytes, int]()
+    tree, model = PyRetained(rng.getrandbits(64), 7), dict[bytes, int]()
     for growing in (True, False, True):
         for i in range(400):
             topic = some_topic(rng, levels, 3)
@@ -58,7 +58,7 @@ def test_against_a_dictionary(seed: int, levels: list[bytes]) -> None:
     (b"a/+/c", [3]), (b"a/b/c/#", [3]), (b"a/b/c/+", []), (b"+/b/#", [2, 3]),
 ])
 def test_filters(filter_: bytes, expected: list[int]) -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     for value, topic in enumerate([b"a", b"a/b", b"a/b/c", b"/", b"/x", b"$SYS", b"$SYS/x"], 1):
         tree.set(topic, value)
     for budget in (1, 3, 100):
@@ -70,10 +70,10 @@ def test_cursors_under_mutation(seed: int) -> None:
     """There from open to close: exactly once. Come or gone meanwhile: once or not at all."""
     rng = random.Random(seed)
     levels = [b"", b"$x", *(f"n{i}".encode() for i in range(14 if seed % 2 else 4))]
-    tree, model = RetainedFace(), dict[bytes, int]()
+    tree, model = PyRetained(), dict[bytes, int]()
     number = 0
     topics: dict[int, bytes] = {}                           # number -> topic
-    open_: list[tuple[CursorFace, bytes, set[bytes], list[bytes]]] = []
+    open_: list[tuple[PyCursor, bytes, set[bytes], list[bytes]]] = []
     for _ in range(1500):
         roll = rng.random()
         topic = some_topic(rng, levels, 3)
@@ -89,7 +89,7 @@ def test_cursors_under_mutation(seed: int) -> None:
                 steady.discard(gone)
         elif roll < 0.65 and len(open_) < 4:
             filter_ = some_filter(rng, levels, 3)
-            open_.append((CursorFace(tree, filter_), filter_, {t for t in model if matches(filter_, t)}, []))
+            open_.append((PyCursor(tree, filter_), filter_, {t for t in model if matches(filter_, t)}, []))
         elif open_:
             cursor, filter_, steady, seen = open_[which := rng.randrange(len(open_))]
             value, left = cursor.next(rng.randint(1, 3))
@@ -112,10 +112,10 @@ def test_cursors_under_mutation(seed: int) -> None:
 
 
 def test_removing_everything_under_a_cursor() -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     for i in range(50):
         tree.set(f"a/b/c/{i}".encode(), i)
-    cursor = CursorFace(tree, b"a/+/#")
+    cursor = PyCursor(tree, b"a/+/#")
     assert cursor.next(100) == (0, 96)                      # a, b, c, 0
     for i in range(50):
         tree.remove(f"a/b/c/{i}".encode())
@@ -127,10 +127,10 @@ def test_removing_everything_under_a_cursor() -> None:
 
 
 def test_a_topic_that_comes_again_is_not_returned_again() -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     for i in range(3):
         tree.set(f"t/{i}".encode(), i)
-    cursor = CursorFace(tree, b"t/+")
+    cursor = PyCursor(tree, b"t/+")
     assert [cursor.next(9)[0], cursor.next(9)[0]] == [0, 1]
     tree.remove(b"t/0")
     tree.set(b"t/0", 10)                                    # a new node, behind the cursor's end
@@ -143,18 +143,18 @@ def test_a_topic_that_comes_again_is_not_returned_again() -> None:
 
 
 def test_a_wide_level_costs_the_exact_filter_nothing() -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     for i in range(5000):
         tree.set(f"d/{i}/t".encode(), i)
-    cursor = CursorFace(tree, b"d/4321/t")
+    cursor = PyCursor(tree, b"d/4321/t")
     assert cursor.next(5) == (4321, 4)
     assert cursor.next(5) == (None, 5)
     cursor.close()
-    cursor = CursorFace(tree, b"d/4321/+")                  # a literal level is looked up, not walked past
+    cursor = PyCursor(tree, b"d/4321/+")                  # a literal level is looked up, not walked past
     value, left = cursor.next(10)
     assert value == 4321 and left == 7
     cursor.close()
-    cursor = CursorFace(tree, b"d/+/x")                     # nothing found, and yet never more than the budget
+    cursor = PyCursor(tree, b"d/+/x")                     # nothing found, and yet never more than the budget
     calls = 0
     while cursor.next(100) != (None, 100):
         calls += 1
@@ -166,7 +166,7 @@ def test_a_wide_level_costs_the_exact_filter_nothing() -> None:
 
 
 def test_depth() -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     deep = b"/".join([b"x"] * 200)
     for n in range(1, 201):
         tree.set(b"/".join([b"x"] * n), n)
@@ -180,7 +180,7 @@ def test_depth() -> None:
 
 @pytest.mark.parametrize("topic", [b"a", b"a/b/c", b"n0/new", b"fresh/b/c"])
 def test_lack_of_memory_changes_nothing(topic: bytes) -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     for i in range(10):
         tree.set(f"n0/{i}".encode(), i)
     before = tree.bytes()
@@ -200,14 +200,14 @@ def test_lack_of_memory_changes_nothing(topic: bytes) -> None:
     tree.fuse(1)
     assert tree.set(topic, 100) == 99                       # a replacement allocates nothing
     with pytest.raises(MemoryError):
-        CursorFace(tree, b"#")
+        PyCursor(tree, b"#")
     tree.fuse(0)
     tree.check()
 
 
 def test_a_hundred_thousand_topics() -> None:
     n = 100_000
-    tree = RetainedFace()
+    tree = PyRetained()
     for i in range(n):
         tree.set(f"site/{i % 50}/device/{i}/temp".encode(), i)
     tree.check()
@@ -219,7 +219,7 @@ def test_a_hundred_thousand_topics() -> None:
 
 
 def test_free_gives_every_value_back() -> None:
-    tree = RetainedFace()
+    tree = PyRetained()
     rng = random.Random(6)
     topics = {some_topic(rng) for _ in range(500)}
     for i, topic in enumerate(topics):

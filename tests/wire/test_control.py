@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import mosq
-from cext.broker.face import is_local
+from cext.testing.broker_api import is_local
 from mosq.config.options import TUNING
 from tests.harness.broker import ROOT
 from tests.harness.packets import Connack, Connect, Puback, Publish, Pubcomp, Pubrec, Pubrel, Received, Subscribe

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
-from cext.journal import face
+from cext.journal import journal_api
 from mosq.journal.kinds import GAP, MESSAGE
 from mosq.journal.stream import Range, Stream
 from mosq.journal.writer import Writer
@@ -69,7 +69,7 @@ class Spool:
         self._writer.commit()
         if stream.consumer(READER) is None:  # before anything may be dropped
             stream.put_consumer(READER, [0] * lanes)
-        self._id = face.marks(self.path)["stream_id"][:12]
+        self._id = journal_api.marks(self.path)["stream_id"][:12]
         # of each lane, the last ones by packet identifier: digest and key
         self._last: list[OrderedDict[int, tuple[bytes, str]]] = [self._tail(stream, lane) for lane in range(lanes)]
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cext.journal import face
+from cext.journal import journal_api
 from mosq.journal import Stream
 from mosq.journal.folders import is_stream, streams_below
 from mosq.pipeline import MosqPipelineError
@@ -25,14 +25,14 @@ class Seen(NamedTuple):
 
 def look(name: str, path: "Path") -> Seen:
     try:
-        marks = face.marks(path)
+        marks = journal_api.marks(path)
     except FileNotFoundError:
         raise MosqPipelineError(
             f"there is no stream in {path}: name another one, or configure `stream {name} FILTER`; if a broker has it, "
             "start that broker once, which makes the mark anew"
         ) from None
     except OSError as error:
-        if face.passing(error.errno or 0):
+        if journal_api.passing(error.errno or 0):
             raise MosqPipelineError(
                 f"the mark of the stream in {path} cannot be read now ({error.strerror}): nothing is passed over, the "
                 "same again goes on where it was; let this process open it, and enough files (ulimit -n)"

@@ -12,7 +12,7 @@ STATES = {"up": "connected", "rest": "idle", "finding": "looking up", "opening":
 
 def states(links: "Any") -> "list[dict[str, Any]]":
     """A dict of each bridge: name, state, address; whether and when it tries again; what waits for the other side."""
-    waiting = {one["name"]: one.get("pending") for one in links.engine.links()}
+    waiting = {one["name"]: one.get("pending") for one in links.engine.bridges()}
     now_s = links.now_s()
     return [_state(link, waiting.get(link.name), now_s) for link in links.links.values()]
 

@@ -102,12 +102,12 @@ class Links:
 
     def waiting(self, name: str) -> int:
         """Messages for the other side."""
-        return next((int(link["pending"]) for link in self.engine.links() if link["name"] == name), 0)
+        return next((int(link["pending"]) for link in self.engine.bridges() if link["name"] == name), 0)
 
     def _do(self, name: str, action: str, *more: "Any") -> None:
         """What fails at once is heard of as what fails later."""
         try:
-            self.engine.link(name, action, *more)
+            self.engine.bridge(name, action, *more)
         except (OSError, LookupError, RuntimeError) as error:
             said = (error.strerror if isinstance(error, OSError) else None) or str(error)
             self.failed.append(("link", 0, name, "down", said))

@@ -61,7 +61,7 @@ class StoreSource:
             raise StoreError(f"{path}: no {SEGMENT}* files; expected a directory with a store of mosq in it")
 
     def scan(self, give: "Give") -> dict[str, Any]:
-        from cext.store.face import scan
+        from cext.store.store_api import scan
 
         failed: list[BaseException] = []
 
@@ -91,10 +91,10 @@ class StoreSource:
 
 
 def open_store(path: str) -> Any:
-    from cext.store.face import StoreFace
+    from cext.store.store_api import PyStore
 
     try:
-        return StoreFace(path, create=True)
+        return PyStore(path, create=True)
     except OSError as error:
         raise StoreError(str(error)) from None
 
@@ -138,7 +138,7 @@ def _records_in(path: str) -> str:
 
 
 def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> None:
-    from cext.session.record_face import record_encode
+    from cext.session.record_api import record_encode
 
     store = open_store(stage)
     try:
@@ -165,7 +165,7 @@ def _write(stage: str, records: "Iterable[tuple[int, bytes]]", made_by: str) -> 
 
 
 def _wait(store: Any, done: "Callable[[], bool]") -> None:
-    from cext.store.face import NEWS
+    from cext.store.store_api import NEWS
 
     failed = NEWS["full"] | NEWS["error"]
     while not done():

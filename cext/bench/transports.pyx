@@ -1,0 +1,295 @@
+# The way of a client's bytes with TLS, WebSockets, or both:
+#
+#     client_write -> web_frame_put -> load_tls_write -> client_put        client_read <- ws_decode <- load_tls_read <- recv
+#
+#     OPENING -> SECURING (TLS) -> UPGRADING (HTTP) -> GREETING          each only where it is asked for
+#
+# Knows the order of the two and what they fail with; not what the bytes mean. A load without them has no Doors, and pays one look at a pointer
+# per read and per write.
+# Invariants: what was read is decrypted and taken out of its frames wholly, so no event is owed for it; what waits to be sent (Client.out) is
+# encrypted already. A write is one frame, and one send.
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove, strdup
+
+from cext.base.clock cimport clock_monotonic_ns
+from cext.bench.client cimport client_fail, client_fail_reported, client_greet, client_put
+from cext.bench.histogram cimport histogram_add
+from cext.bench.load cimport (
+    CLIENT_SECURING, CLIENT_UPGRADING, Client, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_MEMORY, FAIL_TLS, FAIL_WEB, HELD_OTHER_MAX,
+    Load, READ_BYTES,
+)
+from cext.bench.tls cimport (
+    LOAD_TLS_CLOSED, LOAD_TLS_FAILED, LOAD_TLS_MORE, LoadTlsError, load_tls_begin, load_tls_close, load_tls_end, load_tls_error,
+    load_tls_fini, load_tls_handshake, load_tls_init, load_tls_read, load_tls_write,
+)
+from cext.bench.web cimport WEB_ANSWER_MAX, WEB_EXTRA, WEB_MORE, web_answer, web_frame_put
+from cext.net.tls_context cimport tls_context_release
+from cext.net.websocket cimport WS_BINARY, WS_CLOSED, WS_CONTROL_BYTES_MAX, WS_FAILED, WS_PONG, ws_decode
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t recv(int fd, void* p, size_t n, int flags)
+    int shutdown(int fd, int how)
+    int SHUT_RD
+
+cdef enum:
+    RAW_BYTES = READ_BYTES - 2 * HELD_OTHER_MAX     # decrypted, with what OpenSSL held, it fits in what a read may be
+    SWITCHING = 101
+
+
+cdef inline Transports* transports_of(const Load* g) noexcept nogil:
+    return <Transports*>g.transport
+
+
+cdef Transports* transports_new(TlsContext* x, const char* host, const uint8_t* request, uint32_t request_n, const uint8_t* accept) noexcept nogil:
+    cdef Transports* y = <Transports*>calloc(1, sizeof(Transports))
+    if y == NULL:
+        if x != NULL:
+            tls_context_release(&x.base)
+        return NULL
+    y.ops.begin = transport_begin
+    y.ops.write = transport_write
+    y.ops.receive = transport_receive
+    y.ops.leave = transport_leave
+    y.ops.off = transport_off
+    y.dice = clock_monotonic_ns() | 1
+    y.host = strdup(host)
+    if x != NULL and load_tls_init(&y.load_tls, x, y.host) == 0:
+        y.came = <uint8_t*>malloc(RAW_BYTES)
+    if request != NULL:
+        y.request = <uint8_t*>malloc(request_n)
+        if y.request != NULL:
+            memcpy(y.request, request, request_n)
+            memcpy(y.accept, accept, WEB_ACCEPT_SIZE)
+            y.request_n = request_n
+    if y.host == NULL or (x != NULL and y.came == NULL) or (request != NULL and y.request == NULL):
+        transports_free(y)
+        return NULL
+    return y
+
+
+cdef void transports_free(Transports* y) noexcept nogil:
+    if y == NULL:
+        return
+    if y.load_tls.x != NULL:
+        load_tls_fini(&y.load_tls)
+    free(y.host)
+    free(y.request)
+    free(y.frame)
+    free(y.came)
+    free(y)
+
+
+# ---------------------------------------------------------------- begin and end
+
+cdef void transport_begin(Load* g, Client* c) noexcept nogil:
+    cdef Transports* y = transports_of(g)
+    cdef TransportState* d = <TransportState*>calloc(1, sizeof(TransportState))
+    c.transport = d
+    if d == NULL:
+        client_fail(g, c, FAIL_MEMORY, 0)
+        return
+    d.begun_ns = clock_monotonic_ns()
+    d.ws.from_server = 1
+    if y.load_tls.x == NULL:
+        upgrade(g, c)
+        return
+    c.state = CLIENT_SECURING
+    d.ssl = load_tls_begin(&y.load_tls)
+    if d.ssl == NULL:
+        client_fail(g, c, FAIL_MEMORY, 0)
+        return
+    y.load_tls.in_n = 0
+    tls_step(g, c)
+
+
+cdef void transport_off(Client* c) noexcept nogil:
+    cdef TransportState* d = <TransportState*>c.transport
+    c.transport = NULL
+    if d != NULL:
+        load_tls_end(d.ssl)
+        free(d.answer)
+        free(d)
+
+
+cdef void transport_leave(Load* g, Client* c) noexcept nogil:
+    cdef Transports* y = transports_of(g)
+    cdef TransportState* d = <TransportState*>c.transport
+    if d.ssl != NULL:
+        load_tls_close(&y.load_tls, d.ssl)
+        put_secured(g, c)
+
+
+cdef void tls_failed(Load* g, Client* c) noexcept nogil:
+    cdef LoadTlsError why = load_tls_error(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
+    put_secured(g, c)           # an alert, which says to the other side why
+    if c.fd >= 0:
+        client_fail_reported(g, c, FAIL_CERTIFICATE if why.certificate else FAIL_TLS, <int>why.certificate, why.text)
+
+
+cdef void put_secured(Load* g, Client* c) noexcept nogil:
+    """What OpenSSL has to say."""
+    cdef Transports* y = transports_of(g)
+    cdef size_t n = y.load_tls.out_n
+    y.load_tls.out_n = 0
+    if n and c.fd >= 0:
+        client_put(g, c, y.load_tls.out, n)
+
+
+# ---------------------------------------------------------------- handshakes
+
+cdef void tls_step(Load* g, Client* c) noexcept nogil:
+    cdef int how = load_tls_handshake(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
+    if how == LOAD_TLS_FAILED:
+        tls_failed(g, c)
+        return
+    put_secured(g, c)
+    if c.fd < 0 or how == LOAD_TLS_MORE:
+        return
+    if how == LOAD_TLS_CLOSED:
+        client_fail(g, c, FAIL_CLOSED, 0)
+    elif transports_of(g).request != NULL:
+        upgrade(g, c)
+    else:
+        opened(g, c)
+
+
+cdef void upgrade(Load* g, Client* c) noexcept nogil:
+    cdef Transports* y = transports_of(g)
+    cdef TransportState* d = <TransportState*>c.transport
+    c.state = CLIENT_UPGRADING
+    d.answer = <uint8_t*>malloc(WEB_ANSWER_MAX)
+    if d.answer == NULL:
+        client_fail(g, c, FAIL_MEMORY, 0)
+        return
+    put(g, c, y.request, y.request_n)
+
+
+cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
+    """What comes behind the answer is moved to p: how many bytes."""
+    cdef TransportState* d = <TransportState*>c.transport
+    cdef uint32_t before = d.answer_n, size = 0
+    cdef size_t taken = n if n < WEB_ANSWER_MAX - before else WEB_ANSWER_MAX - before
+    cdef int status
+    memcpy(d.answer + before, p, taken)
+    d.answer_n += <uint32_t>taken
+    status = web_answer(d.answer, d.answer_n, transports_of(g).accept, &size)
+    if status == WEB_MORE:
+        return 0
+    if status != SWITCHING:
+        client_fail(g, c, FAIL_WEB, status)
+        return 0
+    free(d.answer)
+    d.answer = NULL
+    memmove(p, p + size - before, n - (size - before))
+    opened(g, c)
+    return n - (size - before)
+
+
+cdef void opened(Load* g, Client* c) noexcept nogil:
+    histogram_add(&g.handshake, clock_monotonic_ns() - (<TransportState*>c.transport).begun_ns)
+    client_greet(g, c)
+
+
+# ---------------------------------------------------------------- bytes
+
+cdef void put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+    """As it is, through TLS where there is some."""
+    cdef Transports* y = transports_of(g)
+    cdef TransportState* d = <TransportState*>c.transport
+    if d.ssl == NULL:
+        client_put(g, c, p, n)
+    elif load_tls_write(&y.load_tls, d.ssl, p, n):
+        put_secured(g, c)
+    else:
+        tls_failed(g, c)
+
+
+cdef uint8_t* framed(Transports* y, int opcode, const uint8_t* p, size_t n) noexcept nogil:
+    """The end of y.frame; NULL: no memory"""
+    cdef uint8_t* grown
+    if n + WEB_EXTRA > y.frame_cap:
+        grown = <uint8_t*>realloc(y.frame, 2 * (n + WEB_EXTRA))
+        if grown == NULL:
+            return NULL
+        y.frame = grown
+        y.frame_cap = 2 * (n + WEB_EXTRA)
+    y.dice ^= y.dice << 13
+    y.dice ^= y.dice >> 7
+    y.dice ^= y.dice << 17
+    return web_frame_put(y.frame, opcode, p, n, <uint32_t>(y.dice >> 32))
+
+
+cdef void put_framed(Load* g, Client* c, int opcode, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Transports* y = transports_of(g)
+    cdef uint8_t* end = framed(y, opcode, p, n)
+    if end == NULL:
+        client_fail(g, c, FAIL_MEMORY, 0)
+    else:
+        put(g, c, y.frame, <size_t>(end - y.frame))
+
+
+cdef void transport_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+    if transports_of(g).request != NULL:
+        put_framed(g, c, WS_BINARY, p, n)
+    else:
+        put(g, c, p, n)
+
+
+cdef size_t decrypted(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noexcept nogil:
+    """y.came -> p. What follows the end of a handshake may be in there, too."""
+    cdef Transports* y = transports_of(g)
+    cdef TransportState* d = <TransportState*>c.transport
+    cdef size_t got = 0
+    cdef int how
+    y.load_tls.in_p = y.came
+    y.load_tls.in_n = came
+    if c.state == CLIENT_SECURING:
+        tls_step(g, c)
+        if c.fd < 0 or c.state == CLIENT_SECURING:
+            return 0
+    how = load_tls_read(&y.load_tls, d.ssl, p, n, &got)
+    y.load_tls.in_n = 0
+    if how == LOAD_TLS_FAILED:
+        tls_failed(g, c)
+        return 0
+    put_secured(g, c)
+    if how == LOAD_TLS_CLOSED:
+        shutdown(c.fd, SHUT_RD)         # the next read says so, after what came before it was looked at
+    return got
+
+
+cdef size_t unframed(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
+    cdef TransportState* d = <TransportState*>c.transport
+    cdef uint8_t[WS_CONTROL_BYTES_MAX] ping
+    cdef uint16_t size
+    n = ws_decode(&d.ws, p, n)
+    if d.ws.state == WS_FAILED:
+        client_fail(g, c, FAIL_WEB, d.ws.code)
+        return 0
+    if d.ws.ping_due:
+        d.ws.ping_due = 0
+        size = d.ws.control_n
+        memcpy(ping, d.ws.control, size)
+        put_framed(g, c, WS_PONG, ping, size)
+    if c.fd >= 0 and d.ws.state == WS_CLOSED:
+        shutdown(c.fd, SHUT_RD)
+    return n
+
+
+cdef size_t transport_receive(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
+    cdef Transports* y = transports_of(g)
+    cdef bint load_tls = y.load_tls.x != NULL
+    cdef ssize_t came = recv(c.fd, y.came if load_tls else p, RAW_BYTES if n > RAW_BYTES else n, 0)
+    cdef size_t got
+    if came <= 0:
+        if came == 0 or (errno != EAGAIN and errno != EINTR):
+            client_fail(g, c, FAIL_CLOSED, 0 if came == 0 else errno)
+        return 0
+    got = decrypted(g, c, <size_t>came, p, n) if load_tls else <size_t>came
+    if got and c.fd >= 0 and c.state == CLIENT_UPGRADING:
+        got = answered(g, c, p, got)
+    if got and c.fd >= 0 and y.request != NULL and c.state != CLIENT_UPGRADING:
+        got = unframed(g, c, p, got)
+    return got if c.fd >= 0 else 0

@@ -1,0 +1,427 @@
+"""The life of a link: asked for, open, ended, changed. Knows when something is due; not the packets of opening (opening.pyx, up.pyx), nor when a
+link is tried again or where: "connect" and "close" come from the control plane, "up", "down", "refused", "wanted" and "idle" go there.
+
+    keepalive: every keepalive_s a PINGREQ; nothing heard until the next one: the link is dead
+    a changed configuration: the new BridgeSpec waits in next_spec until there is no connection, then takes the place of the old one
+
+Cost: nothing per message; one timer per open link.
+"""
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
+
+from cext.base.view cimport View
+from cext.base.wheel cimport timer_armed, wheel_add, wheel_remove
+from cext.bridge.connected cimport bridge_watch, handle_suback
+from cext.bridge.local cimport local_begin, local_clear, local_end, local_notice, local_subscribe
+from cext.bridge.opening cimport bridge_open, bridge_opened, handle_connack, text_view
+from cext.broker.auth.bridge cimport bridge_find, bridge_notify, bridge_queued, past_free, spec_free
+from cext.broker.core.bridge_state cimport (
+    BRIDGE_CONNECT, BRIDGE_DOWN, BRIDGE_EVENT_DOWN, BRIDGE_EVENT_IDLE, BRIDGE_PAST_MAX, BRIDGE_RENEW, BRIDGE_STATES, BRIDGE_UP,
+    Bridge, BridgeCommand, BridgeOps, BridgeSpec, Bridges, NO_EVENT_WAITING, bridge_of, bridges_of,
+)
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_LOST, END_NORMAL, client_room, client_wrote, log_line, log_packet, reason_text
+from cext.broker.core.client_state cimport C_OPENING, Client, TIMER_BRIDGE
+from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.codec.as_client cimport Goodbye, PINGREQ_SIZE, decode_goodbye, encode_pingreq
+from cext.codec.decode cimport decode_empty
+from cext.codec.encode cimport DISCONNECT_SIZE_MAX, encode_disconnect
+from cext.codec.frame cimport Frame, T_CONNACK, T_DISCONNECT, T_PINGREQ, T_PINGRESP, T_SUBACK, T_UNSUBACK, V5
+from cext.codec.reason cimport (
+    RC_DISCONNECT_WITH_WILL, RC_KEEP_ALIVE_TIMEOUT, RC_MALFORMED, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED,
+    RC_SUCCESS, RC_TOPIC_ALIAS_INVALID, RC_TOPIC_NAME_INVALID,
+)
+from cext.net.reactor cimport CONN_PAUSED, TransportContext
+
+
+# ---------------------------------------------------------------- packets
+
+cdef int packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef int kind = f.first >> 4
+    if c.state == C_OPENING:     # [v5 3.1.4-6] [v3.1.1 3.2.0-1]
+        return handle_connack(b, c, f) if kind == T_CONNACK else RC_PROTOCOL_ERROR
+    if kind == T_PINGRESP:
+        return handle_pingresp(b, c, f)
+    if kind == T_SUBACK or kind == T_UNSUBACK:
+        return handle_suback(b, c, f)
+    if kind == T_DISCONNECT:
+        return handle_goodbye(b, c, f)
+    return RC_PROTOCOL_ERROR     # what only a client sends; AUTH was never offered [v5 4.12.0-7]
+
+
+cdef int handle_pingresp(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef int rc = decode_empty(f)
+    if rc:
+        return rc
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", T_PINGRESP, -1, -1)
+    bridge_of(c).pinged_ms = 0
+    return 0
+
+
+cdef int handle_goodbye(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Goodbye g
+    cdef int rc = decode_goodbye(f, c.version, &g)
+    if rc:
+        return rc
+    if log_wanted(&b.log, LOG_NOTICE):
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s: the remote broker ended the connection (%d).",
+                                         <int>bridge_of(c).spec.name.n, <const char*>bridge_of(c).spec.name.p, <int>g.rc))
+    return END_LOST
+
+
+cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
+    """[v5 3.14.2.1] What a client may say. With 0x04 the remote sends our will: the state 0."""
+    if (reason == RC_MALFORMED or reason == RC_PROTOCOL_ERROR or reason == RC_TOPIC_NAME_INVALID or reason == RC_TOPIC_ALIAS_INVALID
+            or reason == RC_PACKET_TOO_LARGE or reason == RC_QUOTA_EXCEEDED):
+        return <uint8_t>reason
+    return RC_DISCONNECT_WITH_WILL if l.spec.notifications and not l.spec.notify_local_only else RC_SUCCESS
+
+
+cdef void goodbye(Broker* b, Client* c, int reason) noexcept nogil:
+    """3.x can only say goodbye without the will: where there is one, the connection just ends."""
+    cdef Bridge* l = bridge_of(c)
+    cdef uint8_t code = goodbye_code(l, reason)
+    cdef uint8_t* p
+    if c.version != V5 and code != RC_SUCCESS:
+        return
+    p = client_room(b, c, DISCONNECT_SIZE_MAX)
+    if p == NULL:
+        return
+    client_wrote(b, c, encode_disconnect(p, code), p)
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s sending DISCONNECT", <int>l.spec.local_id.n,
+                                        <const char*>l.spec.local_id.p))
+
+
+# ---------------------------------------------------------------- ends
+
+cdef void ended(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef Bridge* l = bridge_of(c)
+    cdef uint8_t was = l.state
+    cdef const char* why = reason_text(reason)
+    if l.client != c:
+        return
+    l.client = NULL
+    l.state = BRIDGE_DOWN
+    l.pinged_ms = 0
+    l.wanted = 0
+    l.idle_notified = 0
+    if b.stopping:
+        return
+    if was == BRIDGE_UP:
+        local_notice(b, l, b"0")
+    if l.spec.local_clean:
+        local_clear(b, l)
+    if l.next_spec != NULL:
+        spec_take(b, l)
+        ids_claim(b)
+    if was != BRIDGE_DOWN:         # else a refusal has been told
+        bridge_notify(b, l, BRIDGE_EVENT_DOWN, text_view(why if why != NULL else <const char*>b"closed"))
+    bridge_queued(b, l)            # what waits may be enough for the next
+
+
+# ---------------------------------------------------------------- timers
+
+cdef void client_timer(Broker* b, Client* c) noexcept nogil:
+    cdef Bridge* l = bridge_of(c)
+    cdef uint8_t* p
+    if c.state == C_OPENING:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+        return
+    if c.conn.flags & CONN_PAUSED:
+        c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen
+    if l.pinged_ms and c.conn.rx_ms < l.pinged_ms:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+        return
+    p = client_room(b, c, PINGREQ_SIZE)
+    if p == NULL:
+        return
+    client_wrote(b, c, encode_pingreq(p), p)
+    l.pinged_ms = b.reactor.now_ms
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Sending", T_PINGREQ, -1, -1)
+    bridge_watch(b, l, c)
+
+
+cdef void bridge_timer(Broker* b, Bridge* l) noexcept nogil:
+    cdef View none
+    cdef uint64_t due_ms
+    none.p = NULL
+    none.n = 0
+    if l.event_waiting != NO_EVENT_WAITING:
+        bridge_notify(b, l, l.event_waiting, none)
+        bridge_queued(b, l)
+    if l.state != BRIDGE_UP or l.spec.idle_ms == 0 or l.idle_notified:
+        return
+    due_ms = l.active_ms + l.spec.idle_ms
+    if l.session.queue.pending:
+        due_ms = b.reactor.now_ms + l.spec.idle_ms
+    if due_ms <= b.reactor.now_ms:
+        l.idle_notified = 1
+        bridge_notify(b, l, BRIDGE_EVENT_IDLE, none)
+    elif not timer_armed(&l.timer):
+        wheel_add(&b.wheel, &l.timer, due_ms)
+
+
+# ---------------------------------------------------------------- what the control plane asks
+
+cdef void begin(Broker* b) noexcept nogil:
+    cdef Bridges* bridges = bridges_of(b)
+    cdef uint32_t i
+    for i in range(bridges.n):
+        bridge_begin(b, bridges.at[i])
+
+
+cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
+    l.listener.bridge = l
+    l.naming = &l.spec.lines
+    l.listener.security = b.adopted.security
+    l.timer.kind = TIMER_BRIDGE
+    l.event_waiting = NO_EVENT_WAITING
+    l.will_qos = 1
+    l.will_retain = l.spec.outgoing_retain
+    local_begin(b, l)            # what failed is tried again when it is to connect, which says why
+    bridge_queued(b, l)
+
+
+cdef int ask(Broker* b, BridgeCommand* a) noexcept nogil:
+    cdef Bridge* l
+    cdef int err
+    if a.kind == BRIDGE_RENEW:
+        return renew(b, a)
+    if a.kind == BRIDGE_STATES:
+        states(b, a)
+        return 0
+    l = bridge_find(b, a.name)
+    if l == NULL:
+        return ENOENT
+    if a.kind == BRIDGE_CONNECT:
+        err = local_begin(b, l) if l.session == NULL else 0
+        return err if err else bridge_open(b, l, a)
+    if l.client != NULL:
+        bridge_close(b, l)
+    return 0
+
+
+cdef void bridge_close(Broker* b, Bridge* l) noexcept nogil:
+    cdef Client* c = l.client
+    if l.state == BRIDGE_UP:
+        goodbye(b, c, END_NORMAL)
+    client_end(b, c, END_NORMAL)
+
+
+cdef void states(Broker* b, BridgeCommand* a) noexcept nogil:
+    cdef Bridges* bridges = bridges_of(b)
+    cdef uint32_t i, n
+    cdef Bridge* l
+    for i in range(bridges.n if bridges.n < a.n else a.n):
+        l = bridges.at[i]
+        n = l.spec.name.n if l.spec.name.n < 255 else 255
+        memcpy(a.out[i].name, l.spec.name.p, n)
+        a.out[i].name[n] = 0
+        a.out[i].state = l.state
+        a.out[i].pending = l.session.queue.pending if l.session != NULL else 0
+        a.out[i].waiting_bytes = l.session.queue.waiting_bytes + l.session.queue.inflight_bytes if l.session != NULL else 0
+    a.n = bridges.n
+
+
+# ---------------------------------------------------------------- a new configuration
+
+cdef inline bint same(View x, View y) noexcept nogil:
+    return x.n == y.n and memcmp(x.p, y.p, x.n) == 0
+
+
+cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
+    """There is no connection. What waits for the remote broker stays; what is subscribed to changes at once."""
+    cdef BridgeSpec* old = l.spec
+    if l.session != NULL and not same(old.local_id, l.next_spec.local_id):
+        local_end(b, l)
+    l.spec = l.next_spec
+    l.next_spec = NULL
+    past_add(l, old)
+    if l.was_up or l.old_spec == NULL:
+        spec_free(l.old_spec)
+        l.old_spec = old
+    else:
+        spec_free(old)           # it never came to subscribing there
+    l.will_qos = 1
+    l.will_retain = l.spec.outgoing_retain
+    l.was_up = l.retained_sent = l.wanted = 0
+    if l.session == NULL:
+        local_begin(b, l)
+    elif l.spec.local_clean:
+        local_clear(b, l)
+    else:
+        l.max_qos = 2
+        local_subscribe(b, l)
+
+
+cdef void past_add(Bridge* l, BridgeSpec* old) noexcept nogil:
+    """What waits came under its lines, or under older ones."""
+    cdef BridgeSpec* s = l.past
+    cdef uint32_t n = 1
+    l.naming = &l.spec.lines
+    if l.session == NULL or l.session.queue.pending == 0 or l.spec.local_clean:
+        past_free(&l.past)
+        return
+    old.others += 1
+    old.older = l.past
+    old.upto = l.session.queue.tail
+    l.past = old
+    while s != NULL and n < BRIDGE_PAST_MAX - 1:
+        s = s.older
+        n += 1
+    if s != NULL and s.older != NULL:
+        l.unsure_upto = s.older.upto
+        past_free(&s.older)
+
+
+cdef void ids_claim(Broker* b) noexcept nogil:
+    """Somebody may have waited for a client id that is free now."""
+    cdef Bridges* bridges = bridges_of(b)
+    cdef uint32_t i
+    for i in range(bridges.n):
+        if bridges.at[i].session == NULL and bridges.at[i].listener.bridge != NULL and bridges.at[i].client == NULL:
+            local_begin(b, bridges.at[i])
+
+
+cdef void bridge_end(Broker* b, Bridge* l) noexcept nogil:
+    if l.client != NULL:
+        goodbye_and_end(b, l)
+    wheel_remove(&b.wheel, &l.timer)
+    local_end(b, l)
+
+
+cdef void goodbye_and_end(Broker* b, Bridge* l) noexcept nogil:
+    cdef Client* c = l.client
+    if l.state == BRIDGE_UP:
+        goodbye(b, c, END_NORMAL)
+        local_notice(b, l, b"0")
+    l.client = NULL              # whose end is nobody's news any more
+    client_end(b, c, END_NORMAL)
+
+
+cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
+    """The fresh links take their places, by name: those that are not there any more end, changed ones hand their spec over, new ones begin, in
+    this order, since client ids may go from one to the other."""
+    cdef Bridges* bridges = bridges_of(b)
+    cdef Bridge** before = bridges.at
+    cdef uint32_t n_before = bridges.n, i
+    cdef Bridge** place
+    cdef Bridge* l
+    for i in range(n_before):
+        if named_in(a.fresh, a.n, before[i].spec.name) == NULL:
+            bridge_end(b, before[i])
+    for i in range(n_before):
+        l = before[i]
+        place = named_in(a.fresh, a.n, l.spec.name)
+        if place != NULL:
+            before[i] = place[0]         # with the spec that it is to take
+            place[0] = l
+        else:
+            before[i] = NULL
+            l.gone_next = bridges.gone
+            bridges.gone = l
+    bridges.at = a.fresh
+    bridges.n = a.n
+    for i in range(n_before):
+        if before[i] != NULL:
+            l = bridge_find(b, before[i].spec.name)
+            l.listener.security = b.adopted.security
+            spec_renew(b, l, before[i].spec)
+            free(before[i])
+            before[i] = NULL
+    for i in range(a.n):
+        if a.fresh[i].listener.bridge == NULL:
+            bridge_begin(b, a.fresh[i])
+    ids_claim(b)
+    for i in range(a.n):
+        bridge_queued(b, a.fresh[i])
+    a.fresh = before             # nobody's by now: the asker's to free
+    gone_free(bridges)
+    return 0
+
+
+cdef Bridge** named_in(Bridge** at, uint32_t n, View name) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        if same(at[i].spec.name, name):
+            return at + i
+    return NULL
+
+
+cdef void spec_renew(Broker* b, Bridge* l, BridgeSpec* fresh) noexcept nogil:
+    spec_free(l.next_spec)
+    l.next_spec = NULL
+    if fresh.bytes_n == l.spec.bytes_n and fresh.key == l.spec.key:
+        if fresh.tls_context != NULL:         # nothing has changed, but the files may have: for the next connection
+            tls_context_swap(l.spec, fresh)
+        spec_free(fresh)
+        return
+    l.next_spec = fresh
+    if l.client == NULL:
+        spec_take(b, l)
+    elif not fresh.reload_lazy:
+        bridge_close(b, l)
+
+
+cdef void tls_context_swap(BridgeSpec* s, BridgeSpec* fresh) noexcept nogil:
+    cdef TransportContext* tls_context = s.tls_context
+    s.tls_context = fresh.tls_context
+    fresh.tls_context = tls_context
+
+
+cdef void gone_free(Bridges* bridges) noexcept nogil:
+    cdef Bridge** at = &bridges.gone
+    cdef Bridge* l
+    while at[0] != NULL:
+        l = at[0]
+        if l.listener.n_connections:
+            at = &l.gone_next
+            continue
+        at[0] = l.gone_next
+        bridge_free(l)
+
+
+cdef void bridge_free(Bridge* l) noexcept nogil:
+    spec_free(l.spec)
+    spec_free(l.next_spec)
+    spec_free(l.old_spec)
+    past_free(&l.past)
+    free(l)
+
+
+cdef void bridges_free(Bridges* bridges) noexcept nogil:
+    cdef uint32_t i
+    cdef Bridge* l
+    if bridges == NULL:
+        return
+    for i in range(bridges.n):
+        bridge_free(bridges.at[i])
+    while bridges.gone != NULL:
+        l = bridges.gone
+        bridges.gone = l.gone_next
+        bridge_free(l)
+    free(bridges.at)
+    free(bridges.room)
+    free(bridges.props_room)
+    free(bridges)
+
+
+cdef void bridges_prepare(Bridges* bridges) noexcept nogil:
+    cdef BridgeOps* ops = &bridges.ops
+    ops.packet = packet
+    ops.goodbye = goodbye
+    ops.ended = ended
+    ops.client_timer = client_timer
+    ops.bridge_timer = bridge_timer
+    ops.begin = begin
+    ops.ask = ask
+    ops.opened = bridge_opened
+    ops.free = bridges_free

@@ -1,0 +1,282 @@
+"""The side of a link that is here. Knows its session, queue and subscriptions, and what is published about it; not the connection.
+
+Invariant: from the loop's begin to its end a link has a session, which nobody else can take, and which never expires (but for a moment after a
+reload that gives one link the id of another: who has it keeps it until it lets go). While the link is down it is an offline session as any other:
+what is owed to it waits in its queue, within the limits.
+
+    session present 1: the queue goes on where it was, in order, with the same packet ids (DUP), as after any lost connection
+    session present 0: what was sent and not acknowledged is sent as new; what only awaited PUBCOMP had arrived, and is done;
+                       what came at QoS 2 and awaited PUBREL will not be sent again: it is ours, and goes on now
+"""
+
+from libc.errno cimport EBUSY, ENOMEM
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdio cimport snprintf
+
+from cext.base.view cimport View
+from cext.base.wheel cimport wheel_remove
+from cext.broker.auth.bridge cimport bridge_of_session
+from cext.broker.core.bridge_state cimport Bridge, NO_QOS
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line
+from cext.broker.core.client_state cimport Client, TIMER_SESSION
+from cext.broker.core.log cimport LOG_DEBUG, LOG_LINE_MAX, LOG_WARNING, log_wanted
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_client
+from cext.broker.lifecycle.session_lifecycle cimport client_end, session_end
+from cext.broker.persist.accounts cimport ACCOUNT_ACKNOWLEDGED, ACCOUNT_GONE, account_left, account_lowered
+from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
+from cext.broker.persist.persist cimport (
+    pending_delivery_done, persist_inbound_end, persist_session, persist_subscription, persist_subscription_end,
+    persist_will_end,
+)
+from cext.broker.persist.publication cimport publication_fini, publication_of
+from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, delivery_done
+from cext.broker.routing.retain cimport replay_begin, retain_store
+from cext.broker.routing.route cimport route
+from cext.codec.reason cimport RC_SESSION_TAKEN_OVER
+from cext.session.message cimport Message, message_new, message_unref
+from cext.session.queue cimport (
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, Queue, delivery_message, delivery_release, inbox_fini, queue_at,
+)
+from cext.session.session cimport (
+    EXPIRY_NEVER, SESSION_BRIDGE, SESSION_TRUSTED, Session, session_free, session_new, sessions_add, sessions_find,
+)
+from cext.topic.index cimport INDEX_REMOVED, index_add, index_remove, subscription_read
+from cext.topic.lines cimport LINE_OUT, Line
+from cext.topic.name cimport Filter, filter_parse
+from cext.topic.retained cimport retained_count
+
+cdef enum:
+    FILTER_ROOM = 66600          # as subscription_read wants it
+
+
+# ---------------------------------------------------------------- the session
+
+cdef Session* session_free_for(Broker* b, Bridge* l) noexcept nogil:
+    """The session that this link left here; NULL: there is none, any more. A client's of the same id is nobody's to carry elsewhere: it ends."""
+    cdef Session* s = sessions_find(&b.sessions, l.spec.local_id)
+    if s == NULL or s.flags & SESSION_BRIDGE:
+        return s
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s takes the client id %.*s: the session of the client that had it ends, with %u messages.",
+            <int>l.spec.name.n, <const char*>l.spec.name.p, <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, s.queue.pending))
+    if s.client != NULL:
+        client_end(b, session_client(s), RC_SESSION_TAKEN_OVER)
+        s = sessions_find(&b.sessions, l.spec.local_id)      # it may have ended with it
+    if s != NULL:
+        session_end(b, s)
+    return NULL
+
+
+cdef int local_begin(Broker* b, Bridge* l) noexcept nogil:
+    cdef Session* s = session_free_for(b, l)
+    if s != NULL and bridge_of_session(b, s) != NULL:
+        return EBUSY             # another link's, until that has taken its new name
+    if s == NULL:
+        s = session_new(&b.sessions, l.spec.local_id)
+        if s == NULL:
+            return ENOMEM
+        s.timer.kind = TIMER_SESSION
+        if sessions_add(&b.sessions, s) != 0:
+            session_free(&b.sessions, s)
+            return ENOMEM
+    wheel_remove(&b.wheel, &s.timer)
+    if s.will != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, s.will)
+        s.will = NULL
+        s.will_due_ms = 0
+        persist_will_end(b, s)
+    s.ends_ms = 0
+    s.expiry_s = EXPIRY_NEVER
+    s.security = NULL
+    s.flags |= SESSION_BRIDGE | SESSION_TRUSTED
+    l.session = s
+    l.max_qos = 2
+    l.local_qos = NO_QOS
+    l.was_up = 0
+    l.retained_sent = retained_count(b.retained) == 0 or s.owner.head != NULL      # restored: it was told then, or waits
+    persist_session(b, s)
+    l.unsure_upto = s.queue.tail         # by another process
+    if not l.spec.local_clean:
+        local_subscribe(b, l)
+    else:
+        local_clear(b, l)
+    local_notice(b, l, b"0")
+    return 0
+
+
+cdef void local_end(Broker* b, Bridge* l) noexcept nogil:
+    """What waits under this id is nobody else's to carry."""
+    cdef Session* s = l.session
+    l.session = NULL
+    if s != NULL:
+        if s.queue.pending and log_wanted(&b.log, LOG_WARNING):
+            log_line(b, LOG_WARNING, snprintf(
+                b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s has no longer the client id %.*s: %u messages that waited for it are lost.",
+                <int>l.spec.name.n, <const char*>l.spec.name.p, <int>s.id_len, <const char*>s.client_id, s.queue.pending))
+        s.flags &= ~<uint32_t>(SESSION_BRIDGE | SESSION_TRUSTED)
+        session_end(b, s)
+
+
+cdef void local_clear(Broker* b, Bridge* l) noexcept nogil:
+    queue_drop(b, l.session)
+    subscriptions_remove(b, l)
+
+
+cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
+    """All that is owed. Ids go on from where they are: the remote may still hold some of them."""
+    cdef Queue* q = &s.queue
+    cdef Delivery* d
+    while q.floor != q.tail:
+        d = queue_at(q, q.floor)
+        if d.state != D_DONE:
+            account_left(b, s, d.qos, ACCOUNT_GONE)
+            if s.store_session_id:
+                pending_delivery_done(b, s, delivery_message(d), q.floor)
+        delivery_release(&b.messages, &b.reactor.buffers, d)
+        q.floor += 1
+    q.next = q.floor
+    q.pending = q.inflight = 0
+    q.waiting_bytes = q.inflight_bytes = 0
+
+
+cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:
+    cdef Session* s = l.session
+    cdef uint8_t text[FILTER_ROOM]
+    cdef Filter f
+    cdef uint32_t n, sub_id
+    cdef uint8_t options
+    l.local_qos = NO_QOS
+    while s.owner.head != NULL:
+        subscription_read(s.owner.head, text, &n, &options, &sub_id)
+        if filter_parse(text, n, &f) != 0 or index_remove(b.index, &s.owner, &f) != INDEX_REMOVED:
+            return               # it was added: cannot be
+        persist_subscription_end(b, s, f.whole)
+        event_unsubscribed(b, s, f.whole)
+
+
+cdef void local_subscribe(Broker* b, Bridge* l) noexcept nogil:
+    cdef const Line* line
+    cdef Filter f
+    cdef uint32_t i
+    cdef uint8_t options
+    subscriptions_remove(b, l)
+    l.local_qos = l.max_qos
+    for i in range(l.spec.lines.n):
+        line = &l.spec.lines.at[i]
+        if not line.ways & LINE_OUT:
+            continue
+        options = (line.qos if line.qos < l.max_qos else l.max_qos) | NO_LOCAL | RETAIN_AS_PUBLISHED
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Bridge %.*s doing local SUBSCRIBE on topic %.*s",
+                                            <int>l.spec.local_id.n, <const char*>l.spec.local_id.p, <int>line.local.n,
+                                            <const char*>line.local.p))
+        if filter_parse(line.local.p, line.local.n, &f) == 0 and index_add(
+                b.index, &l.session.owner, l.session, &f, options, 0) >= 0:
+            persist_subscription(b, l.session, line.local, options, 0)
+            event_subscribed(b, l.session, line.local, options, 0)
+        else:
+            if log_wanted(&b.log, LOG_WARNING):
+                log_line(b, LOG_WARNING, snprintf(b.log.line, LOG_LINE_MAX, "Warning: Bridge %.*s could not subscribe to %.*s here.",
+                                                  <int>l.spec.name.n, <const char*>l.spec.name.p, <int>line.local.n,
+                                                  <const char*>line.local.p))
+
+
+cdef void local_replay(Broker* b, Bridge* l, bint all) noexcept nogil:
+    """[v5 3.8.4] What is retained, as for a subscription that is made now. What the queue has kept anyway is not told twice: of a session that
+    lives on at both ends only lines of QoS 0, whose messages nobody kept, get it again."""
+    cdef const Line* line
+    cdef Filter f
+    cdef uint32_t i
+    for i in range(l.spec.lines.n):
+        line = &l.spec.lines.at[i]
+        if line.ways & LINE_OUT and (all or line.qos == 0) and filter_parse(line.local.p, line.local.n, &f) == 0:
+            replay_begin(b, l.session, &f)
+
+
+# ---------------------------------------------------------------- publications
+
+cdef void local_publish(Broker* b, Session* source, Message* m) noexcept nogil:
+    cdef Publication p
+    publication_of(&p, m)
+    p.source = source
+    if p.retain and b.settings.retain_available:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
+cdef void local_notice(Broker* b, Bridge* l, const char* state) noexcept nogil:
+    cdef View none, payload
+    cdef Message* m
+    if not l.spec.notifications:
+        return
+    none.p = NULL
+    none.n = 0
+    payload.p = <const uint8_t*>state
+    payload.n = 1
+    m = message_new(&b.messages, l.spec.notice, none, payload)
+    if m == NULL:
+        return
+    m.qos = 1
+    m.retain = 1
+    local_publish(b, NULL, m)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+# ---------------------------------------------------------------- what the remote has forgotten, or does not take
+
+cdef void local_forgotten(Broker* b, Bridge* l) noexcept nogil:
+    cdef Session* s = l.session
+    cdef uint32_t at = s.queue.floor
+    cdef Delivery* d
+    while at != s.queue.tail:
+        d = queue_at(&s.queue, at)
+        at += 1
+        if d.state == D_SENT:
+            d.state = D_WAITING
+        elif d.state == D_RELEASED:
+            delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
+    inbox_release(b, s)
+
+
+cdef void inbox_release(Broker* b, Session* s) noexcept nogil:
+    """In the order of their packet ids, which is that of their coming but for where these begin anew."""
+    cdef uint32_t i
+    cdef Message* m
+    if s.inbox.slots == NULL:
+        return
+    s.jobs += 1
+    for i in range(s.inbox.mask + 1):
+        if s.inbox.slots[i].pid:
+            persist_inbound_end(b, s, s.inbox.slots[i].pid)
+        m = s.inbox.slots[i].message if s.inbox.slots[i].pid else NULL
+        if m == NULL:
+            continue
+        s.inbox.slots[i].message = NULL
+        if m.expires_ms == 0 or m.expires_ms > b.reactor.now_ms:
+            local_publish(b, s, m)
+        message_unref(&b.messages, &b.reactor.buffers, m)
+    s.jobs -= 1
+    inbox_fini(&s.inbox)
+
+
+cdef void local_lower(Broker* b, Bridge* l) noexcept nogil:
+    """[v5 3.2.2-11] O(what waits), once per connection to a broker that takes less than QoS 2."""
+    cdef Session* s = l.session
+    cdef uint32_t at = s.queue.floor
+    cdef Delivery* d
+    while at != s.queue.tail:
+        d = queue_at(&s.queue, at)
+        at += 1
+        if d.state == D_DONE or (d.qos & 3) <= l.max_qos:
+            continue
+        if d.state == D_RELEASED:
+            delivery_done(b, s, d, ACCOUNT_ACKNOWLEDGED)
+            continue
+        if l.max_qos == 0:
+            account_lowered(b, s)
+        d.state = D_WAITING
+        d.qos = (d.qos & ~<uint8_t>3) | l.max_qos

@@ -1,0 +1,122 @@
+"""The Engine's side of links to other brokers. Loaded with the first of them: a broker without bridges does not know this room."""
+
+import errno
+import os
+import socket
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from cext.bridge.lifecycle cimport bridges_free
+from cext.broker.admin.control_request cimport CONTROL_BRIDGE, ControlRequest
+from cext.broker.core.bridge_state cimport (
+    BRIDGES_MAX, BRIDGE_CLOSE, BRIDGE_CONNECT, BRIDGE_RENEW, BRIDGE_STATES, Bridge, BridgeCommand, BridgeState, Bridges,
+)
+from cext.engine cimport Engine
+from cext.net.reactor cimport Address
+from cext.setup.bridges cimport bridges_drop, bridges_new, bridges_read
+
+STATES = ("down", "opening", "asking", "up")
+
+
+cdef int asked(Engine e, BridgeCommand* a) except -2:
+    cdef ControlRequest ask
+    memset(&ask, 0, sizeof(ask))
+    ask.kind = CONTROL_BRIDGE
+    ask.reload = a
+    result = e._request(&ask)
+    if result < 0:
+        raise RuntimeError("the broker is not running")
+    return result
+
+
+cdef int address_read(Address* a, uint32_t* scope, given) except -1:
+    """(family, numeric host, port)"""
+    cdef bytes packed
+    family, host, port = given[:3]
+    text, _, zone = str(host).partition("%")
+    packed = socket.inet_pton(family, text)
+    a.family = <uint8_t><int>family
+    a.port = <uint16_t><int>port
+    memcpy(a.ip, <const char*>packed, len(packed))
+    if zone:
+        scope[0] = int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
+    return 0
+
+
+def begin(Engine e, list specs):
+    e.b.bridges = bridges_new(specs)
+
+
+def bridge(Engine e, str name, str what, sockaddr=None, host=None, try_private=False, fd=-1):
+    cdef BridgeCommand a
+    cdef bytes encoded = name.encode()
+    cdef bytes text = (host or (sockaddr[1] if sockaddr else "")).encode()
+    memset(&a, 0, sizeof(a))
+    if what not in ("connect", "close"):
+        raise ValueError(f"{what!r} is nothing that a link does: expected connect or close")
+    a.kind = BRIDGE_CONNECT if what == "connect" else BRIDGE_CLOSE
+    a.name.p = <const uint8_t*><const char*>encoded
+    a.name.n = <uint32_t>len(encoded)
+    a.host = text
+    a.as_bridge = bool(try_private)
+    a.fd = fd
+    if sockaddr is not None:
+        address_read(&a.remote, &a.remote_scope, sockaddr)
+    elif what == "connect" and fd < 0:
+        raise ValueError("connect needs an address")
+    result = asked(e, &a)
+    if result == errno.ENOENT:
+        raise KeyError(name)
+    if result:
+        raise OSError(result, os.strerror(result))
+
+
+def states(Engine e):
+    cdef BridgeCommand a
+    cdef uint32_t i
+    if e.b.bridges == NULL:
+        return []
+    memset(&a, 0, sizeof(a))
+    a.kind = BRIDGE_STATES
+    a.n = BRIDGES_MAX
+    a.out = <BridgeState*>calloc(BRIDGES_MAX, sizeof(BridgeState))
+    if a.out == NULL:
+        raise MemoryError
+    try:
+        asked(e, &a)
+        return [{"name": a.out[i].name.decode("utf-8", "replace"), "state": STATES[a.out[i].state], "pending": a.out[i].pending,
+                 "pending_bytes": a.out[i].waiting_bytes} for i in range(a.n)]
+    finally:
+        free(a.out)
+
+
+cdef class Fresh:
+    """Links of a reload, made before anything changes."""
+    cdef Bridge** at
+    cdef uint32_t n
+    cdef Bridges* first           # of a broker that had none
+
+    def __cinit__(self, Engine e, list specs):
+        self.n = <uint32_t>len(specs)
+        bridges_read(specs, &self.at)
+        if e.b.bridges == NULL:
+            self.first = bridges_new([])
+
+    def __dealloc__(self):
+        bridges_drop(self.at, self.n)
+        bridges_free(self.first)
+
+    def apply(self, Engine e):
+        cdef BridgeCommand a
+        memset(&a, 0, sizeof(a))
+        a.kind = BRIDGE_RENEW
+        a.n = self.n
+        a.fresh = self.at
+        a.bridges = self.first
+        if asked(e, &a) == 0:
+            free(a.fresh)        # the list that was before
+            self.at = NULL
+            if e.b.bridges == self.first:
+                self.first = NULL

@@ -1,0 +1,340 @@
+"""Requests from the control plane to the loop. Knows who asks what; what is asked is answered from the broker's structs between two turns, so
+that nothing but this queue needs a lock."""
+
+from libc.errno cimport EINVAL, ENOENT, ENOMEM
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.base.slab cimport slab_at, slab_end
+from cext.base.view cimport View
+from cext.broker.admin.control_request cimport (
+    CLIENTS_SLICE, CONTROL_ADOPT, CONTROL_BRIDGE, CONTROL_CLIENTS, CONTROL_KICK, CONTROL_RELOAD, CONTROL_ROLES, CONTROL_SESSION,
+    CONTROL_SESSIONS, CONTROL_STATS, CONTROL_STOP, CONTROL_SUBSCRIPTIONS, ControlRequest, SUBSCRIPTIONS_BYTES,
+    SUBSCRIPTIONS_OF_ONE, SUBSCRIPTIONS_SLICE,
+)
+from cext.broker.admin.inspect cimport answer_session, answer_sessions, out_put, out_text
+from cext.broker.admin.reload cimport Reload, reload_apply
+from cext.broker.admin.sys cimport packets_waiting
+from cext.broker.auth.auth_requests cimport auth_requests_pending
+from cext.broker.core.bridge_state cimport BridgeCommand, bridges_of
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport address_text, username_of
+from cext.broker.core.client_state cimport C_CONNECTED, Client
+from cext.broker.core.durable cimport StoreGauges
+from cext.broker.core.log cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock,
+)
+from cext.broker.core.session_refs cimport session_client
+from cext.broker.core.stats cimport DROP_REASONS, REFUSED_REASONS
+from cext.broker.lifecycle.accept cimport client_adopt
+from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.persist.streams cimport streams_filters
+from cext.broker.rules.roles cimport Roles
+from cext.broker.storage.commit cimport durable_gauges
+from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
+from cext.net.reactor cimport conn_flush, reactor_wake
+from cext.session.session cimport Session, sessions_find, sessions_scan
+from cext.topic.index cimport IndexStats, Subscription, index_stats, subscription_read
+from cext.topic.retained cimport retained_bytes, retained_count
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t* c, void* attributes)
+    int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m)
+    int pthread_cond_broadcast(pthread_cond_t* c)
+    int pthread_cond_destroy(pthread_cond_t* c)
+
+ctypedef struct Mailbox:
+    pthread_mutex_t lock
+    pthread_cond_t answered
+    ControlRequest* first
+    ControlRequest* last
+    bint open
+
+
+cdef int mailbox_init(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>calloc(1, sizeof(Mailbox))
+    if m == NULL:
+        return -1
+    pthread_mutex_init(&m.lock, NULL)
+    pthread_cond_init(&m.answered, NULL)
+    b.mailbox = m
+    return 0
+
+
+cdef void mailbox_fini(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    if m == NULL:
+        return
+    pthread_mutex_destroy(&m.lock)
+    pthread_cond_destroy(&m.answered)
+    free(m)
+    b.mailbox = NULL
+
+
+cdef void mailbox_open(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    pthread_mutex_lock(&m.lock)
+    m.open = 1
+    pthread_mutex_unlock(&m.lock)
+
+
+cdef void mailbox_close(Broker* b) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    cdef ControlRequest* a
+    pthread_mutex_lock(&m.lock)
+    m.open = 0
+    while m.first != NULL:
+        a = m.first
+        m.first = a.next
+        a.result = -1
+        a.done = 1
+    m.last = NULL
+    pthread_cond_broadcast(&m.answered)
+    pthread_mutex_unlock(&m.lock)
+
+
+cdef int mailbox_post(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    a.next = NULL
+    a.done = 0
+    a.result = 0
+    pthread_mutex_lock(&m.lock)
+    if not m.open:
+        pthread_mutex_unlock(&m.lock)
+        return -1
+    if m.last != NULL:
+        m.last.next = a
+    else:
+        m.first = a
+    m.last = a
+    reactor_wake(&b.reactor)
+    while not a.done:
+        pthread_cond_wait(&m.answered, &m.lock)
+    pthread_mutex_unlock(&m.lock)
+    return a.result
+
+
+cdef void mailbox_serve(void* broker) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Mailbox* m = <Mailbox*>b.mailbox
+    cdef ControlRequest* a
+    while True:
+        pthread_mutex_lock(&m.lock)
+        a = m.first
+        if a != NULL:
+            m.first = a.next
+            if m.first == NULL:
+                m.last = NULL
+        pthread_mutex_unlock(&m.lock)
+        if a == NULL:
+            return
+        answer(b, a)
+        pthread_mutex_lock(&m.lock)
+        a.done = 1
+        pthread_cond_broadcast(&m.answered)
+        pthread_mutex_unlock(&m.lock)
+
+
+# ---------------------------------------------------------------- answers
+
+cdef void answer(Broker* b, ControlRequest* a) noexcept nogil:
+    if a.kind == CONTROL_STOP:
+        b.stopping = 1
+    elif a.kind == CONTROL_STATS:
+        answer_stats(b, a)
+    elif a.kind == CONTROL_CLIENTS:
+        answer_clients(b, a)
+    elif a.kind == CONTROL_KICK:
+        answer_kick(b, a)
+    elif a.kind == CONTROL_ADOPT:
+        a.result = client_adopt(b, a.fd)
+    elif a.kind == CONTROL_RELOAD:
+        reload_apply(b, <Reload*>a.reload)
+        a.result = (<Reload*>a.reload).error
+    elif a.kind == CONTROL_BRIDGE:
+        answer_bridge(b, a)
+    elif a.kind == CONTROL_ROLES:
+        roles_swap(b, a)
+    elif a.kind == CONTROL_SUBSCRIPTIONS:
+        answer_subscriptions(b, a)
+    elif a.kind == CONTROL_SESSIONS:
+        answer_sessions(b, a)
+    elif a.kind == CONTROL_SESSION:
+        answer_session(b, a)
+    else:
+        a.result = EINVAL
+
+
+cdef void answer_bridge(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef BridgeCommand* ask = <BridgeCommand*>a.reload
+    if b.bridges == NULL:
+        b.bridges = ask.bridges      # the first of a broker that had none
+    a.result = bridges_of(b).ops.ask(b, ask) if b.bridges != NULL else ENOENT
+
+
+cdef void answer_kick(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef View id
+    cdef Client* c
+    id.p = a.text
+    id.n = a.text_n
+    s = sessions_find(&b.sessions, id)
+    if s == NULL or s.client == NULL:
+        a.result = 1
+        return
+    # at once, and told before who asked goes on: that one may have its own connection ended
+    c = session_client(s)
+    client_end(b, c, RC_ADMINISTRATIVE_ACTION)
+    conn_flush(&b.reactor, &c.conn)
+
+
+cdef void roles_swap(Broker* b, ControlRequest* a) noexcept nogil:
+    """What was found out by the old rules is void: sessions look anew, and log-ins that were answered but not heard are asked again."""
+    cdef uint32_t i
+    cdef Roles* was
+    for i in range(a.n_swap):
+        if i < b.n_securities and a.swap[i] != NULL and b.securities[i].roles != NULL:
+            was = b.securities[i].roles
+            b.securities[i].roles = a.swap[i]
+            a.swap[i] = was
+    b.access_epoch += 1
+
+
+cdef void answer_stats(Broker* b, ControlRequest* a) noexcept nogil:
+    """In the order of STATS in engine.pyx."""
+    cdef IndexStats index
+    cdef StoreGauges disk
+    cdef int i, n = 0
+    cdef uint64_t* v = a.stats
+    index_stats(b.index, &index)
+    memset(v, 0, sizeof(a.stats))
+    v[0] = b.stats.clients_connected
+    v[1] = b.sessions.count
+    v[2] = b.stats.clients_max
+    v[3] = b.stats.clients_expired
+    v[4] = b.stats.connections
+    v[5] = b.stats.sockets
+    v[6] = b.stats.messages_in
+    v[7] = b.stats.messages_out
+    v[8] = b.stats.publish_in
+    v[9] = b.stats.publish_out
+    v[10] = b.stats.publish_bytes_in
+    v[11] = b.stats.publish_bytes_out
+    v[12] = b.stats.publish_dropped
+    v[13] = b.reactor.bytes_in
+    v[14] = b.reactor.bytes_out
+    v[15] = b.reactor.unsent_bytes
+    v[16] = b.messages.count
+    v[17] = b.messages.bytes
+    v[18] = index.subscriptions
+    v[19] = index.shared - streams_filters(b)
+    v[20] = index.filters
+    v[21] = index.nodes
+    v[22] = index.bytes
+    v[23] = retained_count(b.retained)
+    v[24] = retained_bytes(b.retained)
+    v[25] = b.reactor.buffers.used_bytes
+    v[26] = b.reactor.buffers.idle_bytes
+    v[27] = b.clients.used
+    v[28] = b.clients.idle
+    v[29] = b.stats.protocol_disconnects
+    n = 30
+    for i in range(DROP_REASONS):
+        v[n + i] = b.stats.drops[i]
+    n += DROP_REASONS
+    for i in range(REFUSED_REASONS):
+        v[n + i] = b.stats.refused[i]
+    n += REFUSED_REASONS
+    v[n] = b.work
+    v[n + 1] = b.stats.asked
+    v[n + 2] = auth_requests_pending(b)
+    v[n + 3] = b.stats.auth_request_timeouts
+    v[n + 4] = b.stats.answers_stale
+    v[n + 5] = b.stats.events_lost
+    v[n + 6] = packets_waiting(b)
+    n += 7
+    durable_gauges(b, &disk)
+    v[n] = disk.trouble
+    v[n + 1] = disk.live_bytes
+    v[n + 2] = disk.total_bytes
+    v[n + 3] = disk.segments
+    v[n + 4] = disk.waiting_bytes
+    v[n + 5] = disk.commits
+    v[n + 6] = disk.commit_us
+    v[n + 7] = disk.written
+    v[n + 8] = disk.elided
+    v[n + 9] = disk.syncs
+    v[n + 10] = disk.cleaned
+    v[n + 11] = disk.errors
+
+
+cdef int client_put(ControlRequest* a, Client* c) noexcept nogil:
+    """version, keepalive, subscriptions, pending deliveries, unsent bytes, port; then id, username, address."""
+    cdef char where[64]
+    cdef uint32_t numbers[6]
+    cdef View user = username_of(c)
+    cdef int n = address_text(&c.conn.address, where, sizeof(where))
+    numbers[0] = c.version
+    numbers[1] = c.keepalive_s
+    numbers[2] = c.session.owner.n
+    numbers[3] = c.session.queue.pending
+    numbers[4] = c.conn.out_bytes
+    numbers[5] = c.conn.address.port
+    if out_put(a, numbers, sizeof(numbers)) != 0 or out_text(a, c.session.client_id, c.session.id_len) != 0:
+        return -1
+    if out_text(a, user.p, user.n) != 0:
+        return -1
+    return out_text(a, where, <uint32_t>n)
+
+
+cdef void answer_clients(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef uint32_t i
+    cdef uint32_t end = slab_end(&b.clients)
+    cdef Client* c
+    cdef uint32_t stop = a.from_index + CLIENTS_SLICE
+    a.next_index = stop if stop < end else 0
+    for i in range(a.from_index, stop if stop < end else end):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.state == C_CONNECTED and client_put(a, c) != 0:
+            a.result = ENOMEM
+            return
+
+
+ctypedef struct Listing:
+    ControlRequest* ask
+    uint32_t n
+    uint8_t filter[66600]        # as subscription_read wants it
+
+
+cdef void list_session(void* listing, Session* s) noexcept nogil:
+    """id, then a record each: options, length of the filter, the filter."""
+    cdef Listing* l = <Listing*>listing
+    cdef ControlRequest* a = l.ask
+    cdef Subscription* sub = s.owner.head
+    cdef uint32_t n, sub_id
+    cdef uint32_t listed = 0
+    cdef uint32_t from_n = a.out_n
+    cdef uint8_t options
+    while sub != NULL and listed < SUBSCRIPTIONS_OF_ONE and a.out_n - from_n < SUBSCRIPTIONS_BYTES:
+        sub = subscription_read(sub, l.filter, &n, &options, &sub_id)
+        if (out_text(a, s.client_id, s.id_len) != 0 or out_put(a, &options, 1) != 0 or out_put(a, &n, 4) != 0 or
+                out_put(a, l.filter, n) != 0):
+            a.result = ENOMEM
+            return
+        listed += 1
+    l.n += listed
+    a.left_out += s.owner.n - listed
+
+
+cdef void answer_subscriptions(Broker* b, ControlRequest* a) noexcept nogil:
+    cdef Listing l
+    cdef uint32_t buckets = 0
+    l.ask = a
+    l.n = 0
+    while True:
+        a.cursor = sessions_scan(&b.sessions, a.cursor, list_session, &l)
+        buckets += 1
+        if a.result or a.cursor == 0 or l.n >= SUBSCRIPTIONS_SLICE or buckets >= SUBSCRIPTIONS_SLICE or a.out_n >= SUBSCRIPTIONS_BYTES:
+            return

@@ -1,0 +1,131 @@
+"""A new configuration takes the place of the old one between two turns. Knows what must stay where it is; not where settings come from.
+
+Everything that can fail was done before, but for watching new sockets: that comes first, and nothing is changed when it fails.
+
+Invariant: a Door and a Security keep their place in memory while anybody may point to them (connections, sessions, listeners): what is in
+them changes. One that no listener uses any more goes to the list of those that are gone, and the connections of such a listener end.
+Cost: O(listeners); O(clients) when listeners are removed.
+"""
+
+from libc.stdint cimport uint32_t
+
+from cext.base.slab cimport slab_at, slab_end
+from cext.broker.admin.sys cimport sys_again
+from cext.broker.auth.tls_identity cimport recheck_begin
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport client_doom
+from cext.broker.core.client_state cimport C_ENDED, Client
+from cext.broker.core.listener cimport Listener, Security
+from cext.broker.core.settings cimport Settings
+from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
+from cext.net.reactor cimport reactor_listen, reactor_unlisten
+
+
+cdef enum:
+    NOWHERE = 0xFFFFFFFFu        # the place of a security that is gone: sessions may still ask in its name
+
+
+cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
+    cdef uint32_t i
+    cdef bint some_gone
+    for i in range(r.n_listen_sockets):
+        r.error = reactor_listen(&b.reactor, r.listen_sockets[i])
+        if r.error:
+            while i > 0:
+                i -= 1
+                reactor_unlisten(&b.reactor, r.listen_sockets[i])
+            return
+    for i in range(r.n_ended):
+        reactor_unlisten(&b.reactor, r.ended[i])
+    if r.sockets_only:
+        return
+    b.log.mask = r.log_mask
+    b.log.json = r.log_json
+    securities_swap(b, r)
+    b.access_epoch += 1
+    some_gone = listeners_swap(b, r)
+    settings_swap(b, r)
+    recheck_begin(b)
+    if some_gone:
+        clients_of_gone_end(b)
+
+
+cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
+    cdef Settings old = b.settings
+    b.settings = r.settings
+    b.settings.index = old.index             # what exists is built that way
+    b.settings.pool_grow = old.pool_grow
+    b.settings.pool_idle_max = old.pool_idle_max
+    r.settings = old
+    if b.settings.sys_interval_s != old.sys_interval_s:
+        sys_again(b)
+
+
+cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
+    cdef Security** old = b.securities
+    cdef uint32_t n_old = b.n_securities, i
+    cdef Security* place
+    cdef Security content
+    for i in range(r.n_securities):
+        place = r.securities[i]
+        r.securities[i] = NULL
+        if r.securities_into[i]:
+            r.securities[i] = place          # this memory goes back, with the old content
+            place = old[r.securities_into[i] - 1]
+            old[r.securities_into[i] - 1] = NULL
+            content = place[0]
+            place[0] = r.securities[i][0]
+            r.securities[i][0] = content
+        r.securities_list[i] = place
+    for i in range(n_old):
+        if old[i] != NULL:
+            old[i].place = NOWHERE
+            old[i].gone_next = b.gone_securities
+            b.gone_securities = old[i]
+    b.securities = r.securities_list
+    b.n_securities = r.n_securities
+    r.securities_list = old
+
+
+cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
+    """1: a listener was removed."""
+    cdef Listener** old = b.listeners
+    cdef uint32_t n_old = b.n_listeners, i
+    cdef Listener* place
+    cdef Listener content
+    cdef bint some_gone = 0
+    for i in range(r.n_listeners):
+        place = r.listeners[i]
+        r.listeners[i] = NULL
+        if r.doors_into[i]:
+            r.listeners[i] = place
+            place = old[r.doors_into[i] - 1]
+            old[r.doors_into[i] - 1] = NULL
+            content = place[0]
+            place[0] = r.listeners[i][0]
+            place.n_connections = content.n_connections
+            place.port = content.port
+            r.listeners[i][0] = content
+        place.security = b.securities[r.listener_security[i]]
+        r.listeners_list[i] = place
+    for i in range(n_old):
+        if old[i] != NULL:
+            old[i].gone_next = b.gone
+            b.gone = old[i]
+            old[i].is_gone = 1
+            some_gone = 1
+    b.listeners = r.listeners_list
+    b.n_listeners = r.n_listeners
+    b.adopted.security = b.securities[0]
+    r.listeners_list = old
+    return some_gone
+
+
+cdef void clients_of_gone_end(Broker* b) noexcept nogil:
+    """Access was withdrawn: who came that way goes."""
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.listener.is_gone and c.state != C_ENDED:
+            client_doom(b, c, RC_ADMINISTRATIVE_ACTION)

@@ -1,0 +1,169 @@
+"""What a connection says of itself before its first MQTT packet. Knows listeners' rules and log lines; not how the bytes are read.
+
+A PROXY header is believed: its address takes the place of the system's in every line and limit, its TLS certificate's name may become the
+user name. X-Forwarded-For is believed from neighbours only (loopback, private and link-local addresses, unix sockets): anybody can send
+it. Neither ever makes a connection a local one (Address.by_proxy).
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcpy, memset
+
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_REFUSED, END_UPGRADE, address_text, client_doom, log_line
+from cext.broker.core.client_state cimport CF_IDENTIFIED, Client, client_of
+from cext.broker.core.listener cimport Listener
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.pending_packet cimport names_take, owned_set, proxied_of
+from cext.codec.decode cimport Connect
+from cext.codec.utf8 cimport utf8_check
+from cext.net.proxy cimport PROXY_CERT_CONN, PROXY_CERT_SESS, PROXY_TLS, Proxied
+from cext.net.reactor cimport Address, Conn
+from cext.net.upgrade cimport SEEN_FORWARDED, Upgrade
+
+cdef extern from "<sys/socket.h>" nogil:
+    int AF_INET, AF_INET6, AF_UNIX
+
+cdef extern from "<arpa/inet.h>" nogil:
+    int inet_pton(int family, const char* text, void* out)
+
+cdef enum:
+    COMMON_NAME_MAX = 1024       # RFC 5280 A.1 says 64; more is seen, but not without end
+    ADDRESS_TEXT_MAX = 64
+
+
+# ---------------------------------------------------------------- PROXY
+
+cdef int rejected(Broker* b, Client* c, const char* why) noexcept nogil:
+    cdef char where[ADDRESS_TEXT_MAX]
+    if log_wanted(&b.log, LOG_NOTICE):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d rejected, %s.", where,
+                                         <int>c.conn.address.port, why))
+    client_doom(b, c, END_REFUSED)
+    return -1
+
+
+cdef void log_negotiated(Broker* b, Client* c, const Proxied* p) noexcept nogil:
+    cdef char where[ADDRESS_TEXT_MAX]
+    if p.tls_version.n == 0 or p.cipher.n == 0 or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
+        return
+    if utf8_check(p.tls_version.p, p.tls_version.n) != 0 or utf8_check(p.cipher.p, p.cipher.n) != 0:
+        return
+    address_text(&c.conn.address, where, sizeof(where))
+    log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connection from %s:%d negotiated %.*s cipher %.*s", where,
+                                     <int>c.conn.address.port, <int>p.tls_version.n, <const char*>p.tls_version.p,
+                                     <int>p.cipher.n, <const char*>p.cipher.p))
+
+
+cdef int name_keep(Client* c, const Proxied* p) noexcept nogil:
+    """Until CONNECT comes."""
+    cdef uint32_t n = p.common_name.n
+    if n == 0 or n > COMMON_NAME_MAX or utf8_check(p.common_name.p, n) != 0:
+        return 0                 # none: CONNECT is refused
+    return -1 if names_take(c) == NULL or owned_set(&c.names.proxied, p.common_name) != 0 else 0
+
+
+cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef Client* c = client_of(conn)
+    cdef Listener* listener = c.listener
+    cdef bint has_certificate
+    if p == NULL:
+        return rejected(b, c, "corrupt PROXY header")
+    conn.address.by_proxy = 1
+    if not p.local:
+        conn.address.family = p.family
+        conn.address.port = p.port
+        memcpy(conn.address.ip, p.ip, sizeof(p.ip))
+    if listener.proxy_version != 2:
+        return 0
+    if listener.proxy_require_tls and not (p.has_tls and p.tls & PROXY_TLS):
+        return rejected(b, c, "client did not connect using TLS")
+    has_certificate = p.has_tls and p.tls & PROXY_TLS and p.tls & (PROXY_CERT_CONN | PROXY_CERT_SESS) and p.verify == 0
+    if listener.require_certificate and not has_certificate:
+        return rejected(b, c, "client did not provide a certificate")
+    log_negotiated(b, c, p)
+    if has_certificate and name_keep(c, p) != 0:
+        return rejected(b, c, "out of memory")
+    return 0
+
+
+cdef bint proxied_identity(Client* c, Connect* p) noexcept nogil:
+    if c.listener.proxy_version != 2 or not c.listener.require_certificate or not c.listener.use_identity_as_username:
+        return 0
+    p.has_username = p.has_password = 0
+    p.password.n = 0
+    if proxied_of(c).p == NULL:
+        return 1
+    c.flags |= CF_IDENTIFIED
+    p.has_username = 1
+    p.username = proxied_of(c)
+    return 0
+
+
+# ---------------------------------------------------------------- upgrade
+
+cdef bint neighbour(const Address* a) noexcept nogil:
+    """Loopback, private or link-local: where a reverse proxy may be."""
+    cdef const uint8_t* ip = <const uint8_t*>a.ip
+    cdef bint mapped = 0
+    cdef int i
+    if a.family == AF_UNIX:
+        return 1
+    if a.family == AF_INET6:
+        mapped = ip[10] == 0xFF and ip[11] == 0xFF
+        for i in range(10):
+            mapped = mapped and ip[i] == 0
+        if not mapped:
+            for i in range(15):
+                if ip[i]:
+                    return ip[0] & 0xFE == 0xFC or (ip[0] == 0xFE and ip[1] & 0xC0 == 0x80)
+            return ip[15] == 1
+        ip += 12
+    elif a.family != AF_INET:
+        return 0
+    return (ip[0] == 127 or ip[0] == 10 or (ip[0] == 172 and ip[1] & 0xF0 == 16) or (ip[0] == 192 and ip[1] == 168)
+            or (ip[0] == 169 and ip[1] == 254))
+
+
+cdef bint address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
+    """`1.2.3.4`, `1.2.3.4:5`, `2001:db8::1`, `[2001:db8::1]:5`: what reverse proxies write."""
+    cdef char buffer[ADDRESS_TEXT_MAX]
+    cdef Address a
+    cdef uint32_t i, size = n, colons = 0
+    memset(&a, 0, sizeof(a))
+    if n and text[0] == c'[':
+        text += 1
+        size = 0
+        while size < n - 1 and text[size] != c']':
+            size += 1
+    else:
+        for i in range(n):
+            if text[i] == c':':
+                colons += 1
+                size = i
+        if colons != 1:
+            size = n
+    if size == 0 or size >= sizeof(buffer):
+        return 0
+    memcpy(buffer, text, size)
+    buffer[size] = 0
+    if inet_pton(AF_INET, buffer, a.ip) == 1:
+        a.family = <uint8_t>AF_INET
+    elif inet_pton(AF_INET6, buffer, a.ip) == 1:
+        a.family = <uint8_t>AF_INET6
+    else:
+        return 0
+    a.port = out.port            # of the connection: that of the address, where it is told, means nothing here
+    a.by_proxy = 1
+    out[0] = a
+    return 1
+
+
+cdef void client_upgraded(void* broker, Conn* conn, const Upgrade* u, const uint8_t* text) noexcept nogil:
+    cdef Client* c = client_of(conn)
+    if u.wrong:
+        client_doom(<Broker*>broker, c, END_UPGRADE + u.wrong)
+    elif u.seen & SEEN_FORWARDED and neighbour(&conn.address):
+        address_read(text + u.forwarded_at, u.forwarded_n, &conn.address)

@@ -1,0 +1,98 @@
+"""Who a client is by its TLS connection. Knows listeners' rules and log lines; not TLS: a connection's transport tells."""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdio cimport snprintf
+
+from cext.base.slab cimport slab_at, slab_end
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport client_doom, client_id_of, log_line
+from cext.broker.core.client_state cimport CF_IDENTIFIED, C_ENDED, Client
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.pending_packet cimport proxied_of
+from cext.codec.decode cimport Connect
+from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
+from cext.codec.utf8 cimport utf8_check
+from cext.net.reactor cimport CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER_PROTOCOL, PEER_SUBJECT
+
+cdef enum:
+    RECHECKS_PER_TURN = 16       # each some 0.1 ms of public keys
+    LOOKS_PER_TURN = 4096
+
+
+cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
+    """As in Mosquitto: user name and password of the packet are thrown away."""
+    cdef int n
+    if c.conn.transport == NULL or not (c.listener.use_identity_as_username or c.listener.use_subject_as_username):
+        return 0
+    p.has_username = p.has_password = 0
+    p.password.n = 0
+    n = c.conn.transport.ops.tell(&c.conn, PEER_IDENTITY, room, TLS_NAME_MAX)
+    if n < 0:
+        n = c.conn.transport.ops.tell(&c.conn, PEER_COMMON_NAME if c.listener.use_identity_as_username else PEER_SUBJECT, room, TLS_NAME_MAX)
+    if n <= 0 or utf8_check(room, <uint32_t>n) != 0:
+        return 1
+    c.flags |= CF_IDENTIFIED
+    p.has_username = 1
+    p.username.p = room
+    p.username.n = <uint32_t>n
+    return 0
+
+
+cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept nogil:
+    cdef int what, n, at = 0
+    if proxied_of(c).p != NULL:
+        fields[0] = proxied_of(c)
+    if c.conn.transport == NULL:
+        return
+    for what in range(3):
+        n = c.conn.transport.ops.tell(&c.conn, PEER_COMMON_NAME + what, room + at, <uint32_t>(IDENTITY_BYTES - at))
+        if n >= 0:
+            fields[what].p = room + at
+            fields[what].n = <uint32_t>n
+            at += n
+
+
+cdef void log_negotiated(Broker* b, Client* c) noexcept nogil:
+    cdef uint8_t protocol[32]
+    cdef uint8_t cipher[128]
+    cdef View id
+    cdef int n, m
+    if c.conn.transport == NULL or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
+        return
+    n = c.conn.transport.ops.tell(&c.conn, PEER_PROTOCOL, protocol, sizeof(protocol))
+    m = c.conn.transport.ops.tell(&c.conn, PEER_CIPHER, cipher, sizeof(cipher))
+    if n < 0 or m < 0:
+        return
+    id = client_id_of(c)
+    log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client %.*s negotiated %.*s cipher %.*s", <int>id.n,
+                                     <const char*>id.p, n, <const char*>protocol, m, <const char*>cipher))
+
+
+cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    if log_wanted(&b.log, LOG_ERROR):
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "%s", text))
+
+
+# ---------------------------------------------------------------- after a reload
+
+cdef void recheck_begin(Broker* b) noexcept nogil:
+    b.rechecks = 1
+    b.recheck_at = 0
+
+
+cdef bint recheck_slice(Broker* b) noexcept nogil:
+    cdef uint32_t end = slab_end(&b.clients), looked = 0, checked = 0
+    cdef Client* c
+    while b.recheck_at < end and looked < LOOKS_PER_TURN and checked < RECHECKS_PER_TURN:
+        c = <Client*>slab_at(&b.clients, b.recheck_at)
+        b.recheck_at += 1
+        looked += 1
+        if c == NULL or c.conn.transport == NULL or c.listener.tls_context == NULL or c.state == C_ENDED or c.conn.flags & CONN_CLOSED:
+            continue
+        checked += 1
+        if not c.listener.tls_context.verifies(c.listener.tls_context, &c.conn):
+            client_doom(b, c, RC_ADMINISTRATIVE_ACTION)
+    b.rechecks = b.recheck_at < end
+    return b.rechecks

@@ -1,5 +1,0 @@
-# Log lines about a CONNECT that cannot be decoded. See connect_lines.pyx.
-from cext.broker.broker cimport Broker, Client
-from cext.codec.frame cimport Frame
-
-cdef void connect_complain(Broker* b, Client* c, const Frame* f) noexcept nogil

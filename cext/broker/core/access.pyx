@@ -1,0 +1,77 @@
+"""Who may do what: a session's verdicts. Knows whose rules count for a session; not how rules are compiled (acl.pyx).
+
+A session is judged by the security of the listener that it was last connected through, also while it is offline: for what is queued, and
+for its will. Of the compiled rules it keeps where its user's begin, with the epoch in which that was true: a reload begins a new one, so
+nothing points into rules that are gone. Trusted sessions have no security: everything is allowed to them.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport strlen
+
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.listener cimport Security
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.rules.acl cimport acl_allows, acl_may_subscribe, acl_root
+from cext.broker.rules.roles cimport roles_profile, roles_verdict
+from cext.session.session cimport Session
+
+
+cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
+    id.p = s.client_id
+    id.n = s.id_len
+    user.p = <const uint8_t*>s.username
+    user.n = <uint32_t>strlen(s.username) if s.username != NULL else 0
+
+
+cdef inline uint32_t root_of(Broker* b, Session* s, const Security* security, View user) noexcept nogil:
+    """Where the rules of its user begin: with roles, his profile."""
+    if s.access_epoch != b.access_epoch:
+        s.access_root = roles_profile(security.roles, user) if security.roles != NULL else acl_root(security.acl, user)
+        s.access_epoch = b.access_epoch
+    return s.access_root
+
+
+cdef bint access_allows(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef View id, user
+    cdef int verdict
+    if security == NULL or (security.acl == NULL and security.roles == NULL):
+        return 1
+    session_names(s, &id, &user)
+    if security.roles == NULL:
+        return acl_allows(security.acl, root_of(b, s, security, user), user, id, topic, access)
+    verdict = roles_verdict(security.roles, root_of(b, s, security, user), user, id, topic, access)
+    if verdict >= 0 or security.acl == NULL:
+        return verdict == 1
+    return acl_allows(security.acl, acl_root(security.acl, user), user, id, topic, access)
+
+
+cdef bint access_of_names(const Security* security, View username, View client_id, View topic, uint8_t access) noexcept nogil:
+    cdef int verdict = -1
+    if security.roles != NULL:
+        verdict = roles_verdict(security.roles, roles_profile(security.roles, username), username, client_id, topic, access)
+        if verdict >= 0 or security.acl == NULL:
+            return verdict == 1
+    return security.acl == NULL or acl_allows(security.acl, acl_root(security.acl, username), username, client_id, topic, access)
+
+
+cdef bint access_by_roles(Broker* b, Session* s, View filter, uint8_t access) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef View id, user
+    cdef int verdict
+    if security == NULL or security.roles == NULL:
+        return 1
+    session_names(s, &id, &user)
+    verdict = roles_verdict(security.roles, root_of(b, s, security, user), user, id, filter, access)
+    # an acl_file beside them refuses no subscription, as in Mosquitto
+    return verdict == 1 or (verdict < 0 and security.acl != NULL)
+
+
+cdef bint access_may_subscribe(Broker* b, Session* s, View filter) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef View id, user
+    if security == NULL or security.acl == NULL or not b.settings.acl_refuse_subscribe or security.roles != NULL:
+        return 1
+    session_names(s, &id, &user)
+    return acl_may_subscribe(security.acl, root_of(b, s, security, user), user, id, filter)

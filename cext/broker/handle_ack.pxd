@@ -1,4 +1,0 @@
-from cext.codec.frame cimport Frame
-from cext.broker.broker cimport Broker, Client
-
-cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil

@@ -1,8 +1,0 @@
-from cext.codec.frame cimport Frame
-from cext.broker.ask cimport Answer
-from cext.broker.broker cimport Broker, Client
-
-cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil
-# Of a client that is connected and authenticates itself anew
-cdef void auth_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
-cdef void auth_timed_out(Broker* b, Client* c) noexcept nogil

@@ -1,7 +1,0 @@
-from libc.stdint cimport uint16_t
-from cext.codec.frame cimport Frame
-from cext.broker.broker cimport Broker, Client
-
-cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil
-# PUBREL came: the message that was held under this id goes on its way.
-cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil

@@ -1,0 +1,368 @@
+"""The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
+
+    client:   C_NEW --CONNECT--> [C_AUTHENTICATING --answer-->] C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
+    session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --> freed
+              in slices meanwhile: what came through shared groups goes to other members, then its subscriptions are removed
+
+Invariant: a session has at most one client; whoever ends one goes through client_end and session_end, so that the will, the counters
+and the timers are dealt with in one place.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free
+from libc.string cimport strlen
+
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer, wheel_add, wheel_remove
+from cext.broker.auth.auth_requests cimport (
+    ASK_ACL, AuthRequest, EVENT_DISCONNECTED, FOR_LATER, FOR_WILL, auth_request_bytes, auth_request_end, auth_request_new,
+    auth_request_send, client_auth_request_end, event_post,
+)
+from cext.broker.core.access cimport access_allows, session_names
+from cext.broker.core.bounds cimport DROP_SLICE, LINGER_MS
+from cext.broker.core.bridge_state cimport bridges_of
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport (
+    END_ERRNO, END_LOST, END_NORMAL, END_WITH_WILL, client_disconnect, log_ended, log_line, reason_text,
+)
+from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_CONNECTED, C_ENDED, C_NEW, Client, Will
+from cext.broker.core.job_state cimport JOB_DROP, Job
+from cext.broker.core.jobs cimport job_add, job_new, jobs_unblock
+from cext.broker.core.listener cimport Security
+from cext.broker.core.log cimport LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.pending_packet cimport pending_packet_free
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.stats cimport DROP_ACL_WRITE, DROP_MEMORY, DROP_SESSION_ENDED
+from cext.broker.persist.accounts cimport account_end, account_report
+from cext.broker.persist.events cimport event_disconnected, event_expired
+from cext.broker.persist.persist cimport persist_session, persist_session_end, persist_will, persist_will_end
+from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
+from cext.broker.routing.deliver cimport session_clear
+from cext.broker.routing.paged cimport memory_is_full, page_out_left
+from cext.broker.routing.plugin_gate cimport plugin_gate_clear, plugin_gate_verdict
+from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.route cimport route
+from cext.broker.routing.session_release cimport session_release
+from cext.broker.routing.share cimport share_hand_over
+from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
+from cext.codec.reason cimport RC_KEEP_ALIVE_TIMEOUT, RC_SERVER_SHUTTING_DOWN
+from cext.net.reactor cimport CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_finish, conn_owes_close, conn_unsent
+from cext.net.websocket cimport WS_GOING_AWAY
+from cext.session.message cimport Message, message_unref
+from cext.session.queue cimport queue_rewind
+from cext.session.session cimport EXPIRY_NEVER, SESSION_BRIDGE, SESSION_ENDED, Session, sessions_remove
+from cext.topic.index cimport index_remove_some
+
+
+# ---------------------------------------------------------------- wills
+
+cdef void will_free(Broker* b, Will* w) noexcept nogil:
+    if w != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, w.message)
+        free(w)
+
+
+cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
+    """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
+    cdef Security* security = session_security(s)
+    cdef int allowed = 1
+    if security != NULL and topic_reserved(m.topic):
+        allowed = 0
+    elif security != NULL and security.authorize:
+        allowed = plugin_gate_verdict(b, s, m.topic, ACL_WRITE)
+        if allowed < 0 and not b.stopping:
+            will_ask(b, s, m, FOR_WILL)
+            return
+    elif security != NULL:
+        allowed = access_allows(b, s, m.topic, ACL_WRITE)
+    will_decided(b, m, s, allowed == 1)
+
+
+cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
+    cdef AuthRequest* q
+    if purpose == FOR_LATER and (topic_reserved(m.topic) or plugin_gate_verdict(b, s, m.topic, ACL_WRITE) >= 0):
+        return
+    q = auth_request_new(b, ASK_ACL, NULL, s, m)
+    if q == NULL or auth_request_bytes(q, m.topic) != 0:
+        if q != NULL:
+            auth_request_end(b, q)
+        if purpose == FOR_WILL:
+            drop_unlogged(b, s, DROP_MEMORY, m.topic)
+        return
+    q.purpose = <uint8_t>purpose
+    q.access = ACL_WRITE
+    q.qos = m.qos
+    q.retain = m.retain
+    auth_request_send(b, q)
+
+
+cdef void will_decided(Broker* b, Message* m, Session* s, bint allowed) noexcept nogil:
+    cdef Publication p
+    if not allowed:
+        drop_unlogged(b, s, DROP_ACL_WRITE, m.topic)
+        return
+    publication_of(&p, m)
+    p.source = s
+    if m.retain and b.settings.retain_available:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
+cdef void session_will(Broker* b, Session* s) noexcept nogil:
+    cdef Message* m = s.will
+    if m == NULL:
+        return
+    s.will = NULL
+    s.will_due_ms = 0
+    will_publish(b, m, s)
+    persist_will_end(b, s)
+    message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void will_now(Broker* b, Client* c) noexcept nogil:
+    cdef Will* w = c.will
+    if w == NULL:
+        return
+    c.will = NULL
+    if w.has_expiry:
+        w.message.expires_ms = b.reactor.now_ms + <uint64_t>w.expiry_s * 1000
+    will_publish(b, w.message, c.session)
+    persist_will_end(b, c.session)
+    will_free(b, w)
+
+
+cdef void will_leave(Broker* b, Client* c, int reason) noexcept nogil:
+    """The client is gone: its will is forgotten, sent, or left with the session until its delay is over."""
+    cdef Will* w = c.will
+    cdef Session* s = c.session
+    cdef uint64_t start_ms
+    if w == NULL:
+        return
+    c.will = NULL
+    if reason != END_NORMAL:
+        start_ms = b.reactor.now_ms
+        if w.delay_s and s.expiry_s:
+            s.will = w.message
+            w.message.refs += 1
+            s.will_due_ms = start_ms + <uint64_t>w.delay_s * 1000
+            if w.has_expiry:
+                w.message.expires_ms = s.will_due_ms + <uint64_t>w.expiry_s * 1000
+            persist_will(b, s, w.message, w.delay_s, s.will_due_ms)
+            will_free(b, w)
+            return
+        if w.has_expiry:
+            w.message.expires_ms = start_ms + <uint64_t>w.expiry_s * 1000
+        will_publish(b, w.message, s)
+    persist_will_end(b, s)
+    will_free(b, w)
+
+
+# ---------------------------------------------------------------- clients
+
+cdef bint was_lost(int reason) noexcept nogil:
+    return reason == END_LOST or reason >= END_ERRNO
+
+
+cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
+    """Nothing is to be sent any more. A WebSocket says Close first, also to a peer that did, or that broke its rules."""
+    if was_lost(reason):
+        return not (conn_owes_close(conn) and conn.web.over)
+    return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
+
+
+cdef void notify_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef View id, user, why
+    cdef const char* text = reason_text(reason)
+    cdef Security* security = session_security(c.session)
+    if security == NULL or not security.events:
+        return
+    session_names(c.session, &id, &user)
+    why.p = <const uint8_t*>text
+    why.n = <uint32_t>strlen(text) if text != NULL else 0
+    event_post(b, security, EVENT_DISCONNECTED, id, user, why)
+
+
+cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef uint8_t was = c.state
+    if was == C_ENDED:
+        conn_close(&b.reactor, &c.conn)
+        return
+    if was == C_CONNECTED:
+        if 0x80 <= reason <= 0xFF:
+            b.stats.protocol_disconnects += 1
+            if c.flags & CF_BRIDGE:
+                bridges_of(b).ops.goodbye(b, c, reason)
+            else:
+                client_disconnect(b, c, <uint8_t>reason)
+        log_ended(b, c, reason)
+        notify_disconnected(b, c, reason)
+        event_disconnected(b, c, reason)
+    else:
+        log_ended(b, c, reason)
+        if 0x80 <= reason <= 0xFF:
+            b.stats.protocol_disconnects += 1
+    c.state = C_ENDED
+    wheel_remove(&b.wheel, &c.timer)
+    client_auth_request_end(b, c)
+    pending_packet_free(b, c)
+    # the socket first: whatever the will and the session's end send must not go to it
+    if leaves_at_once(&c.conn, reason):
+        conn_close(&b.reactor, &c.conn)
+    else:
+        if reason == RC_SERVER_SHUTTING_DOWN and c.conn.web != NULL:
+            c.conn.web.goodbye = WS_GOING_AWAY
+        conn_finish(&b.reactor, &c.conn)
+        wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
+    if was == C_CONNECTED:
+        client_detach(b, c, reason)
+    if c.flags & CF_BRIDGE:
+        bridges_of(b).ops.ended(b, c, reason)
+
+
+cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
+    cdef Session* s = c.session
+    b.stats.clients_connected -= 1
+    s.client = NULL
+    if <int>(s.queue.next - s.unsent) > 0:
+        s.unsent = s.queue.next          # an earlier connection may have come further than this one
+    queue_rewind(&s.queue)
+    jobs_unblock(b, s)
+    will_leave(b, c, reason)
+    c.session = NULL
+    if s.expiry_s == 0:
+        session_end(b, s)
+        return
+    s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else b.reactor.now_ms + <uint64_t>s.expiry_s * 1000
+    persist_session(b, s)
+    account_report(b, s)
+    session_watch(b, s)
+    if s.store_session_id and memory_is_full(b):
+        page_out_left(b, s)
+
+
+cdef void doomed_end(Broker* b) noexcept nogil:
+    cdef Client* c
+    while b.doomed != NULL:
+        c = b.doomed
+        b.doomed = c.doomed_next
+        c.doomed_next = NULL
+        c.flags &= ~<uint8_t>CF_DOOMED
+        if not c.conn.flags & CONN_CLOSED:
+            client_end(b, c, c.doom_reason)
+
+
+cdef void client_watch(Broker* b, Client* c) noexcept nogil:
+    """[v5 3.1.2-22] One and a half times the keep alive; without one, no timer at all."""
+    if c.keepalive_s:
+        wheel_add(&b.wheel, &c.timer, c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500)
+    else:
+        wheel_remove(&b.wheel, &c.timer)
+
+
+cdef inline Client* client_of_timer(Timer* t) noexcept nogil:
+    return <Client*>(<uint8_t*>t - <size_t>&(<Client*>NULL).timer)
+
+
+cdef inline Session* session_of_timer(Timer* t) noexcept nogil:
+    return <Session*>(<uint8_t*>t - <size_t>&(<Session*>NULL).timer)
+
+
+cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
+    cdef Client* c = client_of_timer(t)
+    if c.state == C_ENDED:
+        conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
+    elif c.flags & CF_BRIDGE:
+        bridges_of(b).ops.client_timer(b, c)
+    elif c.state == C_NEW or c.state == C_AUTHENTICATING:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+    elif c.conn.flags & CONN_PAUSED:
+        c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen
+        client_watch(b, c)
+    elif c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500 > b.reactor.now_ms:
+        client_watch(b, c)       # heard of since: a read only notes the time
+    else:
+        client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
+
+
+# ---------------------------------------------------------------- sessions
+
+cdef void session_watch(Broker* b, Session* s) noexcept nogil:
+    cdef uint64_t due_ms = s.ends_ms
+    if s.will != NULL and (due_ms == 0 or s.will_due_ms < due_ms):
+        due_ms = s.will_due_ms
+    if due_ms:
+        wheel_add(&b.wheel, &s.timer, due_ms)
+
+
+cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
+    cdef Session* s = session_of_timer(t)
+    if s.will != NULL and s.will_due_ms <= b.reactor.now_ms:
+        session_will(b, s)
+    if s.ends_ms and s.ends_ms <= b.reactor.now_ms:
+        if log_wanted(&b.log, LOG_NOTICE):
+            log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Expiring client %.*s due to timeout.",
+                                             <int>s.id_len, <const char*>s.client_id))
+        if s.flags & SESSION_BRIDGE and s.queue.pending and log_wanted(&b.log, LOG_WARNING):
+            log_line(b, LOG_WARNING, snprintf(
+                b.log.line, LOG_LINE_MAX, "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
+                <int>s.id_len, <const char*>s.client_id, s.queue.pending))
+        b.stats.clients_expired += 1
+        event_expired(b, s)
+        session_end(b, s)
+    else:
+        session_watch(b, s)
+
+
+cdef void session_attach(Broker* b, Session* s, Client* c) noexcept nogil:
+    wheel_remove(&b.wheel, &s.timer)
+    s.ends_ms = 0
+    if s.will != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, s.will)
+        s.will = NULL
+        s.will_due_ms = 0
+        persist_will_end(b, s)
+    s.client = c
+    c.session = s
+
+
+cdef void session_end(Broker* b, Session* s) noexcept nogil:
+    cdef Job* j
+    sessions_remove(&b.sessions, s)
+    wheel_remove(&b.wheel, &s.timer)
+    s.jobs += 1                  # the will may start jobs of its own
+    session_will(b, s)
+    s.jobs -= 1
+    if s.n_shares == 0:
+        persist_session_end(b, s)
+    s.flags |= SESSION_ENDED
+    jobs_unblock(b, s)           # a replay sees that its session has ended
+    if not cleanup_slice(b, s):
+        j = job_new(b, JOB_DROP, NULL)
+        if j != NULL:
+            j.session = s
+            s.jobs += 1
+            job_add(b, j)
+            return
+        while not cleanup_slice(b, s):
+            pass                 # no memory for a job: all at once
+    session_release(b, s)
+
+
+cdef bint cleanup_slice(Broker* b, Session* s) noexcept nogil:
+    """A slice of what an ended session leaves to do; 1: all is done. At a shutdown nobody is left to hand over to."""
+    if s.n_shares and not b.stopping and not share_hand_over(b, s, DROP_SLICE):
+        return 0
+    if s.n_shares:
+        persist_session_end(b, s)  # what is handed over is recorded
+        s.n_shares = 0
+    session_clear(b, s, DROP_SESSION_ENDED)
+    plugin_gate_clear(b, s)
+    account_end(b, s)
+    return index_remove_some(b.index, &s.owner, DROP_SLICE) < DROP_SLICE or s.owner.head == NULL
+
+
+cdef bint drop_slice(Broker* b, Job* j) noexcept nogil:
+    return cleanup_slice(b, j.session)

@@ -1,8 +1,0 @@
-# What the loop calls of links. Apart from link.pxd, since its structs are built of the Broker's own, which broker.pyx defines itself.
-from cext.base.wheel cimport Timer
-from cext.broker.broker cimport Broker
-from cext.net.reactor cimport Conn
-
-cdef void links_begin(Broker* b) noexcept nogil                          # the loop begins
-cdef void link_timer_fired(Broker* b, Timer* t) noexcept nogil           # TIMER_LINK
-cdef void conn_opened(void* broker, Conn* conn, int err) noexcept nogil  # opened_fn of the reactor

@@ -1,0 +1,381 @@
+"""The broker root: its parts put together, and the loop.
+
+    each turn:  wait - read and handle - timers - those marked for their end - one slice per job - flush
+
+Invariant: no module state; two brokers may run in one process. Cost of a turn that has nothing to do: none, it does not come.
+"""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from cext.base.cells cimport cells_fini
+from cext.base.hash cimport hash_key_init
+from cext.base.slab cimport slab_at, slab_end, slab_fini, slab_init
+from cext.base.wheel cimport Timer, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
+from cext.broker.admin.mailbox cimport mailbox_close, mailbox_fini, mailbox_init, mailbox_open, mailbox_serve
+from cext.broker.admin.sys cimport sys_begin, sys_fini, sys_init, sys_timer_fired
+from cext.broker.auth.auth_requests cimport auth_requests_close, auth_requests_fini, auth_requests_init, auth_requests_open
+from cext.broker.auth.proxy_info cimport client_proxied, client_upgraded
+from cext.broker.auth.tls_identity cimport log_transport_error, recheck_slice
+from cext.broker.core.bounds cimport SHAPES_BYTES, TIMERS_PER_TURN
+from cext.broker.core.bridge_calls cimport bridge_timer_fired, bridges_begin, conn_opened
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_ERRNO, END_LOST, aliases_free, client_doom, client_give, denials_sum
+from cext.broker.core.client_state cimport (
+    C_CONNECTED, C_ENDED, Client, TIMER_ACCOUNTS, TIMER_AUTH_REQUEST, TIMER_BRIDGE, TIMER_CLIENT, TIMER_CURSORS, TIMER_DENIED,
+    TIMER_RETAINED, TIMER_SESSION, client_of,
+)
+from cext.broker.core.durable cimport changes_of, durable_of, lacks_since
+from cext.broker.core.job_state cimport JOB_FANOUT, JOB_KICK, JOB_REPLAY, Job
+from cext.broker.core.jobs cimport job_free, job_owner, jobs_unblock
+from cext.broker.core.log cimport log_fini, log_init
+from cext.broker.core.pending_packet cimport names_free, pending_packet_free
+from cext.broker.core.session_refs cimport session_replay
+from cext.broker.lifecycle.accept cimport client_accept, no_descriptors
+from cext.broker.lifecycle.kick cimport kick_end, kick_slice
+from cext.broker.lifecycle.session_lifecycle cimport (
+    client_end, client_timer, doomed_end, drop_slice, session_timer, session_will, will_free, will_now,
+)
+from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
+from cext.broker.packets.dispatch cimport dispatch
+from cext.broker.persist.accounts cimport accounts_begin, accounts_close, accounts_fini, accounts_timer
+from cext.broker.persist.pending_acks cimport pending_acks_free, pending_acks_job_done
+from cext.broker.replay.cursor cimport cursors_discard, cursors_timer, cursors_unblock
+from cext.broker.routing.deliver cimport pump, session_clear
+from cext.broker.routing.merge cimport merge_end
+from cext.broker.routing.plugin_gate cimport plugin_gate_free
+from cext.broker.routing.retain cimport replay_end, replay_slice, retained_expired, value_free
+from cext.broker.routing.route cimport fanout_end, fanout_slice
+from cext.broker.routing.session_release cimport session_release
+from cext.broker.storage.commit cimport durable_close, durable_fini, durable_start, durable_timeout_ms, durable_turn
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED, RC_SERVER_SHUTTING_DOWN
+from cext.net.reactor cimport (
+    CONN_CLOSED, CONN_PAUSED, Conn, conn_close, conn_resume, reactor_fini, reactor_flush, reactor_init, reactor_turn,
+)
+from cext.session.message cimport Message, message_unref
+from cext.session.session cimport (
+    SESSION_ENDED, Session, session_free, sessions_fini, sessions_first, sessions_init, sessions_next, sessions_remove,
+)
+from cext.topic.index cimport index_free, index_new, index_remove_some, match_fini, match_init
+from cext.topic.retained cimport retained_free, retained_new
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_write "write"(int fd, const void* p, size_t n)
+
+cdef enum:
+    SCRATCH_KEEP_BYTES = 64 * 1024
+    GOODBYE_SLICES = 30
+
+
+# ---------------------------------------------------------------- callbacks of the reactor
+
+cdef void on_lost(void* ctx, Conn* conn, int err) noexcept nogil:
+    client_doom(<Broker*>ctx, client_of(conn), END_ERRNO + err if err else END_LOST)
+
+
+cdef void on_drained(void* ctx, Conn* conn) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    cdef Client* c = client_of(conn)
+    if c.session != NULL:
+        pump(b, c.session, NULL)
+        jobs_unblock(b, c.session)
+    if conn.flags & CONN_PAUSED and c.jobs == 0:
+        conn_resume(&b.reactor, conn)
+
+
+cdef void on_free(void* ctx, Conn* conn) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    cdef Client* c = client_of(conn)
+    will_free(b, c.will)
+    c.will = NULL
+    if c.listener != NULL:
+        c.listener.n_connections -= 1
+    pending_acks_free(c)
+    client_give(b, c)
+
+
+cdef void on_wake(void* ctx) noexcept nogil:
+    (<Broker*>ctx).answers_due = 1
+    mailbox_serve(ctx)
+
+
+cdef void on_news(void* ctx) noexcept nogil:
+    durable_of(<Broker*>ctx).news = 1
+
+
+cdef void release(void* ctx, void* ref) noexcept nogil:
+    cdef Broker* b = <Broker*>ctx
+    message_unref(&b.messages, &b.reactor.buffers, <Message*>ref)
+
+
+cdef void fire(void* ctx, Timer* t) noexcept nogil:
+    if t.kind == TIMER_CLIENT:
+        client_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_SESSION:
+        session_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_RETAINED:
+        retained_expired(<Broker*>ctx, t)
+    elif t.kind == TIMER_AUTH_REQUEST:
+        auth_request_timer(<Broker*>ctx, t)
+    elif t.kind == TIMER_BRIDGE:
+        bridge_timer_fired(<Broker*>ctx, t)
+    elif t.kind == TIMER_DENIED:
+        denials_sum(<Broker*>ctx)
+    elif t.kind == TIMER_ACCOUNTS:
+        accounts_timer(<Broker*>ctx)
+    elif t.kind == TIMER_CURSORS:
+        cursors_timer(<Broker*>ctx)
+    else:
+        sys_timer_fired(<Broker*>ctx, t)
+
+
+# ---------------------------------------------------------------- jobs
+
+cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
+    cdef Client* c
+    cdef bint done
+    if j.kind == JOB_FANOUT:
+        done = fanout_slice(b, j)
+        c = job_owner(b, j) if lacks_since(b, changes) else NULL
+        if c != NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all of it is on record: it is not acknowledged
+        return done
+    if j.kind == JOB_REPLAY:
+        return replay_slice(b, j)
+    if j.kind == JOB_KICK:
+        return kick_slice(b, j)
+    return drop_slice(b, j)
+
+
+cdef void job_end(Broker* b, Job* j) noexcept nogil:
+    cdef Session* s = j.session
+    cdef Client* c = NULL
+    if j.kind == JOB_FANOUT:
+        fanout_end(b, j)
+        c = job_owner(b, j)
+    elif j.kind == JOB_REPLAY:
+        replay_end(b, j)
+    elif j.kind == JOB_KICK:
+        kick_end(b, j)
+    job_free(b, j)
+    if c != NULL:
+        pending_acks_job_done(b, c)
+    if s != NULL:
+        session_release(b, s)
+
+
+cdef bint jobs_run(Broker* b) noexcept nogil:
+    """One slice of each that was there; 1: there are some left. The list stays whole meanwhile: a slice may add jobs to its end. A blocked
+    replay leaves it, held by its session, until jobs_unblock adds it again."""
+    cdef Job* last = b.jobs_tail
+    cdef Job* before = NULL
+    cdef Job** at = &b.jobs
+    cdef Job* j
+    cdef bint was_last = 0
+    cdef bint done
+    while not was_last and at[0] != NULL:
+        j = at[0]
+        was_last = j == last
+        done = job_slice(b, j)
+        if not done and not j.blocked:
+            before = j
+            at = &j.next
+            continue
+        at[0] = j.next
+        if b.jobs_tail == j:
+            b.jobs_tail = before
+        if done:
+            job_end(b, j)
+    return b.jobs != NULL
+
+
+# ---------------------------------------------------------------- the loop
+
+cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
+    cdef int timeout_ms = 0
+    cdef int err = durable_start(b)
+    cdef bint more
+    cdef uint64_t one = 1
+    accounts_begin(b)
+    mailbox_open(b)
+    auth_requests_open(b)
+    sys_begin(b)
+    bridges_begin(b)
+    while not b.stopping and not err:
+        err = reactor_turn(&b.reactor, timeout_ms)
+        if err:
+            break
+        more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, fire, b)
+        if b.answers_due:
+            more |= answers_serve(b)
+        if b.rechecks:
+            more |= recheck_slice(b)
+        doomed_end(b)
+        if b.jobs != NULL:
+            more |= jobs_run(b)
+            doomed_end(b)
+        if b.durable != NULL:
+            more |= durable_turn(b)
+            doomed_end(b)
+        reactor_flush(&b.reactor)
+        if b.log.unread or b.auth_requests_unread:
+            b.log.unread = 0
+            b.auth_requests_unread = 0
+            c_write(event_fd, &one, 8)
+        more |= b.doomed != NULL or b.jobs != NULL
+        timeout_ms = 0 if more else wheel_timeout_ms(&b.wheel, b.reactor.now_ms)
+        if b.durable != NULL:
+            timeout_ms = durable_timeout_ms(b, timeout_ms)
+        if b.scratch_cap > SCRATCH_KEEP_BYTES:
+            free(b.scratch)
+            b.scratch = NULL
+            b.scratch_cap = 0
+    mailbox_close(b)
+    auth_requests_close(b)
+    goodbye(b)
+    durable_close(b)
+    c_write(event_fd, &one, 8)
+    return err
+
+
+cdef void goodbye(Broker* b) noexcept nogil:
+    """[v5 4.13.1] Wills go out while all are still there, as in Mosquitto; then v5 clients are told why, once."""
+    cdef uint32_t i
+    cdef int _
+    cdef uint64_t at = 0
+    cdef Client* c
+    cdef Session* s
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and c.state == C_CONNECTED:
+            will_now(b, c)
+    s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        session_will(b, s)
+        s = sessions_next(&b.sessions, s, &at)
+    for _ in range(GOODBYE_SLICES):      # wills to very many: as far as a stop within a second allows
+        if b.jobs == NULL or not jobs_run(b):
+            break
+        reactor_flush(&b.reactor)
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL and not c.conn.flags & CONN_CLOSED and c.state != C_ENDED:
+            client_end(b, c, RC_SERVER_SHUTTING_DOWN)
+    reactor_flush(&b.reactor)
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            conn_close(&b.reactor, &c.conn)
+    reactor_flush(&b.reactor)
+    accounts_close(b)
+
+
+# ---------------------------------------------------------------- life
+
+cdef int broker_init(Broker* b) noexcept nogil:
+    cdef int err = reactor_init(&b.reactor, b)
+    if err:
+        return err
+    b.reactor.on_accept = client_accept
+    b.reactor.on_input = dispatch
+    b.reactor.on_lost = on_lost
+    b.reactor.on_drained = on_drained
+    b.reactor.on_free = on_free
+    b.reactor.release = release
+    b.reactor.on_wake = on_wake
+    b.reactor.on_news = on_news
+    b.reactor.on_no_descriptors = no_descriptors
+    b.reactor.on_proxied = client_proxied
+    b.reactor.on_upgraded = client_upgraded
+    b.reactor.on_wrong = log_transport_error
+    b.reactor.on_opened = conn_opened
+    b.replay.discard = cursors_discard
+    b.replay.unblock = cursors_unblock
+    b.started_ms = b.reactor.now_ms
+    b.started_s = b.reactor.now_s
+    wheel_init(&b.wheel, b.reactor.now_ms)
+    slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
+    match_init(&b.match)
+    if hash_key_init(&b.key) != 0 or hash_key_init(&b.names_key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or auth_requests_init(b) != 0 or sys_init(b) != 0:
+        return ENOMEM
+    b.index = index_new(&b.key, &b.settings.index)
+    b.retained = retained_new(&b.key, &b.settings.index)
+    b.shape_bytes = <uint8_t*>malloc(SHAPES_BYTES)
+    if b.index == NULL or b.retained == NULL or b.shape_bytes == NULL or sessions_init(&b.sessions, &b.names_key) != 0:
+        return ENOMEM
+    return 0
+
+
+cdef void retained_value_free(void* b, void* value) noexcept nogil:
+    value_free(<Broker*>b, value)
+
+
+cdef void sessions_clear(Broker* b) noexcept nogil:
+    cdef uint64_t at = 0
+    cdef Session* following
+    cdef Job* j
+    cdef Session* s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        following = sessions_next(&b.sessions, s, &at)
+        sessions_remove(&b.sessions, s)
+        if s.replay != NULL:
+            j = session_replay(s)
+            replay_end(b, j)
+            job_free(b, j)
+        session_clear(b, s, -1)
+        plugin_gate_free(b, s)
+        wheel_remove(&b.wheel, &s.timer)            # its neighbours there outlive it
+        if s.will != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, s.will)
+        while index_remove_some(b.index, &s.owner, 1000):
+            pass
+        session_free(&b.sessions, s)
+        s = following
+
+
+cdef void broker_fini(Broker* b) noexcept nogil:
+    cdef uint32_t i
+    cdef Client* c
+    cdef Job* j
+    cdef Session* s
+    durable_fini(b)
+    if b.auth_requests != NULL:
+        auth_requests_forget(b)
+    while b.jobs != NULL:
+        j = b.jobs
+        b.jobs = j.next
+        s = j.session
+        if s != NULL and s.flags & SESSION_ENDED:
+            session_clear(b, s, -1)
+            while index_remove_some(b.index, &s.owner, 1000):
+                pass
+        job_end(b, j)
+    b.jobs_tail = NULL
+    if b.sessions.buckets != NULL:
+        sessions_clear(b)
+        sessions_fini(&b.sessions)
+    accounts_fini(b)
+    if b.index != NULL:
+        index_free(b.index)
+    if b.retained != NULL:
+        retained_free(b.retained, retained_value_free, b)
+    match_fini(&b.match)
+    sys_fini(b)
+    mailbox_fini(b)
+    auth_requests_fini(b)
+    log_fini(&b.log)
+    free(b.shape_bytes)
+    free(b.scratch)
+    merge_end(&b.merge)
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            pending_packet_free(b, c)
+            aliases_free(c)
+            names_free(c)
+            pending_acks_free(c)
+    slab_fini(&b.clients)
+    reactor_fini(&b.reactor)
+    cells_fini(&b.messages.cells)

@@ -1,0 +1,234 @@
+"""What the control plane's answers lead to, and what happens without one. Knows who waited; how each goes on is its room's business.
+
+An answer finds its question by handle, or is stale: late, given twice, or for a client that is gone. So many are served per turn that
+the others notice nothing when ten thousand clients log in at once.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free
+
+from cext.base.view cimport View
+from cext.base.wheel cimport Timer, wheel_add
+from cext.broker.auth.auth_requests cimport (
+    ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH,
+    ASK_WAIT, Answer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered, auth_request_client,
+    auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end, auth_requests_flush,
+)
+from cext.broker.core.bounds cimport LEND_MIN_BYTES
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_text
+from cext.broker.core.client_state cimport CF_DOOMED, C_AUTHENTICATING, C_ENDED, Client
+from cext.broker.core.jobs cimport jobs_unblock
+from cext.broker.core.listener cimport Security
+from cext.broker.core.log cimport LOG_ERROR
+from cext.broker.core.pending_packet cimport pending_packet_resume
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.lifecycle.kick cimport kick_users
+from cext.broker.lifecycle.session_lifecycle cimport will_decided
+from cext.broker.packets.authorize cimport packet_answered, publish_changed
+from cext.broker.packets.handle_auth cimport auth_answered, auth_timed_out
+from cext.broker.packets.handle_connect cimport connect_answered, connect_timed_out
+from cext.broker.packets.handle_control cimport control_answered
+from cext.broker.persist.publication cimport publication_fini, publication_init
+from cext.broker.routing.deliver cimport deliver_gated
+from cext.broker.routing.plugin_gate cimport (
+    plugin_gate_answered, plugin_gate_changed, plugin_gate_learn, plugin_gate_settled, plugin_gate_waiting,
+)
+from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.route cimport route
+from cext.broker.routing.session_release cimport session_release
+from cext.session.message cimport Message, message_new, message_unref
+from cext.session.session cimport SESSION_ENDED, Session
+
+
+cdef bint answers_serve(Broker* b) noexcept nogil:
+    cdef Answer* a
+    cdef int _
+    b.answers_due = 0
+    auth_requests_flush(b)
+    for _ in range(ANSWERS_PER_TURN):
+        a = answers_next(b)
+        if a == NULL:
+            return 0
+        if not take(b, a):
+            b.stats.answers_stale += 1
+        free(a)
+    b.answers_due = 1
+    return 1
+
+
+cdef bint take(Broker* b, const Answer* a) noexcept nogil:
+    """0: it is stale."""
+    cdef AuthRequest* q
+    if a.kind == ASK_PUBLISH:
+        publish(b, a)
+        return 1
+    if a.kind == ASK_KICK_USERS:
+        if kick_users(b, a.bytes, a.verdict != 0) != 0:
+            log_text(b, LOG_ERROR, "Error: No memory to disconnect users whose rights have changed.")
+        return 1
+    if a.kind == ASK_CONTROL:
+        return control_answered(b, a)
+    q = auth_request_of(b, a.handle)
+    if q == NULL or not q.is_open:
+        return 0
+    if a.kind == ASK_WAIT:
+        return put_off(b, q, a.verdict)
+    if q.epoch != b.access_epoch and asks_still(b, q):
+        auth_request_answered(b, q)          # what was true before the reload may not be any more
+        auth_request_send(b, q)
+        return 1
+    if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
+        return a.kind == ASK_CONNECT and client_answered(b, q, a)
+    if a.kind != q.kind:
+        return 0
+    auth_request_answered(b, q)
+    settle(b, q, a)
+    return 1
+
+
+cdef bint asks_still(Broker* b, AuthRequest* q) noexcept nogil:
+    """Is there somebody to ask anew after a reload? The steps of an exchange are between those who began it."""
+    cdef Client* c = auth_request_client(b, q)
+    cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
+    if q.kind == ASK_CONNECT:
+        return c != NULL and (c.listener.security.authenticate or c.listener.security.extended)
+    return q.kind == ASK_ACL and s != NULL and s.security != NULL and session_security(s).authorize
+
+
+cdef bint put_off(Broker* b, AuthRequest* q, int seconds) noexcept nogil:
+    """Who stands in a queue of ours is not to be refused for it. An access or a message that waits stops a client that is in: not these."""
+    if (q.kind != ASK_CONNECT and q.kind != ASK_AUTH) or waiting_client(b, q) == NULL:
+        return 0
+    wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + <uint64_t>seconds * 1000)
+    return 1
+
+
+cdef void settle(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+    """Of all but connects; a NULL: nobody answered. Ends the question."""
+    cdef Session* s = q.session
+    cdef Client* c = waiting_client(b, q)
+    if q.kind == ASK_ACL:
+        verdict_given(b, q, c, a)
+    elif q.kind == ASK_MESSAGE_IN and c != NULL:
+        publish_changed(b, c, a)
+    elif q.kind == ASK_MESSAGE_OUT:
+        delivery_changed(b, q, a)
+    elif q.kind == ASK_CONTROL and c != NULL:
+        pending_packet_resume(b, c)       # it tries again
+    auth_request_end(b, q)
+    if s != NULL:
+        if plugin_gate_waiting(s) and not s.flags & SESSION_ENDED:
+            deliver_gated(b, s)
+            jobs_unblock(b, s)
+        session_release(b, s)
+
+
+cdef void verdict_given(Broker* b, AuthRequest* q, Client* c, const Answer* a) noexcept nogil:
+    cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
+    cdef View topic
+    cdef bint allowed = 0
+    topic.p = q.bytes
+    topic.n = q.n
+    if s == NULL:
+        return                   # its client is gone
+    if a != NULL:                # who does not answer allows nothing, but may be asked again
+        allowed = plugin_gate_settled(b, s, topic, q.access, a.verdict)
+        if q.session == NULL or q.turn == s.access_turn:
+            plugin_gate_learn(b, s, topic, q.access, allowed)
+    if q.purpose == FOR_PACKET and c != NULL:
+        packet_answered(b, c, q, allowed)
+    elif q.purpose == FOR_DELIVERY:
+        plugin_gate_answered(b, q, allowed)
+    elif q.purpose == FOR_WILL:
+        will_decided(b, q.message, s, allowed)
+
+
+cdef void delivery_changed(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+    cdef Message* m = NULL
+    if a != NULL and a.verdict:
+        m = message_new(&b.messages, a.text, q.message.props, a.bytes)
+        if m != NULL:
+            m.qos = a.qos
+            m.retain = a.retain
+            m.expires_ms = q.message.expires_ms
+            m.source_hash = q.message.source_hash
+    plugin_gate_changed(b, q, m, a != NULL and a.verdict)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+
+
+cdef void publish(Broker* b, const Answer* a) noexcept nogil:
+    """The broker's own: no access rule stands against it."""
+    cdef Publication p
+    publication_init(&p)
+    p.topic = a.text
+    p.payload = a.bytes
+    p.qos = a.qos
+    p.retain = a.retain and b.settings.retain_available
+    p.shaped = p.payload.n < LEND_MIN_BYTES
+    if a.verdict:
+        p.expires_ms = b.reactor.now_ms + <uint64_t>a.verdict * 1000
+    if p.retain:
+        retain_store(b, &p)
+    route(b, &p, NULL)
+    publication_fini(b, &p)
+
+
+cdef Client* waiting_client(Broker* b, AuthRequest* q) noexcept nogil:
+    """NULL: it is gone, or about to go."""
+    cdef Client* c = auth_request_client(b, q)
+    return c if c != NULL and c.pending_packet != NULL and c.state != C_ENDED and not c.flags & CF_DOOMED else NULL
+
+
+cdef bint client_answered(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+    cdef Client* c = waiting_client(b, q)
+    if c == NULL:
+        return 0
+    auth_request_answered(b, q)
+    b.log.client = c
+    if c.state == C_AUTHENTICATING:
+        connect_answered(b, c, a)
+    else:
+        auth_answered(b, c, a)
+    b.log.client = NULL
+    b.log.connecting.p = NULL    # it lay in the packet that is done with
+    return 1
+
+
+# ---------------------------------------------------------------- without an answer
+
+cdef inline AuthRequest* auth_request_of_timer(Timer* t) noexcept nogil:
+    return <AuthRequest*>(<char*>t - <size_t>&(<AuthRequest*>NULL).timer)
+
+
+cdef void auth_request_timer(Broker* b, Timer* t) noexcept nogil:
+    cdef AuthRequest* q = auth_request_of_timer(t)
+    cdef Client* c
+    b.stats.auth_request_timeouts += 1
+    auth_request_answered(b, q)
+    if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
+        c = waiting_client(b, q)
+        if c == NULL:
+            auth_request_end(b, q)
+        elif c.state == C_AUTHENTICATING:
+            connect_timed_out(b, c)
+        else:
+            auth_timed_out(b, c)
+    else:
+        settle(b, q, NULL)
+
+
+cdef void auth_requests_forget(Broker* b) noexcept nogil:
+    cdef AuthRequest* q
+    cdef Session* s
+    cdef uint32_t i
+    for i in range(auth_requests_end(b)):
+        q = auth_requests_at(b, i)
+        if q == NULL:
+            continue
+        s = q.session
+        auth_request_end(b, q)
+        if s != NULL:
+            session_release(b, s)

@@ -1,0 +1,138 @@
+"""From bytes to handlers. Knows frames and the state of a client; not what a packet means.
+
+Each turn a connection gets one call with what came; it goes on frame by frame until the bytes, the budget of the turn or the client ends.
+What is left waits in the connection's buffer: an unfinished frame for the rest of it, whole frames for the next turn.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+
+from cext.broker.core.bridge_state cimport bridges_of
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport END_SILENT, address_text, log_line
+from cext.broker.core.client_state cimport CF_BRIDGE, CF_DOOMED, C_AUTHENTICATING, C_ENDED, C_NEW, C_OPENING, Client, client_of
+from cext.broker.core.log cimport LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, log_wanted
+from cext.broker.core.pending_packet cimport PACKET_PENDING
+from cext.broker.lifecycle.session_lifecycle cimport client_end
+from cext.broker.packets.handle_ack cimport handle_ack
+from cext.broker.packets.handle_auth cimport handle_auth
+from cext.broker.packets.handle_connect cimport handle_connect
+from cext.broker.packets.handle_disconnect cimport handle_disconnect, handle_pingreq
+from cext.broker.packets.handle_publish cimport handle_publish
+from cext.broker.packets.handle_subscribe cimport handle_subscribe, handle_unsubscribe
+from cext.codec.frame cimport (
+    Frame, T_AUTH, T_CONNECT, T_DISCONNECT, T_PINGREQ, T_PUBACK, T_PUBLISH, T_SUBSCRIBE, T_UNSUBSCRIBE, frame_next,
+)
+from cext.codec.reason cimport RC_PROTOCOL_ERROR
+from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
+
+cdef enum:
+    WORK_FRAME = 2               # what a frame costs beside its deliveries, in appends
+    CONNECT_BYTES_MAX = 100_004  # a Remaining Length of 100,000, as in Mosquitto: it may be kept while the control plane is asked
+
+
+cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef int kind = f.first >> 4
+    if c.state == C_NEW:         # [v5 3.1.0-1]
+        return handle_connect(b, c, f) if kind == T_CONNECT else not_connect(b, c, f)
+    if c.state == C_AUTHENTICATING and kind != T_AUTH:   # [v5 3.1.4-6] nothing else before CONNACK, but for a goodbye
+        return END_SILENT if kind == T_DISCONNECT else RC_PROTOCOL_ERROR
+    if c.state == C_OPENING:
+        return bridges_of(b).ops.packet(b, c, f)
+    if kind == T_PUBLISH:
+        return handle_publish(b, c, f)
+    if T_PUBACK <= kind < T_SUBSCRIBE:
+        return handle_ack(b, c, f)
+    if c.flags & CF_BRIDGE:        # what a server sends
+        return bridges_of(b).ops.packet(b, c, f)
+    if kind == T_PINGREQ:
+        return handle_pingreq(b, c, f)
+    if kind == T_SUBSCRIBE:
+        return handle_subscribe(b, c, f)
+    if kind == T_UNSUBSCRIBE:
+        return handle_unsubscribe(b, c, f)
+    if kind == T_DISCONNECT:
+        return handle_disconnect(b, c, f)
+    if kind == T_AUTH:
+        return handle_auth(b, c, f)
+    if kind == T_CONNECT:
+        return handle_connect(b, c, f)
+    return RC_PROTOCOL_ERROR if kind else reserved(b, c)     # a packet that only a server sends
+
+
+cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
+    return CONNECT_BYTES_MAX if b.settings.packet_max == 0 or b.settings.packet_max > CONNECT_BYTES_MAX else b.settings.packet_max
+
+
+cdef int reserved(Broker* b, Client* c) noexcept nogil:
+    """[v5 2.1.2] Type 0."""
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_INFORMATION):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: RESERVED packet.", where,
+                                              <int>c.conn.address.port))
+    return RC_PROTOCOL_ERROR
+
+
+cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef char where[64]
+    address_text(&c.conn.address, where, sizeof(where))
+    if f.first == 0x16:
+        if log_wanted(&b.log, LOG_NOTICE):
+            log_line(b, LOG_NOTICE, snprintf(
+                b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
+                <int>c.conn.address.port))
+    elif log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
+                                              <int>c.conn.address.port, <int>f.first))
+    return END_SILENT
+
+
+cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Broker* b = <Broker*>broker
+    cdef size_t used
+    b.log.client = client_of(conn)
+    used = dispatched(b, conn, p, n)
+    b.log.client = NULL
+    b.log.connecting.p = NULL
+    return used
+
+
+cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+    cdef Client* c = client_of(conn)
+    cdef Frame f
+    cdef int rc
+    cdef size_t used = 0
+    cdef uint64_t limit = b.work + b.settings.turn_budget
+    conn.in_need = 0
+    if c.pending_packet != NULL and c.pending_packet.waits:
+        conn.flags |= CONN_PAUSED        # somebody else had it read from
+    while used < n:
+        if conn.flags & CONN_PAUSED:
+            return used
+        if b.work >= limit:
+            conn_resume(&b.reactor, conn)    # the rest next turn: others come first
+            return used
+        if c.state == C_NEW and p[used] != T_CONNECT << 4:
+            f.first = p[used]
+            rc = not_connect(b, c, &f)       # also before the rest has come: never wait for what cannot be right
+        else:
+            rc = frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f)
+            if rc == 0:
+                conn.in_need = f.total_len
+                return used
+            if rc == 1:
+                b.stats.messages_in += 1
+                b.work += WORK_FRAME
+                rc = handle(b, c, &f)
+                if rc == PACKET_PENDING:         # it comes up again
+                    b.stats.messages_in -= 1
+                    return used
+                used += f.total_len
+        if rc:
+            client_end(b, c, rc)
+        if c.state == C_ENDED or c.flags & CF_DOOMED:
+            return n
+        if conn.out_bytes > b.settings.max_output_bytes:
+            conn.flags |= CONN_PAUSED | CONN_HUNGRY  # it does not read what we answer: no more questions
+    return used

@@ -1,0 +1,6 @@
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.codec.frame cimport Frame
+
+cdef int handle_disconnect(Broker* b, Client* c, const Frame* f) noexcept nogil
+cdef int handle_pingreq(Broker* b, Client* c, const Frame* f) noexcept nogil

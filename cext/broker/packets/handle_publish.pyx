@@ -1,0 +1,538 @@
+"""PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: checked, acknowledged, retained, routed. The hottest handler.
+
+    QoS 0, 1:  decode -> alias -> checks -> retain -> route -> PUBACK
+    QoS 2:     decode -> alias -> checks -> held in the session -> PUBREC ... PUBREL -> retain -> route -> PUBCOMP
+
+A QoS 2 message goes on when PUBREL releases it [v5 4.3.3, method B], as in Mosquitto: a client that subscribes to its own messages sees the
+same packets in the same order.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from cext.base.buffer cimport buffer_give
+from cext.base.view cimport View
+from cext.broker.auth.bridge cimport bridge_lets_in, bridge_seen, bridge_via
+from cext.broker.core.access cimport access_allows, access_ruled
+from cext.broker.core.bounds cimport LEND_MIN_BYTES
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport aliases_of, denial_logged, log_line
+from cext.broker.core.client_state cimport AliasIn, CF_BRIDGE, CF_TRUSTED, Client
+from cext.broker.core.durable cimport changes_of, durable_refuses
+from cext.broker.core.listener cimport Security
+from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_WARNING, log_wanted
+from cext.broker.core.pending_packet cimport PACKET_PENDING, owned_view, pending_packet_free
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.stats cimport (
+    DROP_ACL_WRITE, DROP_DISK, DROP_LOOP, DROP_MEMORY, DROP_PAYLOAD_SIZE, DROP_QUOTA, DROP_TRANSFORM,
+)
+from cext.broker.packets.authorize cimport BY_RULES, is_plugged, publish_decide
+from cext.broker.packets.handle_control cimport control_take, control_topic
+from cext.broker.persist.pending_acks cimport ack_after_all, ack_now, ack_when_committed
+from cext.broker.persist.persist cimport persist_inbound, persist_inbound_end, persist_reserve
+from cext.broker.persist.publication cimport (
+    dropped, memory_short, publication_fini, publication_init, publication_of, publication_store,
+)
+from cext.broker.routing.retain cimport retain_store
+from cext.broker.routing.route cimport ROUTE_REFUSED, route, route_journalled, route_slices
+from cext.broker.rules.acl cimport ACL_WRITE, topic_reserved
+from cext.codec.decode cimport Publish, decode_publish
+from cext.codec.frame cimport Frame, T_PUBACK, T_PUBCOMP, T_PUBREC, V5, varint_size
+from cext.codec.properties cimport (
+    P_MESSAGE_EXPIRY, P_RESPONSE_TOPIC, P_TOPIC_ALIAS, P_USER_PROPERTY, props_forward_put, props_forward_size, props_has,
+    props_verbatim,
+)
+from cext.codec.reason cimport (
+    RC_MALFORMED, RC_NOT_AUTHORIZED, RC_NO_MATCHING_SUBSCRIBERS, RC_PACKET_TOO_LARGE, RC_PROTOCOL_ERROR, RC_QOS_NOT_SUPPORTED,
+    RC_QUOTA_EXCEEDED, RC_RECEIVE_MAXIMUM_EXCEEDED, RC_RETAIN_NOT_SUPPORTED, RC_SUCCESS, RC_TOPIC_ALIAS_INVALID,
+    RC_TOPIC_NAME_INVALID,
+)
+from cext.net.reactor cimport conn_steal_input
+from cext.session.message cimport MESSAGE_JOURNALLED, Message, RECORD_ROOM, message_bytes, message_ref, message_unref
+from cext.session.queue cimport InboundQos2, Inbox, inbox_add, inbox_find, inbox_remove
+from cext.topic.lines cimport Renaming
+from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
+
+cdef enum:
+    STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
+    NOT_LET_IN = 1               # of fill: no line of the link's asked for it
+
+
+cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Publish p
+    cdef Publication out
+    cdef uint8_t verdict
+    cdef uint64_t changes
+    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
+    cdef int allowed = BY_RULES
+    cdef int rc = decode_publish(f, c.version, &p)
+    if rc:
+        log_malformed(b, c, f.first)
+        return rc
+    b.stats.publish_in += 1
+    b.stats.publish_bytes_in += p.payload.n
+    if c.version == V5:
+        rc = alias_resolve(c, &p)
+        if rc:
+            return rc
+    rc = check(b, c, &p)
+    if rc:
+        return rc
+    if control_topic(c, p.topic):
+        return control(b, c, &p)
+    if is_plugged(session_security(c.session)):
+        rc = decide(b, c, &p, &allowed)
+        if rc:
+            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_bytes_in -= p.payload.n
+            return rc
+    publication_init(&out)
+    rc = fill(b, c, f, &p, &out)
+    if rc == 0:
+        verdict = judge(b, c, &p, &out, allowed)
+        was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and bridge_seen(b, p.props.raw)
+    else:
+        verdict = denied(b, c, &p, p.topic) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+    rc = 0
+    if c.pending_packet != NULL and c.pending_packet.replaced:
+        replace(c, &out)
+    if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
+        log_received(b, c, &p, "Received")
+    if p.qos == 2:
+        rc = hold(b, c, &p, &out, verdict, was_here)
+    else:
+        changes = changes_of(b)
+        out.durability = durability_of(b, c, out.topic)
+        if verdict < 0x80 and not is_taken(c) and not was_here:
+            verdict = publish_accepted(b, c, &out)
+            if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
+                rc = RC_QUOTA_EXCEEDED           # it cannot be told but so, and sends it again
+        if p.qos and rc == 0:
+            ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
+    if was_here:
+        dropped(b, c.session, DROP_LOOP, out.topic)
+    if is_taken(c):
+        dropped(b, c.session, DROP_TRANSFORM, out.topic)
+    if out.steal != NULL:
+        buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
+    publication_fini(b, &out)
+    if c.pending_packet != NULL:
+        pending_packet_free(b, c)
+    return rc
+
+
+cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
+    cdef View topic = p.topic
+    cdef uint32_t mount = c.listener.mount_point.n
+    cdef uint8_t* bytes
+    if mount:
+        bytes = scratch(b, mount + topic.n)
+        if bytes == NULL:
+            return RC_QUOTA_EXCEEDED
+        memcpy(bytes, c.listener.mount_point.p, mount)
+        memcpy(bytes + mount, topic.p, topic.n)
+        topic.p = bytes
+        topic.n += mount
+    if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
+        return 0                 # refused anyway
+    return publish_decide(b, c, p, topic, allowed)
+
+
+cdef inline bint is_taken(Client* c) noexcept nogil:
+    """A plugin keeps the message: acknowledged, and gone."""
+    return c.pending_packet != NULL and c.pending_packet.dropped
+
+
+cdef void replace(Client* c, Publication* out) noexcept nogil:
+    """What a plugin made of it. The packet's own quality of service still rules its acknowledgement."""
+    out.topic = owned_view(&c.pending_packet.text)
+    out.payload = owned_view(&c.pending_packet.bytes)
+    out.qos = c.pending_packet.qos
+    out.retain = c.pending_packet.retain
+    out.shaped = out.payload.n < LEND_MIN_BYTES
+    out.frame.p = NULL
+
+
+cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
+    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+    cdef int allowed = BY_RULES
+    cdef int verdict = RC_SUCCESS
+    cdef int rc = 0
+    if not again and is_plugged(session_security(c.session)):
+        rc = publish_decide(b, c, p, p.topic, &allowed)
+    if rc == 0 and not again:
+        verdict = control_take(b, c, p, allowed)
+        rc = PACKET_PENDING if verdict == PACKET_PENDING else 0
+    if rc:
+        b.stats.publish_in -= 1          # it comes up again, or never counted
+        b.stats.publish_bytes_in -= p.payload.n
+        return rc
+    if not again:
+        if verdict == RC_NOT_AUTHORIZED:
+            log_denied(b, c, p)
+        else:
+            log_received(b, c, p, "Received")
+    pending_packet_free(b, c)
+    if p.qos == 1:
+        ack_now(b, c, T_PUBACK, p.pid, <uint8_t>verdict if c.version == V5 else 0)
+    elif p.qos == 2 and again:
+        ack_after_all(b, c, T_PUBREC, p.pid)
+    elif p.qos == 2:
+        return control_held(b, c, p, <uint8_t>verdict)
+    return 0
+
+
+cdef int control_held(Broker* b, Client* c, const Publish* p, uint8_t verdict) noexcept nogil:
+    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+    cdef InboundQos2* h = inbox_find(&c.session.inbox, p.pid)
+    cdef int rc
+    if h != NULL:
+        reused(b, c, h)
+    rc = check_quota(b, c, p.topic, &verdict)
+    return rc if rc else held(b, c, p.pid, NULL, verdict)
+
+
+cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
+    """That of the topic, else of the listener; 0: as for all."""
+    cdef uint32_t i
+    if b.durable != NULL:
+        for i in range(b.settings.n_durability_rules):
+            if filter_matches(b.settings.durability_rules[i].filter, topic):
+                return b.settings.durability_rules[i].level
+    return c.listener.durability
+
+
+cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
+    cdef uint32_t matched
+    if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
+        matched = ROUTE_REFUSED  # before it takes its place
+    else:
+        if p.retain:
+            retain_store(b, p)
+        matched = route(b, p, c)
+    if matched == ROUTE_REFUSED:
+        dropped(b, c.session, DROP_DISK, p.topic)
+        return RC_QUOTA_EXCEEDED
+    return RC_SUCCESS if matched else RC_NO_MATCHING_SUBSCRIBERS      # [v5 3.4.2.1]
+
+
+# ---------------------------------------------------------------- QoS 2
+
+cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint was_here) noexcept nogil:
+    cdef Inbox* inbox = &c.session.inbox
+    cdef InboundQos2* h = inbox_find(inbox, p.pid)
+    cdef Message* m = NULL
+    cdef int rc
+    if h != NULL and same(h.message, out):
+        ack_after_all(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
+        return 0
+    if h != NULL:
+        reused(b, c, h)          # the client's state is not ours any more: what it says now counts
+    rc = check_quota(b, c, out.topic, &verdict)
+    if rc:
+        return rc
+    if verdict < 0x80 and not is_taken(c) and not was_here:
+        m = publication_store(b, out)
+        if m == NULL:
+            dropped(b, c.session, DROP_MEMORY, out.topic)
+            verdict = RC_QUOTA_EXCEEDED
+        else:
+            message_ref(m)
+    return held(b, c, p.pid, m, verdict)
+
+
+cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+    cdef uint64_t changes = changes_of(b)
+    if verdict >= 0x80 and c.version == V5:
+        ack_now(b, c, T_PUBREC, pid, verdict)
+        return 0
+    if not persist_reserve(b, c.session, RECORD_ROOM + message_bytes(m) if m != NULL else 0) or inbox_add(&c.session.inbox, pid, m) != 0:
+        if m != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, m)
+        return RC_QUOTA_EXCEEDED
+    persist_inbound(b, c.session, pid, m)
+    ack_when_committed(b, c, T_PUBREC, pid, RC_SUCCESS, changes, NULL, 0)
+    return 0
+
+
+cdef bint same(Message* m, Publication* p) noexcept nogil:
+    return m != NULL and m.topic.n == p.topic.n and m.payload.n == p.payload.n \
+        and memcmp(m.topic.p, p.topic.p, m.topic.n) == 0 and memcmp(m.payload.p, p.payload.p, m.payload.n) == 0
+
+
+cdef void reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
+            <int>c.session.id_len, <const char*>c.session.client_id))
+    if h.message != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+    persist_inbound_end(b, c.session, h.pid)
+    inbox_remove(&c.session.inbox, h)
+
+
+cdef uint64_t released_room(Broker* b, const Message* m) noexcept nogil:
+    """Of its topic, where it takes a retained message away; and of what released_in_slices records."""
+    if m == NULL:
+        return 0
+    return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL and route_slices(b, m.topic) else 0)
+
+
+cdef void released_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:
+    """Its id is free when all have it. Until then a crash has it released anew, but not journalled: that is recorded in the batch of the journal."""
+    b.jobs_tail.released_pid = pid
+    if journalled and not m.flags & MESSAGE_JOURNALLED:
+        m.flags |= MESSAGE_JOURNALLED
+        persist_inbound(b, c.session, pid, m)
+
+
+cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
+    """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
+    recorded in one batch: neither counts without the other. Not 0: the client ends, and nothing has happened."""
+    cdef InboundQos2* h = inbox_find(&c.session.inbox, pid)
+    cdef Message* m
+    cdef Publication p
+    cdef uint64_t changes = changes_of(b)
+    cdef uint8_t durability = 0, verdict = RC_SUCCESS
+    cdef bint journalled = 0
+    if h == NULL:
+        ack_after_all(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
+        return 0
+    m = h.message
+    if not persist_reserve(b, c.session, released_room(b, m)):
+        return RC_QUOTA_EXCEEDED
+    if m != NULL:
+        publication_of(&p, m)
+        p.source = c.session
+        p.durability = durability = durability_of(b, c, p.topic)
+        if p.expires_ms == 0 or p.expires_ms > b.reactor.now_ms:
+            verdict = publish_accepted(b, c, &p)
+        journalled = p.journalled
+        publication_fini(b, &p)
+        if verdict == RC_QUOTA_EXCEEDED:
+            return RC_QUOTA_EXCEEDED
+    inbox_remove(&c.session.inbox, h)
+    if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        released_in_slices(b, c, pid, m, journalled)
+    else:
+        persist_inbound_end(b, c.session, pid)
+    ack_when_committed(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
+    if m != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, m)
+    return 0
+
+
+cdef int check_quota(Broker* b, Client* c, View topic, uint8_t* verdict) noexcept nogil:
+    """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished; and past what a queue may
+    hold, refused."""
+    cdef uint64_t held = c.session.inbox.n
+    cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
+    if b.settings.receive_maximum == 0 or held < b.settings.receive_maximum:
+        return 0
+    dropped(b, c.session, DROP_QUOTA, topic)
+    if b.settings.receive_maximum_disconnect:
+        return RC_RECEIVE_MAXIMUM_EXCEEDED
+    if b.settings.max_queued_messages and held >= most:
+        verdict[0] = RC_QUOTA_EXCEEDED
+    if log_wanted(&b.log, LOG_WARNING):
+        log_line(b, LOG_WARNING, snprintf(
+            b.log.line, LOG_LINE_MAX,
+            "Client %.*s has exceeded its receive-maximum quota. This behaviour must be fixed on the client.",
+            <int>c.session.id_len, <const char*>c.session.client_id))
+    return 0
+
+
+# ---------------------------------------------------------------- checks that end the client
+
+cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
+    """[v5 3.3.2.3.4] Sets the topic from the alias, or the alias from the topic."""
+    cdef AliasIn* a
+    cdef uint8_t* copy
+    if not props_has(&p.props, P_TOPIC_ALIAS):
+        return RC_PROTOCOL_ERROR if p.topic.n == 0 else 0    # [v5 3.3.2-8]
+    if p.props.alias == 0 or p.props.alias > c.alias_max_in:
+        return RC_TOPIC_ALIAS_INVALID    # [v5 3.3.2-9]
+    if aliases_of(c) == NULL:
+        return RC_QUOTA_EXCEEDED
+    if c.aliases.taken == NULL:
+        c.aliases.taken = <AliasIn*>calloc(c.alias_max_in, sizeof(AliasIn))
+        if c.aliases.taken == NULL:
+            return RC_QUOTA_EXCEEDED
+    a = &c.aliases.taken[p.props.alias - 1]
+    if p.topic.n == 0:
+        if a.topic == NULL:
+            return RC_PROTOCOL_ERROR
+        p.topic.p = a.topic
+        p.topic.n = a.n
+        return 0
+    copy = <uint8_t*>malloc(p.topic.n)
+    if copy == NULL:
+        return RC_QUOTA_EXCEEDED
+    memcpy(copy, p.topic.p, p.topic.n)
+    free(a.topic)
+    a.topic = copy
+    a.n = p.topic.n
+    return 0
+
+
+cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
+    if name_check(p.topic.p, p.topic.n) != 0:
+        return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
+    if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max \
+            and not control_topic(c, p.topic):
+        return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
+    if p.qos > c.listener.max_qos:
+        log_bad(b, c, "Too high QoS in PUBLISH")
+        return RC_QOS_NOT_SUPPORTED      # [v5 3.2.2-11]
+    if p.retain and not b.settings.retain_available:
+        return RC_RETAIN_NOT_SUPPORTED   # [v5 3.2.2-14]
+    if c.version == V5 and props_has(&p.props, P_RESPONSE_TOPIC) \
+            and name_check(p.props.response_topic.p, p.props.response_topic.n) != 0:
+        return RC_PROTOCOL_ERROR         # [v5 3.3.2-14]
+    return 0
+
+
+# ---------------------------------------------------------------- the publication
+
+cdef uint8_t* scratch(Broker* b, uint32_t n) noexcept nogil:
+    cdef uint8_t* p
+    if n > b.scratch_cap:
+        p = <uint8_t*>realloc(b.scratch, n)
+        if p == NULL:
+            return NULL
+        b.scratch = p
+        b.scratch_cap = n
+    return b.scratch
+
+
+cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
+    """Are its lengths written in the fewest bytes? Else subscribers must not get it as it stands [v5 1.5.5-1]."""
+    cdef const uint8_t* block = p.topic.p + p.topic.n + (2 if p.qos else 0)
+    if f.total_len - f.body_len - 1 != varint_size(f.body_len):
+        return 0
+    return c.version != V5 or <uint32_t>(p.props.raw.p - block) == varint_size(p.props.raw.n)
+
+
+cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
+    """-1: no memory; NOT_LET_IN."""
+    cdef bint as_it_is = 1
+    cdef Renaming name
+    cdef uint32_t size = 0
+    cdef uint8_t* bytes = NULL
+    cdef uint8_t* end
+    cdef View via
+    name.prefix = c.listener.mount_point
+    name.cut = 0
+    via.n = 0
+    if c.flags & CF_BRIDGE:
+        if not bridge_lets_in(b, c, p.topic, &name):
+            return NOT_LET_IN
+        via = bridge_via(b, c)
+    out.topic.p = p.topic.p + name.cut
+    out.topic.n = p.topic.n - name.cut
+    out.payload = p.payload
+    out.qos = p.qos
+    out.dup = p.dup
+    out.retain = p.retain
+    out.source = c.session
+    out.shaped = p.payload.n < LEND_MIN_BYTES
+    if c.version == V5:
+        as_it_is = props_verbatim(&p.props) and via.n == 0
+        if as_it_is:
+            out.props = p.props.raw
+        else:
+            size = props_forward_size(&p.props) + via.n
+        if props_has(&p.props, P_MESSAGE_EXPIRY):
+            # an interval of 0 is still delivered to whoever is there
+            out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
+    if name.prefix.n or not as_it_is:
+        bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
+        if bytes == NULL:
+            return -1
+        if not as_it_is:
+            end = props_forward_put(bytes, &p.props)
+            if via.n:
+                memcpy(end, via.p, via.n)
+            out.props.p = bytes
+            out.props.n = size
+        if name.prefix.n:
+            memcpy(bytes + size, name.prefix.p, name.prefix.n)
+            memcpy(bytes + size + name.prefix.n, p.topic.p + name.cut, p.topic.n - name.cut)
+            out.topic.p = bytes + size
+            out.topic.n = name.prefix.n + p.topic.n - name.cut
+    elif name.cut == 0 and out.shaped and canonical(c, f, p):
+        out.frame.p = f.start
+        out.frame.n = f.total_len
+        out.frame_version = c.version
+        out.frame_pid_at = <uint32_t>(p.topic.p + p.topic.n - f.start)
+    if p.payload.n >= STEAL_MIN_BYTES and c.pending_packet == NULL:
+        out.steal = conn_steal_input(&c.conn, f.start, f.total_len, &out.steal_cap)
+    return 0
+
+
+cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allowed) noexcept nogil:
+    """What the acknowledgement says: < 0x80: the message is taken."""
+    if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
+        dropped(b, c.session, DROP_PAYLOAD_SIZE, out.topic)
+        log_received(b, c, p, "Dropped too large")
+        return RC_PACKET_TOO_LARGE
+    if c.flags & CF_TRUSTED:
+        return RC_SUCCESS
+    if c.flags & CF_BRIDGE:
+        allowed = 1              # what may come in that way is its lines' business
+    elif topic_reserved(out.topic):
+        allowed = 0
+    elif allowed < 0:
+        allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
+    if not allowed:
+        return denied(b, c, p, out.topic)
+    if memory_short(b, 0):
+        dropped(b, c.session, DROP_MEMORY, out.topic)
+        return RC_QUOTA_EXCEEDED
+    if p.qos and c.version == V5 and durable_refuses(b):
+        dropped(b, c.session, DROP_DISK, out.topic)      # others are not told anything until there is room
+        return RC_QUOTA_EXCEEDED
+    return RC_SUCCESS
+
+
+cdef uint8_t denied(Broker* b, Client* c, Publish* p, View topic) noexcept nogil:
+    dropped(b, c.session, DROP_ACL_WRITE, topic)
+    log_denied(b, c, p)
+    return RC_NOT_AUTHORIZED
+
+
+cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """At debug, as Mosquitto does; and at notice, so many in a second."""
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, "Denied", LOG_DEBUG)
+    elif log_wanted(&b.log, LOG_NOTICE) and denial_logged(b):
+        log_publish(b, c, p, "Denied", LOG_NOTICE)
+
+
+cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_publish(b, c, p, what, LOG_DEBUG)
+
+
+cdef void log_publish(Broker* b, Client* c, Publish* p, const char* what, uint32_t type) noexcept nogil:
+    log_line(b, type, snprintf(
+        b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", what,
+        <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,
+        <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
+
+
+cdef void log_malformed(Broker* b, Client* c, uint8_t first) noexcept nogil:
+    if (first & 6) == 6:
+        log_bad(b, c, "Invalid QoS in PUBLISH")
+    elif (first & 14) == 8:
+        log_bad(b, c, "Invalid PUBLISH (QoS=0 and DUP=1)")
+
+
+cdef void log_bad(Broker* b, Client* c, const char* what) noexcept nogil:
+    if log_wanted(&b.log, LOG_INFORMATION):
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", what, <int>c.session.id_len,
+                                              <const char*>c.session.client_id))

@@ -1,0 +1,304 @@
+"""SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK goes out, then what is
+retained follows in the order of the filters."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+
+from cext.base.view cimport View
+from cext.broker.auth.auth_requests cimport EVENT_SUBSCRIBED, EVENT_UNSUBSCRIBED, event_post
+from cext.broker.core.access cimport access_by_roles, access_may_subscribe, session_names
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport address_text, client_id_of, client_room, client_wrote, denial_logged, log_line, log_packet
+from cext.broker.core.client_state cimport CF_REMOTE_BRIDGE, Client
+from cext.broker.core.durable cimport changes_of, durable_refuses
+from cext.broker.core.listener cimport Security
+from cext.broker.core.log cimport LOG_DEBUG, LOG_INFORMATION, LOG_LINE_MAX, LOG_NOTICE, LOG_SUBSCRIBE, LOG_UNSUBSCRIBE, log_wanted
+from cext.broker.core.pending_packet cimport pending_packet_free
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.subscription cimport parse_mounted
+from cext.broker.packets.authorize cimport filter_refused, filters_decide
+from cext.broker.persist.events cimport event_subscribed, event_unsubscribed
+from cext.broker.persist.pending_acks cimport hold_output
+from cext.broker.persist.persist cimport persist_reserve, persist_subscription, persist_subscription_end
+from cext.broker.persist.publication cimport memory_short
+from cext.broker.replay.cursor cimport cursor_close, cursor_open, cursor_wanted
+from cext.broker.routing.plugin_gate cimport ACL_SUBSCRIBE, ACL_UNSUBSCRIBE
+from cext.broker.routing.retain cimport replay_begin, replay_has_room
+from cext.codec.decode cimport Subscribe, SubscribeItem, decode_subscribe, decode_unsubscribe, subscribe_next, unsubscribe_next
+from cext.codec.encode cimport encode_suback, suback_size
+from cext.codec.frame cimport Frame, T_SUBACK, T_SUBSCRIBE, T_UNSUBACK, T_UNSUBSCRIBE, V5
+from cext.codec.properties cimport P_SUBSCRIPTION_ID, props_has
+from cext.codec.reason cimport (
+    RC_MALFORMED, RC_NOT_AUTHORIZED, RC_NO_SUBSCRIPTION_EXISTED, RC_PROTOCOL_ERROR, RC_QUOTA_EXCEEDED, RC_SUCCESS,
+    RC_TOPIC_FILTER_INVALID, RC_UNSPECIFIED,
+)
+from cext.session.message cimport RECORD_ROOM
+from cext.session.session cimport Session
+from cext.topic.index cimport INDEX_ADDED, INDEX_REMOVED, index_add, index_remove
+from cext.topic.name cimport Filter, level_count
+from cext.topic.retained cimport retained_may_match
+
+cdef enum:
+    REPLAY = 0x40                # on a granted QoS while SUBACK is not out yet: retained messages are owed
+    QOS = 3
+    NO_LOCAL = 1 << 2
+    RETAIN_AS_PUBLISHED = 1 << 3
+
+
+cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
+    cdef uint8_t options = wire
+    if options & QOS > c.listener.max_qos:
+        options = (options & ~<uint8_t>QOS) | c.listener.max_qos
+    if c.version != V5 and c.flags & CF_REMOTE_BRIDGE:
+        options |= NO_LOCAL | RETAIN_AS_PUBLISHED    # what a bridge of Mosquitto's relies on
+    return options
+
+
+cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, bint refused, uint8_t* code) noexcept nogil:
+    """*code gets what SUBACK says, with REPLAY on top when retained messages follow. Not 0: the client ends."""
+    cdef Filter f
+    cdef uint8_t* owned
+    cdef uint8_t options = options_of(c, item.options)
+    cdef int added, handling
+    cdef int rc = parse_mounted(c, item.filter, &f, &owned)
+    if rc:
+        free(owned)
+        return bad_filter(b, c)
+    if level_count(f.filter.p, f.filter.n) > b.settings.topic_levels_max:
+        free(owned)
+        code[0] = RC_TOPIC_FILTER_INVALID if c.version == V5 else RC_UNSPECIFIED     # well-formed, but not accepted here
+        return 0
+    if f.group.n and c.version == V5 and options & NO_LOCAL:
+        free(owned)
+        return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
+    if refused or not may_by_rules(b, c.session, f.filter, whole_of(item.filter, owned, c), ACL_SUBSCRIBE):
+        free(owned)
+        code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
+        log_subscribe(b, c, item.filter, -1)
+        if not log_wanted(&b.log, LOG_DEBUG) and log_wanted(&b.log, LOG_NOTICE) and denial_logged(b):
+            log_line(b, LOG_NOTICE, snprintf(
+                b.log.line, LOG_LINE_MAX, "Denied SUBSCRIBE from %.*s (q%d, '%.*s')", <int>c.session.id_len,
+                <const char*>c.session.client_id, <int>(options & QOS), <int>item.filter.n, <const char*>item.filter.p))
+        return 0
+    if cursor_wanted(b, f.filter):
+        stream_subscribed(b, c, item, &f, options, sub_id, code)
+        free(owned)
+        return 0
+    added = -1
+    if not memory_short(b, 0) and (c.session.store_session_id == 0 or not durable_refuses(b)) and replay_has_room(c.session, f.filter.n) \
+            and persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
+        added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
+    if added < 0:
+        free(owned)
+        code[0] = RC_QUOTA_EXCEEDED if c.version == V5 else RC_UNSPECIFIED
+        return 0
+    code[0] = options & QOS
+    handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
+    if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
+        code[0] |= REPLAY
+    persist_subscription(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
+    event_subscribed(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
+    free(owned)
+    log_subscribe(b, c, item.filter, options & QOS)
+    notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
+    return 0
+
+
+cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Filter* f, uint8_t options, uint32_t sub_id, uint8_t* code) noexcept nogil:
+    """A cursor of a stream, which no index and no store knows. What it brings comes in a later turn."""
+    code[0] = RC_QUOTA_EXCEEDED if memory_short(b, 0) else cursor_open(b, c.session, f, options, sub_id)
+    if code[0] >= 0x80:
+        log_subscribe(b, c, item.filter, -1)
+        code[0] = code[0] if c.version == V5 else RC_UNSPECIFIED
+        return
+    event_subscribed(b, c.session, f.whole, options, sub_id)
+    log_subscribe(b, c, item.filter, options & QOS)
+    notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
+
+
+cdef inline View as_kept(Client* c, View filter, const uint8_t* owned) noexcept nogil:
+    if owned != NULL:
+        filter.p = owned
+        filter.n += c.listener.mount_point.n
+    return filter
+
+
+cdef void notify_subscription(Broker* b, Client* c, int event, View filter) noexcept nogil:
+    cdef View id, user
+    if c.session.security != NULL and session_security(c.session).events:
+        session_names(c.session, &id, &user)
+        event_post(b, session_security(c.session), event, id, user, filter)
+
+
+cdef View whole_of(View text, const uint8_t* owned, Client* c) noexcept nogil:
+    """What parse_mounted made of it, $share/GROUP/ included."""
+    cdef View whole = text
+    if owned != NULL:
+        whole.p = owned
+        whole.n = text.n + c.listener.mount_point.n
+    return whole
+
+
+cdef bint may_by_rules(Broker* b, Session* s, View filter, View whole, uint8_t access) noexcept nogil:
+    """A plugin's word stands above them."""
+    if s.security == NULL or session_security(s).authorize:
+        return 1
+    if not access_by_roles(b, s, whole, access):
+        return 0
+    return access == ACL_UNSUBSCRIBE or access_may_subscribe(b, s, filter)
+
+
+cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
+    cdef char where[64]
+    if log_wanted(&b.log, LOG_INFORMATION):
+        address_text(&c.conn.address, where, sizeof(where))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.", where))
+    return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
+
+
+cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nogil:
+    cdef View id = client_id_of(c)
+    if log_wanted(&b.log, LOG_DEBUG):
+        if qos < 0:
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s (denied)", <int>filter.n, <const char*>filter.p))
+        else:
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s (QoS %d)", <int>filter.n,
+                                            <const char*>filter.p, qos))
+    if qos >= 0 and log_wanted(&b.log, LOG_SUBSCRIBE):
+        log_line(b, LOG_SUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %d %.*s", <int>id.n, <const char*>id.p, qos,
+                                            <int>filter.n, <const char*>filter.p))
+
+
+cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Subscribe s
+    cdef SubscribeItem item
+    cdef View items
+    cdef uint32_t sub_id = 0
+    cdef uint32_t n = 0
+    cdef uint8_t few[64]
+    cdef uint8_t* codes = few
+    cdef uint64_t changes = changes_of(b)
+    cdef int rc = decode_subscribe(f, c.version, &s)
+    if rc:
+        return rc
+    if c.session.security != NULL and session_security(c.session).authorize:
+        rc = filters_decide(b, c, &s, ACL_SUBSCRIBE)
+        if rc:
+            return rc
+    if c.version == V5 and props_has(&s.props, P_SUBSCRIPTION_ID):
+        sub_id = s.props.sub_id
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
+    if s.items.n > 4 * sizeof(few):      # an item has at least 4 bytes
+        codes = <uint8_t*>malloc(s.items.n // 4 + 1)
+        if codes == NULL:
+            return RC_QUOTA_EXCEEDED
+    items = s.items
+    while rc == 0 and subscribe_next(&s, &item):
+        rc = subscribe_one(b, c, &item, sub_id, filter_refused(c, <int>n), &codes[n])
+        b.work += 20
+        n += 1
+    if rc == 0:
+        hold_output(b, c, changes, 0)
+        rc = suback(b, c, T_SUBACK, s.pid, codes, n)
+    s.items = items
+    n = 0
+    while rc == 0 and subscribe_next(&s, &item):
+        if codes[n] < 0x80 and codes[n] & REPLAY:
+            replay(b, c, &item)
+        n += 1
+    pending_packet_free(b, c)
+    if codes != few:
+        free(codes)
+    return rc
+
+
+cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, uint32_t n) noexcept nogil:
+    cdef uint8_t plain[64]
+    cdef uint8_t* granted = plain
+    cdef uint8_t* p
+    cdef uint32_t i
+    if n > sizeof(plain):
+        granted = <uint8_t*>malloc(n)
+        if granted == NULL:
+            return RC_QUOTA_EXCEEDED
+    for i in range(n):
+        granted[i] = codes[i] if codes[i] >= 0x80 else codes[i] & ~<uint8_t>REPLAY
+    p = client_room(b, c, suback_size(c.version, n))
+    if p != NULL:
+        client_wrote(b, c, encode_suback(p, packet_type, c.version, <unsigned short>pid, granted, n), p)
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_packet(b, c, "Sending", packet_type, -1, -1)
+    if granted != plain:
+        free(granted)
+    return 0
+
+
+cdef void replay(Broker* b, Client* c, SubscribeItem* item) noexcept nogil:
+    cdef Filter f
+    cdef uint8_t* owned
+    if parse_mounted(c, item.filter, &f, &owned) == 0:
+        replay_begin(b, c.session, &f)
+    free(owned)
+
+
+cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
+    cdef Subscribe s
+    cdef Filter parsed
+    cdef View filter
+    cdef View id = client_id_of(c)
+    cdef uint8_t few[64]
+    cdef uint8_t* codes = few
+    cdef uint8_t* owned = NULL
+    cdef uint32_t n = 0
+    cdef uint64_t changes = changes_of(b)
+    cdef int rc = decode_unsubscribe(f, c.version, &s)
+    if rc:
+        return rc
+    if c.session.security != NULL and session_security(c.session).authorize:
+        rc = filters_decide(b, c, &s, ACL_UNSUBSCRIBE)
+        if rc:
+            return rc
+    if log_wanted(&b.log, LOG_DEBUG):
+        log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
+    if s.items.n > 3 * sizeof(few):
+        codes = <uint8_t*>malloc(s.items.n // 3 + 1)
+        if codes == NULL:
+            return RC_QUOTA_EXCEEDED
+    while rc == 0 and unsubscribe_next(&s, &filter):
+        if parse_mounted(c, filter, &parsed, &owned) != 0:
+            rc = bad_filter(b, c)
+        elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
+            codes[n] = RC_NOT_AUTHORIZED
+        elif parsed.group.n == 0 and cursor_wanted(b, parsed.filter):
+            codes[n] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
+            if codes[n] == RC_SUCCESS:
+                event_unsubscribed(b, c.session, parsed.whole)
+                notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
+        elif not persist_reserve(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
+            codes[n] = RC_QUOTA_EXCEEDED
+            rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # before 5.0 there is no word for it
+        elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
+            codes[n] = RC_SUCCESS
+            persist_subscription_end(b, c.session, as_kept(c, filter, owned))
+            event_unsubscribed(b, c.session, as_kept(c, filter, owned))
+            notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
+        else:
+            codes[n] = RC_NO_SUBSCRIPTION_EXISTED
+        free(owned)
+        owned = NULL
+        n += 1
+        b.work += 20
+        if log_wanted(&b.log, LOG_DEBUG):
+            log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "\t%.*s", <int>filter.n, <const char*>filter.p))
+        if log_wanted(&b.log, LOG_UNSUBSCRIBE):
+            log_line(b, LOG_UNSUBSCRIBE, snprintf(b.log.line, LOG_LINE_MAX, "%.*s %.*s", <int>id.n, <const char*>id.p,
+                                                  <int>filter.n, <const char*>filter.p))
+    pending_packet_free(b, c)
+    if rc == 0:
+        hold_output(b, c, changes, 0)
+        rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
+    if codes != few:
+        free(codes)
+    return rc

@@ -1,0 +1,274 @@
+"""Acknowledgements that wait: a ring per client, in the order of what they acknowledge [v5 4.6.0-2], and the ring of those who are looked at
+when a batch is committed. Knows batches by their serial; not what is in them.
+
+    promise -> nothing recorded, nothing waits before it: sent at once
+            -> else at the ring's end; its client becomes a waiter for that batch
+    batch committed -> its waiters -> each ring's head, as far as it is due
+    a message proved to need no record (elided) -> the same, for its publisher
+
+Invariant: nothing leaves the ring but at its head. A ring beyond PENDING_ACKS_MAX, or a store that is behind, pauses its client; a store that takes no more
+(Durable.trouble) pauses who publishes and cannot be refused.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.base.slab cimport slab_at, slab_end
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport client_ack, client_doom
+from cext.broker.core.client_state cimport C_CONNECTED, Client, PendingAck, PendingAcks
+from cext.broker.core.durable cimport Durable, NO_PENDING, PENDING, PENDING_ACKS_MAX, Waiter, batch_changed, durable_of
+from cext.broker.core.settings cimport DURABILITY_GROUP, DURABILITY_STRICT
+from cext.codec.frame cimport T_PUBACK, T_PUBREC
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING, CONN_HELD, CONN_PAUSED, conn_flush, conn_resume
+from cext.session.message cimport Message
+from cext.store.store cimport store_room
+
+cdef enum:
+    RING_MIN = 16
+    RING_KEEP = 64               # an empty ring larger than this is given back
+    WAITERS_MIN = 256
+    WAITS_FOR_JOB = 0xFFFFFFFFu  # in place of a serial
+
+
+cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
+    return <int>(serial - t.committed) <= 0
+
+
+cdef inline bint has_room(const Durable* t) noexcept nogil:
+    """Of what is on its way, and of what cannot get on it while the disk is full."""
+    return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
+
+
+cdef inline bint takes(int packet_type, uint8_t rc) noexcept nogil:
+    """A message of a 3.x client, who cannot be told that there is no room."""
+    return rc < 0x80 and (packet_type == T_PUBACK or packet_type == T_PUBREC)
+
+
+# ---------------------------------------------------------------- waiters
+
+cdef int waiter_add(Durable* t, uint32_t serial) noexcept nogil:
+    cdef uint32_t n = t.waiters_tail - t.waiters_head
+    cdef uint32_t cap = t.waiters_mask + 1 if t.waiters != NULL else 0
+    cdef uint32_t more, i
+    cdef Waiter* waiters
+    if n == cap:
+        more = cap * 2 if cap else WAITERS_MIN
+        waiters = <Waiter*>calloc(more, sizeof(Waiter))
+        if waiters == NULL:
+            return -1
+        for i in range(n):
+            waiters[i] = t.waiters[(t.waiters_head + i) & t.waiters_mask]
+        free(t.waiters)
+        t.waiters = waiters
+        t.waiters_mask = more - 1
+        t.waiters_head = 0
+        t.waiters_tail = n
+    memset(&t.waiters[t.waiters_tail & t.waiters_mask], 0, sizeof(Waiter))
+    t.waiters[t.waiters_tail & t.waiters_mask].serial = serial
+    t.waiters_tail += 1
+    return 0
+
+
+cdef int client_waits(Broker* b, Client* c, uint32_t serial) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Waiter* w
+    if c.pending_acks.waits == serial:
+        return 0
+    if waiter_add(t, serial) != 0:
+        return -1
+    w = &t.waiters[(t.waiters_tail - 1) & t.waiters_mask]
+    w.index = c.slab.index
+    w.generation = c.slab.generation
+    c.pending_acks.waits = serial
+    return 0
+
+
+# ---------------------------------------------------------------- the ring
+
+cdef PendingAck* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
+    """NULL: no memory; then the client ends rather than that an acknowledgement is lost or overtaken."""
+    cdef PendingAcks* r = c.pending_acks
+    cdef PendingAck* ring
+    cdef PendingAck* p
+    cdef uint32_t n, cap, i
+    if r == NULL:
+        r = c.pending_acks = <PendingAcks*>calloc(1, sizeof(PendingAcks))
+        if r == NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)
+            return NULL
+    n = r.tail - r.head
+    if r.ring == NULL or n == r.mask + 1:
+        cap = (r.mask + 1) * 2 if r.ring != NULL else RING_MIN
+        ring = <PendingAck*>calloc(cap, sizeof(PendingAck))
+        if ring == NULL:
+            client_doom(b, c, RC_QUOTA_EXCEEDED)
+            return NULL
+        for i in range(n):
+            ring[i] = r.ring[(r.head + i) & r.mask]
+        free(r.ring)
+        r.ring = ring
+        r.mask = cap - 1
+        r.head = 0
+        r.tail = n
+    p = &r.ring[r.tail & r.mask]
+    r.tail += 1
+    p.packet_type = <uint8_t>packet_type
+    p.pid = pid
+    p.rc = rc
+    p.pending = NO_PENDING
+    p.serial = durable_of(b).committed       # due, once it is the first
+    if not r.paused and (n >= PENDING_ACKS_MAX or not has_room(durable_of(b)) or (durable_of(b).trouble and takes(packet_type, rc))):
+        r.paused = 1
+        c.jobs += 1
+        c.conn.flags |= CONN_PAUSED
+    return p
+
+
+cdef inline bint is_empty(const Client* c) noexcept nogil:
+    return c.pending_acks == NULL or c.pending_acks.head == c.pending_acks.tail
+
+
+cdef void ack_now(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc) noexcept nogil:
+    if is_empty(c):
+        client_ack(b, c, packet_type, pid, rc)
+    else:
+        push(b, c, packet_type, pid, rc)
+
+
+cdef void pending_ack_for(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint32_t serial, uint32_t pending) noexcept nogil:
+    cdef PendingAck* p = push(b, c, packet_type, pid, rc)
+    if p == NULL:
+        return
+    p.serial = serial
+    p.pending = pending
+    if client_waits(b, c, serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+
+
+cdef void ack_when_committed(Broker* b, Client* c, int packet_type, uint16_t pid, uint8_t rc, uint64_t changes, const Message* m,
+                  uint8_t durability) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t pending = NO_PENDING
+    cdef PendingAck* p
+    if t == NULL:
+        client_ack(b, c, packet_type, pid, rc)
+        return
+    if t.lacks > changes:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # it is not on record: the client asks again, or is told
+        return
+    if c.jobs and m != NULL and (durability or t.level) >= DURABILITY_GROUP and b.jobs_tail != NULL and b.jobs_tail.message == m:
+        p = push(b, c, packet_type, pid, rc)         # who gets it is found out in slices
+        if p != NULL:
+            p.serial = WAITS_FOR_JOB
+            c.pending_acks.blocked = c.pending_acks.tail
+            c.pending_acks.strict = durability == DURABILITY_STRICT
+        return
+    if t.changes == changes or (durability or t.level) < DURABILITY_GROUP:
+        ack_now(b, c, packet_type, pid, rc)
+        return
+    if durability == DURABILITY_STRICT:
+        t.strict = 1
+    # one new pending message, and nothing else: when that need not be written, there is nothing to wait for
+    if m != NULL and m.lsn & PENDING and (t.changes >> 32) - (changes >> 32) == 1:
+        pending = <uint32_t>(m.lsn & 0xFFFFFFFFu)
+        t.pendings[pending].owner_index = c.slab.index
+        t.pendings[pending].owner_generation = c.slab.generation
+    pending_ack_for(b, c, packet_type, pid, rc, t.serial, pending)
+
+
+cdef void ack_after_all(Broker* b, Client* c, int packet_type, uint16_t pid) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t serial
+    if t != NULL and t.level >= DURABILITY_GROUP:
+        serial = t.serial if t.dirty else t.serial - 1
+        if not is_committed(t, serial):
+            pending_ack_for(b, c, packet_type, pid, 0, serial, NO_PENDING)
+            return
+    ack_now(b, c, packet_type, pid, 0)
+
+
+cdef void hold_output(Broker* b, Client* c, uint64_t changes, bint soft) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or t.level < DURABILITY_GROUP or t.changes == changes or (soft and t.trouble):
+        return
+    if c.pending_acks == NULL:
+        c.pending_acks = <PendingAcks*>calloc(1, sizeof(PendingAcks))
+    if c.pending_acks == NULL or client_waits(b, c, t.serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+        return
+    c.pending_acks.soft = soft and (not c.conn.flags & CONN_HELD or c.pending_acks.soft)
+    c.pending_acks.held = t.serial
+    c.conn.flags |= CONN_HELD
+
+
+cdef void pending_acks_job_done(Broker* b, Client* c) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef PendingAcks* r = c.pending_acks
+    cdef PendingAck* p
+    if r == NULL or r.blocked == 0 or t == NULL:
+        return
+    p = &r.ring[(r.blocked - 1) & r.mask]
+    r.blocked = 0
+    if r.strict:
+        batch_changed(t, 0)      # one that reaches the disk takes all before it along
+        t.strict = 1
+    p.serial = t.serial if t.dirty else t.serial - 1
+    if is_committed(t, p.serial):
+        pending_acks_release(b, c)
+    elif client_waits(b, c, p.serial) != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)
+
+
+cdef inline bint is_due(const Durable* t, const PendingAck* p) noexcept nogil:
+    if p.serial == WAITS_FOR_JOB:
+        return 0
+    if is_committed(t, p.serial):
+        return 1
+    return p.pending != NO_PENDING and p.serial == t.serial and t.pendings[p.pending].live == 0
+
+
+cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef PendingAcks* r = c.pending_acks
+    cdef PendingAck* p
+    if r == NULL or c.conn.flags & CONN_CLOSED:
+        return
+    if c.conn.flags & CONN_HELD and (is_committed(t, r.held) or (r.soft and t.trouble)):
+        c.conn.flags &= ~<uint32_t>CONN_HELD
+        conn_flush(&b.reactor, &c.conn)
+    if c.state != C_CONNECTED or c.conn.flags & CONN_CLOSING:
+        return
+    while r.head != r.tail:
+        p = &r.ring[r.head & r.mask]
+        if not is_due(t, p):
+            break
+        r.head += 1
+        client_ack(b, c, p.packet_type, p.pid, p.rc)
+    if r.paused and r.tail - r.head <= PENDING_ACKS_MAX // 2 and has_room(t) and not t.trouble:
+        r.paused = 0
+        c.jobs -= 1
+        if c.jobs == 0 and c.conn.flags & CONN_PAUSED:
+            conn_resume(&b.reactor, &c.conn)
+    if r.head == r.tail and r.mask >= RING_KEEP:
+        free(r.ring)
+        r.ring = NULL
+        r.mask = r.head = r.tail = 0
+
+
+cdef void pending_acks_resume(Broker* b) noexcept nogil:
+    cdef uint32_t i
+    cdef Client* c
+    for i in range(slab_end(&b.clients)):
+        c = <Client*>slab_at(&b.clients, i)
+        if c != NULL:
+            pending_acks_release(b, c)
+
+
+cdef void pending_acks_free(Client* c) noexcept nogil:
+    if c.pending_acks != NULL:
+        free(c.pending_acks.ring)
+        free(c.pending_acks)
+        c.pending_acks = NULL

@@ -1,0 +1,435 @@
+"""What is to outlive the broker, as it happens. Knows sessions and messages, and what their records say; not when records are written, nor
+who waits for that.
+
+    a message with durable subscribers -> Pending: one per message and batch, with who is owed it
+         acknowledged by all of them while its batch is open -> no record, and its publisher is told at once (elided)
+         else, when the batch is sealed -> RECORD_MSG
+    an acknowledgement of what has a record -> Ack -> RECORD_ACKS
+    sessions, subscriptions, wills, inbound QoS 2, PUBRECs, retained messages that go -> their record, at once, into the open batch
+
+Invariant: positions of a session below `logged` are in sealed batches, those from there on in the open one or not recorded.
+Cost: of a QoS 1 message that is elided some 20 ns; no allocation but for arrays that grow to their high-water mark.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy, memset, strlen
+
+from cext.base.clock cimport clock_wall_ms
+from cext.base.slab cimport slab_get
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport Ack, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_of
+from cext.broker.persist.accounts cimport account_begin
+from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
+from cext.session.message cimport (
+    MESSAGE_AGAIN, MESSAGE_JOURNALLED, MESSAGE_RETAINED, Message, RECORD_ROOM, message_bytes, message_ref,
+)
+from cext.session.queue cimport Delivery
+from cext.session.record cimport (
+    RECORD_AGAIN, RECORD_CONNECTED, RECORD_END, RECORD_END_BYTES, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES,
+    RECORD_LINK, RECORD_RELEASED, RECORD_RELEASED_BYTES, RECORD_RETAIN, RECORD_RETAINED_GONE, RECORD_SESSION, RECORD_SUB,
+    RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordInbox, RecordMessage, RecordSession, RecordSub, RecordWill,
+    record_end_put, record_inbox_done_put, record_inbox_put, record_inbox_size, record_released_put, record_session_put,
+    record_session_size, record_sub_put, record_sub_size, record_unsub_put, record_unsub_size, record_will_put,
+    record_will_size,
+)
+from cext.session.session cimport SESSION_BRIDGE, SESSION_ENDED, SESSION_WAITS, Session, session_sub_id
+from cext.store.store cimport store_append, store_record_bytes, store_reserve
+
+cdef enum:
+    MANY = 256                   # first size of an array
+    MORE = 0x100000000u          # see changed
+    FEW = 8                      # records that persist_reserve counts with
+
+
+# ---------------------------------------------------------------- the open batch
+
+cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
+    cdef uint64_t lsn
+    return record_at(b, kind, n, &lsn)
+
+
+cdef void persist_lacks_memory(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t != NULL:
+        batch_changed(t, 0)
+        t.lacks = t.changes
+
+
+cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or t.loading or (s != NULL and s.store_session_id == 0) or store_reserve(&t.store, bytes + FEW * store_record_bytes(3)):
+        return 1
+    persist_lacks_memory(b)
+    return 0
+
+
+cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
+    """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
+    cdef Durable* t = durable_of(b)
+    cdef uint8_t* out
+    batch_changed(t, n)
+    t.changes += MORE
+    out = store_append(&t.store, <uint8_t>kind, 0, <uint32_t>n, lsn) if n <= 0x7FFFFFFF else NULL
+    if out == NULL:
+        t.lacks = t.changes
+    return out
+
+
+cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil:
+    """NULL: no memory; the array is as it was."""
+    cdef uint32_t more = cap[0] * 2 if cap[0] else MANY
+    cdef void* out = realloc(array, <size_t>more * item_bytes)
+    if out != NULL:
+        cap[0] = more
+    return out
+
+
+cdef uint64_t wall_of(Broker* b, uint64_t monotonic_ms) noexcept nogil:
+    """0 stays 0: never."""
+    cdef uint64_t now = clock_wall_ms()
+    if monotonic_ms == 0:
+        return 0
+    if monotonic_ms >= b.reactor.now_ms:
+        return now + (monotonic_ms - b.reactor.now_ms)
+    return now - (b.reactor.now_ms - monotonic_ms)
+
+
+cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil:
+    out.flags = m.qos | (RECORD_RETAIN if m.retain else 0) | (RECORD_AGAIN if m.flags & MESSAGE_AGAIN else 0)
+    out.expires_wall_ms = wall_of(b, m.expires_ms) if m.expires_ms else 0
+    out.source_hash = 0          # it is keyed anew by each process
+    out.topic = m.topic
+    out.props = m.props
+    out.payload = m.payload
+
+
+# ---------------------------------------------------------------- numbers of sessions
+
+cdef bint store_session_id_reserve(Broker* b) noexcept nogil:
+    """Also for its return."""
+    cdef Durable* t = durable_of(b)
+    cdef Session** sessions_by_store_id
+    cdef uint32_t* free_store_ids
+    if t == NULL:
+        return 1
+    if t.n_free <= t.n_freed and t.n_store_ids + 1 >= t.cap_store_ids:
+        sessions_by_store_id = <Session**>grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
+        if sessions_by_store_id == NULL:
+            return 0
+        t.sessions_by_store_id = sessions_by_store_id
+    if t.cap_free < t.cap_store_ids:
+        free_store_ids = <uint32_t*>realloc(t.free_store_ids, <size_t>t.cap_store_ids * sizeof(uint32_t))
+        if free_store_ids == NULL:
+            return 0
+        t.free_store_ids = free_store_ids
+        t.cap_free = t.cap_store_ids
+    return 1
+
+
+cdef int number_take(Broker* b, Session* s) noexcept nogil:
+    """-1: no memory. Free numbers are used again, but not in the batch in which they became free."""
+    cdef Durable* t = durable_of(b)
+    if not store_session_id_reserve(b):
+        persist_lacks_memory(b)
+        return -1
+    if t.n_free > t.n_freed:
+        t.n_free -= 1
+        s.store_session_id = t.free_store_ids[t.n_free - t.n_freed]
+        t.free_store_ids[t.n_free - t.n_freed] = t.free_store_ids[t.n_free]
+    else:
+        if t.n_store_ids == 0:
+            t.sessions_by_store_id[0] = NULL   # 0 is nobody's
+            t.n_store_ids = 1
+        s.store_session_id = t.n_store_ids
+        t.n_store_ids += 1
+    t.sessions_by_store_id[s.store_session_id] = s
+    s.logged = s.safe = s.queue.tail
+    if b.accounts != NULL:
+        account_begin(b, s)
+    return 0
+
+
+cdef void number_give(Durable* t, uint32_t store_session_id) noexcept nogil:
+    t.sessions_by_store_id[store_session_id & ~<uint32_t>END_NOT_RECORDED] = NULL
+    t.free_store_ids[t.n_free] = store_session_id
+    t.n_free += 1
+    t.n_freed += 1
+
+
+cdef int ends_record(Durable* t) noexcept nogil:
+    """What had no memory when it happened. -1: it still has none."""
+    cdef uint64_t lsn
+    cdef uint8_t* out
+    cdef uint32_t* store_session_id
+    cdef uint32_t i
+    for i in range(t.n_freed):
+        store_session_id = &t.free_store_ids[t.n_free - t.n_freed + i]
+        if store_session_id[0] & END_NOT_RECORDED:
+            out = store_append(&t.store, RECORD_END, 0, RECORD_END_BYTES, &lsn)
+            if out == NULL:
+                return -1
+            store_session_id[0] &= ~<uint32_t>END_NOT_RECORDED
+            record_end_put(out, store_session_id[0])
+    return 0
+
+
+# ---------------------------------------------------------------- sessions
+
+cdef void persist_session(Broker* b, Session* s) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if t == NULL or (s.store_session_id == 0 and (s.expiry_s == 0 or number_take(b, s) != 0)):
+        return
+    session_recorded(b, s)
+
+
+cdef void session_recorded(Broker* b, Session* s) noexcept nogil:
+    cdef RecordSession r
+    cdef uint8_t* out
+    memset(&r, 0, sizeof(r))
+    r.store_session_id = s.store_session_id
+    r.expiry_s = s.expiry_s
+    r.next = s.unsent
+    r.flags = (RECORD_CONNECTED if s.client != NULL else 0) | (RECORD_LINK if s.flags & SESSION_BRIDGE else 0)
+    r.ends_wall_ms = wall_of(b, s.ends_ms) if s.client == NULL else 0
+    r.id.p = s.client_id
+    r.id.n = s.id_len
+    if s.username != NULL:
+        r.user.p = <const uint8_t*>s.username
+        r.user.n = <uint32_t>strlen(s.username)
+    out = record(b, RECORD_SESSION, record_session_size(&r))
+    if out != NULL:
+        record_session_put(out, &r)
+
+
+cdef bint gone_recorded(Broker* b, int kind, uint32_t store_session_id) noexcept nogil:
+    """END, WILL_GONE."""
+    cdef uint8_t* out = record(b, kind, RECORD_END_BYTES)
+    if out != NULL:
+        record_end_put(out, store_session_id)
+    return out != NULL
+
+
+cdef void persist_session_end(Broker* b, Session* s) noexcept nogil:
+    if s.store_session_id:
+        number_give(durable_of(b), s.store_session_id if gone_recorded(b, RECORD_END, s.store_session_id) else s.store_session_id | END_NOT_RECORDED)
+
+
+cdef void filter_recorded(Broker* b, Session* s, int kind, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    cdef RecordSub r
+    cdef uint8_t* out
+    if s.store_session_id == 0:
+        return
+    r.store_session_id = s.store_session_id
+    r.sub_id = sub_id
+    r.options = options
+    r.filter = filter
+    out = record(b, kind, record_sub_size(&r) if kind == RECORD_SUB else record_unsub_size(&r))
+    if out != NULL and kind == RECORD_SUB:
+        record_sub_put(out, &r)
+    elif out != NULL:
+        record_unsub_put(out, &r)
+
+
+cdef void persist_subscription(Broker* b, Session* s, View filter, uint8_t options, uint32_t sub_id) noexcept nogil:
+    filter_recorded(b, s, RECORD_SUB, filter, options, sub_id)
+
+
+cdef void persist_subscription_end(Broker* b, Session* s, View filter) noexcept nogil:
+    filter_recorded(b, s, RECORD_UNSUB, filter, 0, 0)
+
+
+# ---------------------------------------------------------------- what they are owed
+
+cdef Pending* pending_of(Durable* t, Message* m) noexcept nogil:
+    """The message's place in the open batch; NULL: no memory."""
+    cdef Pending* pendings
+    cdef Pending* p
+    if m.lsn & PENDING:
+        return &t.pendings[m.lsn & ~<uint64_t>PENDING]
+    if t.n_pendings == t.cap_pendings:
+        pendings = <Pending*>grown(t.pendings, &t.cap_pendings, sizeof(Pending))
+        if pendings == NULL:
+            return NULL
+        t.pendings = pendings
+    p = &t.pendings[t.n_pendings]
+    memset(p, 0, sizeof(Pending))
+    p.message = message_ref(m)
+    p.lsn_before = m.lsn
+    m.lsn = PENDING | t.n_pendings
+    t.n_pendings += 1
+    t.changes += MORE
+    return p
+
+
+cdef int pending_delivery_wait(Broker* b, Session* s, const Delivery* d) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    if d.qos & 3 != 2 or s.flags & SESSION_WAITS:
+        return 0
+    if waiter_add(t, t.serial) != 0:
+        return -1
+    s.flags |= SESSION_WAITS
+    s.records += 1
+    t.waiters[(t.waiters_tail - 1) & t.waiters_mask].session = s
+    batch_changed(t, 0)
+    return 0
+
+
+cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delivery* d, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Pending* p
+    cdef PendingDelivery* o
+    cdef PendingDelivery* pending_deliveries
+    if t.n_pending_deliveries == t.cap_pending_deliveries:
+        pending_deliveries = <PendingDelivery*>grown(t.pending_deliveries, &t.cap_pending_deliveries, sizeof(PendingDelivery))
+        if pending_deliveries == NULL:
+            return -1
+        t.pending_deliveries = pending_deliveries
+    if pending_delivery_wait(b, s, d) != 0:
+        return -1
+    p = pending_of(t, m)
+    if p == NULL:
+        return -1
+    o = &t.pending_deliveries[t.n_pending_deliveries]
+    t.n_pending_deliveries += 1
+    o.session = s
+    o.position = position
+    o.sub_id = session_sub_id(s, d)
+    o.pid = d.pid
+    o.qos = d.qos
+    o.next = 0
+    if p.last:
+        t.pending_deliveries[p.last - 1].next = t.n_pending_deliveries
+    else:
+        p.first = t.n_pending_deliveries
+    p.last = t.n_pending_deliveries
+    p.n += 1
+    p.live += 1
+    if s.client == NULL:
+        t.urgent = 1             # it will be written, however long its batch waits
+    s.records += 1
+    batch_changed(t, 16 if p.n > 1 else message_bytes(m) + RECORD_ROOM)
+    return 0
+
+
+cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Pending* p
+    cdef Ack* acks
+    cdef Client* c
+    if t == NULL:
+        return                   # the broker ends
+    if <int>(position - s.logged) >= 0:
+        if m == NULL or not m.lsn & PENDING:
+            return               # it never had a record
+        p = &t.pendings[m.lsn & ~<uint64_t>PENDING]
+        p.live -= 1
+        if p.live == 0 and p.owner_generation and not m.flags & MESSAGE_RETAINED:
+            c = <Client*>slab_get(&b.clients, p.owner_index, p.owner_generation)
+            if c != NULL:
+                pending_acks_release(b, c)
+        return
+    if s.flags & SESSION_ENDED:
+        return                   # its RECORD_END says it all
+    if t.n_acks == t.cap_acks:
+        acks = <Ack*>grown(t.acks, &t.cap_acks, sizeof(Ack))
+        if acks == NULL:
+            return               # it would be sent again after a crash
+        t.acks = acks
+    t.acks[t.n_acks].store_session_id = s.store_session_id
+    t.acks[t.n_acks].position = position
+    t.n_acks += 1
+    batch_changed(t, sizeof(Ack))
+
+
+cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:
+    cdef RecordAck r
+    cdef uint8_t* out
+    if s.store_session_id == 0:
+        return
+    r.store_session_id = s.store_session_id
+    r.position = position
+    r.pid = d.pid
+    out = record(b, RECORD_RELEASED, RECORD_RELEASED_BYTES)
+    if out != NULL:
+        record_released_put(out, &r)
+
+
+# ---------------------------------------------------------------- retained messages
+
+cdef void persist_retained(Broker* b, Message* m) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    m.flags |= MESSAGE_RETAINED
+    if t == NULL or t.loading or is_own(m):
+        return
+    if pending_of(t, m) == NULL:
+        persist_lacks_memory(b)
+    t.changes += MORE            # it is written, whoever acknowledges it
+    batch_changed(t, message_bytes(m) + RECORD_ROOM)
+
+
+cdef void persist_retained_end(Broker* b, Message* m, bint replaced) noexcept nogil:
+    cdef uint8_t* out
+    m.flags &= ~<uint32_t>MESSAGE_RETAINED
+    if b.durable == NULL or replaced or not m.lsn or durable_of(b).loading:
+        return
+    out = record(b, RECORD_RETAINED_GONE, m.topic.n)
+    if out != NULL:
+        memcpy(out, m.topic.p, m.topic.n)
+
+
+cdef inline bint is_own(const Message* m) noexcept nogil:
+    """$SYS: said anew by each process."""
+    return m.topic.n >= 5 and memcmp(m.topic.p, <const uint8_t*>"$SYS/", 5) == 0
+
+
+# ---------------------------------------------------------------- inbound QoS 2, wills
+
+cdef void persist_inbound(Broker* b, Session* s, uint16_t pid, const Message* m) noexcept nogil:
+    cdef RecordInbox r
+    cdef uint8_t* out
+    if s.store_session_id == 0:
+        return
+    memset(&r, 0, sizeof(r))
+    r.store_session_id = s.store_session_id
+    r.pid = pid
+    r.refused = m == NULL
+    if m != NULL:
+        r.journalled = m.flags & MESSAGE_JOURNALLED
+        message_recorded(b, m, &r.message)
+    out = record(b, RECORD_INBOX, record_inbox_size(&r))
+    if out != NULL:
+        record_inbox_put(out, &r)
+
+
+cdef int persist_inbound_end(Broker* b, Session* s, uint16_t pid) noexcept nogil:
+    cdef uint8_t* out
+    if s.store_session_id == 0:
+        return 0
+    out = record(b, RECORD_INBOX_DONE, RECORD_INBOX_DONE_BYTES)
+    if out == NULL:
+        return -1
+    record_inbox_done_put(out, s.store_session_id, pid)
+    return 0
+
+
+cdef void persist_will(Broker* b, Session* s, const Message* m, uint32_t delay_s, uint64_t due_ms) noexcept nogil:
+    cdef RecordWill r
+    cdef uint8_t* out
+    if s.store_session_id == 0:
+        return
+    memset(&r, 0, sizeof(r))
+    r.store_session_id = s.store_session_id
+    r.delay_s = delay_s
+    r.due_wall_ms = wall_of(b, due_ms)
+    message_recorded(b, m, &r.message)
+    out = record(b, RECORD_WILL, record_will_size(&r))
+    if out != NULL:
+        record_will_put(out, &r)
+
+
+cdef void persist_will_end(Broker* b, Session* s) noexcept nogil:
+    if s.store_session_id:
+        gone_recorded(b, RECORD_WILL_GONE, s.store_session_id)

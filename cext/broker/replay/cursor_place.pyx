@@ -1,0 +1,102 @@
+"""$stream/NAME/PLACE/FILTER: its levels, and what a PLACE says. Knows text and how many shards there are; opens nothing. Every byte of it is a client's."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from cext.base.view cimport View
+from cext.broker.replay.cursor cimport PLACE_FIRST, PLACE_TIME, ReadRequest
+
+
+cdef bint level_take(View* rest, View* level) noexcept nogil:
+    """Up to the next slash, which is passed. 0: there is none, or nothing before it, or a wildcard."""
+    cdef uint32_t i = 0
+    while i < rest.n and rest.p[i] != c'/':
+        if rest.p[i] == c'+' or rest.p[i] == c'#':
+            return 0
+        i += 1
+    if i == 0 or i == rest.n:
+        return 0
+    level.p = rest.p
+    level.n = i
+    rest.p += i + 1
+    rest.n -= i + 1
+    return 1
+
+
+cdef bint digits(View v, uint32_t at, uint32_t n, uint64_t* out) noexcept nogil:
+    """0: there are not so many."""
+    cdef uint32_t i
+    out[0] = 0
+    if n == 0 or n > 19 or at + n > v.n:
+        return 0
+    for i in range(at, at + n):
+        if not c'0' <= v.p[i] <= c'9':
+            return 0
+        out[0] = out[0] * 10 + (v.p[i] - c'0')
+    return 1
+
+
+cdef uint64_t days_since_1970(uint64_t year, uint64_t month, uint64_t day) noexcept nogil:
+    """Of a year from 1970 on; the civil calendar, its years from March on."""
+    cdef uint64_t y = year - (1 if month <= 2 else 0)
+    return 365 * y + y // 4 - y // 100 + y // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - 719468
+
+
+cdef uint64_t days_of(uint64_t year, uint64_t month) noexcept nogil:
+    return 31 if month == 12 else days_since_1970(year, month + 1, 1) - days_since_1970(year, month, 1)
+
+
+cdef bint time_of(View v, uint64_t* us) noexcept nogil:
+    """2026-11-22, 2026-11-22T10:00, 2026-11-22T10:00:00, 2026-11-22T10:00:00.123456; a Z may follow: it is UTC. 0: it is none."""
+    cdef uint64_t year, month, day, hour = 0, minute = 0, second = 0, part = 0
+    cdef uint32_t n
+    if v.n and v.p[v.n - 1] == c'Z':
+        v.n -= 1
+    if not (digits(v, 0, 4, &year) and digits(v, 5, 2, &month) and digits(v, 8, 2, &day) and v.p[4] == c'-' and v.p[7] == c'-'):
+        return 0
+    if v.n > 10 and not (digits(v, 11, 2, &hour) and digits(v, 14, 2, &minute) and v.p[10] == c'T' and v.p[13] == c':'):
+        return 0
+    if v.n > 16 and not (digits(v, 17, 2, &second) and v.p[16] == c':'):
+        return 0
+    if v.n > 19:
+        n = v.n - 20
+        if n > 6 or v.p[19] != c'.' or not digits(v, 20, n, &part):
+            return 0
+        while n < 6:
+            part *= 10
+            n += 1
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= days_of(year, month) or hour > 23 or minute > 59 or second > 60:
+        return 0
+    us[0] = (((days_since_1970(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1000000 + part
+    return 1
+
+
+cdef bint seqs_of(View v, ReadRequest* a) noexcept nogil:
+    """A number for all shards, or one for each with dots in between: so many as there are."""
+    cdef uint32_t i, at = 0, n = 0, shards = a.stream.journal.n_shards
+    while n < shards:
+        i = at
+        while i < v.n and v.p[i] != c'.':
+            i += 1
+        if not digits(v, at, i - at, &a.seqs[n]) or a.seqs[n] >> 62:
+            return 0
+        n += 1
+        at = i + 1
+        if i == v.n:
+            break
+    if at <= v.n or (n != 1 and n != shards):
+        return 0
+    for i in range(n, shards):
+        a.seqs[i] = a.seqs[0]
+    return 1
+
+
+cdef bint place_take(View v, ReadRequest* a) noexcept nogil:
+    if v.n == 5 and memcmp(v.p, b"first", 5) == 0:
+        a.place = PLACE_FIRST
+        return 1
+    if time_of(v, &a.time_us):
+        a.place = PLACE_TIME
+        return 1
+    a.found = ~<uint64_t>0
+    return seqs_of(v, a)

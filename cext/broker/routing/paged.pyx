@@ -1,0 +1,234 @@
+"""Queues that are longer than memory. Knows which messages need not be there now, and asks the store for them in time; not how it finds them.
+
+    written, and further than WINDOW from its turn, or large, or its client is away --more than queue_memory--> paged: 16 bytes are left
+    its turn comes: up to READ_AHEAD are read at once, by the storage thread, and the session is pumped when they have come; while memory is
+    full only as many as its window takes
+
+After a start everything that was queued is paged, whatever there is of memory: that is why it takes no longer with a million messages.
+Stays in memory: what has no record, or lies in several (a retained message that was sent to some later); what came through a shared
+group, since another member may get it; last values, since a newer one may take their place.
+
+Invariant: the record at paged_lsn has an entry for that delivery, so cleaning that copies it finds the delivery and notes where it has gone.
+Cost: of a push above the limit, a look at up to STEPS deliveries; of a message that was paged, some 2 us of the storage thread.
+"""
+
+from libc.errno cimport EAGAIN
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdio cimport snprintf
+
+from cext.base.clock cimport clock_wall_ms
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport client_doom, log_line
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport Durable, PENDING, durable_of
+from cext.broker.core.jobs cimport jobs_unblock
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX
+from cext.broker.core.session_refs cimport session_client
+from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
+from cext.broker.core.stats cimport DROP_UNREADABLE
+from cext.broker.persist.persist cimport grown
+from cext.broker.routing.deliver cimport pump, unsent_done
+from cext.broker.routing.session_release cimport session_record_done
+from cext.codec.reason cimport RC_QUOTA_EXCEEDED
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_new
+from cext.session.queue cimport (
+    DELIVERY_SHARED, D_SENT, D_WAITING, Delivery, Queue, delivery_message, delivery_page, delivery_unpage, is_paged,
+    paged_bytes, paged_lsn, queue_at,
+)
+from cext.session.record cimport RECORD_AGAIN, RECORD_MSG, RECORD_QOS, RECORD_RETAIN, RecordMessage, RecordMsg, record_msg_read
+from cext.session.session cimport SESSION_ENDED, SESSION_READS, Session
+from cext.store.store cimport StoreRecord, store_read, store_read_next, store_reads_left, store_written
+
+cdef enum:
+    WINDOW = 64                  # deliveries before their turn that stay
+    LARGE_BYTES = 8192           # a message of this size need not
+    STEPS = 4
+    STEPS_LEFT = 1024
+    READ_AHEAD = 64
+    READ_AHEAD_BYTES = 256 << 10
+
+
+# ---------------------------------------------------------------- out of memory
+
+cdef inline bint may_go(const Session* s, uint32_t position, const Delivery* d) noexcept nogil:
+    if d.qos & DELIVERY_SHARED or d.message.lsn == 0 or d.message.flags & MESSAGE_SPREAD:
+        return 0
+    if s.client == NULL:
+        return d.state == D_WAITING or d.state == D_SENT
+    return d.state == D_WAITING and (position - s.queue.next >= WINDOW or message_bytes(d.message) > LARGE_BYTES)
+
+
+cdef void page_out(Broker* b, Session* s, uint32_t steps) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Queue* q = &s.queue
+    cdef uint64_t written = store_written(&t.store)
+    cdef uint32_t i = s.paged
+    cdef Delivery* d
+    cdef Message* m
+    if b.settings.overflow == OVERFLOW_LAST_VALUE:
+        return
+    if <int>(i - q.next) < 0 or <int>(i - q.tail) > 0:
+        i = q.next
+    while steps and <int>(i - s.logged) < 0 and i != q.tail:
+        d = queue_at(q, i)
+        m = delivery_message(d)
+        if m != NULL and (m.lsn & PENDING or m.lsn >= written):
+            break                # its turn comes when it is written
+        if m != NULL and may_go(s, i, d):
+            delivery_page(&b.messages, &b.reactor.buffers, q, d, m.lsn, message_bytes(m), m.refs == 1)
+        i += 1
+        steps -= 1
+    s.paged = i
+
+
+cdef void page_out_some(Broker* b, Session* s) noexcept nogil:
+    page_out(b, s, STEPS)
+
+
+cdef void page_out_left(Broker* b, Session* s) noexcept nogil:
+    s.paged = s.queue.floor
+    page_out(b, s, STEPS_LEFT)
+
+
+# ---------------------------------------------------------------- and back
+
+cdef int reader_add(Durable* t, Session* s) noexcept nogil:
+    """To ask when others have got what they asked for. -1: no memory."""
+    cdef uint32_t i
+    cdef Session** readers
+    if t.n_readers == t.cap_readers:
+        if t.readers_head:
+            for i in range(t.n_readers - t.readers_head):
+                t.readers[i] = t.readers[t.readers_head + i]
+            t.n_readers -= t.readers_head
+            t.readers_head = 0
+        else:
+            readers = <Session**>grown(t.readers, &t.cap_readers, sizeof(Session*))
+            if readers == NULL:
+                return -1
+            t.readers = readers
+    t.readers[t.n_readers] = s
+    t.n_readers += 1
+    s.flags |= SESSION_READS
+    s.records += 1
+    return 0
+
+
+cdef void pages_ask(Broker* b, Session* s) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef Queue* q = &s.queue
+    cdef uint64_t lsns[READ_AHEAD]
+    cdef uint32_t n = 0, n_bytes = 0, most = READ_AHEAD
+    cdef uint32_t i = q.next
+    cdef Client* c = session_client(s)
+    cdef Delivery* d
+    cdef int error
+    if s.reads or s.flags & SESSION_READS:
+        return
+    if memory_is_full(b):
+        most = min(most, c.window - q.inflight if c.window > q.inflight else 1)
+    while i != q.tail and n < most and n_bytes < READ_AHEAD_BYTES:
+        d = queue_at(q, i)
+        if is_paged(d):
+            lsns[n] = paged_lsn(d)
+            n_bytes += paged_bytes(d)
+            n += 1
+        i += 1
+    error = store_read(&t.store, lsns, n, s)
+    if error == EAGAIN:
+        error = reader_add(t, s)
+        if error == 0:
+            return
+    if error != 0:
+        client_doom(b, c, RC_QUOTA_EXCEEDED)         # no memory for a question: it may come back when there is some
+        return
+    s.reads = n
+    s.read_at = q.next
+    s.read_end = i
+    s.records += 1
+
+
+cdef Delivery* asked_for(Session* s, uint64_t lsn) noexcept nogil:
+    """NULL: it is done meanwhile, or cleaning has moved its record."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = s.read_at
+    cdef Delivery* d
+    while i != s.read_end:
+        if <int>(i - q.next) >= 0 and <int>(i - q.tail) < 0:
+            d = queue_at(q, i)
+            if is_paged(d) and paged_lsn(d) == lsn:
+                s.read_at = i + 1
+                return d
+        i += 1
+    return NULL
+
+
+cdef void unreadable(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    log_line(b, LOG_ERROR, snprintf(
+        b.log.line, LOG_LINE_MAX, "Error: the store: a message that is owed to client %.*s cannot be read back (sequence number %llu): it is lost.",
+        <int>s.id_len, <const char*>s.client_id, <unsigned long long>paged_lsn(d)))
+    unsent_done(b, s, d, DROP_UNREADABLE)
+
+
+cdef void page_came(Broker* b, Session* s, const StoreRecord* r, uint64_t now_wall_ms) noexcept nogil:
+    cdef RecordMsg said
+    cdef Delivery* d = asked_for(s, r.lsn) if not s.flags & SESSION_ENDED else NULL
+    cdef Message* m
+    if d == NULL:
+        return
+    if r.kind != RECORD_MSG or record_msg_read(r.body, &said) != 0:
+        unreadable(b, s, d)
+        return
+    m = message_of_record(b, &said.message, r.lsn, now_wall_ms)
+    if m != NULL:                # else it is asked for again
+        delivery_unpage(&b.messages, &s.queue, d, m)
+
+
+cdef void pages_come(Broker* b, Durable* t) noexcept nogil:
+    cdef uint64_t now_wall_ms = clock_wall_ms()
+    cdef StoreRecord r
+    cdef void* cookie = NULL
+    cdef Session* s
+    while store_read_next(&t.store, &cookie, &r):
+        s = <Session*>cookie
+        page_came(b, s, &r, now_wall_ms)
+        s.reads -= 1
+        if s.reads == 0:
+            reader_served(b, s)
+    while t.readers_head != t.n_readers and store_reads_left(&t.store) >= READ_AHEAD:
+        s = t.readers[t.readers_head]
+        t.readers_head += 1
+        s.flags &= ~<uint32_t>SESSION_READS
+        reader_served(b, s)
+
+
+cdef void reader_served(Broker* b, Session* s) noexcept nogil:
+    if s.client != NULL and not s.flags & SESSION_ENDED:
+        pump(b, s, NULL)
+        jobs_unblock(b, s)       # the queue may have become empty without an acknowledgement
+    session_record_done(b, s)
+
+
+# ---------------------------------------------------------------- messages from records
+
+cdef uint64_t monotonic_of(Broker* b, uint64_t wall_ms, uint64_t now_wall_ms) noexcept nogil:
+    cdef uint64_t now = b.reactor.now_ms
+    if wall_ms >= now_wall_ms:
+        return now + (wall_ms - now_wall_ms)
+    return now - (now_wall_ms - wall_ms) if now > now_wall_ms - wall_ms else 1
+
+
+cdef Message* message_of_record(Broker* b, const RecordMessage* r, uint64_t lsn, uint64_t now_wall_ms) noexcept nogil:
+    cdef Message* m = message_new(&b.messages, r.topic, r.props, r.payload)
+    if m == NULL:
+        return NULL
+    m.qos = <unsigned char>(r.flags & RECORD_QOS)
+    m.retain = 1 if r.flags & RECORD_RETAIN else 0
+    m.source_hash = r.source_hash
+    if r.flags & RECORD_AGAIN:
+        m.flags |= MESSAGE_AGAIN
+    m.expires_ms = monotonic_of(b, r.expires_wall_ms, now_wall_ms) if r.expires_wall_ms else 0
+    if lsn:
+        m.lsn = lsn
+        b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
+    return m

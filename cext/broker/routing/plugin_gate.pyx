@@ -1,0 +1,360 @@
+"""A session's gate, for the securities where a plugin decides about topics or changes messages: verdicts that are known, and deliveries that
+wait for one. Knows sessions and questions; not how a delivery goes out (deliver.pyx).
+
+    delivery -> known: no -> dropped
+             -> known: yes, unchanged, nothing waits -> goes out
+             -> else the end of the line -> asked, once per topic -> ready or dropped -> those at the head go out, in order
+
+Invariants: a session's deliveries keep their order, since who is ready waits for those before him; one that waits holds up its own
+session and nobody else; the line is bounded as a queue is. A reload and another client begin anew: verdicts are forgotten, open
+questions are asked again.
+Cost: a session of a security without plugins has no gate and pays one look at its security. With one: a keyed hash and four comparisons.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
+from cext.broker.auth.auth_requests cimport (
+    ASK_ACL, ASK_MESSAGE_OUT, AuthRequest, FOR_DELIVERY, auth_request_bytes, auth_request_end, auth_request_new,
+    auth_request_send,
+)
+from cext.broker.core.access cimport access_allows, access_by_roles, access_may_subscribe
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.listener cimport Security
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_security
+from cext.broker.core.stats cimport DROP_ACL_READ, DROP_MEMORY, DROP_QUEUE_BYTES, DROP_QUEUE_MESSAGES, DROP_SESSION_ENDED
+from cext.broker.persist.accounts cimport ACCOUNT_DROPPED, ACCOUNT_GONE, account_turned_away
+from cext.broker.persist.publication cimport drop, drop_unlogged, publication_message
+from cext.broker.rules.acl cimport ACL_ANONYMOUS, ACL_READ, acl_allows
+from cext.session.message cimport Message, message_bytes, message_ref, message_unref
+from cext.session.session cimport Session
+
+cdef enum:
+    RING_MIN = 8
+
+
+# ---------------------------------------------------------------- verdicts
+
+cdef PluginGate* plugin_gate_of(Broker* b, Session* s) noexcept nogil:
+    """NULL: no memory."""
+    cdef PluginGate* g = session_plugin_gate(s)
+    if g == NULL:
+        g = <PluginGate*>calloc(1, sizeof(PluginGate))
+        if g == NULL:
+            return NULL
+        g.epoch = b.access_epoch
+        s.plugin_gate = g
+    if g.epoch != b.access_epoch:
+        forget(g)
+        g.epoch = b.access_epoch
+    return g
+
+
+cdef void forget(PluginGate* g) noexcept nogil:
+    cdef uint32_t i
+    for i in range(DECISIONS):
+        free(g.decisions[i].topic)
+        g.decisions[i].topic = NULL
+        g.decisions[i].hash = 0
+
+
+cdef inline uint64_t hash_of(Broker* b, View topic) noexcept nogil:
+    return hash_bytes(&b.key, topic.p, topic.n) | 1      # 0: none
+
+
+cdef Decision* find(PluginGate* g, uint64_t hash, View topic, uint8_t access) noexcept nogil:
+    cdef Decision* d = &g.decisions[(hash >> 8) % (DECISIONS // DECISION_WAYS) * DECISION_WAYS]
+    cdef int _
+    for _ in range(DECISION_WAYS):
+        if d.hash == hash and d.access == access and d.n == topic.n and memcmp(d.topic, topic.p, topic.n) == 0:
+            return d
+        d += 1
+    return NULL
+
+
+cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef Decision* d
+    if g == NULL or g.epoch != b.access_epoch:
+        return -1
+    d = find(g, hash_of(b, topic), topic, access)
+    return d.allowed if d != NULL else -1
+
+
+cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, bint allowed) noexcept nogil:
+    cdef PluginGate* g = plugin_gate_of(b, s)
+    cdef uint64_t hash
+    cdef Decision* d
+    cdef uint8_t* copy
+    if g == NULL or topic.n > DECISION_TOPIC_MAX:
+        return                   # it is asked again
+    hash = hash_of(b, topic)
+    d = find(g, hash, topic, access)
+    if d != NULL:
+        d.allowed = allowed
+        return
+    copy = <uint8_t*>malloc(topic.n + <size_t>1)
+    if copy == NULL:
+        return
+    memcpy(copy, topic.p, topic.n)
+    d = &g.decisions[(hash >> 8) % (DECISIONS // DECISION_WAYS) * DECISION_WAYS + g.next_way]
+    g.next_way = (g.next_way + 1) % DECISION_WAYS
+    free(d.topic)
+    d.topic = copy
+    d.n = topic.n
+    d.hash = hash
+    d.access = access
+    d.allowed = allowed
+
+
+cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access, int verdict) noexcept nogil:
+    cdef Security* security = session_security(s)
+    if verdict >= 0:
+        return verdict
+    if security == NULL or (security.acl == NULL and security.roles == NULL):
+        return 0                 # asked, and nobody answers for it: as in Mosquitto
+    if access == ACL_SUBSCRIBE:
+        return access_may_subscribe(b, s, topic) and access_by_roles(b, s, topic, access)
+    if access == ACL_UNSUBSCRIBE:
+        return access_by_roles(b, s, topic, access)
+    return access_allows(b, s, topic, access)
+
+
+# ---------------------------------------------------------------- the line
+
+cdef inline GatedDelivery* held_at(PluginGate* g, uint32_t position) noexcept nogil:
+    return &g.ring[position & g.mask]
+
+
+cdef int grow(PluginGate* g) noexcept nogil:
+    cdef uint32_t capacity = (g.mask + 1) * 2 if g.ring != NULL else RING_MIN
+    cdef uint32_t i = g.head
+    cdef GatedDelivery* ring = <GatedDelivery*>malloc(capacity * sizeof(GatedDelivery))
+    if ring == NULL:
+        return -1
+    while i != g.tail:
+        ring[i & (capacity - 1)] = g.ring[i & g.mask]
+        i += 1
+    free(g.ring)
+    g.ring = ring
+    g.mask = capacity - 1
+    return 0
+
+
+cdef int line_has_room(Broker* b, PluginGate* g) noexcept nogil:
+    """-1, or why there is none."""
+    cdef uint32_t most = b.settings.max_queued_messages or GATED_MAX
+    if g.tail - g.head >= most:
+        return DROP_QUEUE_MESSAGES
+    if b.settings.max_queued_bytes and g.bytes >= b.settings.max_queued_bytes:
+        return DROP_QUEUE_BYTES
+    if (g.ring == NULL or g.tail - g.head > g.mask) and grow(g) != 0:
+        return DROP_MEMORY
+    return -1
+
+
+cdef bint is_changed(Security* security, View topic) noexcept nogil:
+    cdef View nobody
+    nobody.p = NULL
+    nobody.n = 0
+    return security != NULL and security.transform_out != NULL and acl_allows(security.transform_out, ACL_ANONYMOUS, nobody, nobody, topic, ACL_READ)
+
+
+cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                     uint32_t n_sub_ids) noexcept nogil:
+    cdef Security* security = session_security(s)
+    cdef PluginGate* g
+    cdef int known, why
+    if s.client == NULL and not qos and not b.settings.queue_qos0:
+        return 1                 # nobody is there for it
+    known = plugin_gate_verdict(b, s, p.topic, ACL_READ) if security.authorize else access_allows(b, s, p.topic, ACL_READ)
+    if known == 0:
+        drop(b, s, DROP_ACL_READ, p.topic)
+        return 1
+    g = plugin_gate_of(b, s)
+    if g == NULL:
+        drop(b, s, DROP_MEMORY, p.topic)
+        account_turned_away(b, s, qos, ACCOUNT_DROPPED)
+        return 1
+    if known == 1 and g.head == g.tail and not is_changed(security, p.topic):
+        return 0
+    why = line_has_room(b, g)
+    if why < 0 and not hold(b, s, g, p, qos, retain, sub_ids, n_sub_ids):
+        why = DROP_MEMORY
+    if why >= 0:
+        drop(b, s, why, p.topic)
+        account_turned_away(b, s, qos, ACCOUNT_DROPPED)
+        return 1
+    proceed(b, s, g, g.tail - 1, known)
+    return 1
+
+
+cdef bint hold(Broker* b, Session* s, PluginGate* g, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+               uint32_t n_sub_ids) noexcept nogil:
+    """0: no memory."""
+    cdef GatedDelivery* h
+    cdef Message* m = publication_message(b, p, sub_ids, n_sub_ids)
+    if m == NULL:
+        return 0
+    h = held_at(g, g.tail)
+    h.message = m
+    h.hash = hash_of(b, m.topic)
+    h.qos = qos
+    h.retain = retain
+    h.sub_id = sub_ids[0] if n_sub_ids == 1 else 0
+    h.shared = p.share != 0
+    h.group = s.shares[p.share - 1].group if p.share else 0
+    h.state = GATED_ASKED
+    g.tail += 1
+    g.bytes += message_bytes(m)
+    return 1
+
+
+cdef bint asked_already(PluginGate* g, uint32_t position) noexcept nogil:
+    """Does one before it wait for the same verdict?"""
+    cdef GatedDelivery* h = held_at(g, position)
+    cdef GatedDelivery* other
+    cdef uint32_t i = position
+    while i != g.head:
+        i -= 1
+        other = held_at(g, i)
+        if other.state == GATED_ASKED and other.hash == h.hash and same_topic(other.message.topic, h.message.topic):
+            return 1
+    return 0
+
+
+cdef inline bint same_topic(View a, View b) noexcept nogil:
+    return a.n == b.n and memcmp(a.p, b.p, a.n) == 0
+
+
+cdef void proceed(Broker* b, Session* s, PluginGate* g, uint32_t position, int known) noexcept nogil:
+    """What the one at this position waits for next. A question that cannot be asked is a no."""
+    cdef GatedDelivery* h = held_at(g, position)
+    cdef AuthRequest* q
+    if known == 0:
+        h.state = GATED_DROPPED
+        drop(b, s, DROP_ACL_READ, h.message.topic)
+        return
+    if known == 1 and not is_changed(session_security(s), h.message.topic):
+        h.state = GATED_READY
+        return
+    h.state = GATED_TRANSFORMING if known == 1 else GATED_ASKED
+    if known < 0 and asked_already(g, position):
+        return
+    q = auth_request_new(b, ASK_MESSAGE_OUT if known == 1 else ASK_ACL, NULL, s, h.message)
+    if q == NULL or auth_request_bytes(q, h.message.topic) != 0:
+        if q != NULL:
+            auth_request_end(b, q)
+        h.state = GATED_DROPPED
+        drop(b, s, DROP_MEMORY, h.message.topic)
+        account_turned_away(b, s, h.qos, ACCOUNT_DROPPED)
+        return
+    q.purpose = FOR_DELIVERY
+    q.access = ACL_READ
+    q.qos = h.qos
+    q.retain = h.retain
+    q.item = position
+    auth_request_send(b, q)
+
+
+cdef PluginGate* plugin_gate_asked(AuthRequest* q) noexcept nogil:
+    """NULL: what was asked is void."""
+    cdef PluginGate* g = session_plugin_gate(q.session)
+    return g if g != NULL and q.turn == q.session.access_turn and q.session.security != NULL else NULL
+
+
+cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept nogil:
+    cdef Session* s = q.session
+    cdef PluginGate* g = plugin_gate_asked(q)
+    cdef GatedDelivery* h
+    cdef uint64_t hash = hash_of(b, q.message.topic)
+    cdef uint32_t i
+    if g == NULL:
+        return
+    i = g.head
+    while i != g.tail:
+        h = held_at(g, i)
+        if h.state == GATED_ASKED and h.hash == hash and same_topic(h.message.topic, q.message.topic):
+            proceed(b, s, g, i, allowed)
+        i += 1
+
+
+cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
+    cdef PluginGate* g = plugin_gate_asked(q)
+    cdef GatedDelivery* h
+    if g == NULL or q.item - g.head >= g.tail - g.head:
+        return
+    h = held_at(g, q.item)
+    if h.state != GATED_TRANSFORMING or h.message != q.message:
+        return
+    if not keep or m == NULL:
+        h.state = GATED_DROPPED
+        drop(b, q.session, DROP_MEMORY if keep else DROP_ACL_READ, h.message.topic)
+        if keep:
+            account_turned_away(b, q.session, h.qos, ACCOUNT_DROPPED)
+        return
+    g.bytes += message_bytes(m)
+    g.bytes -= message_bytes(h.message)
+    message_unref(&b.messages, &b.reactor.buffers, h.message)
+    h.message = message_ref(m)
+    h.qos = m.qos
+    h.retain = m.retain
+    h.state = GATED_READY
+
+
+cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    if g == NULL or g.head == g.tail or held_at(g, g.head).state < GATED_READY:
+        return 0
+    out[0] = held_at(g, g.head)[0]
+    g.bytes -= message_bytes(out.message)
+    g.head += 1
+    return 1
+
+
+# ---------------------------------------------------------------- beginnings and ends
+
+cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef Security* security = session_security(s)
+    cdef GatedDelivery* h
+    cdef uint32_t i
+    if g == NULL:
+        return
+    forget(g)
+    i = g.head
+    while i != g.tail:
+        h = held_at(g, i)
+        if h.state != GATED_DROPPED:
+            proceed(b, s, g, i, -1 if security != NULL and security.authorize else access_allows(b, s, h.message.topic, ACL_READ))
+        i += 1
+
+
+cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    cdef GatedDelivery* h
+    if g == NULL:
+        return
+    while g.head != g.tail:
+        h = held_at(g, g.head)
+        if h.state != GATED_DROPPED:
+            drop_unlogged(b, s, DROP_SESSION_ENDED, h.message.topic)
+            account_turned_away(b, s, h.qos, ACCOUNT_GONE)
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+        g.head += 1
+    g.bytes = 0
+
+
+cdef void plugin_gate_free(Broker* b, Session* s) noexcept nogil:
+    cdef PluginGate* g = session_plugin_gate(s)
+    if g == NULL:
+        return
+    plugin_gate_clear(b, s)
+    forget(g)
+    free(g.ring)
+    free(g)
+    s.plugin_gate = NULL

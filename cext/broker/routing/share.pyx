@@ -1,0 +1,423 @@
+"""Shared subscriptions: which member of a group gets a message, and who gets what a member leaves behind when its session ends. Knows the
+strategies and the order of members; not topics, nor how a delivery is kept.
+
+    share_deliver:    group -> strategy -> one member -> deliver
+    share_hand_over:  ended session's queue -> group by its id -> share_deliver
+
+Members that are offline are passed over while any is online. Invariants: QoS 2 that was sent once never goes to another client
+[v5 4.8.2-5]; what a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing.
+Cost: at most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are therefore
+seen in parts: "fewest" means fewest of a part. If nobody of it is online, the member who was seen online last gets the message; if he
+is gone, too, one of the part keeps it though others further on may be online, and the next message looks further.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.session_refs cimport session_client
+from cext.broker.core.settings cimport (
+    SHARE_HASH_CLIENT, SHARE_HASH_TOPIC, SHARE_LEAST_INFLIGHT, SHARE_RANDOM, SHARE_ROUND_ROBIN, SHARE_STICKY, ShareRule,
+)
+from cext.broker.core.stats cimport DROP_SESSION_ENDED
+from cext.broker.persist.accounts cimport ACCOUNT_GONE, account_left
+from cext.broker.persist.persist cimport pending_delivery_done
+from cext.broker.persist.publication cimport drop_unlogged, publication_fini, publication_of
+from cext.broker.routing.deliver cimport RETAIN_AS_PUBLISHED, deliver, qos_for
+from cext.session.message cimport Message, message_ref, message_unref
+from cext.session.queue cimport (
+    DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
+)
+from cext.session.session cimport SESSION_ENDED, Session, session_share
+from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry
+
+cdef enum:
+    NOBODY = 0xFFFFFFFFu         # a list has fewer places
+    THROWS = 8                   # of the dice, before the next member in turn is taken
+
+
+# ---------------------------------------------------------------- what a group is told to do
+
+cdef uint8_t strategy_of(Broker* b, View group) noexcept nogil:
+    cdef uint32_t low = 0
+    cdef uint32_t high = b.settings.n_share_rules
+    cdef uint32_t middle
+    cdef ShareRule* rule
+    cdef int order
+    while low < high:
+        middle = (low + high) // 2
+        rule = &b.settings.share_rules[middle]
+        if rule.group.n != group.n:
+            order = -1 if rule.group.n < group.n else 1
+        else:
+            order = memcmp(rule.group.p, group.p, group.n)
+        if order == 0:
+            return rule.strategy
+        if order < 0:
+            low = middle + 1
+        else:
+            high = middle
+    return b.settings.share_strategy if b.settings.share_strategy else SHARE_ROUND_ROBIN
+
+
+cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil:
+    return g.strategy if g.strategy else strategy_of(b, g.name)
+
+
+cdef void meet(Broker* b, Group* g) noexcept nogil:
+    b.groups_met += 1
+    g.id = b.groups_met
+    g.strategy = strategy_of(b, g.name)
+
+
+# ---------------------------------------------------------------- members
+
+cdef inline Session* member(const List* l, uint32_t at) noexcept nogil:
+    """NULL: nobody any more."""
+    cdef Session* s = <Session*>list_entry(l, at).subscriber
+    return s if s != NULL and not s.flags & SESSION_ENDED else NULL
+
+
+cdef inline uint32_t looks(const List* l) noexcept nogil:
+    return l.n if l.n < SHARE_LOOK_MAX else SHARE_LOOK_MAX
+
+
+cdef inline uint32_t after(const List* l, uint32_t at) noexcept nogil:
+    return at + 1 if at + 1 < l.n else 0
+
+
+cdef uint32_t first_from(Broker* b, const List* l, uint32_t start) noexcept nogil:
+    """The first member that is online, from `start` on; else the first."""
+    cdef uint32_t at = start
+    cdef uint32_t chosen = NOBODY
+    cdef uint32_t i
+    cdef Session* s
+    for i in range(looks(l)):
+        s = member(l, at)
+        if s != NULL and s.client != NULL:
+            b.work += i // 8
+            return at
+        if s != NULL and chosen == NOBODY:
+            chosen = at
+        at = after(l, at)
+    b.work += looks(l) // 8
+    return chosen
+
+
+cdef inline bint is_online(const List* l, uint32_t at) noexcept nogil:
+    cdef Session* s = member(l, at) if at != NOBODY else NULL
+    return s != NULL and s.client != NULL
+
+
+cdef uint32_t round_robin(Broker* b, Group* g) noexcept nogil:
+    cdef uint32_t at = first_from(b, &g.members, g.cursor % g.members.n)
+    if at != NOBODY:
+        g.cursor = at + 1
+    return at
+
+
+# ---------------------------------------------------------------- the other strategies
+
+cdef inline uint64_t stir(uint64_t x) noexcept nogil:
+    """Every bit of x changes half of the result's."""
+    x ^= x >> 30
+    x *= <uint64_t>0xBF58476D1CE4E5B9
+    x ^= x >> 27
+    x *= <uint64_t>0x94D049BB133111EB
+    return x ^ x >> 31
+
+
+cdef uint32_t throw_dice(Broker* b, const List* l) noexcept nogil:
+    b.dice += <uint64_t>0x9E3779B97F4A7C15
+    return <uint32_t>((stir(b.dice ^ b.key.k0) >> 32) * l.n >> 32)
+
+
+cdef uint32_t at_random(Broker* b, const List* l) noexcept nogil:
+    """Uniform among those online as long as THROWS throws hit one."""
+    cdef uint32_t at
+    cdef int _
+    for _ in range(THROWS):
+        at = throw_dice(b, l)
+        if is_online(l, at):
+            return at
+    return first_from(b, l, throw_dice(b, l))
+
+
+cdef uint32_t sticky(Broker* b, Group* g) noexcept nogil:
+    """Who was chosen before, wherever it now is in the list; while it is away, who is then chosen."""
+    cdef List* l = &g.members
+    cdef uint32_t at = g.cursor % l.n
+    cdef uint32_t other = NOBODY         # online
+    cdef uint32_t away = NOBODY
+    cdef uint32_t looked = 0
+    cdef int _
+    cdef Session* s
+    for _ in range(looks(l)):
+        looked += 1
+        s = member(l, at)
+        if s != NULL and s == g.chosen and s.client != NULL:
+            break
+        if s != NULL and s.client != NULL and other == NOBODY:
+            other = at
+            if g.chosen == NULL:
+                break
+        if s != NULL and (s == g.chosen or away == NOBODY):
+            away = at
+        at = after(l, at)
+    else:
+        at = away if other == NOBODY else other
+    b.work += looked // 8
+    if at != NOBODY:
+        g.cursor = at
+        g.chosen = list_entry(l, at).subscriber
+    return at
+
+
+cdef inline bint is_less_busy(Session* s, Session* than) noexcept nogil:
+    if (s.client != NULL) != (than.client != NULL):
+        return s.client != NULL
+    if s.queue.pending != than.queue.pending:
+        return s.queue.pending < than.queue.pending
+    return s.client != NULL and session_client(s).conn.out_bytes < session_client(than).conn.out_bytes
+
+
+cdef uint32_t least_inflight(Broker* b, Group* g) noexcept nogil:
+    cdef List* l = &g.members
+    cdef uint32_t at = g.cursor % l.n
+    cdef uint32_t chosen = NOBODY
+    cdef uint32_t looked = 0
+    cdef int _
+    cdef Session* least = NULL
+    cdef Session* s
+    for _ in range(looks(l)):
+        looked += 1
+        s = member(l, at)
+        if s != NULL and (least == NULL or is_less_busy(s, least)):
+            least = s
+            chosen = at
+            if s.client != NULL and s.queue.pending == 0 and session_client(s).conn.out_bytes == 0:
+                break            # nobody has less
+        at = after(l, at)
+    b.work += looked // 8
+    if chosen != NOBODY:
+        g.cursor = chosen + 1
+    return chosen
+
+
+cdef uint32_t by_hash(Broker* b, const List* l, uint64_t key) noexcept nogil:
+    """Rendezvous hashing: of the weights that key and client ids make, the highest wins, so that who comes or goes moves its own share
+    only. Of a group beyond SHARE_LOOK_MAX a window is looked at, whose place the key says: it shifts by one place when the group
+    grows by one, so that little moves there, too."""
+    cdef uint32_t at = <uint32_t>(((key >> 32) * l.n) >> 32) if l.n > SHARE_LOOK_MAX else 0
+    cdef uint32_t chosen = NOBODY
+    cdef uint64_t weight
+    cdef uint64_t highest = 0
+    cdef bint online = 0
+    cdef int _
+    cdef Session* s
+    key = stir(key)
+    for _ in range(looks(l)):
+        s = member(l, at)
+        if s != NULL and (s.client != NULL or not online):
+            weight = stir(key ^ s.hash)
+            if chosen == NOBODY or weight > highest or (s.client != NULL) != online:
+                online = s.client != NULL
+                chosen = at
+                highest = weight
+        at = after(l, at)
+    b.work += looks(l) // 8
+    return chosen
+
+
+cdef uint64_t key_of(Broker* b, Publication* p, uint8_t strategy) noexcept nogil:
+    if strategy == SHARE_HASH_CLIENT:
+        if p.source != NULL:
+            return p.source.hash
+        if p.message != NULL and p.message.source_hash:
+            return p.message.source_hash         # on its second way, or its publisher is gone
+    return hash_bytes(&b.key, p.topic.p, p.topic.n)
+
+
+# ---------------------------------------------------------------- one message
+
+cdef uint32_t choose(Broker* b, Publication* p, Group* g) noexcept nogil:
+    cdef uint32_t start, at
+    if g.members.n == 0:
+        return NOBODY
+    if g.strategy == 0:
+        meet(b, g)
+    if g.members.n <= SHARE_LOOK_MAX:
+        return by_strategy(b, p, g)
+    start = g.cursor % g.members.n
+    at = by_strategy(b, p, g)
+    if is_online(&g.members, at):
+        g.seen = at
+    elif is_online(&g.members, g.seen % g.members.n):
+        at = g.seen % g.members.n
+    else:
+        g.cursor = start + SHARE_LOOK_MAX
+    return at
+
+
+cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
+    if g.strategy == SHARE_RANDOM:
+        return at_random(b, &g.members)
+    if g.strategy == SHARE_STICKY:
+        return sticky(b, g)
+    if g.strategy == SHARE_LEAST_INFLIGHT:
+        return least_inflight(b, g)
+    if g.strategy == SHARE_HASH_TOPIC or g.strategy == SHARE_HASH_CLIENT:
+        return by_hash(b, &g.members, key_of(b, p, g.strategy))
+    return round_robin(b, g)
+
+
+cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
+    cdef uint32_t at = choose(b, p, g)
+    cdef Entry* e
+    cdef Session* s
+    cdef uint8_t qos
+    if at == NOBODY:
+        return 0
+    e = list_entry(&g.members, at)
+    s = <Session*>e.subscriber
+    qos = qos_for(b, p, e.options)       # [v5 4.8.2-3]
+    if qos:
+        # the entry remembers the place, so that the same group finds it again without a search
+        e.share = p.share = session_share(s, g.id, e.sub_id, e.share)
+    deliver(b, s, p, qos, p.retain if e.options & RETAIN_AS_PUBLISHED else 0, &e.sub_id, 1 if e.sub_id else 0)
+    p.share = 0
+    return 1
+
+
+# ---------------------------------------------------------------- what a member leaves behind
+
+cdef struct Heirs:               # the groups that the last message handed over matches
+    Message* message             # a reference; NULL: none yet
+    uint32_t at                  # where the last one was found
+    uint64_t begun               # work done when the first was found: a slice that only looked would not get on
+
+
+cdef Group* group_by_id(Broker* b, Heirs* h, Message* m, uint64_t id) noexcept nogil:
+    """Deliveries of one message stand in the queue in the order of its groups: each search goes on where the last one ended, so that all of
+    them cost what routing the message did."""
+    cdef Match* match = &b.match
+    cdef uint32_t i
+    if h.message == NULL or (h.message != m and (
+            h.message.topic.n != m.topic.n or memcmp(h.message.topic.p, m.topic.p, m.topic.n) != 0)):
+        if index_match(b.index, m.topic.p, m.topic.n, match) != 0:
+            match.n_groups = 0
+        b.work += 1 + (match.n_lists + match.n_groups) // 8
+        h.at = 0
+        if h.message == NULL:
+            h.begun = b.work
+    if h.message != m:
+        if h.message != NULL:
+            message_unref(&b.messages, &b.reactor.buffers, h.message)
+        h.message = message_ref(m)
+    for i in range(match.n_groups):
+        if h.at >= match.n_groups:
+            h.at = 0
+        if match.groups[h.at].id == id:
+            b.work += i // 8
+            return match.groups[h.at]
+        h.at += 1
+    b.work += match.n_groups // 8
+    return NULL
+
+
+cdef inline bint may_go_on(const Delivery* d) noexcept nogil:
+    if d.message == NULL or not d.qos & DELIVERY_SHARED:
+        return 0
+    return d.qos & 3 == 1 or d.state == D_WAITING
+
+
+cdef bint hand_over(Broker* b, Session* s, Delivery* d, Heirs* h) noexcept nogil:
+    """0: there is nobody for it."""
+    cdef Publication p
+    cdef bint found
+    cdef Group* g
+    if not may_go_on(d):
+        return 0
+    g = group_by_id(b, h, d.message, s.shares[d.sub_id].group)
+    if g == NULL:
+        return 0
+    publication_of(&p, d.message)
+    p.shaped = 0                 # one client: an encoding to keep would be a copy more
+    found = share_deliver(b, &p, g)
+    publication_fini(b, &p)
+    return found
+
+
+cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil:
+    cdef Queue* q = &s.queue
+    cdef Delivery* d
+    cdef Heirs h
+    h.message = NULL
+    h.at = 0
+    h.begun = b.work
+    while q.floor != q.tail and b.work < h.begun + budget:
+        b.work += 1
+        d = queue_at(q, q.floor)
+        q.floor += 1
+        if d.state != D_DONE:
+            q.pending -= 1
+            account_left(b, s, d.qos, ACCOUNT_GONE)
+        if d.message == NULL:
+            continue
+        if not hand_over(b, s, d, &h) and d.state == D_WAITING:
+            drop_unlogged(b, s, DROP_SESSION_ENDED, delivery_topic(d))
+        if s.store_session_id:
+            pending_delivery_done(b, s, delivery_message(d), q.floor - 1)
+        delivery_release(&b.messages, &b.reactor.buffers, d)
+    if h.message != NULL:
+        message_unref(&b.messages, &b.reactor.buffers, h.message)
+    return q.floor == q.tail
+
+
+# ---------------------------------------------------------------- after a start
+
+cdef Entry* group_again(Broker* b, Session* s, uint32_t* at, Group** g) noexcept nogil:
+    """The first group of the match, from `at` on, that the session is a member of; NULL: it has left."""
+    cdef Entry* e
+    while at[0] < b.match.n_groups:
+        g[0] = b.match.groups[at[0]]
+        at[0] += 1
+        e = entry_of(b.index, &g[0].members, &s.owner)
+        if e != NULL:
+            return e
+    return NULL
+
+
+cdef void share_restored(Broker* b, Session* s) noexcept nogil:
+    """On record is that a delivery came through a group, not through which: of one message the first came through the first group that it matches,
+    and so on, in the order of the match. One whose session has left its group is a plain one."""
+    cdef Queue* q = &s.queue
+    cdef uint32_t i = q.floor
+    cdef uint32_t at = 0
+    cdef Message* last = NULL
+    cdef Delivery* d
+    cdef Group* g = NULL
+    cdef Entry* e
+    while i != q.tail:
+        d = queue_at(q, i)
+        i += 1
+        if not d.qos & DELIVERY_SHARED or delivery_message(d) == NULL:
+            continue
+        if delivery_message(d) != last:
+            last = delivery_message(d)
+            at = 0
+            if index_match(b.index, last.topic.p, last.topic.n, &b.match) != 0:
+                b.match.n_groups = 0
+        e = group_again(b, s, &at, &g)
+        if e != NULL:
+            if g.strategy == 0:
+                meet(b, g)
+            e.share = session_share(s, g.id, d.sub_id, e.share)
+        if e != NULL and e.share:
+            d.sub_id = e.share - 1
+        else:
+            d.qos &= <uint8_t>~DELIVERY_SHARED

@@ -1,0 +1,306 @@
+"""Access rules compiled from an acl_file. Knows topics, usernames and client ids; not clients or files.
+
+As in Mosquitto: a client with a username is judged by its user's rules, one without by those before any `user` line; in each case denials
+first, then what allows; then by the patterns, in the same order; what nothing allows is denied. So of each part only this matters: which
+kinds of access the filters that match the topic give, all together.
+
+Each part is a tree of levels (edge.pyx), where `%u`, `%c` and `+` are edges of their own: names are compared where they stand, and nothing is
+expanded, allocated or kept per client.
+Invariant: every node has one parent, so a check visits each at most once; what cannot change the verdict is not visited (`sub`).
+Cost: some 10 ns per level of the topic that the rules know, whatever their number; a walk for a SUBSCRIBE with wildcards is linear in the
+rules in the worst case.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp
+
+from cext.base.view cimport View
+from cext.broker.rules.edge cimport (
+    Node, Trees, edge_add, edge_hash, find, find_hashed, level_end, sign_add, sign_hash, text_of, trees_fini, trees_init,
+)
+from cext.topic.name cimport filter_matches
+
+cdef enum:
+    READ_DENY = ACL_READ | ACL_DENY
+
+cdef struct RuleSubject:                 # a check and who it is about
+    const Acl* a
+    View username
+    View client_id
+    View topic                   # or the filter subscribed to
+
+
+# ---------------------------------------------------------------- compiling
+
+cdef uint32_t literal_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
+    """As edge_add; the parent knows its children."""
+    cdef uint32_t before = t.n_nodes
+    cdef uint32_t node = edge_add(t, parent, p, n)
+    if node >= before:
+        t.nodes[node].verdict.gives.sibling = t.nodes[parent].verdict.gives.child
+        t.nodes[parent].verdict.gives.child = node
+    return node
+
+
+cdef int rule_add(Trees* t, uint32_t root, View filter, bint pattern, uint8_t access) noexcept nogil:
+    cdef uint32_t at = 0, end, n
+    cdef uint32_t node = root
+    cdef const uint8_t* p
+    t.nodes[root].verdict.gives.sub |= access
+    while at <= filter.n:
+        end = level_end(filter, at)
+        p = filter.p + at
+        n = end - at
+        if n == 1 and p[0] == c'#':
+            t.nodes[node].verdict.gives.below |= access
+            return 0
+        if n == 1 and p[0] == c'+':
+            node = sign_add(t, node, c'+')
+        elif pattern and n == 2 and p[0] == c'%' and (p[1] == c'u' or p[1] == c'c'):
+            node = sign_add(t, node, p[1])
+        else:
+            t.nodes[node].verdict.gives.literals |= access
+            node = literal_add(t, node, p, n)
+        if node == 0:
+            return -1
+        t.nodes[node].verdict.gives.sub |= access
+        at = end + 1
+    t.nodes[node].verdict.gives.here |= access
+    return 0
+
+
+cdef Acl* acl_new(const View* users, const View* filters, const uint8_t* kinds, const uint8_t* access, uint32_t n) noexcept nogil:
+    cdef Acl* a = <Acl*>calloc(1, sizeof(Acl))
+    cdef uint32_t i, root
+    if a == NULL:
+        return NULL
+    a.refs = 1
+    if trees_init(&a.trees, ACL_PATTERNS + 1, 0) != 0:
+        acl_free(a)
+        return NULL
+    for i in range(n):
+        root = ACL_PATTERNS if kinds[i] else ACL_ANONYMOUS
+        if kinds[i] == 0 and users[i].p != NULL:
+            root = edge_add(&a.trees, ACL_USERS, users[i].p, users[i].n)
+        if root == 0 or rule_add(&a.trees, root, filters[i], kinds[i] != 0, access[i]) != 0:
+            acl_free(a)
+            return NULL
+    return a
+
+
+cdef void acl_free(Acl* a) noexcept nogil:
+    if a != NULL:
+        trees_fini(&a.trees)
+        free(a)
+
+
+# ---------------------------------------------------------------- asking about a topic
+
+cdef bint acl_name_unsafe(View name) noexcept nogil:
+    return name.n and (memchr(name.p, c'+', name.n) != NULL or memchr(name.p, c'#', name.n) != NULL)
+
+
+cdef uint32_t acl_root(const Acl* a, View username) noexcept nogil:
+    return ACL_ANONYMOUS if username.p == NULL else find(&a.trees, ACL_USERS, username.p, username.n)
+
+
+cdef inline bint stands_at(View name, View v, uint32_t at) noexcept nogil:
+    """Does v go on at `at` with the name, and nothing more in that level?"""
+    if name.p == NULL or v.n - at < name.n or (v.n - at > name.n and v.p[at + name.n] != c'/'):
+        return 0
+    return memcmp(v.p + at, name.p, name.n) == 0
+
+
+cdef uint8_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at, uint8_t need) noexcept nogil:
+    """The access that filters through node i (path: its hash) give to what is left of the topic, as far as somebody asks: `need`."""
+    cdef const Node* node
+    cdef uint8_t found = 0
+    cdef uint32_t end
+    cdef bint wild = at or w.topic.p[0] != c'$'          # [v5 4.7.2-1]
+    while True:
+        node = &w.a.trees.nodes[i]
+        if wild:
+            found |= node.verdict.gives.below
+        if at > w.topic.n:
+            return found | node.verdict.gives.here
+        if found & ACL_DENY:
+            return found
+        if found & need:
+            need = ACL_DENY
+        end = level_end(w.topic, at)
+        if node.plus and wild and w.a.trees.nodes[node.plus].verdict.gives.sub & need:
+            found |= walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
+        if node.user and w.a.trees.nodes[node.user].verdict.gives.sub & need and stands_at(w.username, w.topic, at):
+            found |= walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
+        if node.client and w.a.trees.nodes[node.client].verdict.gives.sub & need and stands_at(w.client_id, w.topic, at):
+            found |= walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
+        if not node.verdict.gives.literals & need:
+            return found
+        path = edge_hash(path, w.topic.p + at, end - at)
+        i = find_hashed(&w.a.trees, i, path, w.topic.p + at, end - at)
+        if i == 0:
+            return found
+        at = end + 1
+        wild = 1
+
+
+cdef bint acl_allows(const Acl* a, uint32_t root, View username, View client_id, View topic, uint8_t access) noexcept nogil:
+    cdef RuleSubject w
+    cdef uint8_t found
+    if topic.n == 0:
+        return 0
+    w.a = a
+    w.username = username
+    w.client_id = client_id
+    w.topic = topic
+    if root != ACL_NOBODY and a.trees.nodes[root].verdict.gives.sub & (access | ACL_DENY):
+        found = walk(&w, root, a.trees.nodes[root].hash, 0, access | ACL_DENY)
+        if found & (access | ACL_DENY):
+            return not found & ACL_DENY
+    if not a.trees.nodes[ACL_PATTERNS].verdict.gives.sub & access or acl_name_unsafe(username) or acl_name_unsafe(client_id):
+        return 0
+    found = walk(&w, ACL_PATTERNS, a.trees.nodes[ACL_PATTERNS].hash, 0, access | ACL_DENY)
+    return found & access and not found & ACL_DENY
+
+
+# ---------------------------------------------------------------- asking about a filter
+
+cdef inline bint is_sign(View v, uint32_t at, uint32_t end, uint8_t sign) noexcept nogil:
+    return end - at == 1 and v.p[at] == sign
+
+
+cdef bint denied_all(const RuleSubject* w, uint32_t i, uint32_t at, bint nameless) noexcept nogil:
+    """Is there a denial through node i that covers what is left of the filter? nameless: only the empty topic, which does not exist, has
+    no level here."""
+    cdef const Node* node = &w.a.trees.nodes[i]
+    cdef bint wild = at or w.topic.p[0] != c'$'
+    cdef uint32_t end
+    if not node.verdict.gives.sub & ACL_DENY:
+        return 0
+    if node.verdict.gives.below & ACL_DENY and wild:
+        return 1
+    if at > w.topic.n:
+        return node.verdict.gives.here & ACL_DENY
+    end = level_end(w.topic, at)
+    if is_sign(w.topic, at, end, c'#'):
+        # `#` also stands for "no further level", which only `#` covers; but `#` and `/#` always have one more
+        return nameless and node.plus and w.a.trees.nodes[node.plus].verdict.gives.below & ACL_DENY
+    nameless = at == 0 and end == 0
+    if node.plus and wild and denied_all(w, node.plus, end + 1, nameless):
+        return 1
+    if node.user and stands_at(w.username, w.topic, at) and denied_all(w, node.user, at + w.username.n + 1, nameless):
+        return 1
+    if node.client and stands_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
+        return 1
+    i = find(&w.a.trees, i, w.topic.p + at, end - at)
+    return i and denied_all(w, i, end + 1, nameless)
+
+
+cdef inline bint is_system(const Node* node) noexcept nogil:
+    return node.n and text_of(node)[0] == c'$'
+
+
+cdef bint gives(const RuleSubject* w, uint32_t i, bint top) noexcept nogil:
+    """Can anything be read through node i? A filter that begins with a wildcard (top) does not reach `$` topics."""
+    cdef const Node* node = &w.a.trees.nodes[i]
+    cdef uint32_t child = node.verdict.gives.child
+    if not node.verdict.gives.sub & ACL_READ:
+        return 0
+    if (node.verdict.gives.here | node.verdict.gives.below) & ACL_READ or (node.plus and gives(w, node.plus, 0)):
+        return 1
+    if node.user and w.username.p != NULL and not (top and w.username.p[0] == c'$') and gives(w, node.user, 0):
+        return 1
+    if node.client and not (top and w.client_id.p[0] == c'$') and gives(w, node.client, 0):
+        return 1
+    while child:
+        if not (top and is_system(&w.a.trees.nodes[child])) and gives(w, child, 0):
+            return 1
+        child = w.a.trees.nodes[child].verdict.gives.sibling
+    return 0
+
+
+cdef bint meets_name(const RuleSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
+    """As `meets`, of the name and then node i. A name may hold slashes."""
+    cdef uint32_t n_at = 0, n_end, end
+    if name.p == NULL or (at == 0 and name.n and (name.p[0] == c'$') != (w.topic.p[0] == c'$')):
+        return 0
+    while n_at <= name.n:
+        if at > w.topic.n:
+            return 0
+        n_end = level_end(name, n_at)
+        end = level_end(w.topic, at)
+        if is_sign(w.topic, at, end, c'#'):
+            return gives(w, i, 0)
+        if not is_sign(w.topic, at, end, c'+') and (
+                end - at != n_end - n_at or memcmp(w.topic.p + at, name.p + n_at, end - at) != 0):
+            return 0
+        n_at = n_end + 1
+        at = end + 1
+    return meets(w, i, at)
+
+
+cdef bint meets(const RuleSubject* w, uint32_t i, uint32_t at) noexcept nogil:
+    """Is there a topic that what is left of the filter matches and that a filter through node i lets be read?"""
+    cdef const Node* node = &w.a.trees.nodes[i]
+    cdef bint wild = at or w.topic.p[0] != c'$'
+    cdef uint32_t end, child
+    if not node.verdict.gives.sub & ACL_READ:
+        return 0
+    if node.verdict.gives.below & ACL_READ and wild:
+        return 1
+    if at > w.topic.n:
+        return node.verdict.gives.here & ACL_READ
+    end = level_end(w.topic, at)
+    if is_sign(w.topic, at, end, c'#'):
+        return gives(w, i, at == 0)
+    if node.plus and wild and meets(w, node.plus, end + 1):
+        return 1
+    if node.user and meets_name(w, node.user, w.username, at):
+        return 1
+    if node.client and meets_name(w, node.client, w.client_id, at):
+        return 1
+    if not is_sign(w.topic, at, end, c'+'):
+        i = find(&w.a.trees, i, w.topic.p + at, end - at)
+        return i and meets(w, i, end + 1)
+    child = node.verdict.gives.child
+    while child:
+        if not (at == 0 and is_system(&w.a.trees.nodes[child])) and meets(w, child, end + 1):
+            return 1
+        child = w.a.trees.nodes[child].verdict.gives.sibling
+    return 0
+
+
+cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View client_id, View filter) noexcept nogil:
+    cdef RuleSubject w
+    if filter.n == 0:
+        return 0
+    w.a = a
+    w.username = username
+    w.client_id = client_id
+    w.topic = filter
+    if root != ACL_NOBODY:
+        if denied_all(&w, root, 0, 1):
+            return 0
+        if meets(&w, root, 0):
+            return 1
+    if not a.trees.nodes[ACL_PATTERNS].verdict.gives.sub & ACL_READ or acl_name_unsafe(username) or acl_name_unsafe(client_id):
+        return 0
+    return not denied_all(&w, ACL_PATTERNS, 0, 1) and meets(&w, ACL_PATTERNS, 0)
+
+
+# ---------------------------------------------------------------- what nobody may write
+
+cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
+    return topic.n >= n and memcmp(topic.p, prefix, n) == 0
+
+
+cdef bint topic_reserved(View topic) noexcept nogil:
+    cdef View bridges
+    if topic.n == 0 or topic.p[0] != c'$':
+        return 0
+    if starts(topic, "$SYS", 4):
+        bridges.p = <const uint8_t*>b"$SYS/broker/connection/+/state"
+        bridges.n = 30
+        return not filter_matches(bridges, topic)
+    return starts(topic, "$share", 6) or starts(topic, "$CONTROL/", 9)

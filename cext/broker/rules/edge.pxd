@@ -1,0 +1,114 @@
+# Levels of topics as edges of trees that lie in one hash table: what acl.pyx and roles.pyx have in common. See edge.pyx.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy
+
+from cext.base.view cimport View
+
+cdef enum:
+    NAME_INLINE = 20             # bytes of a level that lie in its node
+
+ctypedef struct Gives:           # of acl.pyx: kinds of access
+    uint32_t child               # the first of those with a literal level; 0: none (node 0 is nobody's child)
+    uint32_t sibling
+    uint8_t here                 # of the filters that end here
+    uint8_t below                # of those that go on with `#` and end
+    uint8_t sub                  # of all that pass through here
+    uint8_t literals             # `sub` of the literal children together
+
+ctypedef struct Decides:         # of roles.pyx: rules
+    uint32_t here                # of the filter that ends here. Of a user name: its profile
+    uint32_t below               # of the filter that goes on with `#` and ends
+    uint32_t best                # the lowest of all that pass through here
+
+ctypedef union Verdict:
+    Gives gives
+    Decides decides
+
+ctypedef struct Node:            # what one level of a filter leads to; 64 bytes, a cache line
+    uint32_t parent
+    uint32_t plus                # `+`, `%u` and `%c`; 0: none
+    uint32_t user
+    uint32_t client
+    uint32_t hash                # of its path
+    uint32_t n                   # bytes of its level
+    Verdict verdict
+    uint8_t head[20]             # NAME_INLINE
+    const uint8_t* text          # the whole level, owned, when it is longer
+
+ctypedef struct Slot:
+    uint32_t hash
+    uint32_t node                # 0: free
+
+ctypedef struct Trees:
+    Node* nodes                  # the roots first
+    uint32_t n_nodes
+    uint32_t cap_nodes
+    Slot* slots                  # (parent, level) to node: open addressing, at most half full
+    uint32_t mask
+    uint8_t blank                # each byte of what a new node says
+
+cdef int trees_init(Trees* t, uint32_t roots, uint8_t blank) noexcept nogil     # -1: no memory
+cdef void trees_fini(Trees* t) noexcept nogil
+# The node behind the edge, which is made where it is missing. 0: no memory.
+cdef uint32_t edge_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil
+cdef uint32_t sign_add(Trees* t, uint32_t parent, uint8_t sign) noexcept nogil       # for `+`, `%u` (u) and `%c` (c)
+
+
+cdef inline uint64_t mixed(uint64_t h, uint64_t word) noexcept nogil:
+    h = (h ^ word) * <uint64_t>0x9E3779B97F4A7C15
+    return h ^ (h >> 29)
+
+
+cdef inline uint32_t edge_hash(uint32_t path, const uint8_t* p, uint32_t n) noexcept nogil:
+    """`path`: of the node that the edge begins at."""
+    cdef uint64_t h = mixed(path, n)
+    cdef uint64_t word = 0
+    cdef uint32_t half = 0
+    if n >= 8:
+        while n > 8:
+            memcpy(&word, p, 8)
+            h = mixed(h, word)
+            p += 8
+            n -= 8
+        memcpy(&word, p + n - 8, 8)      # overlaps what was read before, or is all there is
+    elif n >= 4:
+        memcpy(&half, p + n - 4, 4)
+        word = <uint64_t>half << 32
+        memcpy(&half, p, 4)
+        word |= half
+    elif n:
+        word = p[0] | <uint64_t>p[n >> 1] << 8 | <uint64_t>p[n - 1] << 16
+    h = mixed(h, word)
+    return <uint32_t>(h >> 32)
+
+
+cdef inline uint32_t sign_hash(uint32_t path, uint8_t sign) noexcept nogil:
+    return <uint32_t>(mixed(path, <uint64_t>sign << 32) >> 32)
+
+
+cdef inline uint32_t level_end(View v, uint32_t at) noexcept nogil:
+    cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
+    return v.n if slash == NULL else <uint32_t>(slash - v.p)
+
+
+cdef inline const uint8_t* text_of(const Node* node) noexcept nogil:
+    if node.n <= NAME_INLINE:
+        return &node.head[0]
+    return node.text
+
+
+cdef inline uint32_t find_hashed(const Trees* t, uint32_t parent, uint32_t hash, const uint8_t* p, uint32_t n) noexcept nogil:
+    """0: there is no such edge."""
+    cdef uint32_t at = hash & t.mask
+    cdef const Node* node
+    while t.slots[at].node:
+        if t.slots[at].hash == hash:
+            node = &t.nodes[t.slots[at].node]
+            if node.parent == parent and node.n == n and memcmp(text_of(node), p, n) == 0:
+                return t.slots[at].node
+        at = (at + 1) & t.mask
+    return 0
+
+
+cdef inline uint32_t find(const Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
+    return find_hashed(t, parent, edge_hash(t.nodes[parent].hash, p, n), p, n)

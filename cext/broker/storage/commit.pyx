@@ -1,0 +1,458 @@
+"""From what was recorded to what may be said: the open batch is sealed, the storage thread writes it, and what waited for it goes out. Knows the
+order of batches; not how they lie on a disk.
+
+    open batch --its time, or SEAL_EARLY_BYTES--> sealed (a ticket) --storage thread--> written [synced] --> committed: waiters
+
+One batch is on its way at a time, unless much waits: so a slow disk makes batches larger, not more.
+
+Its time adapts. What is acknowledged by all who are owed it before its batch is sealed need not be written, and its publisher is told at once; where
+that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, or something in
+the batch is for a session that is away, waiting only makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
+any case, to find out. A batch that nobody waits for, of journals (streams.pxd) only, takes its time.
+Cost: one look at two counters per turn; of a batch, what is in it.
+"""
+
+from libc.errno cimport EIO
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from cext.base.clock cimport clock_monotonic_us
+from cext.base.slab cimport slab_get
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client cimport log_line, log_text
+from cext.broker.core.client_state cimport Client
+from cext.broker.core.durable cimport (
+    ACKS_PER_RECORD, Batch, Durable, PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR,
+    TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
+)
+from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
+from cext.broker.core.settings cimport DURABILITY_STRICT
+from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks_resume
+from cext.broker.persist.persist cimport ends_record, message_recorded, persist_reserve
+from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
+from cext.broker.replay.cursor cimport cursors_come
+from cext.broker.routing.deliver cimport pump
+from cext.broker.routing.paged cimport pages_come
+from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept
+from cext.broker.routing.session_release cimport session_record_done
+from cext.broker.storage.clean cimport clean_some
+from cext.broker.storage.stream_files cimport streams_fini
+from cext.net.reactor cimport reactor_watch
+from cext.session.message cimport MESSAGE_RETAINED, MESSAGE_SPREAD, Message, RECORD_ROOM, message_bytes, message_unref
+from cext.session.queue cimport D_DONE, queue_at
+from cext.session.record cimport (
+    RECORD_ACKS, RECORD_ACK_BYTES, RECORD_ENTRY_SHARED, RECORD_MSG, RECORD_RETAINED_SET, RecordEntry, RecordMessage,
+    record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
+)
+from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
+from cext.store.store cimport (
+    STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_WHY_MAX,
+    StoreStats, store_append, store_close, store_error, store_poll, store_seal, store_start, store_stats, store_synced,
+    store_written,
+)
+from cext.topic.index cimport IndexStats, index_stats
+
+cdef enum:
+    BATCHES = 64                 # of Durable.batches
+    PACE_US = 500
+    LAZY_US = 10000              # a batch that nobody waits for takes so long,
+    LAZY_BYTES = 1 << 20         # or until it has so much
+    PROBES = 64
+    SESSION_ROOM = 128           # what records of these take, about
+    SUBSCRIPTION_ROOM = 96
+
+
+# ---------------------------------------------------------------- sealing
+
+cdef inline bint is_pending_delivery(const PendingDelivery* o) noexcept nogil:
+    cdef Session* s = o.session
+    if s.flags & SESSION_ENDED or <int>(o.position - s.queue.floor) < 0 or <int>(o.position - s.queue.tail) >= 0:
+        return 0
+    return queue_at(&s.queue, o.position).state != D_DONE
+
+
+cdef inline void entry_of(const PendingDelivery* o, RecordEntry* e) noexcept nogil:
+    e.store_session_id = o.session.store_session_id
+    e.position = o.position
+    e.sub_id = o.sub_id
+    e.pid = o.pid
+    e.qos = o.qos
+
+
+cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
+    """-1: no memory; nothing has changed."""
+    cdef RecordMessage r
+    cdef RecordEntry e
+    cdef Message* m = p.message
+    cdef uint64_t bytes = 0
+    cdef uint32_t n = 0, i
+    cdef uint8_t marks = 0
+    cdef uint8_t* out
+    i = p.first
+    while i:
+        if is_pending_delivery(&t.pending_deliveries[i - 1]):
+            entry_of(&t.pending_deliveries[i - 1], &e)
+            bytes += record_entry_size(&e)
+            marks |= e.qos
+            n += 1
+        i = t.pending_deliveries[i - 1].next
+    if n == 0 and not m.flags & MESSAGE_RETAINED:
+        m.lsn = p.lsn_before
+        t.elided_messages += 1
+        return 0
+    message_recorded(b, m, &r)
+    if m.flags & MESSAGE_RETAINED:
+        r.flags |= RECORD_RETAINED_SET
+    if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
+        r.source_hash = m.source_hash        # for those who do not want their own, and for groups that choose by publisher
+    bytes = record_msg_size(&r, bytes)
+    if not persist_reserve(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
+        return -1
+    out = store_append(&t.store, RECORD_MSG, 0, <uint32_t>bytes, &m.lsn) if bytes <= 0x7FFFFFFF else NULL
+    if out == NULL:
+        return -1
+    out = record_msg_put(out, &r, n)
+    i = p.first
+    while i:
+        if is_pending_delivery(&t.pending_deliveries[i - 1]):
+            entry_of(&t.pending_deliveries[i - 1], &e)
+            out = record_entry_put(out, &e)
+        i = t.pending_deliveries[i - 1].next
+    record_msg_end_put(out, &r)
+    if m.flags & MESSAGE_RETAINED:
+        retained_from_kept(b, r.topic)
+    if p.lsn_before:
+        m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
+    if p.lsn_before == 0:
+        b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
+    t.written_messages += 1
+    return 0
+
+
+cdef void pending_deliveries_sealed(Broker* b, Durable* t) noexcept nogil:
+    """Whatever is done from here on is done to a record."""
+    cdef uint32_t i
+    cdef PendingDelivery* o
+    cdef Session* s
+    for i in range(t.n_pending_deliveries):
+        o = &t.pending_deliveries[i]
+        s = o.session
+        if <int>(o.position + 1 - s.logged) > 0:
+            s.logged = o.position + 1
+    for i in range(t.n_pending_deliveries):
+        session_record_done(b, t.pending_deliveries[i].session)
+    t.n_pending_deliveries = 0
+
+
+cdef int acks_record(Durable* t) noexcept nogil:
+    cdef uint32_t i = 0, n
+    cdef uint64_t lsn
+    cdef uint8_t* out
+    while i < t.n_acks:
+        n = t.n_acks - i if t.n_acks - i < ACKS_PER_RECORD else <uint32_t>ACKS_PER_RECORD
+        out = store_append(&t.store, RECORD_ACKS, 0, n * RECORD_ACK_BYTES, &lsn)
+        if out == NULL:
+            return -1
+        for i in range(i, i + n):
+            out = record_ack_put(out, t.acks[i].store_session_id, t.acks[i].position)
+        i += 1
+    t.n_acks = 0
+    return 0
+
+
+cdef void waiters_sealed(Durable* t) noexcept nogil:
+    """What a session that waits for this batch may send afterwards is all that it has by now."""
+    cdef uint32_t i = t.waiters_tail
+    cdef Waiter* w
+    while i != t.waiters_head:
+        i -= 1
+        w = &t.waiters[i & t.waiters_mask]
+        if w.serial != t.serial:
+            break
+        if w.session != NULL:
+            w.position = w.session.queue.tail
+            w.session.flags &= ~<uint32_t>SESSION_WAITS
+
+
+cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
+    cdef IndexStats stats
+    index_stats(b.index, &stats)
+    return stats.subscriptions + stats.shared
+
+
+cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
+    """0: no memory. What is there already counts once."""
+    cdef uint32_t i
+    for i in range(t.n_pendings):
+        if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
+            return 0
+    return ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
+
+
+cdef void memory_logged(Broker* b, Durable* t, bint short) noexcept nogil:
+    """Without memory for a batch all of it waits, and nobody is promised more."""
+    if short:
+        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+        if t.trouble & TROUBLE_MEMORY:
+            return
+        t.trouble |= TROUBLE_MEMORY
+        log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+    elif t.trouble & TROUBLE_MEMORY:
+        t.trouble &= ~<uint8_t>TROUBLE_MEMORY
+        log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
+    else:
+        return
+    pending_acks_resume(b)
+
+
+cdef inline bint is_patient(const Durable* t) noexcept nogil:
+    return (t.patient and not t.urgent) or t.serial % PROBES == 0
+
+
+cdef void paced(Durable* t) noexcept nogil:
+    """The open batch is sealed now: did it pay to wait?"""
+    cdef uint64_t elided = t.elided_messages - t.elided_before
+    cdef uint64_t written = t.written_messages - t.written_before
+    if is_patient(t) and elided + written:
+        t.patient = elided >= written
+    t.elided_before = t.elided_messages
+    t.written_before = t.written_messages
+    t.sealed_us = clock_monotonic_us()
+
+
+cdef void durable_seal(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t i
+    cdef Batch* batch
+    cdef bint complete = batch_complete(b, t)
+    memory_logged(b, t, not complete)
+    if not complete:
+        return
+    paced(t)
+    waiters_sealed(t)
+    batch = &t.batches[t.batches_tail % BATCHES]
+    batch.serial = t.serial
+    batch.sync = t.strict or t.level == DURABILITY_STRICT
+    t.strict = t.urgent = 0
+    if b.streams != NULL:
+        streams_seal(b)
+    batch.ticket = store_seal(&t.store, batch.sync)
+    t.batches_tail += 1
+    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM
+    t.serial += 1
+    t.sealed += 1
+    pending_deliveries_sealed(b, t)
+    for i in range(t.n_pendings):
+        message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
+    t.n_pendings = 0
+    t.n_freed = 0
+    t.bytes = 0
+    t.dirty = 0
+
+
+# ---------------------------------------------------------------- committed
+
+cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
+    cdef Session* s = w.session
+    cdef Client* c
+    if s == NULL:
+        c = <Client*>slab_get(&b.clients, w.index, w.generation)
+        if c != NULL:
+            pending_acks_release(b, c)
+        return
+    if <int>(w.position - s.safe) > 0:
+        s.safe = w.position
+    if s.client != NULL and not s.flags & SESSION_ENDED:
+        pump(b, s, NULL)
+    session_record_done(b, s)
+
+
+cdef void committed(Broker* b, Durable* t) noexcept nogil:
+    cdef Batch* batch
+    cdef Waiter w
+    cdef uint64_t written = store_written(&t.store)
+    cdef uint64_t synced = store_synced(&t.store)
+    while t.batches_head != t.batches_tail:
+        batch = &t.batches[t.batches_head % BATCHES]
+        if (synced if batch.sync else written) < batch.ticket:
+            break
+        t.committed = batch.serial
+        t.batches_head += 1
+    while t.waiters_head != t.waiters_tail and <int>(t.waiters[t.waiters_head & t.waiters_mask].serial - t.committed) <= 0:
+        w = t.waiters[t.waiters_head & t.waiters_mask]       # a copy: serving it may add others
+        t.waiters_head += 1
+        waiter_serve(b, &w)
+
+
+cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
+    cdef char why[STORE_WHY_MAX]
+    cdef StoreStats stats
+    cdef uint8_t before = t.trouble
+    if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
+        store_stats(&t.store, &stats)        # either may have come and gone, and come again
+        t.trouble &= TROUBLE_MEMORY
+        t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
+    if flags & STORE_FULL:
+        log_text(b, LOG_ERROR, "Error: the disk is full: QoS 1 and 2 are refused until there is room again, QoS 0 goes on.")
+    if flags & STORE_FULL_OVER:
+        log_text(b, LOG_NOTICE, "The disk has room again: QoS 1 and 2 are accepted.")
+    if flags & (STORE_ERROR | STORE_READ_ERROR):
+        store_error(&t.store, why, sizeof(why))
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    if flags & STORE_ERROR_OVER:
+        log_text(b, LOG_NOTICE, "The store is written again.")
+    if t.trouble != before:
+        pending_acks_resume(b)
+    if flags & STORE_CLEAN:
+        t.cleaning = 1
+
+
+cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
+    cdef uint64_t interval_us = <uint64_t>t.interval_ms * 1000
+    if t.lazy:
+        return t.opened_us + max(interval_us, <uint64_t>LAZY_US)
+    if is_patient(t):
+        return t.opened_us + interval_us
+    return t.sealed_us + min(interval_us, <uint64_t>PACE_US)
+
+
+cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
+    if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1 or b.reactor.now_ms < t.pause_until_ms:
+        return 0
+    if t.bytes >= (<uint64_t>LAZY_BYTES if t.lazy else <uint64_t>SEAL_EARLY_BYTES):
+        return 1
+    return t.batches_head == t.batches_tail and clock_monotonic_us() >= due_us(t)
+
+
+cdef bint durable_turn(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t flags
+    if t.news:
+        t.news = 0
+        flags = store_poll(&t.store)
+        news(b, t, flags)
+        committed(b, t)
+        if b.streams != NULL:
+            streams_news(b)
+            cursors_come(b)
+        if flags & STORE_READ:
+            pages_come(b, t)
+    if t.cleaning:
+        t.cleaning = clean_some(b)
+    if is_due(b, t):
+        durable_seal(b)
+        committed(b, t)          # it may have proved empty
+    if b.streams != NULL:
+        streams_turn(b)
+    return t.cleaning
+
+
+cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
+    """The end of the open batch's time, if that is sooner; while a batch is on its way the storage thread wakes us."""
+    cdef Durable* t = durable_of(b)
+    cdef uint64_t now, due
+    cdef int left = 1
+    if not t.dirty or t.batches_head != t.batches_tail:
+        return timeout_ms
+    now = clock_monotonic_us()
+    due = due_us(t)
+    if due > now:
+        left = <int>((due - now + 999) // 1000)
+    if t.pause_until_ms > b.reactor.now_ms:
+        left = <int>(t.pause_until_ms - b.reactor.now_ms)
+    return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
+
+
+# ---------------------------------------------------------------- life
+
+cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef StoreStats stats
+    memset(out, 0, sizeof(StoreGauges))
+    if t == NULL or t.closed:
+        return
+    store_stats(&t.store, &stats)
+    out.trouble = t.trouble
+    out.live_bytes = stats.live_bytes
+    out.total_bytes = stats.total_bytes
+    out.segments = stats.segments
+    out.waiting_bytes = stats.waiting_bytes
+    out.commits = t.sealed
+    out.commit_us = stats.commit_us
+    out.written = t.written_messages
+    out.elided = t.elided_messages
+    out.syncs = stats.syncs
+    out.cleaned = stats.cleaned
+    out.errors = stats.errors
+
+
+cdef int durable_init(Broker* b, int level, uint32_t interval_ms) noexcept nogil:
+    cdef Durable* t = <Durable*>calloc(1, sizeof(Durable))
+    if t == NULL:
+        return -1
+    t.level = <uint8_t>level
+    t.interval_ms = interval_ms
+    t.patient = 1
+    t.serial = t.clean_pass = 1
+    b.durable = t
+    return 0
+
+
+cdef int durable_start(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL:
+        return 0
+    if store_start(&t.store) == 0:
+        return reactor_watch(&b.reactor, t.store.event_fd)
+    store_error(&t.store, why, sizeof(why))
+    log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    return EIO
+
+
+cdef void durable_close(Broker* b) noexcept nogil:
+    cdef Durable* t = durable_of(b)
+    cdef char why[STORE_WHY_MAX]
+    if t == NULL or t.closed:
+        return
+    if b.streams != NULL:
+        streams_end(b)
+    t.closed = 1
+    if t.dirty and t.store.running:
+        durable_seal(b)
+    if store_close(&t.store, why, sizeof(why)) != 0:
+        log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: the store: %s", why))
+    streams_fini(b)
+
+
+cdef void durable_fini(Broker* b) noexcept nogil:
+    """Sessions and messages must still be there."""
+    cdef Durable* t = durable_of(b)
+    cdef uint32_t i
+    if t == NULL:
+        return
+    durable_close(b)
+    for i in range(t.n_pending_deliveries):
+        session_record_done(b, t.pending_deliveries[i].session)
+    for i in range(t.n_pendings):
+        t.pendings[i].message.lsn = 0
+        message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
+    while t.waiters_head != t.waiters_tail:
+        if t.waiters[t.waiters_head & t.waiters_mask].session != NULL:
+            session_record_done(b, t.waiters[t.waiters_head & t.waiters_mask].session)
+        t.waiters_head += 1
+    for i in range(t.readers_head, t.n_readers):
+        session_record_done(b, t.readers[i])
+    b.durable = NULL
+    free(<void*>t.streams.p)
+    free(t.readers)
+    free(t.pendings)
+    free(t.pending_deliveries)
+    free(t.acks)
+    free(t.waiters)
+    free(t.sessions_by_store_id)
+    free(t.free_store_ids)
+    free(t.seen)
+    free(t)

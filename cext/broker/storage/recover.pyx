@@ -1,0 +1,549 @@
+"""What a broker was, from the records of its store, in the order in which they were written. Knows what each says; not how they were kept.
+
+A record counts as it stands: a later one for the same thing takes its place, so that one that was copied (clean.pyx) or came twice changes
+nothing. What names something that is not there is passed over: its end was recorded, and the beginning is gone.
+
+Two walks. A session's own record is written anew whenever its client comes or goes, and copied by cleaning, so it may lie behind what
+belongs to the session: the first walk makes the sessions, the second gives them what is theirs. A number may have had several owners; what was
+recorded before the last RECORD_END of a number is nobody's.
+
+Packet ids, positions and order are those of before. What may have been sent is sent again with DUP: everything, if the client was connected,
+else what lies before RecordSession.next.
+Cost: linear in the records; some 0.2 us each.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from cext.base.clock cimport clock_wall_ms
+from cext.base.hash cimport hash_bytes
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.client_state cimport TIMER_SESSION
+from cext.broker.core.durable cimport Durable, durable_of, session_at
+from cext.broker.core.publication_state cimport Publication
+from cext.broker.core.settings cimport OVERFLOW_LAST_VALUE
+from cext.broker.lifecycle.session_lifecycle cimport session_watch
+from cext.broker.persist.persist cimport grown, store_session_id_reserve
+from cext.broker.persist.publication cimport publication_fini, publication_of
+from cext.broker.routing.deliver cimport session_clear
+from cext.broker.routing.paged cimport message_of_record, monotonic_of
+from cext.broker.routing.retain cimport retain_store, retained_from
+from cext.broker.routing.share cimport share_restored
+from cext.session.message cimport MESSAGE_AGAIN, MESSAGE_JOURNALLED, Message, message_new, message_ref, message_unref
+from cext.session.queue cimport (
+    D_DONE, D_RELEASED, D_SENT, D_WAITING, Delivery, InboundQos2, Queue, delivery_page, delivery_release, inbox_add, inbox_find,
+    inbox_remove, queue_at, queue_place, queue_restored,
+)
+from cext.session.record cimport (
+    RECORD_ACKS, RECORD_CONNECTED, RECORD_END, RECORD_ENTRY_SHARED, RECORD_INBOX, RECORD_INBOX_DONE, RECORD_LINK, RECORD_MSG,
+    RECORD_RELEASED, RECORD_RETAINED_FROM, RECORD_RETAINED_GONE, RECORD_RETAINED_SET, RECORD_SESSION, RECORD_STREAMS,
+    RECORD_SUB, RECORD_UNSUB, RECORD_WILL, RECORD_WILL_GONE, RecordAck, RecordEntry, RecordFrom, RecordInbox, RecordMessage,
+    RecordMsg, RecordSession, RecordSub, RecordWill, record_ack_next, record_acks_check, record_end_read, record_entry_next,
+    record_from_read, record_inbox_done_read, record_inbox_read, record_msg_read, record_released_check, record_released_next,
+    record_session_read, record_streams_check, record_sub_read, record_topic_read, record_unsub_read, record_will_read,
+)
+from cext.session.session cimport (
+    EXPIRY_NEVER, SESSION_BRIDGE, Session, session_free, session_new, sessions_add, sessions_find, sessions_first,
+    sessions_next, sessions_remove,
+)
+from cext.store.store cimport STORE_WHY_MAX, StoreLoss, StoreRecord, store_recover, store_scan
+from cext.topic.index cimport index_add, index_remove, index_remove_some
+from cext.topic.name cimport Filter, filter_parse
+
+cdef enum:
+    STORE_SESSION_ID_MAX = 1 << 26
+    ODD = 1                      # what a *_apply returns: it was passed over
+    SLICE = 1000
+
+
+ctypedef struct Life:           # of a session's number
+    uint64_t owner              # hash of the client id that was said last; 0: none since the last end
+    uint32_t ends               # how many owners have ended, in the whole log
+    uint32_t ended              # and in the second walk up to here
+
+
+ctypedef struct Load:
+    Broker* b
+    Life* lives                 # by number
+    uint32_t n_lives
+    uint32_t cap_lives
+    bint again                  # the second walk
+    Durable* t
+    uint64_t now_wall_ms
+    uint32_t streams_cap
+    Recovered* out
+
+
+cdef inline Session* owner_of(Load* l, uint32_t store_session_id) noexcept nogil:
+    """Whose a record of the second walk is; NULL: of one that has ended."""
+    return session_at(l.t, store_session_id) if store_session_id >= l.n_lives or l.lives[store_session_id].ended == l.lives[store_session_id].ends else NULL
+
+
+cdef int life_at(Load* l, uint32_t store_session_id) noexcept nogil:
+    """-1: no memory."""
+    cdef Life* lives
+    while l.n_lives <= store_session_id:
+        if l.n_lives == l.cap_lives:
+            lives = <Life*>grown(l.lives, &l.cap_lives, sizeof(Life))
+            if lives == NULL:
+                return -1
+            l.lives = lives
+        memset(&l.lives[l.n_lives], 0, sizeof(Life))
+        l.n_lives += 1
+    return 0
+
+
+cdef int owner_apply(Load* l, const StoreRecord* r) noexcept nogil:
+    """Counts who has ended; the same in both walks. Another client id under the same number: the end between them is lost."""
+    cdef RecordSession said
+    cdef Life* life
+    cdef uint64_t owner = 0
+    cdef uint32_t store_session_id
+    if r.kind == RECORD_END:
+        if record_end_read(r.body, &store_session_id) != 0:
+            return 0
+    elif record_session_read(r.body, &said) != 0:
+        return 0
+    else:
+        store_session_id = said.store_session_id
+        owner = hash_bytes(&l.b.key, said.id.p, said.id.n) | 1
+    if store_session_id == 0 or store_session_id > STORE_SESSION_ID_MAX:
+        return 0
+    if life_at(l, store_session_id) != 0:
+        return -1
+    life = &l.lives[store_session_id]
+    if owner == 0 or (life.owner and life.owner != owner):
+        if l.again:
+            life.ended += 1
+        else:
+            life.ends += 1
+    life.owner = owner
+    return 0
+
+
+# ---------------------------------------------------------------- sessions
+
+cdef int number_at(Durable* t, uint32_t store_session_id) noexcept nogil:
+    """-1: no memory."""
+    cdef Session** sessions_by_store_id
+    while t.n_store_ids <= store_session_id:
+        if t.n_store_ids == t.cap_store_ids:
+            sessions_by_store_id = <Session**>grown(t.sessions_by_store_id, &t.cap_store_ids, sizeof(Session*))
+            if sessions_by_store_id == NULL:
+                return -1
+            t.sessions_by_store_id = sessions_by_store_id
+        t.sessions_by_store_id[t.n_store_ids] = NULL
+        t.n_store_ids += 1
+    return 0
+
+
+cdef void session_forget(Load* l, Session* s) noexcept nogil:
+    l.t.sessions_by_store_id[s.store_session_id] = NULL
+    s.store_session_id = 0
+    sessions_remove(&l.b.sessions, s)
+    session_clear(l.b, s, -1)
+    if s.will != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, s.will)
+    while index_remove_some(l.b.index, &s.owner, SLICE):
+        pass
+    session_free(&l.b.sessions, s)
+
+
+cdef int session_apply(Load* l, View body) noexcept nogil:
+    cdef RecordSession r
+    cdef Session* s
+    cdef char* user = NULL
+    if record_session_read(body, &r) != 0 or r.store_session_id == 0 or r.store_session_id > STORE_SESSION_ID_MAX:
+        return ODD
+    if number_at(l.t, r.store_session_id) != 0:
+        return -1
+    s = l.t.sessions_by_store_id[r.store_session_id]
+    if s != NULL and (s.id_len != r.id.n or memcmp(s.client_id, r.id.p, r.id.n) != 0):
+        session_forget(l, s)     # the end of the one before is lost
+        s = NULL
+    if s == NULL:
+        s = sessions_find(&l.b.sessions, r.id)
+        if s != NULL:
+            session_forget(l, s)
+        s = session_new(&l.b.sessions, r.id)
+        if s == NULL:
+            return -1
+        s.timer.kind = TIMER_SESSION
+        s.security = l.b.securities[0] if l.b.n_securities else NULL
+        s.access_epoch = l.b.access_epoch - 1
+        s.store_session_id = r.store_session_id
+        l.t.sessions_by_store_id[r.store_session_id] = s
+        sessions_add(&l.b.sessions, s)
+    if r.user.p != NULL:
+        user = <char*>malloc(<size_t>r.user.n + 1)
+        if user == NULL:
+            return -1
+        memcpy(user, r.user.p, r.user.n)
+        user[r.user.n] = 0
+    free(s.username)
+    s.username = user
+    s.expiry_s = r.expiry_s
+    s.unsent = r.next
+    s.ends_ms = r.ends_wall_ms       # wall time until all is read
+    s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # the same
+    s.flags = s.flags & ~<uint32_t>SESSION_BRIDGE | (SESSION_BRIDGE if r.flags & RECORD_LINK else 0)
+    return 0
+
+
+cdef int end_apply(Load* l, View body) noexcept nogil:
+    cdef uint32_t store_session_id
+    cdef Session* s
+    if record_end_read(body, &store_session_id) != 0:
+        return ODD
+    s = session_at(l.t, store_session_id)
+    if s != NULL:
+        session_forget(l, s)
+    return 0
+
+
+cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
+    cdef RecordSub r
+    cdef Filter f
+    cdef Session* s
+    if (record_sub_read(body, &r) if there else record_unsub_read(body, &r)) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
+        return ODD
+    s = owner_of(l, r.store_session_id)
+    if s == NULL:
+        return 0
+    if not there:
+        index_remove(l.b.index, &s.owner, &f)
+    elif index_add(l.b.index, &s.owner, s, &f, <uint8_t>r.options, r.sub_id) < 0:
+        return -1
+    return 0
+
+
+# ---------------------------------------------------------------- messages
+
+cdef void delivery_gone(Load* l, Delivery* d) noexcept nogil:
+    delivery_release(&l.b.messages, &l.b.reactor.buffers, d)
+    d.state = D_DONE
+
+
+cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept nogil:
+    return message_of_record(l.b, r, lsn, l.now_wall_ms)
+
+
+cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m, bint only) noexcept nogil:
+    """The message stays where it is until its turn comes; m: what it is where it must be in memory, made when it is first needed. 1: it is
+    what stands for the record, if anything does."""
+    cdef Session* s = owner_of(l, e.store_session_id)
+    cdef Delivery* d
+    if s == NULL:
+        return 0
+    d = queue_place(&s.queue, e.position)
+    if d == NULL:
+        l.out.odd += 1
+        return 0
+    delivery_gone(l, d)          # an older copy
+    d.sub_id = e.sub_id
+    d.pid = e.pid
+    d.qos = e.qos
+    d.state = D_WAITING
+    if l.b.settings.overflow != OVERFLOW_LAST_VALUE and not e.qos & RECORD_ENTRY_SHARED and delivery_page(
+            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, only and m[0] == NULL):
+        return 1
+    if m[0] == NULL:
+        m[0] = message_of(l, r, lsn)
+    if m[0] == NULL:
+        d.state = D_DONE
+        return -1
+    d.message = message_ref(m[0])
+    return 1
+
+
+cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
+    cdef RecordMsg r
+    cdef RecordEntry e
+    cdef Message* m = NULL
+    cdef Publication p
+    cdef bint only = 1
+    cdef int rc = 0
+    if record_msg_read(body, &r) != 0:
+        return ODD
+    if r.message.flags & RECORD_RETAINED_SET:
+        m = message_of(l, &r.message, lsn)
+        if m == NULL:
+            return -1
+        publication_of(&p, m)
+        retain_store(l.b, &p)
+        publication_fini(l.b, &p)
+    while rc >= 0 and record_entry_next(&r.entries, &e):
+        rc = entry_apply(l, &e, &r.message, lsn, &m, only)
+        only = only and rc == 0
+    if m != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, m)
+    return -1 if rc < 0 else 0
+
+
+cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
+    cdef Session* s = owner_of(l, a.store_session_id)
+    if s == NULL or <int>(a.position - s.queue.floor) < 0 or <int>(a.position - s.queue.tail) >= 0:
+        return NULL
+    return queue_at(&s.queue, a.position)
+
+
+cdef int acks_apply(Load* l, View body) noexcept nogil:
+    cdef RecordAck a
+    cdef Delivery* d
+    if record_acks_check(body) != 0:
+        return ODD
+    while record_ack_next(&body, &a):
+        d = there(l, &a)
+        if d != NULL:
+            delivery_gone(l, d)
+    return 0
+
+
+cdef int released_apply(Load* l, View body) noexcept nogil:
+    cdef RecordAck a
+    cdef Delivery* d
+    cdef Session* s
+    if record_released_check(body) != 0:
+        return ODD
+    while record_released_next(&body, &a):
+        s = owner_of(l, a.store_session_id)
+        d = queue_place(&s.queue, a.position) if s != NULL else NULL
+        if d == NULL:
+            continue
+        delivery_gone(l, d)
+        d.state = D_RELEASED
+        d.qos = 2
+        d.pid = a.pid
+    return 0
+
+
+cdef int retained_gone_apply(Load* l, View body) noexcept nogil:
+    cdef Publication p
+    cdef View nothing
+    cdef Message* m
+    if record_topic_read(body) != 0:
+        return ODD
+    nothing.p = NULL
+    nothing.n = 0
+    m = message_new(&l.b.messages, body, nothing, nothing)
+    if m == NULL:
+        return -1
+    publication_of(&p, m)
+    retain_store(l.b, &p)
+    publication_fini(l.b, &p)
+    message_unref(&l.b.messages, &l.b.reactor.buffers, m)
+    return 0
+
+
+# ---------------------------------------------------------------- inbound QoS 2, wills
+
+cdef void inbox_take(Load* l, Session* s, uint16_t pid) noexcept nogil:
+    cdef InboundQos2* h = inbox_find(&s.inbox, pid)
+    if h == NULL:
+        return
+    if h.message != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, h.message)
+    inbox_remove(&s.inbox, h)
+
+
+cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
+    cdef RecordInbox r
+    cdef Session* s
+    cdef Message* m = NULL
+    if (record_inbox_read(body, &r) if still else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
+        return ODD
+    s = owner_of(l, r.store_session_id)
+    if s == NULL:
+        return 0
+    inbox_take(l, s, r.pid)
+    if not still:
+        return 0
+    if not r.refused:
+        m = message_of(l, &r.message, 0)
+        if m == NULL:
+            return -1
+        m.flags |= MESSAGE_AGAIN | (MESSAGE_JOURNALLED if r.journalled else 0)
+    return inbox_add(&s.inbox, r.pid, m)
+
+
+cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
+    cdef RecordWill r
+    cdef Session* s
+    if not still:
+        if record_end_read(body, &r.store_session_id) != 0:
+            return ODD
+    elif record_will_read(body, &r) != 0:
+        return ODD
+    s = owner_of(l, r.store_session_id)
+    if s == NULL:
+        return 0
+    if s.will != NULL:
+        message_unref(&l.b.messages, &l.b.reactor.buffers, s.will)
+        s.will = NULL
+    if not still:
+        return 0
+    s.will = message_of(l, &r.message, 0)
+    # of who was connected the delay begins now: its connection ended with the process
+    s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
+    if r.due_wall_ms:
+        s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
+    return 0 if s.will != NULL else -1
+
+
+cdef int from_apply(Load* l, View body) noexcept nogil:
+    cdef RecordFrom r
+    if record_from_read(body, &r) != 0:
+        return ODD
+    retained_from(l.b, &r)
+    return 0
+
+
+cdef int streams_apply(Load* l, View body) noexcept nogil:
+    """The last one counts: what the journals have behind it was never committed."""
+    cdef uint8_t* p
+    if record_streams_check(body) != 0:
+        return ODD
+    if body.n > l.streams_cap:
+        p = <uint8_t*>realloc(<void*>l.t.streams.p, body.n)
+        if p == NULL:
+            return -1
+        l.t.streams.p = p
+        l.streams_cap = body.n
+    memcpy(<void*>l.t.streams.p, body.p, body.n)
+    l.t.streams.n = body.n
+    return 0
+
+
+# ---------------------------------------------------------------- all of it
+
+cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
+    cdef Load* l = <Load*>ctx
+    cdef int rc
+    if r.kind != RECORD_SESSION and r.kind != RECORD_END:
+        return 0
+    if owner_apply(l, r) != 0:
+        return -1
+    rc = session_apply(l, r.body) if r.kind == RECORD_SESSION else end_apply(l, r.body)
+    if rc > 0:
+        l.out.odd += 1
+        return 0
+    return rc
+
+
+cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
+    cdef Load* l = <Load*>ctx
+    cdef int rc = 0
+    l.out.records += 1
+    if r.kind == RECORD_MSG:
+        rc = msg_apply(l, r.body, r.lsn)
+    elif r.kind == RECORD_ACKS:
+        rc = acks_apply(l, r.body)
+    elif r.kind == RECORD_SESSION or r.kind == RECORD_END:
+        rc = owner_apply(l, r)
+    elif r.kind == RECORD_SUB or r.kind == RECORD_UNSUB:
+        rc = sub_apply(l, r.body, r.kind == RECORD_SUB)
+    elif r.kind == RECORD_RELEASED:
+        rc = released_apply(l, r.body)
+    elif r.kind == RECORD_INBOX or r.kind == RECORD_INBOX_DONE:
+        rc = inbox_apply(l, r.body, r.kind == RECORD_INBOX)
+    elif r.kind == RECORD_RETAINED_GONE:
+        rc = retained_gone_apply(l, r.body)
+    elif r.kind == RECORD_WILL or r.kind == RECORD_WILL_GONE:
+        rc = will_apply(l, r.body, r.kind == RECORD_WILL)
+    elif r.kind == RECORD_RETAINED_FROM:
+        rc = from_apply(l, r.body)
+    elif r.kind == RECORD_STREAMS:
+        rc = streams_apply(l, r.body)
+    if rc > 0:
+        l.out.odd += 1
+        return 0
+    return rc
+
+
+cdef void deliveries_restored(Load* l, Session* s, bint was_connected) noexcept nogil:
+    cdef Queue* q = &s.queue
+    cdef Delivery* d
+    cdef uint32_t i
+    if s.unsent != 0 and (q.floor == q.tail or <int>(s.unsent - q.tail) > 0):
+        d = queue_place(q, s.unsent - 1)     # positions go on where they were
+    i = q.floor
+    while i != q.tail:
+        d = queue_at(q, i)
+        if d.state == D_WAITING and d.qos & 3 and (was_connected or <int>(i - s.unsent) < 0):
+            d.state = D_SENT
+        i += 1
+    queue_restored(q)
+    s.logged = s.safe = s.paged = q.tail
+    if was_connected:
+        s.unsent = q.tail
+    l.out.messages += q.pending
+
+
+cdef void session_restored(Load* l, Session* s) noexcept nogil:
+    cdef bint was_connected = s.access_turn
+    s.access_turn = 0
+    deliveries_restored(l, s, was_connected)
+    cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1         # also where the clock was put back
+    if s.flags & SESSION_BRIDGE:
+        s.ends_ms = 1            # unless its bridge is still there, which takes it before any timer (local_begin)
+    elif was_connected:
+        s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
+    elif s.ends_ms:
+        s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
+    share_restored(l.b, s)
+    session_watch(l.b, s)        # also of who is over already: its will goes out first
+    l.out.sessions += 1
+
+
+cdef int numbers_restored(Durable* t) noexcept nogil:
+    """-1: no memory."""
+    cdef uint32_t store_session_id
+    cdef uint32_t* free_store_ids
+    for store_session_id in range(1, t.n_store_ids):
+        if t.sessions_by_store_id[store_session_id] != NULL:
+            continue
+        if t.n_free == t.cap_free:
+            free_store_ids = <uint32_t*>grown(t.free_store_ids, &t.cap_free, sizeof(uint32_t))
+            if free_store_ids == NULL:
+                return -1
+            t.free_store_ids = free_store_ids
+        t.free_store_ids[t.n_free] = store_session_id
+        t.n_free += 1
+    return 0
+
+
+cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept nogil:
+    cdef Load l
+    cdef uint64_t at = 0
+    cdef Session* s
+    cdef int rc
+    cdef StoreLoss first_loss
+    cdef uint32_t store_session_id
+    memset(out, 0, sizeof(Recovered))
+    memset(&l, 0, sizeof(Load))
+    l.b = b
+    l.t = durable_of(b)
+    l.now_wall_ms = clock_wall_ms()
+    l.out = out
+    l.t.loading = 1
+    rc = store_scan(l.t.store.dir, &l.t.store.files, apply_sessions, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
+    for store_session_id in range(l.n_lives):
+        l.lives[store_session_id].owner = 0
+    l.again = 1
+    if rc == 0:
+        rc = store_recover(&l.t.store, apply, &l, loss)
+    free(l.lives)
+    if rc == 0:
+        rc = number_at(l.t, 0) | numbers_restored(l.t) | (0 if store_session_id_reserve(b) else -1)
+    l.t.loading = 0
+    if rc != 0:
+        return -1
+    s = sessions_first(&b.sessions, &at)
+    while s != NULL:
+        session_restored(&l, s)
+        s = sessions_next(&b.sessions, s, &at)
+    out.subscriptions = b.index.stats.subscriptions + b.index.stats.shared
+    out.retained = b.retained.count
+    return 0

@@ -1,0 +1,248 @@
+"""The streams' journals behind the door of the store: what the storage thread does with them, and when. Knows journals and time; not what is in them, nor
+how batches are made.
+
+    loop:     streams_seal -> store_seal [lock: hand]
+    storage:  [lock: take] -> write -> the batch -> [sync, where it is asked for -> the store's] ... tend: sync, mark, retention, once a second
+
+Invariant: a mark is moved only while all that was taken has its batch written, so that readers never see what a start would drop. A stream that cannot be
+written holds up the store's batches: nothing is acknowledged that is not in it.
+"""
+
+from libc.errno cimport EEXIST, EIO, ENOSPC
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, strlen
+
+from cext.base.clock cimport clock_monotonic_us, clock_wall_us
+from cext.base.view cimport View
+from cext.broker.core.broker cimport Broker
+from cext.broker.core.durable cimport Durable, batch_opened, durable_of
+from cext.broker.core.settings cimport SHARE_STREAM
+from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
+from cext.broker.replay.cursor cimport Cursors, cursors_begin, cursors_fini, cursors_hand, cursors_take
+from cext.broker.replay.cursor_reading cimport cursors_serve
+from cext.journal.journal cimport (
+    JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, journal_back, journal_hand,
+)
+from cext.journal.opening cimport journal_close, journal_open
+from cext.journal.retain cimport journal_retain
+from cext.journal.writer cimport journal_mark, journal_sync, journal_take, journal_write
+from cext.session.record cimport record_stream_find
+from cext.store.segment cimport error_text
+from cext.topic.index cimport Group, index_add, index_group
+from cext.topic.name cimport Filter, filter_parse
+
+cdef enum:
+    PACE_US = 1000000           # marks are so far apart, and what is not synced for a batch
+    SOON_US = 100000            # the first record after a pause is seen by readers after so long
+    AGAIN_US = 250000           # after something failed
+    IDLE_US = 10000000          # between two looks at what has become too old
+
+
+# ---------------------------------------------------------------- the door
+
+cdef void extension_hand(void* ctx, bint sealed) noexcept nogil:
+    cdef Streams* t = <Streams*>ctx
+    cdef Stream* s
+    cdef uint32_t i
+    for i in range(t.n):
+        s = t.at[i]
+        if sealed:
+            journal_hand(&s.journal)
+        else:
+            journal_back(&s.journal)
+        if s.stats.errors != s.journal.shared.stats.errors:
+            memcpy(s.why, s.journal.shared.why, JOURNAL_WHY_MAX)
+        s.stats = s.journal.shared.stats
+    if t.cursors != NULL:
+        cursors_hand(<Cursors*>t.cursors)
+
+
+cdef void extension_take(void* ctx) noexcept nogil:
+    cdef Streams* t = <Streams*>ctx
+    cdef uint32_t i
+    for i in range(t.n):
+        journal_take(&t.at[i].journal)
+    if t.cursors != NULL:
+        cursors_take(<Cursors*>t.cursors)
+
+
+cdef int outcome_of(const Journal* j, char* why, size_t why_n) noexcept nogil:
+    snprintf(why, why_n, "%s", <const char*>j.writer.why)
+    return -ENOSPC if j.writer.stats.full else -EIO
+
+
+cdef int extension_write(void* ctx, char* why, size_t why_n) noexcept nogil:
+    cdef Streams* t = <Streams*>ctx
+    cdef Journal* j
+    cdef uint64_t records, now, due, wall = 0
+    cdef uint32_t i
+    cdef int got = 0
+    cdef bint wrote = 0
+    for i in range(t.n):
+        j = &t.at[i].journal
+        records = j.writer.stats.records
+        wall = wall or clock_wall_us()
+        if journal_write(j, wall) < 0:
+            got = outcome_of(j, why, why_n)
+        wrote |= records != j.writer.stats.records
+    if wrote and not t.writer.dirty:
+        now = clock_monotonic_us()
+        due = max(t.writer.marked_us + PACE_US, now + SOON_US)
+        t.writer.dirty = 1
+        t.writer.due_us = min(t.writer.due_us, due) if t.writer.due_us else due
+    return got
+
+
+cdef int extension_sync(void* ctx, char* why, size_t why_n) noexcept nogil:
+    cdef Streams* t = <Streams*>ctx
+    cdef uint32_t i
+    cdef int got = 0
+    for i in range(t.n):
+        if journal_sync(&t.at[i].journal) < 0:
+            got = outcome_of(&t.at[i].journal, why, why_n)
+    return got
+
+
+cdef bint marks_move(Streams* t) noexcept nogil:
+    """0: not all of them."""
+    cdef uint64_t now = clock_wall_us()
+    cdef uint32_t i
+    cdef bint all = 1
+    for i in range(t.n):
+        if journal_sync(&t.at[i].journal) < 0 or journal_mark(&t.at[i].journal, now) < 0:
+            all = 0
+    return all
+
+
+cdef bint old_goes(Streams* t) noexcept nogil:
+    """0: not all of it."""
+    cdef uint64_t now = clock_wall_us()
+    cdef uint32_t i
+    cdef bint all = 1
+    for i in range(t.n):
+        if t.at[i].journal.options.retain_age_us or t.at[i].journal.options.retain_bytes:
+            all = journal_retain(&t.at[i].journal, now) == 0 and all
+    return all
+
+
+cdef uint64_t door_tend(void* ctx, bint committed, bint last, bint* news) noexcept nogil:
+    cdef Streams* t = <Streams*>ctx
+    cdef uint64_t due = tended(t, committed, last, news)
+    cdef uint64_t serve = cursors_serve(<Cursors*>t.cursors, committed, news) if t.cursors != NULL and not last else 0
+    return min(due, serve) if due and serve else due or serve
+
+
+cdef uint64_t tended(Streams* t, bint committed, bint last, bint* news) noexcept nogil:
+    cdef uint64_t now = clock_monotonic_us()
+    cdef bint well
+    if not last and (t.writer.due_us == 0 or now < t.writer.due_us):
+        return t.writer.due_us
+    well = committed and marks_move(t)
+    if not last:
+        well = old_goes(t) and well          # also on a full disk: it may be what makes room
+    t.writer.marked_us = now
+    t.writer.dirty = not well
+    t.writer.due_us = now + AGAIN_US if not well else now + IDLE_US if t.writer.retains else 0
+    news[0] = 1                              # blocks come back, and what went wrong is to be told
+    return t.writer.due_us
+
+
+# ---------------------------------------------------------------- opening and closing
+
+cdef int path_of(Broker* b, const char* name, char* path) noexcept nogil:
+    """name: with the slash before it. -1: too long."""
+    return 0 if snprintf(path, JOURNAL_PATH_MAX, "%s/streams%s", durable_of(b).store.dir, name) < JOURNAL_PATH_MAX else -1
+
+
+cdef int streams_begin(Broker* b, char* why) noexcept nogil:
+    cdef Durable* d = durable_of(b)
+    cdef char path[JOURNAL_PATH_MAX]
+    cdef char text[128]
+    cdef int got
+    b.streams = calloc(1, sizeof(Streams))
+    if b.streams == NULL:
+        snprintf(why, STREAM_WHY_MAX, "No memory for streams")
+        return -1
+    if path_of(b, b"", path) != 0:
+        snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
+        return -1
+    got = d.store.files.mkdir(d.store.files.ctx, path)
+    if got < 0 and got != -EEXIST:
+        error_text(text, sizeof(text), got)
+        snprintf(why, STREAM_WHY_MAX, "Cannot make the directory %s: %s", <const char*>path, <const char*>text)
+        return -1
+    return 0
+
+
+cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* options, bint events, JournalFound* found, char* why) noexcept nogil:
+    cdef Durable* d = durable_of(b)
+    cdef Streams* t = streams_of(b)
+    cdef Stream* s = <Stream*>calloc(1, sizeof(Stream))
+    cdef JournalOptions o = options[0]
+    cdef char path[JOURNAL_PATH_MAX]
+    if s == NULL or strlen(name) > STREAM_NAME_MAX:
+        snprintf(why, STREAM_WHY_MAX, "No memory for a stream")
+        free(s)
+        return NULL
+    snprintf(s.name, sizeof(s.name), "/%s", name)
+    o.n_until = record_stream_find(d.streams, stream_name(s), o.until)
+    if path_of(b, s.name, path) != 0:
+        snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
+        free(s)
+        return NULL
+    if journal_open(&s.journal, path, &o, &d.store.files, clock_wall_us(), found, why) != 0:
+        journal_close(&s.journal)
+        free(s)
+        return NULL
+    t.at[t.n] = s
+    t.n += 1
+    t.writer.retains |= options.retain_age_us != 0 or options.retain_bytes != 0
+    if events:
+        t.events = s
+    return s
+
+
+cdef int stream_filter(Broker* b, Stream* s, View filter) noexcept nogil:
+    cdef Filter f
+    cdef Group* g
+    if filter_parse(filter.p, filter.n, &f) != 0 or f.group.n:
+        return -1
+    f.group.p = <const uint8_t*>s.name
+    f.group.n = <uint32_t>strlen(s.name)
+    if index_add(b.index, &s.owner, s, &f, 0, 0) < 0:
+        return -1
+    g = index_group(b.index, &f)
+    g.strategy = SHARE_STREAM
+    streams_of(b).n_filters += 1
+    return 0
+
+
+cdef void streams_open_done(Broker* b) noexcept nogil:
+    cdef Durable* d = durable_of(b)
+    free(<void*>d.streams.p)
+    d.streams.p = NULL
+    d.streams.n = 0
+    cursors_begin(streams_of(b))
+    d.store.extension.ctx = b.streams
+    d.store.extension.hand = extension_hand
+    d.store.extension.take = extension_take
+    d.store.extension.write = extension_write
+    d.store.extension.sync = extension_sync
+    d.store.extension.tend = door_tend
+    streams_of(b).changed = 1            # the first batch names how far each has come
+    batch_opened(d, 0)
+
+
+cdef void streams_fini(Broker* b) noexcept nogil:
+    cdef Streams* t = streams_of(b)
+    cdef uint32_t i
+    if t == NULL:
+        return
+    b.streams = NULL
+    cursors_fini(b, t)
+    for i in range(t.n):
+        journal_close(&t.at[i].journal)
+        free(t.at[i])
+    free(t)

@@ -1,0 +1,130 @@
+"""What the control plane gives as a listener, checked and turned into a `Door`. Knows names and ranges; not sockets (listen.py)."""
+
+from cext.setup.listen import port_of
+from cext.setup.settings import LEVELS
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+
+from cext.base.view cimport View
+from cext.broker.core.listener cimport Listener, Security
+from cext.net.reactor cimport ListenSocket, TransportContext
+from cext.setup.security cimport security_free
+from cext.setup.views cimport view_keep
+
+AUTO_ID_PREFIX_MAX = 50
+
+
+cdef Listener* listener_new(dict spec, list keep) except NULL:
+    cdef Listener* d = <Listener*>calloc(1, sizeof(Listener))
+    if d == NULL:
+        raise MemoryError
+    try:
+        listener_read(d, spec, keep)
+    except BaseException:
+        listener_free(d)
+        raise
+    return d
+
+
+cdef int choice_of_level(dict spec) except -1:
+    level = spec.get("durability") or ""
+    if level not in LEVELS:
+        raise ValueError(f"durability is {level!r}; it must be one of {', '.join(filter(None, LEVELS))}")
+    return LEVELS[level]
+
+
+cdef int listener_read(Listener* d, dict spec, list keep) except -1:
+    d.port = int(spec.get("port") or 0)
+    d.allow_anonymous = bool(spec.get("allow_anonymous"))
+    d.allow_zero_length_clientid = bool(spec.get("allow_zero_length_clientid", True))
+    d.durability = choice_of_level(spec)
+    d.max_qos = int(spec.get("max_qos", 2))
+    d.versions = int(spec.get("versions", 0b111000))
+    d.use_username_as_clientid = bool(spec.get("use_username_as_clientid"))
+    d.alias_max_in = int(spec.get("max_topic_alias", 10))
+    d.alias_max_out = int(spec.get("max_topic_alias_broker", 10))
+    d.max_connections = int(spec.get("max_connections", -1))
+    d.auto_id_prefix = view_keep(keep, spec.get("auto_id_prefix", "auto-"))
+    if d.auto_id_prefix.n > AUTO_ID_PREFIX_MAX:
+        raise ValueError(f"auto_id_prefix is longer than {AUTO_ID_PREFIX_MAX} bytes")
+    d.mount_point = view_keep(keep, spec.get("mount_point") or "")
+    d.renames = d.mount_point.n != 0
+    d.require_certificate = bool(spec.get("require_certificate"))
+    d.use_identity_as_username = bool(spec.get("use_identity_as_username"))
+    d.proxy_version = choice_read(spec, "enable_proxy_protocol", 0, (0, 1, 2))
+    d.proxy_require_tls = bool(spec.get("proxy_protocol_v2_require_tls"))
+    d.websockets = choice_read(spec, "protocol", "mqtt", ("mqtt", "websockets"))
+    d.use_subject_as_username = bool(spec.get("use_subject_as_username"))
+    origins_read(d, spec.get("websockets_origin") or (), keep)
+    if spec.get("certfile") or spec.get("keyfile") or spec.get("psk_hint"):
+        from cext.setup.tls import secure_new
+        d.tls_context = <TransportContext*><size_t>secure_new(spec)
+    return 0
+
+
+cdef int tickets_keep(Listener* old, Listener* new) except -1:
+    if old.tls_context != NULL and new.tls_context != NULL:
+        from cext.setup.tls import tickets_copy
+        tickets_copy(<size_t>old.tls_context, <size_t>new.tls_context)
+    return 0
+
+
+def choice_read(spec, name, default, choices):
+    """The place of the value among those that there are."""
+    value = spec.get(name) or default
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(str, choices))}")
+    return choices.index(value)
+
+
+cdef int origins_read(Listener* d, origins, list keep) except -1:
+    cdef View* views
+    cdef uint32_t i
+    if isinstance(origins, str):
+        origins = (origins,)
+    if not origins:
+        return 0
+    views = <View*>calloc(len(origins), sizeof(View))
+    if views == NULL:
+        raise MemoryError
+    d.upgrade.origins = views
+    for i, origin in enumerate(origins):
+        views[i] = view_keep(keep, origin)
+        d.upgrade.n_origins = i + 1
+    return 0
+
+
+cdef void listener_free(Listener* d) noexcept nogil:
+    if d != NULL:
+        free(<void*>d.upgrade.origins)
+        if d.tls_context != NULL:
+            d.tls_context.release(d.tls_context)
+    free(d)
+
+
+cdef list listen_sockets_new(list opened, Listener* d):
+    """Their addresses. d.port becomes the one that the system gave."""
+    cdef ListenSocket* l
+    made = []
+    for s in opened:
+        l = <ListenSocket*>calloc(1, sizeof(ListenSocket))
+        if l == NULL:
+            raise MemoryError
+        made.append(<size_t>l)
+        l.fd = s.fileno()
+        l.owner = d
+        l.port = d.port = port_of(s)
+    return made
+
+
+cdef void lists_free(Security** securities, uint32_t n_securities, Listener** listeners, uint32_t n_listeners) noexcept:
+    cdef uint32_t i
+    if securities != NULL:
+        for i in range(n_securities):
+            security_free(securities[i])
+    if listeners != NULL:
+        for i in range(n_listeners):
+            listener_free(listeners[i])
+    free(securities)
+    free(listeners)

@@ -1,0 +1,168 @@
+"""Doors for the tests of this room: thin classes over the structs, which are the truth."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+from libc.stdlib cimport calloc, free
+
+from cext.base.buffer cimport Buffers, buffer_give, buffer_take, buffers_fini, buffers_init
+from cext.base.cells cimport Cells, cells_bytes, cells_fini, cells_give, cells_take, cells_take_zeroed
+from cext.base.slab cimport Slab, SlabItem, slab_at, slab_bytes, slab_fini, slab_give, slab_init, slab_take
+from cext.base.wheel cimport Timer, Wheel, timer_armed, wheel_add, wheel_advance, wheel_init, wheel_remove, wheel_timeout_ms
+
+
+cdef void note_fired(void* ctx, Timer* t) noexcept with gil:
+    cdef PyWheel face = <PyWheel>ctx
+    face.fired.append(t.kind)
+    for number, due_ms in face.on_fire.pop(t.kind, ()):
+        face.add(number, due_ms)
+
+
+cdef class PyWheel:
+    """Timers are numbers 0..n-1. `on_fire[number]`: (number, due_ms) pairs to add while it fires."""
+    cdef Wheel wheel
+    cdef Timer* timers
+    cdef public list fired
+    cdef public dict on_fire
+
+    def __cinit__(self, uint32_t n, uint64_t now_ms):
+        cdef uint32_t i
+        self.timers = <Timer*>calloc(n, sizeof(Timer))
+        for i in range(n):
+            self.timers[i].kind = i
+        self.fired = []
+        self.on_fire = {}
+        wheel_init(&self.wheel, now_ms)
+
+    def __dealloc__(self):
+        free(self.timers)
+
+    def add(self, uint32_t number, uint64_t due_ms):
+        wheel_add(&self.wheel, &self.timers[number], due_ms)
+
+    def remove(self, uint32_t number):
+        wheel_remove(&self.wheel, &self.timers[number])
+
+    def armed(self, uint32_t number):
+        return timer_armed(&self.timers[number])
+
+    def advance(self, uint64_t now_ms, uint32_t most=1 << 30):
+        """-> (numbers that fired, whether more are due)"""
+        self.fired = []
+        more = wheel_advance(&self.wheel, now_ms, most, note_fired, <void*>self)
+        return self.fired, bool(more)
+
+    def timeout_ms(self, uint64_t now_ms):
+        return wheel_timeout_ms(&self.wheel, now_ms)
+
+    def count(self):
+        return self.wheel.count
+
+
+cdef class PySlab:
+    cdef Slab slab
+
+    def __cinit__(self, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max=0xFFFFFFFF):
+        slab_init(&self.slab, item_bytes, block_items, idle_max)
+
+    def __dealloc__(self):
+        slab_fini(&self.slab)
+
+    def take(self):
+        """-> (index, generation); the bytes after the head are checked to be zero, then filled."""
+        cdef uint8_t* p = <uint8_t*>slab_take(&self.slab)
+        cdef uint32_t i
+        for i in range(sizeof(SlabItem), self.slab.item_bytes):
+            assert p[i] == 0, "not cleared"
+            p[i] = 0xA5
+        return (<SlabItem*>p).index, (<SlabItem*>p).generation
+
+    def give(self, uint32_t index):
+        slab_give(&self.slab, slab_at(&self.slab, index))
+
+    def generation(self, uint32_t index):
+        """None: no object is taken at this index."""
+        cdef SlabItem* item = <SlabItem*>slab_at(&self.slab, index)
+        return None if item == NULL else item.generation
+
+    def counts(self):
+        return self.slab.used, self.slab.idle
+
+    def bytes(self):
+        return slab_bytes(&self.slab)
+
+
+cdef class PyBuffers:
+    cdef Buffers buffers
+    cdef dict taken
+
+    def __cinit__(self, uint64_t idle_max_bytes):
+        buffers_init(&self.buffers, idle_max_bytes)
+        self.taken = {}
+
+    def __dealloc__(self):
+        for p, cap in list(self.taken.items()):
+            buffer_give(&self.buffers, <void*><size_t>p, cap)
+        buffers_fini(&self.buffers)
+
+    def take(self, size_t n):
+        """-> (address, capacity); every byte is written."""
+        cdef uint32_t cap
+        cdef uint8_t* p = buffer_take(&self.buffers, n, &cap)
+        cdef uint32_t i
+        for i in range(cap):
+            p[i] = 0x5A
+        self.taken[<size_t>p] = cap
+        return <size_t>p, cap
+
+    def give(self, size_t p):
+        buffer_give(&self.buffers, <void*>p, self.taken.pop(p))
+
+    def counts(self):
+        """-> (used bytes, idle bytes)"""
+        return self.buffers.used_bytes, self.buffers.idle_bytes
+
+
+cdef class PyCells:
+    """Objects are numbers, filled with a byte of their own; `give` checks that it is still there."""
+    cdef Cells cells
+    cdef dict objects
+    cdef int serial
+
+    def __cinit__(self):
+        memset(&self.cells, 0, sizeof(Cells))
+        self.objects = {}
+
+    def __dealloc__(self):
+        for number in list(self.objects):
+            self.give(number)
+        cells_fini(&self.cells)
+
+    def take(self, size_t n, zeroed=False):
+        cdef uint8_t* p = <uint8_t*>(cells_take_zeroed(&self.cells, n) if zeroed else cells_take(&self.cells, n))
+        if p == NULL:
+            raise MemoryError
+        if <size_t>p % 16:
+            raise AssertionError("not aligned")
+        if zeroed and p[:n] != bytes(n):
+            raise AssertionError("not zeroed")
+        self.serial += 1
+        memset(p, self.serial & 255, n)
+        self.objects[self.serial] = (<size_t>p, n)
+        return self.serial
+
+    def give(self, number):
+        at, n = self.objects.pop(number)
+        p = <uint8_t*><size_t>at
+        if p[:<size_t>n] != bytes([number & 255]) * n:
+            raise AssertionError("written over")
+        cells_give(&self.cells, p, n)
+
+    def used_bytes(self):
+        return self.cells.used_bytes
+
+    def mapped_bytes(self):
+        return self.cells.mapped_bytes
+
+    def counted_bytes(self):
+        """used_bytes, from what is there."""
+        return sum(cells_bytes(<void*><size_t>at, n) for at, n in self.objects.values())

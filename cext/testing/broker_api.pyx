@@ -1,0 +1,54 @@
+# The face of the broker room for tests: what cannot be reached over a socket of this machine, and the access rules by themselves.
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+from cext.base.pybytes cimport view_of, view_or_none
+from cext.base.view cimport View
+from cext.broker.packets.handle_control cimport address_local
+from cext.broker.rules.acl cimport ACL_DENY, ACL_READ, ACL_WRITE, Acl, acl_allows, acl_free, acl_may_subscribe, acl_new, acl_root
+from cext.net.reactor cimport Address
+
+ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRITE, "deny": ACL_DENY}
+
+
+def is_local(family: int, ip: bytes) -> bool:
+    cdef Address a
+    if len(ip) > sizeof(a.ip):
+        raise ValueError(ip)
+    memset(&a, 0, sizeof(a))
+    a.family = family
+    memcpy(a.ip, <const char*>ip, len(ip))
+    return address_local(&a)
+
+
+cdef class Rules:
+    """Compiled access rules: (user or None, 'topic' | 'pattern', access, filter), all as text, in file order."""
+    cdef Acl* a
+
+    def __cinit__(self, rules):
+        cdef uint32_t n = <uint32_t>len(rules), i
+        cdef View* views = <View*>calloc(2 * n + 1, sizeof(View))
+        cdef uint8_t* codes = <uint8_t*>calloc(2 * n + 1, 1)
+        keep = []
+        if views == NULL or codes == NULL:
+            raise MemoryError
+        for i, (user, kind, access, topic) in enumerate(rules):
+            keep += [None if user is None else user.encode(), topic.encode()]
+            views[i] = view_or_none(keep[2 * i])
+            views[n + i] = view_of(keep[2 * i + 1])
+            codes[i] = kind == "pattern"
+            codes[n + i] = <uint8_t><int>ACCESS[access]
+        self.a = acl_new(views, views + n, codes, codes + n, n)
+        free(views)
+        free(codes)
+        if self.a == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        acl_free(self.a)
+
+    def allows(self, user: bytes | None, client_id: bytes, topic: bytes, access: str) -> bool:
+        return acl_allows(self.a, acl_root(self.a, view_or_none(user)), view_or_none(user), view_of(client_id), view_of(topic), ACCESS[access])
+
+    def may_subscribe(self, user: bytes | None, client_id: bytes, pattern: bytes) -> bool:
+        return acl_may_subscribe(self.a, acl_root(self.a, view_or_none(user)), view_or_none(user), view_of(client_id), view_of(pattern))
