@@ -243,7 +243,7 @@ def secured(server_port: int, host: bytes = b"localhost", **spec: object) -> Ite
     secure = outward_new(spec)
     link = Outwards()
     try:
-        assert link.connect(LOCAL, server_port, host, secure=secure) == 0
+        assert link.connect(LOCAL, server_port, host, tls_context=secure) == 0
         yield link
         link.close()
     finally:
@@ -445,7 +445,7 @@ def test_tls_ends_within_the_handshake(server: socket.socket, accept: Accept, fi
     secure = outward_new({"cafile": f"{files}/ca.crt"})
     for said, err in ((b"", errno.ECONNRESET), (b"HTTP/1.0 400 what?\r\n\r\n", errno.EPROTO)):
         link = Outwards()
-        assert link.connect(LOCAL, port_of(server), b"localhost", secure=secure) == 0
+        assert link.connect(LOCAL, port_of(server), b"localhost", tls_context=secure) == 0
         peer, _ = accept()
         until(link, lambda peer=peer: select_readable(peer))    # type: ignore[misc]
         peer.recv(65536)
@@ -454,7 +454,7 @@ def test_tls_ends_within_the_handshake(server: socket.socket, accept: Accept, fi
         assert open_result(link) == err
         peer.close()
     link = Outwards()                       # one that answers nothing is its owner's to end
-    assert link.connect(LOCAL, port_of(server), b"localhost", secure=secure) == 0
+    assert link.connect(LOCAL, port_of(server), b"localhost", tls_context=secure) == 0
     peer, _ = accept()
     until(link, lambda: select_readable(peer))
     assert link.opened() is None
