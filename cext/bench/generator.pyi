@@ -19,7 +19,7 @@ class Figures(TypedDict):
 class Generator:
     def __init__(self, ip: bytes, port: int, *, scope: int = 0, clients: int, publishers: int, version: int,
                  qos: int, payload: int, mark: int, inflight: int = 20, burst: int = 10, window: int = 0,
-                 numbers: int = 0xFFFF_FFFF, stall_s: float = 3, load_tls: int = 0, host: bytes = b"",
+                 numbers: int = 0xFFFF_FFFF, stall_s: float = 3, tls_context: int = 0, host: bytes = b"",
                  request: bytes | None = None, accept: bytes | None = None) -> None: ...
     def greetings(self, names: Iterable[tuple[bytes, bytes | None, bytes | None]], *, first: int = 0,
                   clean: bool = True, session_expiry: int = 0, keepalive: int = 0) -> None: ...

@@ -75,7 +75,7 @@ cdef class Generator:
 
     def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
                   uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0,
-                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t load_tls=0,
+                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t tls_context=0,
                   bytes host=b"", bytes request=None, bytes accept=None):
         """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
         a WebSocket, and `accept` what must be the answer. numbers: messages of one publisher in one flow, at most."""
@@ -83,8 +83,8 @@ cdef class Generator:
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
         g.ep = -1
-        if load_tls or request is not None:
-            self._door(load_tls, host, request, accept)
+        if tls_context or request is not None:
+            self._transport(tls_context, host, request, accept)
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
         self._address(ip, port, scope)
@@ -130,7 +130,7 @@ cdef class Generator:
         free(g.answers)
         free(g.scratch)
 
-    cdef _door(self, size_t load_tls, bytes host, bytes request, bytes accept):
+    cdef _transport(self, size_t tls_context, bytes host, bytes request, bytes accept):
         cdef Transports* y
         cdef const uint8_t* asked = NULL
         cdef const uint8_t* answer = NULL
@@ -138,7 +138,7 @@ cdef class Generator:
             if len(accept) != WEB_ACCEPT_SIZE:
                 raise ValueError("an answer to a WebSocket's key has 28 bytes")
             asked, answer = <const uint8_t*><const char*>request, <const uint8_t*><const char*>accept
-        y = transports_new(<TlsContext*>load_tls, host, asked, <uint32_t>len(request or b""), answer)
+        y = transports_new(<TlsContext*>tls_context, host, asked, <uint32_t>len(request or b""), answer)
         if y == NULL:
             raise MemoryError
         self.g.transport = &y.ops

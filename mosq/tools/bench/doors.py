@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mosq.tools.bench.spec import Spec
 
     class Doors(TypedDict, total=False):
-        secure: int
+        tls_context: int
         host: bytes
         request: bytes
         accept: bytes
@@ -28,7 +28,7 @@ def doors(spec: Spec) -> Doors:
     found: Doors = {}
     if spec.tls:
         host = _name(spec.servername or spec.host.partition("%")[0])
-        found = {"secure": _context(spec), "host": host}
+        found = {"tls_context": _context(spec), "host": host}
     if spec.ws:
         found["request"], found["accept"] = handshake(spec)
     return found
