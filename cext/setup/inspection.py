@@ -1,4 +1,4 @@
-"""Records of cext/broker/inspect.pyx as dictionaries. Knows their layout; not what is done with them."""
+"""Records of cext/broker/admin/inspect.pyx as dictionaries. Knows their layout; not what is done with them."""
 
 import struct
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from mosq.engine import Engine, BridgeSpec, Security, SettingValue
+    from mosq.engine import BridgeSpec, Engine, Security, SettingValue
     from mosq.log.destinations import Stream
     from mosq.server.access import Access
     from mosq.server.bridge.links import Links

@@ -9,8 +9,8 @@ LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines",
                 "cext.setup.tls", "mosq.server.access", "mosq.auth.plugins", "mosq.auth.loading", "mosq.auth.sparkplug",
                 "argon2.low_level", "mosq.auth.dynsec.directory", "mosq.auth.dynsec.commands",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
-                "mosq.server.bridge.links", "mosq.server.admin.bridges", "cext.bridge_control", "cext.setup.tls_outward",
-                "encodings.idna")
+                "mosq.server.bridge.links", "mosq.server.admin.bridges", "cext.bridge_control",
+                "cext.setup.tls_outward", "encodings.idna")
 # not the HTTP API, which takes 100 ms: under a Python of root's own, the first listener of that kind needs a restart
 MOST_ID = 2**31 - 1
 MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cext.testing.journal_bench import run
 from cext.journal.journal_api import PyReader
+from cext.testing.journal_bench import run
 
 N = 1_000_000
 BATCH = 500  # 5 ms at 100 k/s

@@ -18,7 +18,7 @@ from tests.harness.wire import Wire
 
 PAGED = KEEP + "queue_memory 1\nmax_queued_messages 0\n"
 N = 1000
-WINDOW = 64                      # of cext/broker/paged.pyx
+WINDOW = 64                      # of cext/broker/routing/paged.pyx
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 PRIORITY_MAX = 100_000
 NO_PRIORITY = -1                # of a membership; it is not written
-# the order is that of the data plane (cext/broker/roles.pxd)
+# the order is that of the data plane (cext/broker/rules/roles.pxd)
 SEND, RECEIVE, SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE_LITERAL = range(6)
 # as they are written, in Mosquitto's order
 KINDS = {"publishClientSend": SEND, "publishClientReceive": RECEIVE, "subscribeLiteral": SUBSCRIBE_LITERAL,
