@@ -1,0 +1,207 @@
+"""Check that prose in this repository is plain English.
+
+Usage: ``dev/english.py [--count] [PATH ...]``; without paths, every file that git tracks.
+
+The lint reads comments and docstrings of Python and Cython, comments of shell scripts and Makefiles, and
+Markdown outside of code. It prints ``file:line: word: advice`` for each finding, and ends with status 1 if
+there is one. CONTRIBUTING.md explains the style.
+
+A line that must keep its words, because it quotes Mosquitto or a standard, ends with ``english: quote`` in a comment.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+Prose = tuple[int, str]     # first line number, text of one or more lines
+Reader = Callable[[str], Iterator[tuple[int, str, bool]]]
+
+PEOPLE = ("user|users|operator|operators|person|people|developer|developers|reader|reviewer|newcomer|maintainer|"
+          "engineer|author|attacker|stranger|owner|those|everyone|anyone|someone")
+
+
+class Rule(NamedTuple):
+    name: str
+    pattern: re.Pattern[str]
+    advice: str
+
+
+def rule(name: str, pattern: str, advice: str, flags: int = re.IGNORECASE) -> Rule:
+    """Return a rule; a space in the pattern matches a line end as well."""
+    return Rule(name, re.compile(pattern.replace(" ", r"\s+"), flags), advice)
+
+
+# What a sentence must not contain, wherever it stands.
+RULES = (
+    rule("told", r"\b(told|tells)\b", "write log, report, return, send or notify"),
+    rule("said", r"\b(is|are|was|were|be|been|has|have|had|as|being) said\b|\bsaid (of|about|so|to)\b",
+         "name the subject: the log line, the option"),
+    rule("who", r"\b(whom|whoever|whomever|who)\b", "write 'the client that', 'the caller that'"),
+    rule("nobody", r"\b(nobody|somebody|anybody|everybody)\b", "name the subject: no client, a caller"),
+    rule("anew", r"\banew\b", "write again"),
+    rule("meanwhile", r"\bmeanwhile\b", "write while, and name what happens"),
+    rule("owed", r"\b(owed|owes)\b", "write pending, or waiting for a delivery"),
+    rule("mend", r"\bmend(s|ed|ing)?\b", "write fix, repair or correct"),
+    rule("archaic", r"\b(therein|thereof|whereby|befits?|hither|thither|whence|lest)\b", "use a common word"),
+    rule("what is not", r"\bwhat is not\b", "name the thing that is missing"),
+    rule("as it stands", r"\bas it stands\b", "write unchanged, or current"),
+    rule("he", r"\b(he|him|his|himself)\b", "a program is 'it'; write the client"),
+)
+
+# What a sentence must not begin with.
+FIRST_WORDS = (
+    rule("what is ...", r"what (is|was|are|were|has|had|have|comes|came|goes|went|lies|does|did|it|they|we|remains|waits|"
+         r"matters|counts|follows)\b(?!.*\?)",
+         "begin with the subject of the sentence"),
+    rule("who ...", r"who(se)? (?!.*\?)", "begin with the subject of the sentence"),
+)
+DOCSTRING_START = rule("docstring", r"(of|what|who|whose|whom|whether|how|where|why|when it|for whom)\b",
+                       "begin the docstring with a verb")
+SENTENCE = re.compile(r"(?:^|(?<=[.;:!?])\s+|(?<=\*\*)\s+)(?=[A-Za-z*`])")
+
+
+def python_prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield (line, text, is a docstring) of each comment and docstring."""
+    comments: dict[int, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith("#!"):
+            comments[token.start[0]] = token.string.lstrip("# ")
+    yield from ((line, comment, False) for line, comment in join_lines(comments))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                yield first.lineno, first.value.value, True
+
+
+SEGMENT = re.compile(r'(?P<doc>"""(?:[^\\]|\\.)*?""")'
+                     r'|(?P<string>"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
+                     r'|(?P<comment>#[^\n]*)', re.DOTALL)
+
+
+def cython_prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield (line, text, is a docstring) of each comment and docstring of Cython."""
+    comments: dict[int, str] = {}
+    for found in SEGMENT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        if found["comment"]:
+            comments[line] = found[0].lstrip("# ")
+        elif found["doc"]:
+            yield line, found[0][3:-3], True
+    yield from ((line, comment, False) for line, comment in join_lines(comments))
+
+
+def shell_prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield (line, text, False) of each comment that stands on a line of its own."""
+    comments = {i: line.strip().lstrip("# ") for i, line in enumerate(text.splitlines(), 1)
+                if line.lstrip().startswith("#") and not line.startswith("#!")}
+    yield from ((line, comment, False) for line, comment in join_lines(comments))
+
+
+def markdown_prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield (line, text, False) of each line outside of code."""
+    fenced = False
+    for i, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif not fenced:
+            yield i, re.sub(r"`[^`]*`", "`code`", line).lstrip(" #>-*|0123456789."), False
+
+
+def join_lines(comments: dict[int, str]) -> Iterator[Prose]:
+    """Join comments on consecutive lines, so that a sentence is seen whole."""
+    first, lines = 0, list[str]()
+    for line in sorted(comments):
+        if lines and line != first + len(lines):
+            yield first, "\n".join(lines)
+            lines = []
+        if not lines:
+            first = line
+        lines.append(comments[line])
+    if lines:
+        yield first, "\n".join(lines)
+
+
+READERS: dict[str, Reader] = {".py": python_prose, ".pyi": python_prose, ".pyx": cython_prose, ".pxd": cython_prose,
+           ".md": markdown_prose, ".sh": shell_prose, "Makefile": shell_prose}
+# the licence is not ours; the results are measurements; this file and the page on style list the words themselves
+EXEMPT = ("LICENSE", "perf/results/", "perf/plots/", "dev/english.py", "tests/docs/test_english.py", "docs/glossary.md")
+
+
+def reader_of(path: Path) -> Reader | None:
+    """Return the reader for a file, or None if the lint does not read such files."""
+    found = READERS.get(path.suffix) or READERS.get(path.name)
+    if found is None and path.suffix == "" and str(path).startswith(("dev/", ".ci/")):
+        return shell_prose
+    return found
+
+
+def allowed_who(text: str, at: int) -> bool:
+    """Return whether the `who` at this place is about a person, or a question."""
+    before = text[:at].rstrip(" ,(").lower()
+    return bool(re.search(rf"\b({PEOPLE})$", before)) or bool(re.match(r"[^.;\n]*\?", text[at:]))
+
+
+def findings_of(text: str, is_docstring: bool) -> Iterator[tuple[int, str, str]]:
+    """Yield (offset in lines, words found, advice)."""
+    for each in RULES:
+        for found in each.pattern.finditer(text):
+            if each.name == "who" and allowed_who(text, found.start()):
+                continue
+            yield text.count("\n", 0, found.start()), found[0], each.advice
+    for start in SENTENCE.finditer(text):
+        rest = text[start.end():]
+        for each in FIRST_WORDS:
+            if found := each.pattern.match(rest.split("\n\n", 1)[0]):
+                yield text.count("\n", 0, start.end()), found[0].split("\n")[0][:30], each.advice
+    if is_docstring and (found := DOCSTRING_START.pattern.match(text.lstrip())):
+        yield 0, found[0], DOCSTRING_START.advice
+
+
+def check(path: Path) -> Iterator[str]:
+    """Yield one line for each finding in a file."""
+    reader = reader_of(path)
+    if reader is None:
+        return
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for line, prose, is_docstring in reader(text):
+        for offset, words, advice in findings_of(prose, is_docstring):
+            at = line + offset
+            if "english: quote" not in lines[min(at, len(lines)) - 1]:
+                yield f"{path}:{at}: {words!r}: {advice}"
+
+
+def tracked() -> Iterable[Path]:
+    """Return the files that git tracks."""
+    out = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True).stdout
+    return (Path(name) for name in out.split("\0") if name)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the lint; return 1 if there are findings."""
+    counting = "--count" in arguments
+    paths = [Path(each) for each in arguments if each != "--count"]
+    found = [line for path in (paths or tracked())
+             if not str(path).startswith(EXEMPT) and path.is_file()
+             for line in check(path)]
+    if counting:
+        for folder, n in sorted(Counter("/".join(line.split("/")[:2]).split(":")[0] for line in found).items()):
+            print(f"{n:6} {folder}")
+        print(f"{len(found):6} in all")
+    else:
+        print("\n".join(found)) if found else None
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
