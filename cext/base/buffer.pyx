@@ -1,4 +1,4 @@
-"""Recycled byte buffers. Knows sizes, not contents. Idle memory is bounded by idle_max_bytes; take and give are O(1)."""
+"""Recycle byte buffers. This module knows sizes, not contents. idle_max_bytes bounds the idle memory; take and give are O(1)."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc

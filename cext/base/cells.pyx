@@ -2,14 +2,19 @@
 #
 #   chunk: 2 MiB, aligned to its size -- 64 pages of 32 KiB -- cells of one size class
 #
-# The head of a cell's page, and the chunk's in its first page, are found by masking the cell's address: objects carry no
-# header. malloc takes 8 bytes more per object, and keeps what is freed in the middle of its heap.
-# Invariants: a page has cells of one class and is in `open` of it exactly while it has used and free ones. A page without used cells
-# is its class's spare one, or it goes back to its chunk and its memory to the system; of a huge page that happens once half of it is
-# free, for it breaks it up. A chunk without used pages is the one that is kept, or goes back. A chunk's first page stays with it.
-# Cost: O(1) for take and give; at most one partly used page per class while things only come. From HUGE_FROM_BYTES on chunks
-# are huge pages: a walk through a large tree else misses the TLB at every node.
-# Under the address sanitizer every object is malloc's, so that it sees each of them.
+# The head of a cell's page is found by masking the cell's address, and so is the chunk's head in its first page: objects carry no
+# header. malloc takes 8 bytes more per object, and does not return memory that is freed in the middle of its heap.
+#
+# Invariants:
+#   - All cells of a page have one class. A page is in its class's `open` list exactly while it has used and free cells.
+#   - A page without used cells is its class's spare page, or it returns to its chunk and its memory to the system. A chunk that is
+#     a huge page returns memory only once half of it is free, because that breaks the huge page up.
+#   - A chunk without used pages is the one that `empty` keeps, or it returns to the system. The memory of a chunk's first page
+#     stays as long as the chunk.
+#
+# Cost: O(1) for take and give; at most one partly used page per class while objects are only taken. From HUGE_FROM_BYTES on
+# chunks are huge pages: without them a walk through a large tree misses the TLB at every node.
+# Under the address sanitizer every object comes from malloc, so that the sanitizer sees each object.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -40,33 +45,33 @@ cdef extern from *:
     int __builtin_popcountll(unsigned long long x) nogil
 
 cdef enum:
-    CHUNK_BYTES = 1 << 21       # a huge page
+    CHUNK_BYTES = 1 << 21       # the size of a huge page
     PAGE_BYTES = 1 << 15
     PAGES = CHUNK_BYTES // PAGE_BYTES
-    MALLOC_HEADER_BYTES = 8     # of an allocation, in glibc
-    HUGE_FROM_BYTES = 64 << 20  # mapped; below it what is not used should not be resident
-    MAP_FROM_BYTES = 1 << 18    # an object of this size has a mapping of its own: malloc would pause to tidy up when it is freed
+    MALLOC_HEADER_BYTES = 8     # glibc's header of an allocation
+    HUGE_FROM_BYTES = 64 << 20  # limit of mapped bytes for small pages: huge pages keep unused memory resident
+    MAP_FROM_BYTES = 1 << 18    # size from which an object has its own mapping: malloc would pause to tidy up when it is freed
 
 cdef struct FreeCell:
     FreeCell* next
 
-cdef struct CellPage:           # at the start of its page; in a chunk's first page after the CellChunk
-    CellPage* next              # in Cells.open
+cdef struct CellPage:           # head of a page, at the page's start; in a chunk's first page after the CellChunk
+    CellPage* next              # neighbour in Cells.open
     CellPage* prev
     FreeCell* free
     uint16_t used
-    uint16_t cells              # that fit
-    uint16_t fresh              # cells that were never used: the rest of the page, from here on
+    uint16_t cells              # number of cells that fit
+    uint16_t fresh              # index of the first cell that was never used; all later cells are unused too
     uint16_t klass
 
 cdef struct CellChunk:
-    CellChunk* next             # in Cells.chunks
+    CellChunk* next             # neighbour in Cells.chunks
     CellChunk* prev
     uint64_t idle               # bit i: page i is free
-    uint64_t huge               # a huge page: giving back a part of it would break it up
+    uint64_t huge               # 1 = the chunk is a huge page, which the return of a part would break up
 
 cdef enum:
-    HEAD_BYTES = 64             # room for either head, so that cells are aligned
+    HEAD_BYTES = 64             # room for a CellPage or a CellChunk, rounded up so that cells are aligned
 
 
 cdef inline uint32_t class_of(size_t n) noexcept nogil:
@@ -99,7 +104,7 @@ cdef uint64_t cells_bytes(const void* p, size_t n) noexcept nogil:
 
 
 cdef void* map_new(size_t n) noexcept nogil:
-    # Zeroed. NULL: no memory.
+    # The memory is zeroed. NULL means that there is no memory.
     cdef void* p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     return p if p != MAP_FAILED else NULL
 
@@ -124,7 +129,7 @@ cdef void chunk_unlink(Cells* c, CellChunk* chunk) noexcept nogil:
 
 
 cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
-    # Aligned: twice as much is mapped, and what lies around goes back.
+    # To get an aligned chunk, map twice as much and unmap the memory around it.
     cdef uint8_t* p = <uint8_t*>map_new(2 * CHUNK_BYTES)
     cdef uint8_t* start
     cdef CellChunk* chunk
@@ -135,7 +140,7 @@ cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
         munmap(p, start - p)
     munmap(start + CHUNK_BYTES, p + CHUNK_BYTES - start)
     chunk = <CellChunk*>start
-    # before it is touched, or it has small pages already
+    # The advice must come before the first access, or the chunk already has small pages.
     madvise(chunk, CHUNK_BYTES, MADV_HUGEPAGE if c.mapped_bytes >= HUGE_FROM_BYTES else MADV_NOHUGEPAGE)
     chunk.huge = c.mapped_bytes >= HUGE_FROM_BYTES
     chunk.idle = ~<uint64_t>0
@@ -145,7 +150,7 @@ cdef CellChunk* chunk_new(Cells* c) noexcept nogil:
 
 
 cdef void chunk_empty(Cells* c, CellChunk* chunk) noexcept nogil:
-    # No page of it is in use.
+    # The caller passes a chunk without used pages.
     if c.empty == NULL:
         c.empty = chunk
         return
@@ -155,7 +160,7 @@ cdef void chunk_empty(Cells* c, CellChunk* chunk) noexcept nogil:
 
 
 cdef void chunk_release(CellChunk* chunk, uint64_t pages) noexcept nogil:
-    # The memory of these free pages; that of the first one has the chunk's head.
+    # Return the memory of these free pages to the system, except that of the first page, which contains the chunk's head.
     cdef uint32_t i
     pages &= ~<uint64_t>1
     while pages:
@@ -195,7 +200,7 @@ cdef CellPage* page_new(Cells* c, uint32_t klass) noexcept nogil:
 
 
 cdef void page_close(Cells* c, CellPage* page) noexcept nogil:
-    # Out of `open`.
+    # Take the page out of `open`.
     if page.prev != NULL:
         page.prev.next = page.next
     else:
@@ -205,7 +210,7 @@ cdef void page_close(Cells* c, CellPage* page) noexcept nogil:
 
 
 cdef void page_return(Cells* c, CellPage* page) noexcept nogil:
-    # It is in no list any more.
+    # The page must be in no list.
     cdef CellChunk* chunk = chunk_of(page)
     cdef uint64_t bit = <uint64_t>1 << page_number(page)
     if chunk.idle == 0:
@@ -293,13 +298,13 @@ cdef void cells_give(Cells* c, void* p, size_t n) noexcept nogil:
     page.used -= 1
     if page.used == 0:
         page_close(c, page)
-        if c.spare[page.klass] != NULL:     # the later one stays, so that what drains drains
+        if c.spare[page.klass] != NULL:     # the page emptied last stays; the older one returns, so that its chunk can drain
             page_return(c, c.spare[page.klass])
         c.spare[page.klass] = page
 
 
 cdef void cells_fini(Cells* c) noexcept nogil:
-    # With a cell in use a chunk stays: a leak rather than a danger.
+    # If a cell is still in use, its chunk stays mapped: a leak is better than a dangling pointer.
     cdef int klass
     for klass in range(CELL_CLASSES):
         if c.spare[klass] != NULL:

@@ -1,4 +1,4 @@
-"""Time: CLOCK_MONOTONIC, mostly in milliseconds, for all that is measured, CLOCK_REALTIME in seconds for what people read."""
+"""Read the time: CLOCK_MONOTONIC for durations, mostly in milliseconds, and CLOCK_REALTIME for times that people read."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,6 +1,6 @@
-# SipHash-1-3 under a random key: the hash for everything that a client chooses.
-# It knows nothing of tables: bytes in, 64 bits out.
-# Invariant: without the key nobody can choose inputs that collide, so tables stay flat under attack.
+# SipHash-1-3 under a random key: the hash for every value that a client chooses.
+# This module turns bytes into 64 bits and knows nothing of tables.
+# Invariant: without the key an attacker cannot choose inputs that collide, so tables stay flat under attack.
 # Cost: one round per 8 bytes and three at the end; no allocation, no table; about 10 ns for a topic of 30 bytes.
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint8_t, uint64_t
@@ -32,7 +32,7 @@ cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
 
 cdef inline uint64_t load(const uint8_t* p) noexcept nogil:
     cdef uint64_t word
-    memcpy(&word, p, 8)         # any alignment: the compiler makes one load of it
+    memcpy(&word, p, 8)         # valid at any alignment; the compiler makes one load of it
     return le64toh(word)
 
 
@@ -50,7 +50,8 @@ cdef inline void sip_round(uint64_t* v) noexcept nogil:
 
 
 cdef inline uint64_t tail_word(const uint8_t* p, size_t left, size_t n) noexcept nogil:
-    # The last 0 to 7 bytes, and the length in the top byte. Bytes one by one: nothing is read past the end.
+    # Return the last 0 to 7 bytes with the length in the top byte. The bytes are read one by one,
+    # so nothing is read past the end.
     cdef uint64_t word = <uint64_t>(n & 0xFF) << 56
     cdef size_t i
     for i in range(left):
@@ -76,7 +77,7 @@ cdef uint64_t hash_bytes(const HashKey* key, const uint8_t* p, size_t n) noexcep
         left -= 8
     done = n - left
     if done and left:
-        # Long enough to read the tail as one word that overlaps what was read before.
+        # The input is long enough to read the tail as one word that overlaps the bytes before it.
         word = (load(p + left - 8) >> (8 * (8 - left))) | (<uint64_t>(n & 0xFF) << 56)
     else:
         word = tail_word(p, left, n)

@@ -1,14 +1,18 @@
-# Slab pool: what comes and goes often and has one size, such as clients. Knows memory, nothing else.
+# Slab pool for objects of one size that come and go often, such as clients. This module knows memory and nothing else.
 #
 #   blocks[0] -> [SlabBlock | item | item | ...]      an item's index: number of the block * block_items + place
 #   blocks[1] -> vacant (its block was returned)
 #
-# Blocks with an idle item are in one list, those in use before the empty ones, and items are taken from the first: so that what is
-# in use gathers in few blocks, and the others drain. One block that has become empty is kept as it is, so that who comes and goes at a
-# block's edge costs nothing; a further one is kept while the idle items are at most idle_max, without its pages, else it goes back.
-# Invariants: used + idle is the number of items in all blocks; an index of a returned block, or of an item that was given back, is
-# never taken for another's: generations only rise, also over the return of a block (Slab.generations).
-# Cost: take and give O(1), whatever comes and goes; a block's memory is touched as far as its items were used, POPULATE_BYTES ahead.
+# Blocks with an idle item are in one list, used blocks before empty ones, and an item is taken from the first block of the list.
+# So the used items gather in few blocks, and the other blocks drain. One block that has become empty stays as it is, so that
+# objects that come and go at a block's edge cost nothing. Further empty blocks stay without their memory pages while there are at
+# most idle_max idle items; otherwise they return to the system.
+# Invariants:
+#   - used + idle is the number of items in all blocks.
+#   - A handle of a returned block, or of an item that was given back, never finds another object: generations only rise, also
+#     over the return of a block (Slab.generations).
+# Cost: take and give are O(1) in any order of calls. A block's memory is touched as far as its items were used,
+# plus up to POPULATE_BYTES ahead.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
@@ -21,21 +25,21 @@ cdef extern from "<sys/mman.h>" nogil:
     void* MAP_FAILED
 
 cdef enum:
-    MAP_FROM_BYTES = 1 << 17    # a block of this size is mapped: malloc would keep it, or parts of it, when it is freed
+    MAP_FROM_BYTES = 1 << 17    # size from which a block has its own mapping: malloc would keep freed blocks, or parts of them
     SYSTEM_PAGE_BYTES = 4096
     POPULATE_BYTES = 1 << 16
-    MADV_POPULATE_WRITE = 23    # Linux 5.14; older ones refuse it, and no harm is done
-    HEAD_BYTES = 48             # a SlabBlock, rounded up so that items are aligned
+    MADV_POPULATE_WRITE = 23    # Linux 5.14; older kernels refuse it, which does no harm
+    HEAD_BYTES = 48             # size of a SlabBlock, rounded up so that items are aligned
 
 cdef struct SlabBlock:
     SlabItem* free
-    SlabBlock* next             # in the list of open ones
+    SlabBlock* next             # neighbour in the list of blocks with an idle item
     SlabBlock* prev
     uint32_t number
     uint32_t used
-    uint32_t fresh              # items from here on were never used
-    uint32_t generations        # the highest of its items
-    uint32_t populated          # bytes from the block's start whose pages are there
+    uint32_t fresh              # index of the first item that was never used; all later items are unused too
+    uint32_t generations        # the highest generation of its items
+    uint32_t populated          # bytes from the block's start whose pages are resident
 
 
 cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items, uint32_t idle_max) noexcept nogil:
@@ -54,7 +58,7 @@ cdef uint64_t slab_bytes(const Slab* s) noexcept nogil:
 
 
 cdef inline SlabBlock* block_at(const Slab* s, uint32_t number) noexcept nogil:
-    # NULL: the place is vacant.
+    # NULL means that the place is vacant.
     return s.blocks[number] if not <uintptr_t>s.blocks[number] & 1 else NULL
 
 
@@ -139,7 +143,7 @@ cdef SlabBlock* block_new(Slab* s) noexcept nogil:
 
 
 cdef inline void raise_generations(Slab* s, SlabBlock* block) noexcept nogil:
-    # They wrap: what counts is the distance.
+    # Generations wrap around, so compare their distance.
     if <int32_t>(block.generations - s.generations) > 0:
         s.generations = block.generations
 
@@ -153,7 +157,7 @@ cdef void block_return(Slab* s, SlabBlock* block) noexcept nogil:
 
 
 cdef void block_chill(Slab* s, SlabBlock* block) noexcept nogil:
-    # Its items are as if never used; the pages after the first are the system's until then.
+    # Mark all items as never used. The system takes the pages after the first until they are used again.
     raise_generations(s, block)
     block.free = NULL
     block.fresh = 0
@@ -175,7 +179,7 @@ cdef void block_empty(Slab* s, SlabBlock* block) noexcept nogil:
 
 
 cdef SlabBlock* block_for_one(Slab* s) noexcept nogil:
-    # The first in use with an idle item, else the warm one, else one without its pages, else a new one.
+    # Prefer the first used block with an idle item, then the warm block, then an empty block without pages, then a new block.
     cdef SlabBlock* block = s.open_first
     if block != NULL and block.used:
         return block
@@ -187,9 +191,9 @@ cdef SlabBlock* block_for_one(Slab* s) noexcept nogil:
 
 
 cdef inline void populate(Slab* s, SlabBlock* block, uint8_t* end) noexcept nogil:
-    # One call for some pages is cheaper than a fault for each.
+    # One call for several pages is cheaper than a fault for each page.
     if block_bytes(s) >= MAP_FROM_BYTES and end > <uint8_t*>block + block.populated:
-        madvise(<uint8_t*>block + block.populated, POPULATE_BYTES, MADV_POPULATE_WRITE)    # beyond the block: refused, no harm
+        madvise(<uint8_t*>block + block.populated, POPULATE_BYTES, MADV_POPULATE_WRITE)    # harmless beyond the block's end
         block.populated += POPULATE_BYTES
 
 

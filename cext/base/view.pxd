@@ -1,4 +1,4 @@
-# A borrowed run of bytes. Valid only as long as the memory it points into: never kept over a turn.
+# A borrowed run of bytes. It is valid as long as the memory that it points into, so it is never kept over a turn.
 from libc.stdint cimport uint8_t, uint32_t
 
 ctypedef struct View:

@@ -1,8 +1,8 @@
-"""Hierarchical timer wheel. Knows time in milliseconds and embedded list nodes, nothing of what a timer means.
+"""Implement a hierarchical timer wheel. This module knows milliseconds and embedded list nodes, not the meaning of a timer.
 
-Level l has 64 slots of 64**l ticks each. A timer sits in the level that its distance needs; when the wheel turns over a
-slot border of a higher level, that slot's timers move down (a cascade). Invariant: `busy` has the bit of every non-empty slot.
-Cost: add and remove O(1); each timer moves at most LEVELS times in its life.
+Level l has 64 slots of 64**l ticks each. A timer is in the level that its distance needs. When the wheel passes a slot border of
+a higher level, the timers of that slot move down (a cascade). Invariant: `busy` has the bit of every non-empty slot.
+Cost: add and remove are O(1); each timer moves at most LEVELS times between add and expiry.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -49,7 +49,8 @@ cdef void wheel_add(Wheel* w, Timer* t, uint64_t due_ms) noexcept nogil:
     cdef uint64_t delay_ms = due_ms - base_ms if due_ms > base_ms else 0
     if delay_ms > WHEEL_FAR_MS:
         delay_ms = WHEEL_FAR_MS
-    # rounded up: never early (but for WHEEL_FAR_MS); at least one tick ahead, as the present one has been fired
+    # Round up, so that no timer fires early (except beyond WHEEL_FAR_MS). Add at least one tick,
+    # because the present tick has fired.
     cdef uint32_t ticks = <uint32_t>((delay_ms + (1 << TICK_SHIFT) - 1) >> TICK_SHIFT)
     t.due_tick = <uint32_t>w.tick + (ticks if ticks else 1)
     place(w, t)
@@ -59,7 +60,7 @@ cdef void wheel_add(Wheel* w, Timer* t, uint64_t due_ms) noexcept nogil:
 cdef void wheel_remove(Wheel* w, Timer* t) noexcept nogil:
     if t.prev == NULL:
         return
-    unlink(t)                    # the busy bit may stay set: it only costs a look
+    unlink(t)                    # the busy bit may stay set, which costs only one look-up
     w.count -= 1
 
 
@@ -90,13 +91,13 @@ cdef bint wheel_advance(Wheel* w, uint64_t now_ms, uint32_t max, timer_fn fire, 
         slot = <uint32_t>(w.tick + 1) & 63
         head = &w.slots[0][slot]
         if slot == 0:
-            w.tick += 1          # a border: what is due in the next 64 ticks moves down first
+            w.tick += 1          # at a border, timers due in the next 64 ticks move down first
             cascade(w, 1)
         else:
             w.tick += 1
         while head.next != head:
             if max == 0:
-                w.tick -= 1      # this slot is looked at again
+                w.tick -= 1      # the next call begins with this slot again
                 return 1
             max -= 1
             t = head.next
@@ -110,7 +111,7 @@ cdef bint wheel_advance(Wheel* w, uint64_t now_ms, uint32_t max, timer_fn fire, 
 cdef int wheel_timeout_ms(Wheel* w, uint64_t now_ms) noexcept nogil:
     if w.count == 0:
         return -1
-    # the nearest busy slot of level 0 in this round, else the border where others come down
+    # the nearest busy slot of level 0 in this round, else the border at which timers of other levels move down
     cdef uint32_t slot = <uint32_t>w.tick & 63
     cdef uint64_t ahead = w.busy[0] >> slot >> 1 if slot < 63 else 0
     cdef uint32_t ticks = <uint32_t>__builtin_ctzll(ahead) + 1 if ahead else next_border(w)
@@ -121,10 +122,10 @@ cdef int wheel_timeout_ms(Wheel* w, uint64_t now_ms) noexcept nogil:
 
 
 cdef uint32_t next_border(Wheel* w) noexcept nogil:
-    """Ticks to the next border of level 1 at which something may happen: conservative, never late."""
+    """Return the ticks to the next border of level 1 at which a timer may move down: possibly too few, never too many."""
     cdef uint32_t to_border = 64 - <uint32_t>(w.tick & 63)
     if w.busy[0] != 0:
-        return to_border         # a slot of level 0 in the next round
+        return to_border         # a timer in a slot of level 0 of the next round
     cdef uint32_t slot = <uint32_t>(w.tick >> 6) & 63
     cdef uint64_t ahead = w.busy[1] >> slot >> 1 if slot < 63 else 0
     if ahead:

@@ -1,4 +1,4 @@
-# Numbers as files have them: in the machine's own order (little-endian, wherever this runs), at any address.
+# Numbers as they are in files: in the machine's byte order (little-endian on all supported machines), at any address.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
