@@ -59,8 +59,8 @@ RULES = (
 
 # What a sentence must not begin with.
 FIRST_WORDS = (
-    rule("what is ...", r"what (is|was|are|were|has|had|have|comes|came|goes|went|lies|does|did|it|they|we|remains|waits|"
-         r"matters|counts|follows)\b(?!.*\?)",
+    rule("what is ...", r"what (is|was|are|were|has|had|have|comes|came|goes|went|lies|does|did|it|they|we|"
+         r"remains|waits|matters|counts|follows)\b(?!.*\?)",
          "begin with the subject of the sentence"),
     rule("who ...", r"who(se)? (?!.*\?)", "begin with the subject of the sentence"),
 )
@@ -79,8 +79,9 @@ def python_prose(text: str) -> Iterator[tuple[int, str, bool]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                yield first.lineno, first.value.value, True
+            text_of = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(text_of, ast.Constant) and isinstance(text_of.value, str):
+                yield first.lineno, text_of.value, True
 
 
 SEGMENT = re.compile(r'(?P<doc>"""(?:[^\\]|\\.)*?""")'
