@@ -25,8 +25,9 @@ class Check:
 
     __slots__ = ("access", "handle", "user", "password", "address", "hash", "known", "key", "deadline")
 
-    def __init__(self, access: "Access", handle: int, user: str, password: bytes, address: str, hash: Hash, known: bool,
-                 key: bytes | None, deadline: float) -> None:
+    def __init__(                       # parameters: a record; each is one slot
+            self, access: "Access", handle: int, user: str, password: bytes, address: str, hash: Hash, known: bool,
+            key: bytes | None, deadline: float) -> None:
         """`hash` may be a decoy: `known` says whether there is such a user. `key`: under which a verdict is kept."""
         self.access, self.handle, self.user, self.password, self.address = access, handle, user, password, address
         self.hash, self.known, self.key, self.deadline = hash, known, key, deadline

@@ -101,8 +101,9 @@ def tuning_flags(command: "Command") -> "Command":
 @tuning_flags
 @click.version_option(VERSION, message="mosq version %(version)s")
 @click.pass_context
-def mosq(context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
-         verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
+def mosq(                               # parameters: one for each option of the command
+        context: click.Context, /, config_file: str | None, ports: tuple[int, ...], background: bool, quiet: bool,
+        verbose: bool, compat: bool, test_config: bool, tls_keylog: str | None, **tuning: str | None) -> int:
     """An MQTT broker for MQTT 3.1, 3.1.1 and 5.0 that takes Mosquitto's place and reads its configuration."""
     if context.invoked_subcommand is not None:
         if any(value not in (None, (), False) for value in context.params.values()):

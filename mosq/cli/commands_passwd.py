@@ -46,8 +46,9 @@ class PasswdCommand(click.Command):
 @click.option("-U", "upgrade", is_flag=True, help="Hash all passwords of a file that are plain text.")
 @click.argument("words", nargs=-1, metavar="FILE [USER [PASSWORD]]", type=click.UNPROCESSED)
 @click.pass_context
-def passwd(context: click.Context, /, kind: str, iterations: str | None, batch: bool, new: bool, remove: bool,
-           upgrade: bool, words: tuple[str, ...]) -> int:
+def passwd(                             # parameters: one for each option of the command
+        context: click.Context, /, kind: str, iterations: str | None, batch: bool, new: bool, remove: bool,
+        upgrade: bool, words: tuple[str, ...]) -> int:
     """Manage the password file of a broker: add USER to FILE, or change the password."""
     from mosq.cli import passwd as file
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Start:
     """How to start a broker, from the command line."""
 
-    def __init__(self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
+    def __init__(                       # parameters: a record; one for each option of the command line
+                 self, config_file: str | None = None, ports: tuple[int, ...] = (), background: bool = False,
                  quiet: bool = False, verbose: bool = False, overrides: tuple[str, ...] = (),
                  compat: bool = False, tls_keylog: str | None = None) -> None:
         self.config_file, self.ports = config_file, ports

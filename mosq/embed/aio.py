@@ -136,7 +136,8 @@ class AsyncBroker:
         """See Broker.url."""
         return self._broker.url
 
-    async def publish(self, topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
+    async def publish(self,                    # parameters: one for each field and property of a PUBLISH
+                topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
                       timeout: float | None = ANSWER_TIMEOUT_S, payload_format: int | None = None,
                       message_expiry: int | None = None, content_type: str | None = None,
                       response_topic: str | None = None, correlation_data: bytes | None = None,

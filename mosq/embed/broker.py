@@ -108,7 +108,8 @@ class Broker:
 
     # ------------------------------------------------------------ messages
 
-    def publish(self, topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
+    def publish(self,                    # parameters: one for each field and property of a PUBLISH
+                topic: str, payload: "Payload" = b"", *, qos: int = 0, retain: bool = False,
                 timeout: float | None = ANSWER_TIMEOUT_S, payload_format: int | None = None,
                 message_expiry: int | None = None, content_type: str | None = None,
                 response_topic: str | None = None, correlation_data: bytes | None = None,

@@ -24,7 +24,7 @@ class Writer:
         # as old as can be: what all consumers are done with may go (`retain`)
         self._face = PyJournal(path, shards=shards, segment_bytes=segment_bytes, retain_age_us=1, now_us=now_us())
 
-    def append(
+    def append(                         # parameters: one for each field of a record
         self,
         shard: int,
         topic: str,

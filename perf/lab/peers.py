@@ -185,8 +185,9 @@ class Made:
     environment: dict[str, str]
 
 
-def made(found: Found, *, port: int, folder: Path, flags: tuple[str, ...] = (), transport: str = "tcp",
-         durable: bool = False, cert: str = "", key: str = "") -> Made:
+def made(                               # parameters: one for each blank of the templates
+        found: Found, *, port: int, folder: Path, flags: tuple[str, ...] = (), transport: str = "tcp",
+        durable: bool = False, cert: str = "", key: str = "") -> Made:
     """The configuration, command line and environment of one broker at one port."""
     peer = found.peer
     names = {"port": str(port), "dir": str(folder), "program": str(found.program), "conf": str(folder / peer.file),

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mosq.auth import access
+from mosq.server import access
 from mosq.auth.hashes import Hash
 from mosq.config.errors import ConfigError
 

@@ -73,8 +73,9 @@ Exit status:
 @master_option
 @quiet_option
 @guarded
-def match(topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str, limit: int,
-          master: str | None, quiet: bool) -> int:
+def match(                              # parameters: one for each option of the command
+        topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str, limit: int,
+        master: str | None, quiet: bool) -> int:
     """Match TOPICS with FILTERS, millions with hundreds of thousands, by the broker's own index."""
     if count == "client" and not clients:
         raise click.UsageError("--count client needs --clients: FILTERS must say whose each filter is.")
@@ -87,8 +88,9 @@ def match(topics: str, filters: str, clients: bool, count: str | None, out: str 
         say.end()
 
 
-def _match(spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
-           limit: int, say: Steps) -> int:
+def _match(                             # parameters: one for each option of `match`
+        spark: SparkSession, topics: str, filters: str, clients: bool, count: str | None, out: str | None, kind: str,
+        limit: int, say: Steps) -> int:
     from mosq.pipeline.matching import BAD, Matching
     from mosq.pipeline.matching_files import bad_topics, read_filters, read_topics, write_csv
 

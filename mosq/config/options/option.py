@@ -39,7 +39,8 @@ class Option:
                  "aliases", "reload", "ignored", "own", "prefix", "since", "deprecated", "deprecated_by", "said",
                  "once", "label")
 
-    def __init__(self, name: str, kind: str, default: Default, scope: str, help: str, *, low: int = 0,
+    def __init__(self, name: str, kind: str,    # parameters: a record; each is one slot
+                 default: Default, scope: str, help: str, *, low: int = 0,
                  high: int = INT32_MAX, below: int | None = None, above: int | None = None,
                  choices: tuple[str, ...] = (), unit: str = "", aliases: tuple[str, ...] = (), reload: str = LIVE,
                  ignored: str = "", own: bool = False, prefix: bool = False, since: str = THIS_VERSION,
@@ -86,13 +87,15 @@ class Option:
 
 # ---- short ways to write a row; mypy checks them less strictly than the constructor, whose arguments they pass on
 
-def flag(name: str, default: bool | None, scope: str, help: str, *, reload: str = LIVE, aliases: tuple[str, ...] = (),
+def flag(                               # parameters: those of Option that a flag has
+        name: str, default: bool | None, scope: str, help: str, *, reload: str = LIVE, aliases: tuple[str, ...] = (),
          ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "") -> Option:
     return Option(name, "bool", default, scope, help, reload=reload, aliases=aliases, ignored=ignored, own=own,
                   deprecated=deprecated, deprecated_by=deprecated_by)
 
 
-def number(name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", reload: str = LIVE,
+def number(                             # parameters: those of Option that a number has
+        name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", reload: str = LIVE,
            below: int | None = None, above: int | None = None, said: str = "", aliases: tuple[str, ...] = (),
            ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "",
            label: str = "") -> Option:
@@ -101,14 +104,16 @@ def number(name: str, default: int, scope: str, help: str, low: int, high: int, 
                   deprecated_by=deprecated_by, label=label)
 
 
-def text(name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
+def text(                               # parameters: those of Option that a text has
+        name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
          reload: str = LIVE, aliases: tuple[str, ...] = (), ignored: str = "", prefix: bool = False,
          deprecated: str | None = None, deprecated_by: str = "", once: bool = False, label: str = "") -> Option:
     return Option(name, kind, default, scope, help, high=high, reload=reload, aliases=aliases, ignored=ignored,
                   prefix=prefix, deprecated=deprecated, deprecated_by=deprecated_by, once=once, label=label)
 
 
-def choice(name: str, default: str, scope: str, help: str, choices: tuple[str, ...], *, reload: str = LIVE,
+def choice(                             # parameters: those of Option that a choice has
+        name: str, default: str, scope: str, help: str, choices: tuple[str, ...], *, reload: str = LIVE,
            ignored: str = "", own: bool = False, said: str = "") -> Option:
     return Option(name, "enum", default, scope, help, choices=choices, reload=reload, ignored=ignored, own=own,
                   said=said)

@@ -85,21 +85,7 @@ def audit(tables: Tables) -> Section:
             f"ALARM: messages of {shown}{min(len(alarms), gather.LISTED):,} of {told.n:,} sessions do not add up.",
             *(f"{row.client_id}, session {row.session}: {_why(row)}" for row in alarms[:ALARMS_LISTED]),
         ]
-        section.tables.append(
-            Table(
-                "Sessions that do not add up",
-                (*names("Client"), *figures("Session", *map(str.capitalize, COUNTERS), "Missing")),
-                tuple(
-                    (
-                        words(row.client_id, tone="bad"),
-                        Cell(str(row.session)),
-                        *(number("count", row[name]) for name in COUNTERS),
-                        number("count", row.difference, "bad"),
-                    )
-                    for row in alarms[: gather.LISTED]
-                ),
-            )
-        )
+        section.tables.append(_missing(alarms[: gather.LISTED]))
     else:
         section.notes = [
             f"All {told.n:,} sessions add up: what was published was acknowledged, expired, dropped, is gone or waits."
@@ -110,6 +96,23 @@ def audit(tables: Tables) -> Section:
         [(name, told[name]) for name in ("acknowledged", "queued", "expired", "dropped", "gone")],
     )
     return section
+
+
+def _missing(alarms: list[Any]) -> Table:
+    """Return the sessions whose messages do not add up, one row each."""
+    return Table(
+        "Sessions that do not add up",
+        (*names("Client"), *figures("Session", *map(str.capitalize, COUNTERS), "Missing")),
+        tuple(
+            (
+                words(row.client_id, tone="bad"),
+                Cell(str(row.session)),
+                *(number("count", row[name]) for name in COUNTERS),
+                number("count", row.difference, "bad"),
+            )
+            for row in alarms
+        ),
+    )
 
 
 def _why(row: Any) -> str:
@@ -228,26 +231,29 @@ def churn(tables: Tables) -> Section:
     )
     if rows:
         section.charts += bars("Connections by their end", "count", [(_end(row.reason), row.n) for row in rows], 4)
-        section.tables = [
-            Table(
-                "Connections by their end",
-                (*names("End"), *figures("Connections", "Clients", "Messages", "median", "90 %", "99 %", "longest")),
-                tuple(
-                    (
-                        words(_end(row.reason)),
-                        number("count", row.n),
-                        number("count", row.clients),
-                        number("count", row.messages),
-                        *(
-                            Cell(seconds(value) if value is not None else "")
-                            for value in (*(row.s or [None] * len(at)), row.longest)
-                        ),
-                    )
-                    for row in rows
+        section.tables = [_ends(rows, len(at))]
+    return section
+
+
+def _ends(rows: list[Any], quantiles: int) -> Table:
+    """Return the reasons why connections ended, one row each, with the quantiles of their duration."""
+    return Table(
+        "Connections by their end",
+        (*names("End"), *figures("Connections", "Clients", "Messages", "median", "90 %", "99 %", "longest")),
+        tuple(
+            (
+                words(_end(row.reason)),
+                number("count", row.n),
+                number("count", row.clients),
+                number("count", row.messages),
+                *(
+                    Cell(seconds(value) if value is not None else "")
+                    for value in (*(row.s or [None] * quantiles), row.longest)
                 ),
             )
-        ]
-    return section
+            for row in rows
+        ),
+    )
 
 
 # reasons of disconnects: MQTT's, and the broker's for ends that MQTT has no word for

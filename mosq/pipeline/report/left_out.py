@@ -43,43 +43,44 @@ def quarantine(tables: Tables) -> Section:
     )
     section.facts = [("Payloads", f"{frame.count():,}")]
     section.charts = bars("By reason", "count", [(f"{row.silver}: {row.reason}", row.n) for row in rows], 1)
-    section.tables = [
-        Table(
-            "",
-            (*names("Table", "Reason"), *figures("Payloads", "Topics"), *names("Last at")),
-            tuple(
-                (
-                    words(row.silver or ""),
-                    words(row.reason),
-                    number("count", row.n),
-                    number("count", row.topics),
-                    words(moment(row["last"])),
-                )
-                for row in rows
-            ),
-        )
-    ]
-    section.folded = [
-        (
-            f"The last {len(last)}",
-            Table(
-                "",
-                names("Time", "Table", "Topic", "Client", "Reason", "Payload begins"),
-                tuple(
-                    (
-                        words(moment(row.time)),
-                        words(row.silver or ""),
-                        words(row.topic or ""),
-                        words(row.client_id or ""),
-                        words(row.reason),
-                        words(_shown(row.payload)),
-                    )
-                    for row in last
-                ),
-            ),
-        )
-    ]
+    section.tables = [_by_reason(rows)]
+    section.folded = [(f"The last {len(last)}", _examples(last))]
     return section
+
+
+def _by_reason(rows: list[Any]) -> Table:
+    return Table(
+        "",
+        (*names("Table", "Reason"), *figures("Payloads", "Topics"), *names("Last at")),
+        tuple(
+            (
+                words(row.silver or ""),
+                words(row.reason),
+                number("count", row.n),
+                number("count", row.topics),
+                words(moment(row["last"])),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _examples(last: list[Any]) -> Table:
+    return Table(
+        "",
+        names("Time", "Table", "Topic", "Client", "Reason", "Payload begins"),
+        tuple(
+            (
+                words(moment(row.time)),
+                words(row.silver or ""),
+                words(row.topic or ""),
+                words(row.client_id or ""),
+                words(row.reason),
+                words(_shown(row.payload)),
+            )
+            for row in last
+        ),
+    )
 
 
 def _shown(payload: Any) -> str:

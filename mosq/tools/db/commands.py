@@ -129,7 +129,7 @@ def stats(directory: str, as_json: bool, by_kind: bool, quiet: bool) -> int:
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--payload", is_flag=True, help="Show payloads too.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each.")
-def dump(
+def dump(                               # parameters: one for each option of the command
     directory: str,
     only: tuple[str, ...],
     client: str | None,
