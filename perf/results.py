@@ -37,12 +37,12 @@ DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before
 NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
 SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
 PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      # absolute; its last part is kept
-HEAD = """# What it costs, measured
+HEAD = """# Results
 
-Made by `python -m perf.results` of the runs in [perf/results](results): nothing here is written by hand.
-[FINDINGS.md](FINDINGS.md) has what was found out along the way. Each figure is the median of its repetitions, where
-nothing else is said, in brackets the least and the most of them. How it is measured:
-[docs/bench.md](../docs/bench.md); what the sections say: [docs/report.md](../docs/report.md).
+The command `python -m perf.results` generates this page from the runs in [perf/results](results).
+[FINDINGS.md](FINDINGS.md) has the conclusions. Unless noted, a figure is the median of its repetitions, with the least
+and the most of them in brackets. [docs/bench.md](../docs/bench.md) describes the measurements,
+[docs/report.md](../docs/report.md) the sections.
 """
 
 
@@ -110,7 +110,7 @@ def _folder(path: Path) -> Iterator[str]:
 def _section(section: Section) -> Iterator[str]:
     yield f"### {section.heading}\n\n{_text(section.sentence)}\n"
     points = [*(f"- {name}: {_text(text)}" for name, text in section.facts),
-              *(f"- **Beware**: {_text(text)}" for text in section.warnings),
+              *(f"- **Warning**: {_text(text)}" for text in section.warnings),
               *(f"- {_text(text)}" for text in section.notes)]
     if points:
         yield "\n".join(points) + "\n"

@@ -103,7 +103,7 @@ def _flat_and_paced(options: dict[str, object], rate: int) -> tuple[Case, ...]:
     return (Case("flat out", options), Case(f"{rate:,} msg/s", {**options, "rate": rate}))
 
 
-DURABILITY = "what survives differs from broker to broker: about.json says what of each"
+DURABILITY = "durability differs between brokers: about.json has the settings of each"
 SMALL: dict[str, object] = {"size": 16, "qos": 1}
 VENDORS = Suite("vendors", "The vendors' open benchmark suite, scaled to one machine", (
     Test("p2p", "point to point: 1,000 publishers, topics and subscribers, QoS 1, 16 B", "pairs",
@@ -133,22 +133,22 @@ BENCH = Suite("bench", "mosq bench, scenario by scenario", (
          (Case("QoS 0", {"burst": 1, "window": 2000}),), timed=True),
     Test("paced", "100 pairs at a fixed 20,000 msg/s, 64 B", "pairs", _qos({"rate": 20_000, "inflight": 100}, (0, 1)),
          timed=True),
-    Test("session", "100 pairs, 64 B, sessions that last (clean 0) on the disk", "pairs",
+    Test("session", "100 pairs, 64 B, durable sessions (clean 0) on disk", "pairs",
          _qos({"session": True}, (1, 2)), timed=True, durable=True, note=DURABILITY),
     Test("shared", "50 publishers to a shared group of 10, 64 B, MQTT 5", "shared", _qos({"mqtt": "5"}, (0, 1)),
          timed=True),
     Test("tls", "100 pairs over TLS, 64 B", "pairs", _qos({"tls": True, "insecure": True}, (0, 1)), timed=True,
          transport="tls"),
-    Test("tls-connect", "clients over TLS: to come, with a whole handshake each, and to have", "connect",
+    Test("tls-connect", "clients over TLS: connecting with a full handshake each, and memory", "connect",
          (Case("flat out", {"clients": N(1000, 50), "hold": 0, "tls": True, "insecure": True}),), transport="tls"),
     Test("ws", "100 pairs over WebSockets, 64 B", "pairs", _qos({"ws": True}, (0, 1)), timed=True, transport="ws"),
-    Test("connect", "idle clients: to come, and to have", "connect", _clients(1000, 5000, 10_000), "clients"),
+    Test("connect", "idle clients: connecting, and memory", "connect", _clients(1000, 5000, 10_000), "clients"),
     Test("storm", "1,000 clients all at once, three times", "storm", (Case("flat out", {"clients": N(1000, 50)}),)),
     Test("subscribe", "100,000 filters of 100 clients, 60 % exact, 30 % with +, 10 % with #", "subscribe",
          (Case("flat out", {"filters": N(100_000, 200)}),)),
     Test("match", "messages that match some of many filters, 60 % exact, 30 % with +, 10 % with #", "match",
          tuple(Case(f"{n:,} filters", {"filters": n}) for n in (1000, 100_000)), timed=True),
-    Test("offline", "500 QoS 1 messages for each of 100 clients that are away; then they come back", "offline",
+    Test("offline", "500 QoS 1 messages for each of 100 offline clients, which then come back", "offline",
          (Case("flat out", {"messages": N(500, 10)}),)),
     Test("retained", "100,000 topics with a retained message each; then one subscriber to all", "retained",
          (Case("flat out", {"topics": N(100_000, 200)}),)),
@@ -163,7 +163,7 @@ ABLATION = Suite("ablation", "Each optimisation switched off alone", (
          (Case("QoS 0", {"publishers": 1}),), timed=True),
     Test("ablation-match", "messages that match some of many filters, 60 % exact, 30 % with +, 10 % with #", "match",
          tuple(Case(f"{n:,} filters", {"filters": n}) for n in (1000, 100_000)), timed=True),
-    Test("ablation-connect", "idle clients: to come, and to have", "connect", _clients(10_000), "clients"),
+    Test("ablation-connect", "idle clients: connecting, and memory", "connect", _clients(10_000), "clients"),
 ), EACH, about="which of them costs what, where it shows; make ablation measures the index by itself")
 
 SUITES = {suite.name: suite for suite in (PAPER, ABLATION, VENDORS, BENCH)}

@@ -230,8 +230,8 @@ def test_what_broke_off_is_in_no_figure_but_in_the_list() -> None:
 def test_where_nothing_came_to_its_end_nothing_is_said_of_messages() -> None:
     broken = one(complete=False)
     broken.update(complete=False, why="the broker went away")
-    assert sections.summary(lab(broken)) == ["0 of 1 runs came to their end."]
-    assert sections.summary(lab(broken, one())) == ["1 of 2 runs came to their end, and every message in them came once and in order."]
+    assert sections.summary(lab(broken)) == ["0 of 1 runs finished."]
+    assert sections.summary(lab(broken, one())) == ["1 of 2 runs finished, and every message in them was received once and in order."]
 
 
 def test_what_to_beware_of_is_marked() -> None:
@@ -338,7 +338,7 @@ def test_ablation_says_what_is_saved() -> None:
     assert "cpu" not in [section.id for section in contents(found)[1]]
 
 
-@pytest.mark.parametrize(("us", "words"), [(0.6, "✓ kept"), (0.61, "✗ not kept")])
+@pytest.mark.parametrize(("us", "words"), [(0.6, "✓ met"), (0.61, "✗ missed")])
 def test_the_promise_of_the_generator(us: float, words: str) -> None:
     assert section_of(lab(one(generator={"cpu_us_per": us})), "generator").tables[0].rows[0][-1].text == words
 
@@ -357,14 +357,14 @@ def test_the_promise_is_of_one_load_and_not_of_a_mixture() -> None:
         return told
 
     def promised(*told: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-        tables = [table for table in section_of(lab(*told), "generator").tables if table.title.startswith("Promised")]
+        tables = [table for table in section_of(lab(*told), "generator").tables if table.title.startswith("Bound for")]
         return [(row[0].text, row[1].text, row[2].text, row[-1].text) for table in tables for row in table.rows]
 
     paper = [of("paper", 0.5, case="a"), of("paper", 5.0, case="b"), of("paper", 0.1, case="c", tls=True), of("paper", 0.1, case="d", size=100)]
-    assert promised(*paper) == [("paper", "a", "mosq", "✓ kept"), ("paper", "b", "mosq", "✗ not kept")]
+    assert promised(*paper) == [("paper", "a", "mosq", "✓ met"), ("paper", "b", "mosq", "✗ missed")]
     assert promised(*paper, of("bench", 0.7), of("bench", 0.1, "other"), of("bench", 0.1, case="ws", ws=True)) == [
-        ("bench", "QoS 0", "mosq", "✗ not kept")]
-    assert promised(of("bench", 0.1, "other"), of("bench", 0.1, tls=True)) == [("bench", "QoS 0", "other", "✓ kept")]
+        ("bench", "QoS 0", "mosq", "✗ missed")]
+    assert promised(of("bench", 0.1, "other"), of("bench", 0.1, tls=True)) == [("bench", "QoS 0", "other", "✓ met")]
     assert not promised(of("bench", 0.1, ws=True))
 
 

@@ -29,7 +29,7 @@ NOISE_LEAST = 0.005
 FAULTS_TIMES = 10               # as large a share of messages lost is worse in any case
 APART_TIMES = 2                 # and this, where every repetition lost more than each before
 COMPARED = (figures.CPU, figures.RATE, figures.P50, figures.P99, figures.RSS)
-WORSE, BETTER, SAME, UNKNOWN = "worse", "better", "within noise", "cannot be told"
+WORSE, BETTER, SAME, UNKNOWN = "worse", "better", "within noise", "unknown"
 SHOWN_MAX = 24                  # rows of the chart
 
 
@@ -166,8 +166,8 @@ def cells(change: Change) -> tuple[str, str, str, str]:
 
 def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
     old, new = (_name(one) for one in (before, lab))
-    told = Section("against", "Against the results before",
-                   f"What changed from {old} to {new}: a change counts when it is more than the scatter of the "
+    told = Section("against", "Compared with older results",
+                   f"Changes from {old} to {new}: a change counts if it is larger than the scatter of the "
                    "repetitions explains.", empty="no second folder (--against)")
     told.warnings = _warnings(lab, before, changes)
     beyond = [change for change in changes if change.verdict in (WORSE, BETTER)]
@@ -176,12 +176,12 @@ def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
         told.tables = [_table(beyond)]
     else:
         told.notes = ["Nothing changed beyond noise." if len(changes) > counts(changes)[UNKNOWN]
-                      else "Nothing can be told."]
+                      else "Nothing is known: there is a single repetition on a side."]
     if within:
-        told.folded = [(f"{len(within):,} figures within noise, or of which nothing can be told", _table(within))]
+        told.folded = [(f"{len(within):,} figures within noise or unknown", _table(within))]
     drawn = [change for change in beyond if change.figure][:SHOWN_MAX]
     if drawn:
-        told.charts = [Dots("What changed beyond noise", "ratio", tuple(
+        told.charts = [Dots("Changes beyond noise", "ratio", tuple(
             (", ".join(part for part in (change.figure.name if change.figure else "", change.test, change.place)
                        if part),
              (Bar(change.broker, change.slot, False, figures.Spread(1 + change.share, 1 + change.share,
@@ -222,13 +222,13 @@ def _warnings(lab: Lab, before: Lab, changes: list[Change]) -> list[str]:
     found = []
     of = counts(changes)
     found.append(f"{len(changes):,} figures of {len({(one.suite, one.name) for one in changes}):,} measurements: "
-                 f"{of[WORSE]} worse, {of[BETTER]} better, {of[SAME]} within noise, {of[UNKNOWN]} cannot be told.")
+                 f"{of[WORSE]} worse, {of[BETTER]} better, {of[SAME]} within noise, {of[UNKNOWN]} unknown.")
     if of[UNKNOWN]:
-        found.append("Where there is a single repetition on a side, nothing can be told: repeat the runs.")
+        found.append("With a single repetition on a side, the noise is unknown: repeat the runs.")
     machines = [{name: one.folder.about.machine.get(name) for name in ("processor", "kernel", "cores")}
                 for one in (lab, before)]
     if machines[0] != machines[1]:
-        found.append("The two were measured on different machines or kernels: what differs may be theirs.")
+        found.append("The results are from different machines or kernels, which may cause the differences.")
     other = [run for run in before.by_key if run not in lab.by_key]
     if other:
         found.append(f"{len(other)} measurements of the older folder are not in the newer.")

@@ -40,12 +40,12 @@ Exit status:
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"], "max_content_width": 100},
-               help="Make a page of results: tables and charts, in one file that needs nothing else.")
+               help="Make a page of results with tables and charts, in one file.")
 @click.argument("folder", metavar="DIR")
-@click.option("--out", metavar="FILE", help="The page.  [default: DIR/report.html]")
-@click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the figures as CSV files, too.")
-@click.option("--against", metavar="DIR", help="Compare with these results, of another commit.")
-@click.option("-q", "--quiet", is_flag=True, help="Only errors.")
+@click.option("--out", metavar="FILE", help="File of the page.  [default: DIR/report.html]")
+@click.option("--csv", "csv_folder", metavar="FOLDER", help="Also write the figures as CSV files into this folder.")
+@click.option("--against", metavar="DIR", help="Compare with the results of another commit in this folder.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def report(folder: str, out: str | None, csv_folder: str | None, against: str | None, quiet: bool) -> int:
     say = Steps(quiet)
     try:
@@ -121,7 +121,7 @@ def _tell_changes(changes: list[Change], say: Steps) -> None:
             say.tell(line)
     unknown = sum(change.verdict == against.UNKNOWN for change in changes)
     if unknown == len(changes):
-        say.tell("Nothing can be told: there is a single repetition of each measurement in one of the folders.")
+        say.tell("Nothing is known: there is a single repetition of each measurement in one of the folders.")
     else:
         say.tell(f"{len(changes):,} figures compared, {len(rows) - 1:,} changed beyond noise"
-                 + (f", {unknown:,} cannot be told (a single repetition)" if unknown else ""))
+                 + (f", {unknown:,} unknown (a single repetition)" if unknown else ""))

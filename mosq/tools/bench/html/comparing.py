@@ -34,8 +34,8 @@ def ratio(one: Group, base: Group, figure: Figure) -> Spread | None:
 
 
 def peers(lab: Lab) -> Section:
-    section = Section("peers", "mosq beside its peers",
-                      "How many times mosq's figure each other broker has in the same test: 1 is the same as mosq.",
+    section = Section("peers", "mosq beside other brokers",
+                      "The figures of other brokers as multiples of mosq's in the same test: 1 is the same as mosq.",
                       empty="no test that both mosq and another broker ran")
     for figure in (CPU, RATE):
         rows: list[tuple[Cell, ...]] = []
@@ -89,9 +89,9 @@ def told(lab: Lab) -> list[str]:
 
 
 def ablation(lab: Lab) -> Section:
-    section = Section("ablation", "What each optimisation is worth",
-                      "mosq with one of its optimisations switched off, as a multiple of mosq as shipped: right of 1 "
-                      "the optimisation saves CPU, at 1 it makes no difference here.",
+    section = Section("ablation", "Effect of each optimisation",
+                      "mosq with one optimisation switched off, as a multiple of mosq as shipped: right of 1 the "
+                      "optimisation saves CPU, at 1 it makes no difference here.",
                       empty="no run of mosq with something switched off")
     variants = sorted({group.key.variant for group in lab.groups} - {""},
                       key=lambda name: (VARIANTS.get(name, len(VARIANTS)), name))
@@ -122,8 +122,8 @@ def ablation(lab: Lab) -> Section:
     if section.tables:
         section.tables.insert(0, _saved(found))
         if AGAIN in variants:
-            section.notes = [f"“{AGAIN}” is mosq as shipped once more: how far it is from 1 is noise, and so is what "
-                             "others differ by as little."]
+            section.notes = [f"“{AGAIN}” is a second run of mosq as shipped: its difference from 1 is noise, as are "
+                             "equal differences of the others."]
     return section
 
 
@@ -136,7 +136,7 @@ def _saved(found: dict[str, list[tuple[float, str]]]) -> Table:
             rows.append((words(name), Cell(numbers.percent(statistics.median(share for share, _ in shares))),
                          Cell(numbers.percent(most[0])), words(most[1]), Cell(numbers.percent(least[0])),
                          words(least[1])))
-    return Table("The share of CPU that each saves", (
+    return Table("The share of CPU that each optimisation saves", (
         Head("Without", number=False), Head("median of tests"), Head("most"), Head("in", number=False), Head("least"),
         Head("in", number=False)), tuple(rows))
 

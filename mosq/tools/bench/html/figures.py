@@ -80,9 +80,9 @@ def disturbed(share: float, seconds: float) -> bool:
     return share > FOREIGN_SHARE and seconds >= TOLD_S and share * seconds > TOLD_S
 
 
-MARKS = {"g": "the load generator was the bottleneck: the broker can do more than this",
-         "f": "others used more than a quarter of a core meanwhile: rates and latencies suffer",
-         "x": "messages were lost, doubled, out of order, refused or never sent"}
+MARKS = {"g": "the load generator was the bottleneck: the broker can carry more than this",
+         "f": "other programs used more than a quarter of a core: rates and latencies suffer",
+         "x": "messages were lost, duplicated, out of order, refused or never sent"}
 FAULTS = ("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged", "closed")
 
 

@@ -43,8 +43,8 @@ def when(iso: str) -> str:
 
 def measured(lab: Lab) -> Section:
     folder, about = lab.folder, lab.folder.about
-    section = Section("measured", "What was measured",
-                      "On which machine, with which brokers and settings, by which commands, and what to beware of.")
+    section = Section("measured", "Setup",
+                      "The machine, the brokers and their settings, the commands, and warnings.")
     commit = about.commit[:12] + (" with changes that were not committed" if about.dirty and about.commit else "")
     known = {"cores": "Cores", "processor": "Processor", "kernel": "Kernel", "distribution": "System",
              "python": "Python"}
@@ -80,18 +80,18 @@ def measured(lab: Lab) -> Section:
 def _warnings(lab: Lab) -> list[str]:
     folder, about, found = lab.folder, lab.folder.about, []
     if not about.complete and not (about.ended and folder.failed):
-        found.append(f"These results are not complete: {about.why or 'the lab did not come to its end'}.")
+        found.append(f"These results are not complete: {about.why or 'the lab did not finish'}.")
     if folder.failed:
-        found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; they are in none of the figures (see the "
+        found.append(f"{len(folder.failed)} of {folder.runs} runs broke off; no figure contains them (see the "
                      "end).")
     if about.left_out:
-        found.append(f"Not everything that was planned was measured: {some(list(about.left_out))}.")
+        found.append(f"Some planned measurements are missing: {some(list(about.left_out))}.")
     dropped = dict.fromkeys(_run_of(row) for row in folder.rows if row.dropped)
     if dropped:
         tests = list(dict.fromkeys(row.title for row in folder.rows if row.dropped))
         found.append(f"In {len(dropped)} of {folder.runs} runs the kernel dropped packets between sockets of this "
-                     "machine, and TCP sent them again 200 ms later: the longest delays there are not the brokers' "
-                     f"({some(tests)}).")
+                     "machine, and TCP sent them again 200 ms later: the brokers did not cause the longest "
+                     f"delays there ({some(tests)}).")
     if folder.problems:
         found.append(f"{len(folder.problems)} parts of the files could not be read (see the end).")
     for mark, text in MARKS.items():
@@ -102,7 +102,7 @@ def _warnings(lab: Lab) -> list[str]:
             found.append(f"{text[0].upper()}{text[1:]}, in {len(marked)} of {len(lab.groups)} measurements (marked "
                          f"{mark}){where}.")
     if lab.groups and all(len(group.rows) == 1 for group in lab.groups):
-        found.append("Each was measured only once: nothing here says how far the next run would be from it.")
+        found.append("Each case was measured only once: the scatter between runs is unknown.")
     return found
 
 
@@ -116,9 +116,9 @@ def summary(lab: Lab) -> list[str]:
     done = lab.folder.runs - len(lab.folder.failed)
     if lab.folder.runs:
         lost = sum(figures.faults(row) for row in lab.folder.rows if row.complete)
-        found.append(f"{done:,} of {lab.folder.runs:,} runs came to their end"
-                     + (f"; {lost:,} messages in them were lost, doubled, out of order, refused or never sent."
-                        if lost else ", and every message in them came once and in order." if done else "."))
+        found.append(f"{done:,} of {lab.folder.runs:,} runs finished"
+                     + (f"; {lost:,} messages in them were lost, duplicated, out of order, refused or never sent."
+                        if lost else ", and every message in them was received once and in order." if done else "."))
     return found
 
 
@@ -126,17 +126,17 @@ def summary(lab: Lab) -> list[str]:
 
 def throughput(lab: Lab) -> Section:
     section = Section("throughput", "Throughput",
-                      "How much each broker carried in a second, as fast as it could; more is better.",
-                      empty="no run flat out that came to its end")
+                      "Messages per second that each broker carried without a rate limit; more is better.",
+                      empty="no finished run flat out")
     _fill(section, lab, RATE)
     return section
 
 
 def cpu(lab: Lab) -> Section:
     section = Section("cpu", "CPU per message",
-                      "How much time of a processor a broker took for each message it delivered (or client, or "
-                      "filter); less is better, and others on the machine disturb it least.",
-                      empty="no run that saw the broker's process (--broker-pid or --start)")
+                      "CPU time of the broker for each delivered message (or client, or filter); less is better. Other "
+                      "programs on the machine change this figure least.",
+                      empty="no run with the broker's process known (--broker-pid or --start)")
     _fill(section, lab, figures.CPU)
     return section
 
@@ -154,9 +154,8 @@ QUANTILES = (figures.MEAN, figures.P50, figures.P90, figures.P99, figures.P999, 
 
 def latency(lab: Lab) -> Section:
     section = Section("latency", "Latency",
-                      "How long messages took from the one who sent to the one who received: at each point of a curve "
-                      "that share of messages was at least as fast; lower is better, and the right end shows the "
-                      "slowest.",
+                      "Time from the sender to the receiver of a message: at each point of a curve, that share of "
+                      "messages was at least as fast. Lower is better, and the right end shows the slowest messages.",
                       empty="no run with latencies")
     rows: list[tuple[Cell, ...]] = []
     # a fixed rate first: these compare brokers
@@ -174,9 +173,9 @@ def latency(lab: Lab) -> Section:
     if rows:
         section.tables = [Table("", (*_names("Test", "Case", "Broker", "Load"),
                                      *(Head(figure.name) for figure in QUANTILES)), tuple(rows))]
-        section.notes = ["Flat out, a latency is mostly the time that a message waited behind others: it says little "
-                         "of the broker, and only runs at a fixed rate compare brokers. Of a series, the curve is of "
-                         "its largest."]
+        section.notes = ["Flat out, a latency is mostly the time that a message waited behind others: it shows little "
+                         "about the broker. Compare brokers by the runs at a fixed rate. Of a series, the curve shows "
+                         "the largest case."]
     return section
 
 
@@ -192,8 +191,8 @@ def _with_pace(test: Test, place: str, group: Group) -> str:
 
 def memory(lab: Lab) -> Section:
     section = Section("memory", "Memory",
-                      "How much memory a broker had at the end, by the number of clients, and what one client, filter "
-                      "or message took; less is better.", empty="no run that saw the memory of the broker's process")
+                      "Memory of the broker at the end, by the number of clients, and per client, filter or message; "
+                      "less is better.", empty="no run with the memory of the broker's process known")
     tests = lab.with_figure(RSS, lambda group: group.row.x_name in CLIENTS or group.row.unit == "client")
     for test in tests:
         section.charts += lab.charts(test, RSS, f"{test.title}: memory of the broker")
@@ -208,7 +207,7 @@ def memory(lab: Lab) -> Section:
             rows += [(*lab.names(test, group), words(title), cell("bytes", group.of(figure), group.marks))
                      for group in lab.by_place(test)]
     if rows:
-        section.tables.append(Table("What one takes", (*_names("Test", "Case", "Broker", "Memory"), Head("Bytes")),
+        section.tables.append(Table("Memory per unit", (*_names("Test", "Case", "Broker", "Memory"), Head("Bytes")),
                                     tuple(rows)))
     return section
 
@@ -217,9 +216,9 @@ def memory(lab: Lab) -> Section:
 
 def paper(lab: Lab) -> Section:
     section = Section("paper", "The paper's four tests",
-                      "Run time, delay and throughput as the paper told them; beside mosq as shipped its baseline, the "
-                      "plain tree without index, hash and pool, and the "
-                      "other brokers.", empty="no run of the paper's tests")
+                      "Run time, delay and throughput, defined as in the paper: of mosq as shipped, of its baseline "
+                      "(the plain tree without index, hash and pool), and of the other brokers.",
+                      empty="no run of the paper's tests")
     for test in (kept for test in lab.tests if test.suite == "paper"
                  if (kept := test.only(lambda group: group.key.variant in ("", BASELINE)))):
         for figure in figures.PAPER:
@@ -243,8 +242,8 @@ def paper(lab: Lab) -> Section:
 
 def vendors(lab: Lab) -> Section:
     section = Section("vendors", "The vendors' suite",
-                      "The tests that vendors of brokers publish, scaled to this machine: what one core of the broker "
-                      "would carry in a second; more is better.", empty="no run of the vendors' suite")
+                      "The tests that vendors of brokers publish, scaled to this machine: messages per second that one "
+                      "core of the broker could carry; more is better.", empty="no run of the vendors' suite")
     rows = []
     shown = (RATE, figures.OF_CORE, figures.CPU, figures.P50, figures.P99)
     for test in (kept for test in lab.tests if test.suite == "vendors"
@@ -261,9 +260,9 @@ def vendors(lab: Lab) -> Section:
 # ---------------------------------------------------------------- the generator, locust
 
 def generator(lab: Lab) -> Section:
-    section = Section("generator", "What the load generator costs itself",
-                      "CPU that the generator took for each message: it must be well below the broker's, or it is what "
-                      "is measured.", empty="no run that tells it")
+    section = Section("generator", "Cost of the load generator",
+                      "CPU of the load generator for each message: it must be well below the broker's, else the run "
+                      "measures the generator.", empty="no run with this figure")
     promised = _promised(lab)
     tests = lab.with_figure(GENERATOR)
     for test in tests:
@@ -276,9 +275,9 @@ def generator(lab: Lab) -> Section:
             value = group.of(GENERATOR)
             kept = value is not None and value.median <= GENERATOR_US_MAX
             rows.append((*lab.names(test, group), Cell(numbers.shown("cpu", GENERATOR_US_MAX)), cell("cpu", value),
-                         words("✓ kept" if kept else "✗ not kept", tone="good" if kept else "bad")))
+                         words("✓ met" if kept else "✗ missed", tone="good" if kept else "bad")))
     if rows:
-        section.tables.insert(0, Table("Promised of fan-in at QoS 0, 64 B, plain TCP", (
+        section.tables.insert(0, Table("Bound for fan-in at QoS 0, 64 B, plain TCP", (
             *_names("Test", "Case", "Broker"), Head("at most"), Head("measured"), *_names("")), tuple(rows)))
     return section
 
@@ -301,8 +300,8 @@ SHAPES = ("p50", "p95", "p99", "max")
 
 def locust(lab: Lab) -> Section:
     section = Section("locust", "Load test with locust",
-                      "What clients in Python saw under locust: how long requests took, from publishing to delivery "
-                      "where the name says so; less is better.", empty="no locust.json (make load)")
+                      "Times of requests that clients in Python measured under locust, for `deliver` from publishing "
+                      "to delivery; less is better.", empty="no locust.json (make load)")
     told = lab.folder.locust
     if told is None:
         return section
@@ -312,8 +311,8 @@ def locust(lab: Lab) -> Section:
         ("Messages", ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in told.messages.items())),
         ("CPU of locust per request", "" if told.cpu_us is None else numbers.shown("cpu", told.cpu_us))) if value]
     if told.limited:
-        section.warnings.append("Locust itself was the bottleneck: the broker can do more than this, and times are "
-                                "locust's as much as the broker's.")
+        section.warnings.append("Locust itself was the bottleneck: the broker can carry more than this, and the times "
+                                "are locust's as much as the broker's.")
     if not told.complete:
         section.warnings.append(f"The load test is not complete: {told.why or 'without a reason'}.")
     rows = []
@@ -341,8 +340,8 @@ def locust(lab: Lab) -> Section:
 # ---------------------------------------------------------------- what is not there
 
 def missing(lab: Lab, left_out: list[Section]) -> Section:
-    section = Section("missing", "What was not complete",
-                      "Runs that broke off, what could not be read, and sections that had nothing to show.")
+    section = Section("missing", "Incomplete parts",
+                      "Runs that broke off, input that could not be read, and sections without content.")
     if lab.folder.failed:
         heads = _names("Suite", "Test", "Case", "Broker", "Repetition", "Why")
         section.tables.append(Table("Runs that broke off", heads, tuple(
@@ -350,14 +349,14 @@ def missing(lab: Lab, left_out: list[Section]) -> Section:
              words(lab.label(run.key), lab.slot(run.key)), words(str(run.rep + 1)), words(run.why))
             for run in lab.folder.failed)))
     if lab.folder.about.left_out:
-        section.tables.append(Table("What was planned and not measured", _names("What and why"),
+        section.tables.append(Table("Planned and not measured", _names("Measurement and reason"),
                                     tuple((words(one),) for one in lab.folder.about.left_out)))
     if lab.folder.problems:
-        section.tables.append(Table("What could not be read", _names("Where and why"),
+        section.tables.append(Table("Input that could not be read", _names("Place and reason"),
                                     tuple((words(problem),) for problem in lab.folder.problems)))
     if left_out:
-        section.tables.append(Table("Sections left out", _names("Section", "Since there is"),
+        section.tables.append(Table("Sections left out", _names("Section", "Reason"),
                                     tuple((words(one.heading), words(one.empty)) for one in left_out)))
     if not section.tables:
-        section.notes = ["Everything was: no run broke off, and every section has something to show."]
+        section.notes = ["Nothing is incomplete: no run broke off, and every section has content."]
     return section
