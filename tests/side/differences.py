@@ -16,7 +16,7 @@ LEFT_OUT = (
     (r"Plugin builtin-security has registered .*", "how 2.1 is built inside"),
     (r"Note: It is recommended to replace .*|The '.*' option is now deprecated .*", "advice about options"),
     (r"Warning: File \S+ (has|owner|group) .*|To fix this, use .*|", "advice about the mode of files"),
-    (r"Warning: The listener \S+ lets nobody in.*", "row:a listener that lets nobody in"),
+    (r"Warning: The listener \S+ lets nobody in.*", "row:a listener that no client may use"),
     (r"Client from 127\.0\.0\.1:N refused: .*", "row:why a client is refused"),
     (r"ACL denying access to client with dangerous .*", "ours says so once, when it connects; Mosquitto at each use"),
 )
@@ -77,11 +77,11 @@ class Difference:
 
 SCENES: tuple[Difference, ...] = (
     Difference("unknown level", "2.0", "bytes lines", "2.1 answers in 5.0, with 0x84"),
-    Difference("authentication method that nobody knows", "2.0 2.1", "lines", "row:who is meant by a line about a refused client"),
+    Difference("authentication method that nobody knows", "2.0 2.1", "lines", "row:the client that a line about a refused client names"),
     Difference("anonymous where nobody may be, 3.1.1", "2.0", "lines", "2.0 names the address, 2.1 the client"),
     Difference("anonymous where nobody may be, 5.0", "2.0", "lines", "2.0 names the address, 2.1 the client"),
     Difference("keepalive over the maximum, 3.1.1", "2.0", "bytes lines", "2.0 lets it in"),
-    Difference("keepalive over the maximum, 3.1.1", "2.1", "lines", "row:who is meant by a line about a refused client"),
+    Difference("keepalive over the maximum, 3.1.1", "2.1", "lines", "row:the client that a line about a refused client names"),
     Difference("keepalive over the maximum, 5.0", "2.0", "bytes", "the order of properties"),
     Difference("a publish with a wildcard", "2.0", "bytes lines", "2.1 calls it malformed"),
     Difference("taken over", "2.0", "bytes", "2.1 sends DISCONNECT 0x8E"),
