@@ -1,9 +1,10 @@
-# The other side of the codec: encoders of what a client sends, decoders of what a server answers. Knows the bytes; does not know why a link is
-# made, nor topics, sessions or limits.
-# Invariant: the sizes are exact; every byte of a frame is accounted for, nothing outside of it is read. Cost: linear; no allocation.
+# The client's side of the codec: encoders for packets that a client sends, decoders for packets that a server sends. This module
+# knows the bytes of packets. It does not know topics, sessions, limits, or why a bridge connects.
+# Invariant: the sizes are exact; the decoders account for every byte of a frame and read nothing outside
+# it. Cost: linear; no allocation.
 #
-# Servers are believed less strictly than clients where that does no harm: any failure code is one, since a link must not break over a code
-# that its clause does not list (Mosquitto sends 0x95 in PUBACK).
+# The decoders are less strict with servers than with clients where that does no harm: they accept any failure code, because a
+# bridge must not break over a code that the packet's clause does not list (Mosquitto sends 0x95 in PUBACK).
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 from cext.codec.decode cimport Ack
@@ -128,7 +129,7 @@ cdef uint8_t* encode_pingreq(uint8_t* out) noexcept nogil:
     return out + 2
 
 
-# What a server answers
+# Packets from a server
 
 cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept nogil:
     cdef const uint8_t* p = f.body
@@ -147,7 +148,7 @@ cdef int decode_connack(const Frame* f, int version, ConnackIn* out) noexcept no
         if f.body_len != 2 or (version != V5 and out.rc > 5):
             return RC_MALFORMED
         if version == V5:
-            out.version = V311              # a server that does not know 5.0
+            out.version = V311              # a server that does not support 5.0
             if out.rc == 0 or out.rc > 5:
                 return RC_MALFORMED
         return 0
@@ -184,7 +185,7 @@ cdef int decode_goodbye(const Frame* f, int version, Goodbye* out) noexcept nogi
     cdef const uint8_t* end = p + f.body_len
     out.rc = 0
     props_none(&out.props)
-    if version != V5:                       # [v3.1.1 3.14] only clients send it
+    if version != V5:                       # [v3.1.1 3.14] only clients send DISCONNECT
         return RC_PROTOCOL_ERROR
     if f.first & 15:
         return RC_MALFORMED

@@ -1,18 +1,19 @@
-# Decoders: one per packet that a client may send. Sans-IO: a frame in; out a struct of views into it, or the reason
-# code that the standard names. Knows what may stand in a packet; does not know topics, sessions, limits or what went
-# before.
-# Invariant: every byte of the frame is accounted for; nothing outside of it is read. Cost: linear; no allocation.
+# Decoders: one for each packet that a client may send. The decoders are sans-IO: they take a frame and fill a struct with views
+# into it, or return the reason code that the standard names. They know what a packet may contain. They do not know topics,
+# sessions, limits or earlier packets.
+# Invariant: a decoder accounts for every byte of the frame and reads nothing outside it. Cost: linear; no allocation.
 #
-# Where Mosquitto 2.1 differs (it ends the client all the same):
-#   - SUBSCRIBE with QoS 3, with Retain Handling 3 or without a filter, UNSUBSCRIBE without a filter: Protocol Error, as
-#     [v5 3.8.3-2, 3.10.3-2, 3.8.3.1] say; Mosquitto: Malformed.
-#   - wrong flags of PUBREL and DISCONNECT, bytes after DISCONNECT: Malformed [v5 2.1.3-1]; Mosquitto: Protocol Error.
-#   - reason codes of DISCONNECT are checked [v5 3.14.2-1]; Mosquitto takes any.
-#   - a client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85.
-#   - an AUTH without a reason code is Success, which only servers send; Mosquitto takes it as a continuation.
-#   - level 0x85 (bridge bit with 5.0) is an unknown level; Mosquitto goes astray in its properties.
-# As Mosquitto does where the standard leaves it open: packet id 0 is a Protocol Error, in (UN)SUBSCRIBE Malformed.
-# 3.1 has no reserved flags ("not used") and its SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP [v3.1 2.1].
+# Differences from Mosquitto 2.1 (both end the client in each case):
+#   - SUBSCRIBE with QoS 3, with Retain Handling 3 or without a filter, and UNSUBSCRIBE without a filter: Protocol Error
+#     [v5 3.8.3-2, 3.10.3-2, 3.8.3.1]; Mosquitto: Malformed.
+#   - Wrong flags of PUBREL and DISCONNECT, bytes after DISCONNECT: Malformed [v5 2.1.3-1]; Mosquitto: Protocol Error.
+#   - Reason codes of DISCONNECT are checked [v5 3.14.2-1]; Mosquitto accepts any.
+#   - A client id with bad UTF-8 is Malformed [v5 1.5.4-1]; Mosquitto: 0x85.
+#   - AUTH without a reason code means Success, which only servers send; Mosquitto takes it as a continuation.
+#   - Level 0x85 (bridge bit with 5.0) is an unknown level; Mosquitto misreads the properties.
+# Where the standard leaves a choice, the decoders do as Mosquitto does: packet id 0 is a Protocol Error, in
+# SUBSCRIBE and UNSUBSCRIBE Malformed.
+# MQTT 3.1 has no reserved flags ("not used"), and its SUBSCRIBE, UNSUBSCRIBE and PUBREL may carry DUP [v3.1 2.1].
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcmp
 from cext.base.view cimport View
@@ -29,9 +30,9 @@ cdef extern from *:
     /* Flags that the fixed header must carry [v5 2.1.3] (PUBLISH has its own), and those that 3.1 ignores. */
     static const unsigned char mosq_flags_must[16] = { [6] = 2, [8] = 2, [10] = 2 };
     static const unsigned char mosq_flags_ignored_31[16] = { [1] = 15, [6] = 15, [8] = 8, [10] = 8, [14] = 15 };
-    /* Bit i: flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
+    /* Bit i set = the flags i are wrong in a PUBLISH: QoS 3 [v5 3.3.1-4] or DUP with QoS 0 [v5 3.3.1-2]. */
     #define mosq_publish_flags_bad (1u << 6 | 1u << 7 | 1u << 14 | 1u << 15 | 1u << 8 | 1u << 9)
-    /* Reason codes that a client may send, bit per packet type
+    /* Reason codes that a client may send, one bit per packet type
        [v5 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.14.2.1, 3.15.2.1]. */
     enum { A = 1 << 4 | 1 << 5, R = 1 << 6 | 1 << 7, D = 1 << 14, X = 1 << 15 };
     static const unsigned short mosq_reason_places[256] = {
@@ -76,7 +77,7 @@ cdef inline void view_none(View* v) noexcept nogil:
 # CONNECT
 
 cdef int connect_protocol(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
-    # Protocol name and level [v5 3.1.2.1, 3.1.2.2] [v3.1 3.1]: out.version and out.bridge.
+    # Read protocol name and level [v5 3.1.2.1, 3.1.2.2] [v3.1 3.1] into out.version and out.bridge.
     cdef View name
     cdef int known
     cdef uint8_t level
@@ -126,7 +127,7 @@ cdef int connect_will(const uint8_t** p, const uint8_t* end, Connect* out) noexc
         view_none(&out.will_topic)
         view_none(&out.will_payload)
         props_none(&out.will_props)
-        out.will_qos = 0            # 3.1 may carry the bits without the flag
+        out.will_qos = 0            # a 3.1 client may send these bits without the will flag
         out.will_retain = 0
         return 0
     if out.version == V5:
@@ -141,7 +142,7 @@ cdef int connect_will(const uint8_t** p, const uint8_t* end, Connect* out) noexc
 
 
 cdef int connect_credentials(const uint8_t** p, const uint8_t* end, Connect* out) noexcept nogil:
-    # [v3.1 3.1]: in 3.1 both may be missing though their flags are set; the remaining length takes precedence.
+    # [v3.1 3.1]: in 3.1 both fields may be missing although their flags are set; the remaining length takes precedence.
     if out.has_username and out.version == V31 and p[0] == end:
         out.has_username = 0
     if out.has_password and out.version == V31 and not out.has_username:
@@ -242,7 +243,7 @@ cdef inline bint reason_allowed(uint8_t rc, int packet_type) noexcept nogil:
 
 
 cdef int reason_decode(const uint8_t* p, const uint8_t* end, int packet_type, uint8_t* reason, Props* props) noexcept nogil:
-    # What the packet ends with: a reason code, and properties unless there is nothing more [v5 3.4.2.2.1, 3.14.2.2.1].
+    # Decode the end of a packet: a reason code, then properties unless the packet ends there [v5 3.4.2.2.1, 3.14.2.2.1].
     reason[0] = p[0]
     if not reason_allowed(reason[0], packet_type):
         return RC_PROTOCOL_ERROR
@@ -273,7 +274,7 @@ cdef int decode_ack(const Frame* f, int version, Ack* out) noexcept nogil:
 # SUBSCRIBE, UNSUBSCRIBE
 
 cdef int items_head(const Frame* f, int version, Subscribe* out) noexcept nogil:
-    # What both begin with; out.items is the payload.
+    # Decode the part that both packets begin with. out.items gets the payload.
     cdef const uint8_t* p = f.body
     cdef const uint8_t* end = p + f.body_len
     cdef int rc
@@ -297,7 +298,7 @@ cdef int items_head(const Frame* f, int version, Subscribe* out) noexcept nogil:
 
 
 cdef int options_check(uint8_t options, const View* topic_filter, int version) noexcept nogil:
-    # The byte after each filter [v5 3.8.3.1] [v3.1.1 3.8.3-4].
+    # Check the byte after each filter [v5 3.8.3.1] [v3.1.1 3.8.3-4].
     if version != V5:
         return RC_MALFORMED if options > 2 else 0
     if options & 0xC0:                              # [v5 3.8.3-5]

@@ -1,5 +1,6 @@
-# Encoders of what a server sends. Knows the bytes; does not know why they are sent, nor allocates room for them.
-# Invariant: exactly what the *_size functions promise is written. Cost: one pass, one copy of each view.
+# Encoders of the packets that a server sends. This module knows the bytes of packets. It does not know why they are sent, and
+# does not allocate room for them.
+# Invariant: each encoder writes as many bytes as its *_size function returns. Cost: one pass and one copy of each view.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.base.view cimport View
@@ -69,7 +70,7 @@ cdef uint32_t connack_props_size(const Connack* c) noexcept nogil:
 
 
 cdef uint8_t* connack_props_put(uint8_t* out, const Connack* c) noexcept nogil:
-    # In the order of Mosquitto 2.1.
+    # The order is that of Mosquitto 2.1.
     if c.has_server_keep_alive:
         out = prop_u16_put(out, P_SERVER_KEEP_ALIVE, c.server_keep_alive)
     if c.alias_max:
@@ -92,7 +93,8 @@ cdef uint8_t* connack_props_put(uint8_t* out, const Connack* c) noexcept nogil:
 
 
 cdef uint32_t connack_size(const Connack* c) noexcept nogil:
-    return 12 + c.assigned_client_id.n + auth_props_size(c.auth_method, c.auth_data) + 32         # headers and lengths, then all other properties
+    # Headers and lengths, then all other properties.
+    return 12 + c.assigned_client_id.n + auth_props_size(c.auth_method, c.auth_data) + 32
 
 
 cdef uint8_t* encode_connack(uint8_t* out, const Connack* c) noexcept nogil:
@@ -142,7 +144,7 @@ cdef uint8_t* encode_pingresp(uint8_t* out) noexcept nogil:
 
 
 cdef uint32_t suback_size(int version, uint32_t n_codes) noexcept nogil:
-    # Of an UNSUBACK of 3.x: an upper bound.
+    # For an UNSUBACK of 3.x the result is an upper bound.
     cdef uint32_t remaining = (3 if version == V5 else 2) + n_codes
     return 1 + varint_size(remaining) + remaining
 
@@ -176,7 +178,7 @@ cdef uint32_t publish_props_size(const PublishHead* h) noexcept nogil:
 
 
 cdef uint8_t* publish_props_put(uint8_t* out, const PublishHead* h) noexcept nogil:
-    # Forwarded ones, expiry, alias, subscription identifiers: the order of Mosquitto 2.1.
+    # Order: forwarded properties, expiry, alias, subscription identifiers, as in Mosquitto 2.1.
     cdef uint32_t i
     out = varint_put(out, publish_props_size(h))
     if h.props.n:

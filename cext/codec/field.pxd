@@ -1,4 +1,5 @@
-# The fields that packets and properties are made of: numbers in network order, and what has its length before it [v5 1.5.2 - 1.5.6].
+# The fields of packets and properties: numbers in network byte order, and strings and binary data with a
+# length in front [v5 1.5.2 - 1.5.6].
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 from cext.base.view cimport View
@@ -10,7 +11,7 @@ cdef inline uint32_t be32(const uint8_t* p) noexcept nogil:
     return <uint32_t>be16(p) << 16 | be16(p + 2)
 
 cdef inline bint binary_take(const uint8_t** p, const uint8_t* end, View* out) noexcept nogil:
-    # Binary data, or the bytes of a string; 0 when the packet ends before.
+    # Take binary data, or the bytes of a string. Return 0 if the packet ends before the data.
     cdef const uint8_t* at = p[0]
     if end - at < 2:
         return 0

@@ -20,25 +20,25 @@ cdef enum:
     T_AUTH = 15
 
 cdef enum:
-    # protocol levels as they stand in CONNECT
+    # protocol levels, as in CONNECT
     V31 = 3
     V311 = 4
     V5 = 5
 
 ctypedef struct Frame:
     uint8_t first               # byte 1: packet type << 4 | flags
-    const uint8_t* start        # byte 1 itself
-    const uint8_t* body         # after the remaining length
+    const uint8_t* start        # address of byte 1
+    const uint8_t* body         # address after the remaining length
     uint32_t body_len           # bytes
-    uint32_t total_len          # bytes, header included; 0 while not yet known
+    uint32_t total_len          # bytes including the header; 0 = not yet known
 
-# Looks at the n bytes at p. Returns 1: *out is a complete frame; 0: more bytes are needed (out.total_len is
-# set once the header is complete); else the reason code: RC_MALFORMED for a 5th length byte,
-# RC_PACKET_TOO_LARGE when total_len > packet_max (packet_max 0: no limit).
+# Read the frame at p from n bytes. Return 1 if *out is a complete frame, and 0 if more bytes are needed (out.total_len is set
+# once the header is complete). Otherwise return the reason code: RC_MALFORMED for a 5th length byte, RC_PACKET_TOO_LARGE if
+# total_len > packet_max (packet_max 0 = no limit).
 cdef int frame_next_long(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil
 
 cdef inline int frame_next(const uint8_t* p, size_t n, uint32_t packet_max, Frame* out) noexcept nogil:
-    # Most frames have one length byte: those are cut here, in the caller, all else in frame_next_long.
+    # Most frames have one length byte. The caller's inline code handles these, and frame_next_long handles all others.
     cdef uint32_t total
     if n >= 2 and p[1] < 128:
         total = 2 + <uint32_t>p[1]

@@ -1,9 +1,9 @@
-# Frames: where one packet ends and the next begins. Sans-IO: looks at bytes that others have read, keeps nothing.
-# Knows the fixed header alone; which flags a packet type may carry is decode.pyx's.
-# Invariant: never reads beyond p + n. Cost: at most five bytes looked at.
+# Frames: where one packet ends and the next begins. This module is sans-IO: it looks at bytes that another module has read, and
+# stores nothing. It knows only the fixed header; decode.pyx knows which flags a packet type may carry.
+# Invariant: it never reads beyond p + n. Cost: it looks at no more than five bytes.
 #
-# A remaining length that is longer than it need be (82 00 for 2) is accepted: 3.1 and 3.1.1 have no rule against it,
-# the version is not known before CONNECT is decoded, and Mosquitto accepts it for 5.0 too (against [v5 1.5.5-1]).
+# A remaining length with more bytes than necessary (82 00 for 2) is accepted: 3.1 and 3.1.1 have no rule against it, the version
+# is not known before CONNECT is decoded, and Mosquitto accepts it for 5.0 too (against [v5 1.5.5-1]).
 from libc.stdint cimport uint8_t, uint32_t
 from cext.codec.reason cimport RC_MALFORMED, RC_PACKET_TOO_LARGE
 

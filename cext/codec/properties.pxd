@@ -1,4 +1,4 @@
-# Properties of MQTT 5.0 [v5 2.2.2]: decoded in one linear pass into views; nothing is copied or allocated.
+# Properties of MQTT 5.0 [v5 2.2.2]. One linear pass decodes them into views; nothing is copied or allocated.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.view cimport View
 
@@ -60,25 +60,25 @@ ctypedef struct Props:
     View auth_data
     View reason_string
 
-# Decodes the property block (its length first) at *p, which must end before end. `place` is a packet type or
-# IN_WILL and decides which properties may stand there. On success *p is after the block and 0 is returned, else
-# RC_MALFORMED (truncated, bad UTF-8, bad varint, unknown id) or RC_PROTOCOL_ERROR (a property twice, not allowed
-# here, or with a value that its clause forbids, such as Receive Maximum 0).
+# Decode the property block at *p, which begins with its length and must end before `end`. `place` is a packet type or IN_WILL,
+# and decides which properties are allowed. If successful, set *p to the end of the block and return 0. Otherwise return
+# RC_MALFORMED (truncated, bad UTF-8, bad variable byte integer, unknown identifier) or RC_PROTOCOL_ERROR (a property twice, a
+# property that is not allowed here, or a value that its clause forbids, such as Receive Maximum 0).
 cdef int props_decode(const uint8_t** p, const uint8_t* end, int place, Props* out) noexcept nogil
-# The same of a block that nothing may stand behind: RC_MALFORMED.
+# Do the same for a block at the end of a packet: bytes after it are RC_MALFORMED.
 cdef int props_last(const uint8_t* p, const uint8_t* end, int place, Props* out) noexcept nogil
 
 cdef inline void props_none(Props* out) noexcept nogil:
     out.present = 0
     out.raw.n = 0
 
-# Forwarding [v5 3.3.2-4, -15, -16, -17, -18, -20]: what a subscriber gets of a publisher's (or a will's) block, in the
-# same order: all but Topic Alias, Message Expiry, Subscription Identifier and Will Delay. `props_forward_size` is in
-# bytes; `props_forward_put` writes exactly that many and returns the end.
+# Forwarding [v5 3.3.2-4, -15, -16, -17, -18, -20]: a subscriber gets the properties of the publisher (or of the will) in the same
+# order, without Topic Alias, Message Expiry, Subscription Identifier and Will Delay. `props_forward_size` returns the size in
+# bytes. `props_forward_put` writes exactly that many bytes and returns the end.
 cdef uint32_t props_forward_size(const Props* props) noexcept nogil
 cdef uint8_t* props_forward_put(uint8_t* out, const Props* props) noexcept nogil
 
-# Is the block forwarded as it stands (no byte of it to be left out)?
+# Return whether the block is forwarded unchanged, with no property to leave out.
 cdef inline bint props_verbatim(const Props* props) noexcept nogil:
     return (props.present & ((<uint64_t>1 << P_TOPIC_ALIAS) | (<uint64_t>1 << P_MESSAGE_EXPIRY)
                              | (<uint64_t>1 << P_SUBSCRIPTION_ID) | (<uint64_t>1 << P_WILL_DELAY))) == 0

@@ -1,10 +1,10 @@
-# Properties of MQTT 5.0. Knows identifiers, types, where each may stand, which values its clause forbids; does not know
-# what they mean to a session. Invariant: a block that was accepted can be walked again without looking at bounds.
-# Cost: one pass; a User Property costs its two strings and a table look-up. Only `present` and `raw` are written for
-# an empty block, only what is there for others: Props is large and never zeroed.
+# Properties of MQTT 5.0. This module knows identifiers, types, where each property may be, and which values its clause forbids.
+# It does not know what they mean to a session. Invariant: an accepted block can be walked over again without checking bounds.
+# Cost: one pass; a User Property costs its two strings and a table look-up. For an empty block the decoder writes only `present`
+# and `raw`, for other blocks only the fields of present properties, because Props is large and never zeroed.
 #
-# Reason codes: an identifier in a packet that has no place for it is Malformed by [v5 2.2.2.2], but a Protocol Error to
-# Mosquitto except in SUBSCRIBE and UNSUBSCRIBE. Clients and tools see Mosquitto's.
+# Reason codes: [v5 2.2.2.2] calls a property in a packet that must not have it Malformed; Mosquitto calls it a Protocol Error
+# except in SUBSCRIBE and UNSUBSCRIBE. Clients and tools see Mosquitto's code.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memchr
 from cext.base.view cimport View
@@ -16,7 +16,7 @@ from cext.codec.utf8 cimport utf8_check
 cdef extern from *:
     """
     /* The table of [v5 2.2.2.2]: type, places (bit per packet type; bit 0: will properties), forbidden values.
-       As a server reads it: Subscription Identifier in a PUBLISH is a client's fault [v5 3.3.4-6]. */
+       The table is the server's: a client must not send Subscription Identifier in a PUBLISH [v5 3.3.4-6]. */
     enum { K_NONE, K_BYTE, K_U16, K_U32, K_VARINT, K_STRING, K_BINARY, K_PAIR };
     enum { R_ANY, R_BOOL, R_NOT_0, R_TOPIC };
     enum { WILL = 1, CONNECT = 1 << 1, CONNACK = 1 << 2, PUBLISH = 1 << 3, ACKS = 0xF << 4, SUBSCRIBE = 1 << 8,
@@ -42,7 +42,7 @@ cdef extern from *:
         [31] = {K_STRING, R_ANY, CONNACK | ACKS | SUBACK | UNSUBACK | DISCONNECT | AUTH},   /* Reason String */
         [33] = {K_U16, R_NOT_0, CONNECT | CONNACK},                 /* Receive Maximum [v5 3.1.2.11.3] */
         [34] = {K_U16, R_ANY, CONNECT | CONNACK},                   /* Topic Alias Maximum */
-        [35] = {K_U16, R_ANY, PUBLISH},                             /* Topic Alias; 0 is the handler's: it has a reason code of its own [v5 3.3.2-8] */
+        [35] = {K_U16, R_ANY, PUBLISH},                             /* Topic Alias; the handler checks 0, which has its own reason code [v5 3.3.2-8] */
         [36] = {K_BYTE, R_BOOL, CONNACK},                           /* Maximum QoS [v5 3.2.2.3.4] */
         [37] = {K_BYTE, R_BOOL, CONNACK},                           /* Retain Available */
         [38] = {K_PAIR, R_ANY, 0xFFFF},                             /* User Property */
@@ -63,7 +63,7 @@ cdef extern from *:
 
 
 cdef int varint_take(const uint8_t** p, const uint8_t* end, uint32_t* value) noexcept nogil:
-    # A variable byte integer in the fewest bytes that hold it [v5 1.5.5-1].
+    # Take a variable byte integer, which must have the fewest bytes that hold the value [v5 1.5.5-1].
     cdef const uint8_t* at = p[0]
     cdef uint32_t v = 0, shift = 0
     while at < end and shift < 28:
@@ -80,7 +80,7 @@ cdef int varint_take(const uint8_t** p, const uint8_t* end, uint32_t* value) noe
 
 
 cdef int value_take(int kind, const uint8_t** p, const uint8_t* end, uint32_t* number, View* text) noexcept nogil:
-    # One value of that type into `number` or `text` (a pair: its value). 0 or RC_MALFORMED.
+    # Take one value of the type `kind` into `number` or `text` (for a pair: its second string). Return 0 or RC_MALFORMED.
     cdef const uint8_t* at = p[0]
     if kind == K_PAIR or kind == K_STRING:
         if kind == K_PAIR and (not binary_take(p, end, text) or utf8_check(text.p, text.n) != 0):
@@ -116,7 +116,7 @@ cdef bint value_forbidden(int rule, uint32_t number, View text) noexcept nogil:
     return 0
 
 
-cdef void value_keep(Props* out, int prop, uint32_t number, View text) noexcept nogil:
+cdef void value_store(Props* out, int prop, uint32_t number, View text) noexcept nogil:
     if prop == P_PAYLOAD_FORMAT:
         out.payload_format = <uint8_t>number
     elif prop == P_MESSAGE_EXPIRY:
@@ -162,7 +162,7 @@ cdef void value_keep(Props* out, int prop, uint32_t number, View text) noexcept 
 
 
 cdef int props_walk(const uint8_t* at, const uint8_t* end, int place, Props* out) noexcept nogil:
-    # The properties of one block, which must fill [at, end).
+    # Decode the properties of one block, which must fill [at, end).
     cdef const mosq_property_rule* rule
     cdef uint64_t present = 0, bit
     cdef uint32_t number = 0
@@ -171,7 +171,7 @@ cdef int props_walk(const uint8_t* at, const uint8_t* end, int place, Props* out
     text.p = at
     text.n = 0
     while at < end:
-        prop = at[0]        # identifiers are below 128: one byte of the variable byte integer
+        prop = at[0]        # one byte: all identifiers of the variable byte integer are below 128
         at += 1
         if prop > P_SHARED_AVAILABLE or mosq_property_rules[prop].kind == K_NONE:
             return RC_MALFORMED
@@ -189,7 +189,7 @@ cdef int props_walk(const uint8_t* at, const uint8_t* end, int place, Props* out
             continue
         if rule.rule != R_ANY and value_forbidden(rule.rule, number, text):
             return RC_PROTOCOL_ERROR
-        value_keep(out, prop, number, text)
+        value_store(out, prop, number, text)
     out.present = present
     return 0
 
@@ -216,10 +216,10 @@ cdef int props_last(const uint8_t* p, const uint8_t* end, int place, Props* out)
     return rc if rc != 0 or p == end else RC_MALFORMED
 
 
-# Forwarding. The blocks walked here were accepted before: no bounds are looked at again.
+# Forwarding. These blocks were accepted before, so the code does not check bounds again.
 
 cdef inline uint32_t property_len(const uint8_t* p) noexcept nogil:
-    # Bytes of the (valid) property at p, identifier included.
+    # Return the bytes of the (valid) property at p, identifier included.
     cdef int kind = mosq_property_rules[p[0]].kind
     cdef uint32_t n
     if kind == K_PAIR:
@@ -253,10 +253,10 @@ cdef uint32_t props_forward_size(const Props* props) noexcept nogil:
 cdef uint8_t* props_forward_put(uint8_t* out, const Props* props) noexcept nogil:
     cdef const uint8_t* at = props.raw.p
     cdef const uint8_t* end
-    cdef const uint8_t* kept = at       # start of the run that is not yet copied
+    cdef const uint8_t* rest = at       # start of the bytes that are not yet copied
     cdef uint32_t n
     cdef int prop
-    if props.raw.n == 0:                # below 5.0 raw.p may be anything
+    if props.raw.n == 0:                # below 5.0 raw.p may be any address
         return out
     end = at + props.raw.n
     if not props_verbatim(props):
@@ -264,11 +264,11 @@ cdef uint8_t* props_forward_put(uint8_t* out, const Props* props) noexcept nogil
             n = property_len(at)
             prop = at[0]
             if prop == P_TOPIC_ALIAS or prop == P_MESSAGE_EXPIRY or prop == P_SUBSCRIPTION_ID or prop == P_WILL_DELAY:
-                memcpy(out, kept, at - kept)
-                out += at - kept
-                kept = at + n
+                memcpy(out, rest, at - rest)
+                out += at - rest
+                rest = at + n
             at += n
-    if end > kept:
-        memcpy(out, kept, end - kept)
-        out += end - kept
+    if end > rest:
+        memcpy(out, rest, end - rest)
+        out += end - rest
     return out

@@ -1,4 +1,4 @@
-# Reason codes [v5 2.4]; 3.x return codes of CONNACK [v3.1.1 3.2.2.3].
+# Reason codes [v5 2.4], and the return codes of 3.x CONNACK [v3.1.1 3.2.2.3].
 cdef enum:
     RC_SUCCESS = 0x00
     RC_GRANTED_QOS1 = 0x01

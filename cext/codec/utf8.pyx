@@ -1,5 +1,5 @@
-# UTF-8 as MQTT wants it. Knows code points, not topics. Invariant: never reads beyond s + n.
-# Cost: linear; ASCII goes 8 bytes at a time, the rest one code point at a time.
+# Check UTF-8 as MQTT requires it. This module knows code points, not topics. Invariant: it never reads beyond s + n.
+# Cost: linear; 8 bytes at a time for ASCII, one code point at a time for the rest.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.codec.reason cimport RC_MALFORMED
@@ -12,8 +12,8 @@ cdef extern from *:
 
 
 cdef inline uint64_t word_unplain(uint64_t w) noexcept nogil:
-    # Not 0 when one of the 8 bytes is outside 0x20..0x7E: beyond ASCII (its own top bit), U+007F (+1 sets the top bit)
-    # or a control character (-0x20 borrows into it).
+    # Return 0 if all 8 bytes are in 0x20..0x7E. Other bytes set a top bit: a byte beyond ASCII has it, for U+007F the + 1 sets
+    # it, and for a control character the - 0x20 borrows into it.
     return (w | (w + ONES) | (w - 0x20 * ONES)) & (0x80 * ONES)
 
 
@@ -34,18 +34,18 @@ cdef inline bint byte_plain(uint8_t c) noexcept nogil:
 
 
 cdef inline uint32_t tail_bits(uint8_t c) noexcept nogil:
-    # The six bits of a continuation byte, or a number too large for any code point.
+    # Return the six bits of a continuation byte, or a number too large for any code point.
     return (c & 0x3F) if c & 0xC0 == 0x80 else 0x80000000
 
 
 cdef uint32_t code_point_len(const uint8_t* s, size_t n) noexcept nogil:
-    # Bytes of the well-formed, acceptable code point at s that is not plain ASCII; 0 when it is none.
+    # Return the length in bytes of the valid, accepted code point at s, which is not plain ASCII; 0 = there is none.
     cdef uint32_t c = s[0], length
-    if 0xC2 <= c <= 0xDF:                       # C0, C1: overlong
+    if 0xC2 <= c <= 0xDF:                       # C0 and C1 are overlong
         if n < 2:
             return 0
         c = (c & 0x1F) << 6 | tail_bits(s[1])
-        return 2 if 0xA0 <= c <= 0x7FF else 0   # U+0080..9F: control characters
+        return 2 if 0xA0 <= c <= 0x7FF else 0   # U+0080..9F are control characters
     if 0xE0 <= c <= 0xEF:
         if n < 3:
             return 0
@@ -53,7 +53,7 @@ cdef uint32_t code_point_len(const uint8_t* s, size_t n) noexcept nogil:
         if tail_bits(s[1]) > 0x3F or c < 0x800 or 0xD800 <= c <= 0xDFFF or 0xFDD0 <= c <= 0xFDEF:
             return 0
         length = 3
-    elif 0xF0 <= c <= 0xF4:                     # F5..FF: over U+10FFFF
+    elif 0xF0 <= c <= 0xF4:                     # F5..FF exceed U+10FFFF
         if n < 4:
             return 0
         c = (c & 0x07) << 18 | (s[1] & 0x3F) << 12 | (s[2] & 0x3F) << 6 | tail_bits(s[3])
@@ -62,7 +62,7 @@ cdef uint32_t code_point_len(const uint8_t* s, size_t n) noexcept nogil:
         length = 4
     else:
         return 0
-    # U+FFFE, U+FFFF and their like on each plane are non-characters.
+    # On each plane, the last two code points (such as U+FFFE and U+FFFF) are non-characters.
     return length if c <= 0x10FFFF and c & 0xFFFE != 0xFFFE else 0
 
 
@@ -73,14 +73,14 @@ cdef int utf8_check(const uint8_t* s, uint32_t n) noexcept nogil:
         if word_unplain(load8(s)) == 0:
             s += 8
             continue
-        # Something else within these 8 bytes: go up to it and past it.
+        # These 8 bytes contain another character: skip the plain bytes and check it.
         while byte_plain(s[0]):
             s += 1
         length = code_point_len(s, end - s)
         if length == 0:
             return RC_MALFORMED
         s += length
-    # What is left, looked at together with bytes before it that are known already.
+    # Check the remaining bytes in one word, together with bytes before them that are already accepted.
     if n >= 8 and word_unplain(load8(end - 8)) == 0:
         return 0
     if 4 <= n < 8 and word_unplain(load4(s) | load4(end - 4) << 32) == 0:
