@@ -88,7 +88,7 @@ PAPER = Suite("paper", "The paper's four tests", (
     Test("paper-3", "1,000 to 20,000 publishers with one message each, QoS 0", "fan-in", tuple(
         Case("{} publishers", {"publishers": N(n, 100), "messages": N(n, 100)}, N(n, 100), quick=n in (1000, 20_000))
         for n in (1000, 2000, 5000, 10_000, 15_000, 20_000)), "publishers",
-        note="from the first message to the last; what it takes to connect before is in test connect of suite bench"),
+        note="from the first message to the last; test connect of suite bench has the cost of connecting"),
     Test("paper-4", "20 publishers x 10 messages of 100 B to 10 MB, QoS 0", "fan-in", tuple(
         Case(size_text(n), {"publishers": 20, "messages": N(200, 20, 40 if n > 10**6 else 0), "size": n}, n,
              quick=n not in (1000, 100_000))
