@@ -1,7 +1,7 @@
-# Topics against filters, in columns; see matcher.pyx.
+# Match topics against filters, in columns; see matcher.pyx.
 from typing import Any, TypeAlias
 
-Buffer: TypeAlias = Any             # bytes, an Arrow buffer, an array of numpy
+Buffer: TypeAlias = Any             # bytes, an Arrow buffer or a numpy array
 
 PROBLEMS: dict[int, str]
 

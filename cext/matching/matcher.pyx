@@ -1,9 +1,10 @@
-"""The broker's subscription index over columns: many topics against many filters, for who asks beforehand "who would receive what"
-(mosq/pipeline/matching.py). It knows columns of text as Arrow lays them out, and says which row of one belongs to which of the other;
-who the subscribers are, and what becomes of the pairs, it does not know.
+"""Match many topics against many filters in columns, with the broker's subscription index. mosq/pipeline/matching.py uses it to
+compute in advance which subscriber would receive which message. This module knows columns of text in Arrow's layout, and reports
+which row of one column belongs to which row of the other. It does not know what the subscribers are, nor the use of the pairs.
 
-Invariants: filters are given once and never change; a row that is no filter has an id as every other, and is never found; what a call
-returns is bounded by `most` pairs and those of one topic. Cost: index_match, and 4 bytes for each pair; no object per row.
+Invariants: the filters are passed once and never change. A row that is not a valid filter has an id like every other
+row, and is never found. A call returns at most `most` pairs plus those of one topic. Cost: index_match, and 4 bytes
+for each pair; no object per row.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -24,15 +25,15 @@ from cext.topic.options cimport INDEX_FULL, IndexOptions
 cdef enum:
     GOOD = 0
     NOT_UTF8 = 1
-    NOT_VALID = 2               # as a topic, or as a filter
-    CACHE_TOPICS = 131_072      # the broker's default
+    NOT_VALID = 2               # invalid as a topic, or as a filter
+    CACHE_TOPICS = 131_072      # same as the broker's default
     IDS_FIRST = 4096
 
 PROBLEMS = {NOT_UTF8: "not UTF-8 without control characters", NOT_VALID: "not valid"}
 
 
 cdef class Column:
-    """Texts as Arrow has them, looked at where they lie: row i is data[offsets[first + i] : offsets[first + i + 1]]."""
+    """Refer to texts in Arrow's layout without a copy: row i is data[offsets[first + i] : offsets[first + i + 1]]."""
     cdef Py_buffer offsets_of
     cdef Py_buffer data_of
     cdef const int32_t* offsets
@@ -85,7 +86,7 @@ cdef inline uint8_t filter_problem(View v, Filter* f) noexcept nogil:
 
 
 def problems(column: Column, filters: bool) -> bytes:
-    """Of each row what is wrong with it as a filter, or as a topic: 0, or a key of PROBLEMS."""
+    """Return one byte for each row: 0 if it is a valid filter (or topic), otherwise a key of PROBLEMS."""
     cdef bytes found = PyBytes_FromStringAndSize(NULL, column.rows)
     cdef uint8_t* p = found
     cdef int64_t i
@@ -130,7 +131,7 @@ cdef inline void tally_of(int64_t* tally, const List* l) noexcept nogil:
 
 
 cdef class Matcher:
-    """An index of the filters of a column. A filter's id is its row; the same filter in two rows is two subscribers."""
+    """Index the filters of a column. A filter's id is its row; the same filter in two rows is two subscribers."""
     cdef Index* ix
     cdef Match m
     cdef Owner* owners
@@ -178,8 +179,9 @@ cdef class Matcher:
         return 0
 
     def match(self, topics: Column, first: int = 0, most: int = 1 << 20) -> tuple[bytes, bytes, int]:
-        """Of the topics from row `first` on: where each one's ids begin and end (int32), the ids (int32), and how many bad topics
-        there were, which have none. After `most` pairs no further topic is begun: so many as there are pairs of offsets."""
+        """Return (offsets, ids, bad) for the topics from row `first` on. The offsets (int32) give where each topic's ids begin
+        and end; the ids are int32; `bad` is the number of invalid topics, which have no ids. After `most` pairs no further topic
+        is begun, so the number of offsets gives the number of topics done."""
         cdef Ids ids
         cdef int64_t i, start = first, done = 0, bad = 0
         cdef uint64_t enough = min(max(most, 1), INT32_MAX // 2)
@@ -232,8 +234,9 @@ cdef class Matcher:
         return 0
 
     def count(self, topics: Column, tally: object = None) -> tuple[bytes, int]:
-        """How often a message to each topic would be delivered (int64): to each filter once, and to one of each shared group; and how
-        many bad topics there were. `tally`: a buffer of int64, to which is added how many of these topics each filter matches."""
+        """Return (counts, bad): how many deliveries a message to each topic would cause (int64), one for each filter and one
+        for each shared group, and the number of invalid topics. `tally` is a buffer of int64; the call adds to it how many of
+        these topics each filter matches."""
         cdef Py_buffer tally_buffer
         cdef int64_t* sums = NULL
         cdef bytes found = PyBytes_FromStringAndSize(NULL, topics.rows * sizeof(int64_t))

@@ -1,11 +1,12 @@
-# The match cache: topics repeat, and what they match changes seldom. One entry per topic, in a table that forgets: each topic has
-# four places, and takes that of another when all are in use.
-# It does not know filters or lists: what was found is kept as pointers, and the index says when they may have changed.
-# It begins small and grows as long as topics push each other out, to the bound that the settings give; where fewer than one in eight
-# look-ups of a window hit, it gives its memory back and rests.
-# Invariant: an entry is used only while no filter that could match its topic has come, gone, or got its first or lost its last
-# subscriber since it was filled: exact filters put out their own topic's entry, others count up the changes of their first letter.
-# Cost: a keyed hash of the topic, a cache line of tags, two of the entry. Growing forgets what was there and copies nothing.
+# The match cache: topics repeat, and the filters that they match change rarely. The cache has one entry per topic. Each topic has
+# four possible places; if all are in use, it replaces another topic.
+# This module does not know filters or lists: it stores results as pointers, and the index reports when they may have changed. The
+# cache begins small and grows, while topics replace each other, up to the bound of the settings. If fewer than one in eight
+# look-ups of a window hit, it frees its memory and rests.
+# Invariant: an entry is used only while no filter that could match its topic was added or removed, or got its first or lost its
+# last subscriber, since the entry was filled. An exact filter invalidates its own topic's entry; other filters increment the
+# count of changes of their first letter.
+# Cost: a keyed hash of the topic, one cache line of tags, two of the entry. Growing forgets all entries and copies nothing.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
@@ -19,9 +20,9 @@ cdef enum:
     PLACES_FIRST = 512
     PLACES_MAX = 1 << 20
     GROWTH = 4
-    WINDOW_MIN = 4096           # look-ups; a larger table needs as many as fill it twice
-    HITS_WANTED = 8             # one of so many
-    REST = 16                   # windows
+    WINDOW_MIN = 4096           # smallest window in look-ups; a larger table needs twice its number of places
+    HITS_WANTED = 8             # one hit in this many look-ups is enough
+    REST = 16                   # length of a rest in windows
     LINE_BYTES = 64
 
 
@@ -47,12 +48,12 @@ cdef uint64_t cache_bytes(const MatchCache* c) noexcept nogil:
 
 cdef bint resize(MatchCache* c, uint32_t places) noexcept nogil:
     cdef uint64_t* tags = <uint64_t*>calloc(places, sizeof(uint64_t))
-    # what is never written costs nothing: the system gives large blocks page by page, when they are touched
+    # Memory that is never written costs nothing: the system provides the pages of large blocks at the first access.
     cdef CacheEntry* entries = <CacheEntry*>aligned_alloc(LINE_BYTES, places * sizeof(CacheEntry))
     if tags == NULL or entries == NULL:
         free(tags)
         free(entries)
-        c.places_max = c.places  # what there is has to do
+        c.places_max = c.places  # no memory: the present size becomes the limit
         return False
     cache_fini(c)
     c.tags = tags
@@ -71,7 +72,7 @@ cdef inline void window_end(MatchCache* c) noexcept nogil:
 
 
 cdef void measure(MatchCache* c) noexcept nogil:
-    # The end of a window, or topics push each other out.
+    # A window has ended, or topics replace each other often.
     if c.taken >= c.taken_max and c.places < c.places_max:
         resize(c, c.places * GROWTH if c.places * GROWTH < c.places_max else c.places_max)
     elif c.hit < c.looked // HITS_WANTED:
@@ -96,12 +97,12 @@ cdef bint cache_awake(MatchCache* c, uint32_t n) noexcept nogil:
 
 
 cdef inline uint64_t version_of(const MatchCache* c, const uint8_t* topic, uint32_t n) noexcept nogil:
-    # Neither ever falls, so the sum tells whether one of them rose.
+    # Neither count ever falls, so the sum shows whether one of them rose.
     return c.everywhere + c.changes[letter_of(topic, n)]
 
 
 cdef inline uint64_t tag_of(uint64_t hash) noexcept nogil:
-    return hash | <uint64_t>1 << 63      # never 0; the low half chooses the place
+    return hash | <uint64_t>1 << 63      # never 0; the low half selects the place
 
 
 cdef inline uint32_t first_place(const MatchCache* c, uint64_t hash) noexcept nogil:

@@ -1,10 +1,11 @@
-# The walk of index_match once more, with everything counted and every matching filter told as JSON.
-# It does not know who asks, what a subscriber is, nor how a group chooses among its members. It reads the layout of the index and changes nothing; a cache in front of
-# the index is not asked, so the answer is about the walk itself.
-# Invariant: what it reports is what index_match finds (tests/topic/test_topic_explain.py holds them against each other). The
-# answer is whole JSON whatever the room: a filter that does not fit is left out with all after it, "truncated" says so, and the
-# totals at the end, for which room is kept, count them all the same.
-# Cost: that of the match, and the text. Nothing is allocated. A file apart from index.pyx, so that a match pays for no counter.
+# Explain a match: repeat the walk of index_match, count everything, and describe every matching filter as JSON.
+# This module does not know which client asks, what a subscriber is, nor how a group selects a member. It reads the layout of the
+# index and changes nothing. It does not use the match cache, so the answer is about the walk itself.
+# Invariant: the answer reports what index_match finds (tests/topic/test_topic_explain.py compares both). The answer is whole JSON
+# for any amount of room: a filter that does not fit is left out with all later ones, "truncated" reports that, and the totals at
+# the end, for which room is reserved, include them.
+# Cost: that of the match, and the text. Nothing is allocated. The module is separate from index.pyx, so
+# that a match pays for no counter.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset, strlen
@@ -20,31 +21,31 @@ from cext.topic.options cimport LETTERS, letter_of
 from cext.topic.table cimport Link, Table, table_buckets, table_chain, table_slot
 
 cdef enum:
-    TAIL_BYTES = 640            # kept for what stands after the filters: 13 numbers of 20 digits, and their names
+    TAIL_BYTES = 640            # room reserved for the text after the filters: 13 numbers of 20 digits, and their names
 
 cdef struct Cost:
-    uint64_t hashes             # computed
+    uint64_t hashes             # hashes computed
     uint64_t bytes_hashed
-    uint64_t links              # of hash chains, looked at
-    uint64_t nodes              # of the tree, visited; its top is not counted
-    uint64_t scanned            # children looked at one after the other
+    uint64_t links              # links of hash chains looked at
+    uint64_t nodes              # visited nodes of the tree, without its top
+    uint64_t scanned            # children looked at in a scan
     uint64_t bytes_compared
-    uint64_t filters_compared   # by the textbook's way
+    uint64_t filters_compared   # filters compared in the mode INDEX_SCAN
 
-cdef struct Way:                # how one node was reached from the top
+cdef struct Way:                # how the walk reached one node from the top
     uint32_t links
     uint32_t scanned
-    uint32_t hashed             # levels that were found by hash
+    uint32_t hashed             # levels that a hash found
 
 cdef struct Answer:
     Index* ix
     strategy_fn strategy
-    void* ctx                   # strategy's
+    void* ctx                   # argument of `strategy`
     View topic
     uint8_t* out
     uint32_t at
     uint32_t cap
-    bint full                   # something did not fit: nothing more is written until it is taken back
+    bint full                   # 1 = something did not fit: nothing more is written until the caller takes it back
     bint truncated
     uint64_t filters
     uint64_t lists
@@ -74,7 +75,7 @@ cdef void put_number(Answer* a, const char* before, uint64_t value) noexcept nog
 
 
 cdef void put_escaped(Answer* a, const uint8_t* p, uint32_t n) noexcept nogil:
-    # Of a JSON string; p is UTF-8 already.
+    # Write the contents of a JSON string. p is valid UTF-8.
     cdef uint32_t i = 0, start
     cdef char code[8]
     while i < n and not a.full:
@@ -93,7 +94,7 @@ cdef void put_escaped(Answer* a, const uint8_t* p, uint32_t n) noexcept nogil:
 
 
 cdef void put_letter(Answer* a, const uint8_t* text, uint32_t n) noexcept nogil:
-    # The partition by first letter; null: there is only one.
+    # Write the partition by first letter; null if there is only one.
     cdef char name[2]
     cdef uint32_t letter = letter_of(text, n)
     put(a, ",\"letter\":")
@@ -138,7 +139,7 @@ cdef void put_subscribers(Answer* a, Leaf* leaf) noexcept nogil:
 
 
 cdef void put_path(Answer* a, Leaf* leaf, const char* before, const char* between, const char* after) noexcept nogil:
-    # The levels that lead to a leaf of the tree.
+    # Write the levels that lead to a leaf of the tree.
     cdef LevelNode* levels[LEVELS_MAX]
     cdef LevelNode* at = &leaf.node.level
     cdef uint32_t n = 0
@@ -158,14 +159,14 @@ cdef void put_path(Answer* a, Leaf* leaf, const char* before, const char* betwee
 
 
 cdef bint counted(Answer* a, Leaf* leaf) noexcept nogil:
-    # Counts a matching filter. True: it is to be told, too.
+    # Count a matching filter. Return true if the answer must also describe it.
     cdef Group* group = leaf.groups
     cdef uint64_t groups = 0
     while group != NULL:
         groups += group.members.live != 0
         group = group.next
     if not leaf.plain.live and not groups:
-        return False                    # only a pin keeps it
+        return False                    # only a pin keeps the leaf
     a.filters += 1
     a.groups += groups
     a.lists += leaf.plain.live != 0
@@ -206,14 +207,14 @@ cdef void explain_tree(Answer* a, Leaf* leaf, const Way* way, uint32_t depth) no
 cdef void settle(Answer* a, uint32_t mark) noexcept nogil:
     if a.full:
         a.full = False
-        a.truncated = True              # and no later one is tried: each try would cost what is left of the room
+        a.truncated = True              # later filters are not tried: each attempt would cost the rest of the room
         a.at = mark
 
 
 # ---- the walk ----
 
 cdef LevelNode* find(Answer* a, LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash, Way* way) noexcept nogil:
-    # level_find, counted.
+    # Do as level_find, and count.
     cdef LevelNode* head = level_head(t, parent, text, n)
     cdef LevelNode* node = head.first
     cdef Link* link
@@ -254,7 +255,7 @@ cdef inline uint32_t level_end(View topic, uint32_t at) noexcept nogil:
 
 
 cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
-    # match_tree of index.pyx, counted; what is said there holds here.
+    # Do as match_tree of index.pyx, and count. The comments there apply here.
     cdef uint32_t starts[LEVELS_MAX + 1]
     cdef uint64_t hashes[LEVELS_MAX]
     cdef TreeNode* waiting[LEVELS_MAX]
@@ -289,7 +290,7 @@ cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
             depth += 1
             if onward == NULL:
                 onward = node.plus
-                way = before            # nothing has to be found for a `+`
+                way = before            # a `+` needs no search
             elif node.plus != NULL:
                 waiting[n_waiting] = node.plus
                 depths[n_waiting] = depth
@@ -327,7 +328,7 @@ cdef void walk_scan(Answer* a, Root* root) noexcept nogil:
 
 
 cdef void look_up(Answer* a, Table* table) noexcept nogil:
-    # exact_find, counted.
+    # Do as exact_find, and count.
     cdef uint32_t hash = <uint32_t>hash_bytes(&a.ix.key, a.topic.p, a.topic.n)
     cdef Link* link = table_chain(table, hash)
     cdef uint32_t links = 0

@@ -1,5 +1,5 @@
-# The subscription index: filters to subscriber lists. It does not know who a subscriber is: an Owner is a list head
-# that the session room embeds; what is passed through is an opaque pointer.
+# The subscription index: from filters to subscriber lists. It does not know what a subscriber is: an Owner is a list head that
+# the session room embeds, and a subscriber is an opaque pointer.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
@@ -10,34 +10,34 @@ from cext.topic.name cimport Filter
 from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table
 
-cdef struct Subscription        # opaque to other rooms: one (owner, filter) pair
-cdef struct Group               # see below
-cdef struct Index               # opaque
+cdef struct Subscription        # one (owner, filter) pair; opaque to other rooms
+cdef struct Group               # defined below
+cdef struct Index               # opaque to other rooms
 
 ctypedef struct Owner:
-    Subscription* head          # all subscriptions of this owner, newest first; NULL when none
-    uint32_t n                  # how many
+    Subscription* head          # all subscriptions of this owner, newest first; NULL = none
+    uint32_t n                  # number of subscriptions
 
-ctypedef struct Entry:          # 16 bytes, what a fan-out walks over
-    void* subscriber                   # NULL: removed while the list was pinned; skip it
-    uint32_t sub_id             # 0: none
+ctypedef struct Entry:          # an item of a subscriber list, 16 bytes; a fan-out walks over these
+    void* subscriber                   # NULL = removed while the list was pinned: skip the entry
+    uint32_t sub_id             # Subscription Identifier; 0 = none
     uint8_t options             # v5 option byte: qos | no local << 2 | retain as published << 3 | retain handling << 4
     uint8_t reserved
-    uint16_t share              # of a group's member: a note of the broker's for its session, 0 at first; see share.pyx
+    uint16_t share              # group members only: the broker's state for this session, 0 at first; see share.pyx
 
 cdef enum:
-    BLOCK_ENTRIES = 1024        # of a list that needs more than one block
+    BLOCK_ENTRIES = 1024        # size of a block in a list with more than one block
 
 ctypedef struct List:
-    uint32_t n                  # entries, gaps included
-    uint32_t live               # entries without gaps
-    uint32_t pins               # while > 0: positions do not move, removal leaves a gap, additions go to the end
-    uint32_t low                # while live < n: no gap lies below
-    Entry* block                # the first: `cap` entries and, after them, their subscriptions (NULL at a gap)
-    Entry** more                # further ones of BLOCK_ENTRIES each; NULL: none
+    uint32_t n                  # number of entries, gaps included
+    uint32_t live               # number of entries without gaps
+    uint32_t pins               # while > 0: positions do not move, a removal leaves a gap, additions go to the end
+    uint32_t low                # valid while live < n: no gap is below this position
+    Entry* block                # first block: `cap` entries, then their `cap` subscriptions (NULL at a gap)
+    Entry** more                # further blocks of BLOCK_ENTRIES each; NULL = none
     uint16_t cap                # places of the first block
     uint16_t flags
-    uint32_t room               # places of `more`, while there is one
+    uint32_t room               # places of `more`; valid if `more` is not NULL
 
 
 cdef inline Entry* list_entry(const List* l, uint32_t i) noexcept nogil:
@@ -46,33 +46,33 @@ cdef inline Entry* list_entry(const List* l, uint32_t i) noexcept nogil:
     return &l.more[i // BLOCK_ENTRIES - 1][i % BLOCK_ENTRIES]
 
 
-# The entries from i on that lie side by side: how many, at most up to `end` (<= l.n).
+# Return how many entries from i on are adjacent in memory, at most up to `end` (<= l.n).
 cdef inline uint32_t list_run(const List* l, uint32_t i, uint32_t end) noexcept nogil:
     cdef uint32_t n = BLOCK_ENTRIES - i % BLOCK_ENTRIES
     return n if n < end - i else end - i
 
 
-cdef struct Group:              # a shared subscription: one (group name, filter)
+cdef struct Group:              # a shared group: one pair of group name and filter
     List members
-    uint32_t cursor             # where to look first (share.pyx picks; any value is valid, take it modulo n)
-    uint8_t strategy            # of share.pxd; 0: not asked for yet
-    uint64_t id                 # unique in the life of the broker, given with the strategy: a group may end and come again
-    void* chosen                # sticky: who, to be compared only
-    uint32_t seen               # of a large group: where somebody was online
+    uint32_t cursor             # place at which the search for a member begins (share.pyx selects; any value is valid modulo n)
+    uint8_t strategy            # strategy of share.pxd; 0 = not determined yet
+    uint64_t id                 # unique while the broker runs, set with the strategy: a group may end and be created again
+    void* chosen                # strategy `sticky`: the selected subscriber, for comparison only
+    uint32_t seen               # large groups: a place with a member that was online
     View name                   # group name, for logs
     Group* next                 # next group on the same filter
-    void* home                  # the filter node
+    void* home                  # filter node
 
-ctypedef struct Match:          # reused for every match: arrays grow to the high-water mark and stay
-    List** lists                # one per matching filter that has plain subscribers
+ctypedef struct Match:          # reused for every match: the arrays grow to the largest size needed and keep it
+    List** lists                # one for each matching filter with plain subscribers
     uint32_t n_lists
     uint32_t cap_lists
-    Group** groups              # shared groups with a member, of every matching filter
+    Group** groups              # all shared groups with members, of all matching filters
     uint32_t n_groups
     uint32_t cap_groups
 
 
-# Places in the lists, gaps included: what a walk over them takes.
+# Return the number of places in the lists, gaps included: the cost of a walk over them.
 cdef inline uint64_t match_places(const Match* m) noexcept nogil:
     cdef uint64_t places = 0
     cdef uint32_t i
@@ -81,7 +81,8 @@ cdef inline uint64_t match_places(const Match* m) noexcept nogil:
     return places
 
 
-# Subscribers in the lists. Not part of the match: it looks at each list, which whoever delivers does anyway.
+# Return the number of subscribers in the lists. The match itself does not count them, because that reads each list,
+# which the delivery does anyway.
 cdef inline uint64_t match_total(const Match* m) noexcept nogil:
     cdef uint64_t total = 0
     cdef uint32_t i
@@ -94,71 +95,72 @@ cdef void match_fini(Match* m) noexcept nogil
 
 cdef enum:
     INDEX_ADDED = 0
-    INDEX_REPLACED = 1          # same owner, same filter (and group): options and sub_id replaced [v5 3.8.4-3]
+    INDEX_REPLACED = 1          # same owner, filter and group: options and sub_id were replaced [v5 3.8.4-3]
     INDEX_NOT_FOUND = 2
     INDEX_REMOVED = 3
 
-cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil   # NULL: no memory; options NULL: defaults
+# NULL = no memory; options NULL = defaults.
+cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil
 cdef void index_free(Index* ix) noexcept nogil
-# f comes from filter_parse. INDEX_ADDED, INDEX_REPLACED, or -1: no memory (nothing changed).
+# f comes from filter_parse. Return INDEX_ADDED, INDEX_REPLACED, or -1 if there is no memory (then nothing changed).
 cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil
 cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil     # INDEX_REMOVED or INDEX_NOT_FOUND
-# Removes up to max subscriptions of owner; returns how many were removed (bounded work; 0 = none is left).
+# Remove up to max subscriptions of owner. Return how many were removed; 0 means that none was left.
 cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil
-# Everything that `topic` (a valid name) matches. 0, or -1: no memory for the result arrays. A filter whose plain list
-# is empty is not reported. `$` topics are matched only by filters that begin with `$` [v5 4.7.2-1].
+# Find all lists and groups that `topic` (a valid name) matches. Return 0, or -1 if there is no memory for the result arrays. A
+# filter with an empty plain list is not reported. Only filters that begin with `$` match topics that begin with `$` [v5 4.7.2-1].
 cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil
-# The entry of an owner's subscription to f, or NULL.
+# Return the entry of an owner's subscription to f, or NULL.
 cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
-# The shared group of f, or NULL.
+# Return the shared group of f, or NULL.
 cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
-# The entry of an owner in a list, or NULL: no scan where the list is long.
+# Return the entry of an owner in a list, or NULL. A long list is not scanned.
 cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil
-# A pinned list (and its node) stays where it is until the last unpin, which may free it.
+# A pinned list and its node stay allocated until the last unpin, which may free them.
 cdef void list_pin(List* l) noexcept nogil
 cdef void list_unpin(Index* ix, List* l) noexcept nogil
-# Before the last unpin: closes some of the gaps. True: call again.
+# Close some of the gaps before the last unpin. Return true if gaps are left, so that the caller calls again.
 cdef bint list_tidy(Index* ix, List* l) noexcept nogil
-# Walk of an owner's subscriptions: start with owner.head. Writes the filter as the client wrote it ($share/... included)
-# into buf (65535 + 1024 bytes are always enough), *n its length; returns the next one or NULL at the end.
+# Walk over an owner's subscriptions, beginning with owner.head. Write the filter as the client sent it ($share/... included) into
+# buf (65535 + 1024 bytes are always enough), and its length into *n. Return the next subscription, or NULL at the end.
 cdef Subscription* subscription_read(Subscription* s, uint8_t* buf, uint32_t* n, uint8_t* options, uint32_t* sub_id) noexcept nogil
-# gauges
+# gauges of the index
 ctypedef struct IndexStats:
-    uint64_t filters            # distinct (nodes with a list or group)
-    uint64_t subscriptions      # plain
-    uint64_t shared             # shared
+    uint64_t filters            # distinct filters: nodes with a list or group
+    uint64_t subscriptions      # plain subscriptions
+    uint64_t shared             # shared subscriptions
     uint64_t nodes
     uint64_t bytes
-    uint64_t exact              # filters found by hash of the whole
-    uint64_t buckets            # of all hash tables
+    uint64_t exact              # filters that are found by the hash of the whole filter
+    uint64_t buckets            # buckets of all hash tables
     uint64_t cache_hits
     uint64_t cache_misses
-    uint64_t depth              # levels of the deepest filter that ever was in the tree
+    uint64_t depth              # levels of the deepest filter that was ever in the tree
 cdef void index_stats(Index* ix, IndexStats* out) noexcept nogil
 cdef uint64_t index_bytes(Index* ix) noexcept nogil
 
 
-# ---- private: the layout, here only because Cython wants it in a header; check.pyx reads it, other rooms do not ----
+# ---- private: the layout is in this header only because Cython requires it; check.pyx reads it, other rooms do not ----
 
 cdef struct Subscription:
-    Link link                   # in Index.pairs while its list is long; .n: its position in the list
+    Link link                   # member of Index.pairs while its list is long; .n: its position in the list
     List* list
     Owner* owner
-    Subscription* next          # of the same owner
+    Subscription* next          # next subscription of the same owner
     Subscription* prev
 
-cdef struct Slot:               # the block of a list of one: most filters have one subscriber
+cdef struct Slot:               # the block of a list with one entry, since most filters have one subscriber
     Entry entry
     Subscription* sub
 
 cdef enum:
-    LIST_OF_GROUP = 1           # flags of a List: home is a SharedGroup, else a Leaf
-    LIST_IS_LONG = 2            # its subscriptions are in Index.pairs
-    LONG_FROM = 17              # subscribers: from so many on an owner's own is found by hash, down to LONG_UNTIL
+    LIST_OF_GROUP = 1           # flag of a List: home is a SharedGroup, else a Leaf
+    LIST_IS_LONG = 2            # flag of a List: its subscriptions are in Index.pairs
+    LONG_FROM = 17              # number of subscribers from which a hash finds an owner's subscription; down to LONG_UNTIL
     LONG_UNTIL = 8
 
 cdef enum:
-    IN_TABLE_EXACT = 1          # which filters lie in the tables of whole filters; bit = 1 << Filter.wildcard
+    IN_TABLE_EXACT = 1          # filters in the tables of whole filters; bit = 1 << Filter.wildcard
     IN_TABLE_WILD = 2
 
 cdef struct Leaf
@@ -166,52 +168,52 @@ cdef struct Leaf
 cdef struct TreeNode:           # a level of a wildcard filter; the text follows the struct
     LevelNode level             # children with a text
     TreeNode* plus              # child `+`
-    Leaf* leaves                # the filter that ends at this level, and the one that goes on with `#`: none, one or both
+    Leaf* leaves                # filter that ends at this level, and the one that continues with `#`: none, one or both
 
-cdef struct Leaf:               # a filter that has subscribers, groups or pins; the text of one in a table follows the struct
-    Link link                   # in Root.exact, .n: bytes of the filter. In a tree: .next of TreeNode.leaves, .hash: LEAF_...
+cdef struct Leaf:               # a filter with subscribers, groups or pins; in a table, the filter's text follows the struct
+    Link link                   # in Root.exact, .n = bytes of the filter; in a tree, .next of TreeNode.leaves, .hash = LEAF_...
     List plain
     Group* groups
-    TreeNode* node              # NULL: in a table
+    TreeNode* node              # NULL = the leaf is in a table
     Slot slot
 
 cdef enum:
     LEAF_HERE = 0
     LEAF_MULTI = 1
 
-cdef struct SharedGroup:        # the group's name follows the struct
+cdef struct SharedGroup:        # a shared group with its hash link; the group's name follows the struct
     Group group                 # home: the Leaf
-    Link link                   # in Index.groups
+    Link link                   # member of Index.groups
     Group* prev
     Slot slot
 
 cdef struct Root:
-    Table exact[LETTERS]        # whole filters by first letter (by_letter, else all in the first)
-    LevelTree tree              # the others
-    TreeNode top                # before the first level
-    uint64_t in_tree            # filters in the tree: while 0 a match does not look there
+    Table exact[LETTERS]        # whole filters by first letter (by_letter; otherwise all in the first table)
+    LevelTree tree              # all other filters
+    TreeNode top                # node above the first level
+    uint64_t in_tree            # number of filters in the tree; while it is 0 a match skips the tree
 
 cdef struct Index:
     HashKey key
     Account account
-    Root roots[2]               # [1]: what begins with `$`
+    Root roots[2]               # roots[1]: filters that begin with `$`
     Table pairs                 # subscriptions of long lists, keyed by (owner, list)
-    Table groups                # keyed by (filter, name)
-    IndexStats stats            # kept as it goes, bytes and buckets excepted
-    MatchCache cache            # of roots[0]
+    Table groups                # shared groups, keyed by (filter, name)
+    IndexStats stats            # current gauges, except bytes and buckets
+    MatchCache cache            # cache for roots[0]
     uint8_t by_letter
-    uint8_t in_table            # IN_TABLE_...
+    uint8_t in_table            # a mask of IN_TABLE_...
 
 
-# A list is part of what it belongs to.
+# A list is a member of the struct that it belongs to.
 cdef inline Leaf* leaf_of(List* l) noexcept nogil:
     return <Leaf*>(<uint8_t*>l - <size_t>&(<Leaf*>NULL).plain)
 
 
 cdef inline SharedGroup* group_of(List* l) noexcept nogil:
-    return <SharedGroup*>l      # its first member's first member
+    return <SharedGroup*>l      # valid cast: the list is the first member of the first member
 
 
-# The table of whole filters that this one would be in.
+# Return the table of whole filters that contains this filter, if it is in a table.
 cdef inline Table* exact_table(Index* ix, Root* root, const uint8_t* text, uint32_t n) noexcept nogil:
     return &root.exact[letter_of(text, n)] if ix.by_letter else &root.exact[0]

@@ -1,15 +1,15 @@
-# The subscription index: which lists of subscribers does a topic reach?
-# It does not know who a subscriber is, nor what is delivered: it hands out lists of opaque entries.
+# The subscription index: it finds the subscriber lists for a topic. It does not know what a subscriber is, nor what is delivered:
+# it returns lists of opaque entries.
 #
 #   Index -- roots[0], roots[1] for `$...` -- exact: hash tables of whole filters, 27 by first letter ------- Leaf -- plain: List
 #                                          \- top: tree by level, the first 27 ways, `+` and `#` apart ----- Leaf \- groups: List
 #
-# That is INDEX_FULL; the other modes leave one or both of these out, for the comparison (options.pxd).
-# Invariants: a Leaf exists while it has a subscriber, a group or a pin; a tree node while it has a leaf or a child; so
-# without subscriptions the index owns no memory but itself. A failed allocation leaves everything as it was.
-# Cost: a match is one hash, one look-up and one comparison while no wildcard filter exists; else it also visits those
-# nodes of the tree that agree with the topic (two per level at most for each `+` branch), never looking at other filters,
-# and allocates nothing once the Match has grown. Add and remove are O(levels).
+# The drawing shows INDEX_FULL; the other modes leave out one or both of these parts, for comparison (options.pxd).
+# Invariants: a Leaf exists while it has a subscriber, a group or a pin, and a tree node while it has a leaf or a child. So an
+# index without subscriptions owns no memory except its own struct. A failed allocation leaves everything unchanged.
+# Cost: while no wildcard filter exists, a match is one hash, one look-up and one comparison. Otherwise it also visits the tree
+# nodes that agree with the topic (at most two per level for each `+` branch), never looks at other filters, and allocates nothing
+# once the Match has grown. Add and remove are O(levels).
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
@@ -30,7 +30,7 @@ from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
 cdef enum:
-    TIDY_STEPS = 256            # of list_tidy
+    TIDY_STEPS = 256            # steps of one call of list_tidy
 
 
 cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
@@ -115,9 +115,9 @@ cdef inline uint32_t level_end(const uint8_t* topic, uint32_t at, uint32_t n) no
 
 
 cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noexcept nogil:
-    # Depth first along the text edges; where a `+` edge is open too it waits on a stack, at most one per level. Levels are
-    # told apart as far down as the walk comes: most walks end early.
-    cdef uint32_t starts[LEVELS_MAX + 1]        # of the levels [0, known]; one past the topic's end once all are known
+    # Walk depth first along the text edges. If a `+` edge is open too, it waits on a stack, with at most one per level. The topic
+    # is split into levels only as far as the walk comes, because most walks end early.
+    cdef uint32_t starts[LEVELS_MAX + 1]        # starts of the levels [0, known]; past the topic's end once all are known
     cdef uint64_t hashes[LEVELS_MAX]
     cdef TreeNode* waiting[LEVELS_MAX]
     cdef uint32_t depths[LEVELS_MAX]
@@ -130,17 +130,17 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
     starts[0] = 0
     while True:
         leaf = node.leaves
-        while leaf != NULL:                     # `#` matches the parent level too [v5 4.7.1.2]
+        while leaf != NULL:                     # `#` also matches the parent level [v5 4.7.1.2]
             if (leaf.link.hash == LEAF_MULTI or starts[depth] > n) and match_leaf(m, leaf) != 0:
                 return -1
             leaf = <Leaf*>leaf.link.next
         onward = NULL
         if starts[depth] > n:
-            pass                                # all levels are walked
+            pass                                # all levels are done
         elif node.level.n_children or node.plus != NULL:
             if depth == known:
                 if known == LEVELS_MAX:
-                    return 0                    # no valid name: name_check has refused it
+                    return 0                    # not a valid name: name_check has rejected it
                 hashes[known] = 0
                 known += 1
                 starts[known] = level_end(topic, starts[depth], n) + 1
@@ -164,7 +164,7 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
 
 
 cdef int match_scan(Root* root, View topic, Match* m) noexcept nogil:
-    # The textbook's way: no structure, every filter is compared.
+    # The brute force of textbooks: without a structure, compare every filter.
     cdef Link* link
     cdef View filter
     cdef uint64_t b
@@ -356,7 +356,7 @@ cdef void list_unpin(Index* ix, List* l) noexcept nogil:
 cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
     if l.pins != 1:
         return False
-    l.pins = 0                  # nobody else looks at positions now
+    l.pins = 0                  # no other user of positions now
     tidy(ix, l, l.low, TIDY_STEPS)
     l.pins = 1
     return l.live < l.n
@@ -418,7 +418,7 @@ cdef void table_free(Index* ix, Table* exact) noexcept nogil:
 
 
 cdef void index_free(Index* ix) noexcept nogil:
-    # The owners are not touched: they may be gone already. What is left of their lists is dangling.
+    # The owners are not touched, because they may be freed already. Their lists of subscriptions are dangling afterwards.
     cdef int i, letter
     if ix == NULL:
         return

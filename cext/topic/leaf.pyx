@@ -1,10 +1,10 @@
-# Filters in the index: where a filter's leaf is, how it comes and goes. Exact ones lie in a table (Index.in_table says which do);
-# the others at the end of a path in a tree by level, with `+` and `#` apart from the levels that are text. Shared groups hang
-# at the leaf.
-# It does not know matching (index.pyx), nor what is in a subscriber list (subscribers.pyx).
-# Invariants: a leaf exists while it has a subscriber, a group or a pin; a group while it has a member or a pin; a tree node
-# while it has a leaf or a child. What is made for an add that then fails is taken back by the same settle and prune.
-# Cost: O(levels) to find, make and settle; no recursion.
+# Filters in the index: where a filter's leaf is, and how leaves are created and freed. Exact filters are in a table
+# (Index.in_table determines which filters are). The others are at the end of a path in a tree by level, where `+` and `#` are
+# separate from text levels. Shared groups belong to the leaf.
+# This module does not know matching (index.pyx), nor the contents of a subscriber list (subscribers.pyx).
+# Invariants: a leaf exists while it has a subscriber, a group or a pin; a group while it has a member or a pin; a tree node while
+# it has a leaf or a child. If an add fails, the same settle and prune free what the add created.
+# Cost: O(levels) to find, create and settle; no recursion.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 from cext.base.hash cimport hash_bytes
@@ -23,7 +23,7 @@ from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
 # ---- the tree of wildcard filters ----
 
 cdef void tree_prune(Index* ix, Root* root, TreeNode* node) noexcept nogil:
-    # Frees node and the parents above it that nothing needs any more: LEVELS_MAX of them at most.
+    # Free the node, and the parents above it that nothing needs: at most LEVELS_MAX of them.
     cdef TreeNode* parent
     while (node != &root.top and node.leaves == NULL and node.plus == NULL and node.level.n_children == 0):
         parent = <TreeNode*>node.level.parent
@@ -57,7 +57,8 @@ cdef TreeNode* tree_step(Index* ix, Root* root, TreeNode* node, View level, bint
 
 
 cdef TreeNode* tree_descend(Index* ix, Root* root, View filter, bint make, bint* multi) noexcept nogil:
-    # The node of the filter's last level before a `#`. NULL: not there, or (make) no memory, and nothing was left behind.
+    # Return the node of the filter's last level before a `#`. NULL means: not found, or (make) no
+    # memory, and nothing is left behind.
     cdef TreeNode* node = &root.top
     cdef TreeNode* onward
     cdef const uint8_t* end = filter.p + filter.n
@@ -183,13 +184,13 @@ cdef void leaf_changed(Index* ix, Leaf* leaf, View text) noexcept nogil:
 
 
 cdef View first_level(Leaf* leaf) noexcept nogil:
-    # Enough of the filter to tell which topics it may match.
+    # Return the part of the filter that determines which topics it may match.
     cdef LevelNode* at
     cdef View text
     text.p = <const uint8_t*>b"#"
     text.n = 1
     if leaf.node == NULL or leaf.node.level.parent == NULL:
-        return text                             # `#` itself
+        return text                             # the filter `#` itself
     at = &leaf.node.level
     while at.parent.parent != NULL:
         at = at.parent
@@ -199,7 +200,7 @@ cdef View first_level(Leaf* leaf) noexcept nogil:
 
 
 cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
-    # Frees a leaf that nothing needs any more, and what of the tree led only to it.
+    # Free a leaf that nothing needs, and the tree nodes that led only to it.
     cdef Root* root
     if leaf.plain.live or leaf.plain.pins or leaf.groups != NULL:
         return
@@ -210,7 +211,7 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
         if leaf.node.leaves == leaf:
             leaf.node.leaves = <Leaf*>leaf.link.next
         else:
-            leaf.node.leaves.link.next = NULL       # it was the second of two
+            leaf.node.leaves.link.next = NULL       # the leaf was the second of two
         root.in_tree -= 1
         tree_prune(ix, root, leaf.node)
     ix.stats.filters -= 1
@@ -219,7 +220,7 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
 
 
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
-    # The tree does not keep whole filters: the text is put together from the levels, last one first.
+    # The tree does not contain whole filters: compose the text from the levels, last level first.
     cdef LevelNode* at
     cdef uint32_t n = 0
     cdef uint32_t end
@@ -232,7 +233,7 @@ cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
         at = at.parent
     if leaf.link.hash == LEAF_MULTI:
         n += 2
-    n -= 1                              # one slash less than levels
+    n -= 1                              # there is one slash less than levels
     end = n
     if leaf.link.hash == LEAF_MULTI:
         buf[end - 1] = c'#'
@@ -258,7 +259,7 @@ cdef uint32_t group_hash(Index* ix, Leaf* leaf, View name) noexcept nogil:
 
 
 cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil:
-    # By hash, however few: a client may make any number of groups on one filter.
+    # Find by hash also when there are few, because a client may create any number of groups on one filter.
     cdef uint32_t hash = group_hash(ix, leaf, name)
     cdef Link* link = table_chain(&ix.groups, hash)
     cdef SharedGroup* shared
@@ -297,7 +298,7 @@ cdef void list_emptied(Index* ix, List* l) noexcept nogil:
 
 
 cdef void list_settle(Index* ix, List* l) noexcept nogil:
-    # Frees the home of a list that has become empty, if nothing else needs it.
+    # Free the home of a list that has become empty, if nothing else needs it.
     cdef SharedGroup* shared
     cdef Leaf* leaf
     if not l.flags & LIST_OF_GROUP:
@@ -333,7 +334,7 @@ cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil:
 
 
 cdef void tree_free(Index* ix, Root* root) noexcept nogil:
-    # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
+    # Go down to a node without children, free it, and continue with its parent: no recursion at any depth.
     cdef TreeNode* node = &root.top
     cdef TreeNode* parent
     cdef TreeNode* child

@@ -1,7 +1,7 @@
-# Nodes by level, with children found by scan while few and by hash when many; those of the top 27 ways by first letter.
-# It does not know what hangs at a node, nor wildcards: text is text.
-# Invariant: siblings stand in the order in which they came, so that a cursor survives what comes and goes around it;
-# all children of a crowded node are in the tree's one table, no others are.
+# Nodes by level. A scan finds children while there are few, a hash when there are many. The top's children are divided into 27
+# lists by first letter. This module does not know what belongs to a node, nor wildcards: text is text.
+# Invariant: siblings are in the order of creation, so that a cursor survives additions and removals around it. All children of a
+# crowded node are in the tree's one table, and no other nodes are.
 # Cost: O(1) for find, add and drop; 56 bytes and the text per node, 8 to 16 more for each child of a crowded node.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -97,7 +97,7 @@ cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
     if node.next != NULL:
         node.next.prev = node.prev
     else:
-        head.first.prev = node.prev             # the last one went (when it was the only one, `first` changes below)
+        head.first.prev = node.prev             # the last sibling was removed (if it was the only one, `first` changes below)
     if head.first == node:
         head.first = node.next
     else:

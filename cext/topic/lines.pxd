@@ -1,24 +1,24 @@
-# Topic lines of a link: which topics go which way, and under which names. See lines.pyx.
+# Topic lines of a bridge: which topics go in which direction, and under which names. See lines.pyx.
 from libc.stdint cimport uint8_t, uint32_t
 from cext.base.view cimport View
 
 cdef enum:
-    LINE_IN = 1                 # what the remote broker publishes comes in
-    LINE_OUT = 2                # what is published here goes out
-    LINES_MAX = 10_000          # per link
+    LINE_IN = 1                 # direction: topics of the remote broker come in
+    LINE_OUT = 2                # direction: local topics go out
+    LINES_MAX = 10_000          # limit for a bridge
 
 ctypedef struct Line:
-    View local                  # filters, in full
-    View remote                 # without $share/GROUP/
-    View remote_whole           # as it is subscribed to
-    View local_prefix           # local == local_prefix + pattern, remote == remote_prefix + the same pattern
+    View local                  # whole local filter
+    View remote                 # remote filter without $share/GROUP/
+    View remote_whole           # remote filter as the bridge subscribes to it
+    View local_prefix           # local == local_prefix + pattern; remote == remote_prefix + the same pattern
     View remote_prefix
-    uint32_t local_stem         # bytes before a `#` that is the filter's only wildcard; NO_STEM: it is none such
+    uint32_t local_stem         # bytes before the `#` if it is the filter's only wildcard; otherwise NO_STEM
     uint32_t remote_stem
-    uint8_t ways                # LINE_IN | LINE_OUT
+    uint8_t ways                # mask of LINE_IN and LINE_OUT
     uint8_t qos
-    uint8_t granted             # what the remote said to its subscription: 0..2, or 0x80 and more: refused; NOT_GRANTED
-    uint8_t maps                # one of the prefixes is not empty
+    uint8_t granted             # the remote broker's answer to the subscription: 0..2, 0x80 and above = refused; NOT_GRANTED
+    uint8_t maps                # 1 = one of the prefixes is not empty
 
 cdef enum:
     NOT_GRANTED = 0xFF
@@ -27,24 +27,24 @@ cdef enum:
 ctypedef struct Lines:
     Line* at
     uint32_t n
-    uint8_t maps_in             # any of those that come in changes names
+    uint8_t maps_in             # 1 = one of the inbound lines changes names
     uint8_t maps_out
 
 ctypedef struct Renaming:
-    # the name begins with `prefix` in place of its first `cut` bytes
+    # The new name begins with `prefix` instead of the first `cut` bytes.
     View prefix
     uint32_t cut
 
-# After the filters are set.
+# Prepare a line for matching after its filters are set.
 cdef void line_prepare(Line* line) noexcept nogil
-# The line that rules a topic of the remote's; NULL: none lets it in. *out: how it is called here.
+# Return the line that applies to a topic of the remote broker, or NULL if no line lets it in. *out gets its local name.
 cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept nogil
-# Does any line send this topic of ours out?
+# Return whether a line sends this local topic out.
 cdef bint lines_send(const Lines* lines, View topic) noexcept nogil
-# How it is called there; no line that matches and changes names: as here.
+# Determine the remote name of a local topic. If no matching line changes names, the name stays the same.
 cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil
 
-# The length of the new name; a topic has 1 to 65535 bytes.
+# Return the length of the new name. A topic must have 1 to 65535 bytes.
 cdef inline uint32_t renamed_n(const Renaming* name, View topic) noexcept nogil:
     return name.prefix.n + topic.n - name.cut
 

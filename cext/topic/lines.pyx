@@ -1,10 +1,11 @@
-"""Names on both sides of a link. Knows prefixes and filters; not links, sessions or packets.
+"""Translate topic names between the two brokers of a bridge. This module knows prefixes and filters, but
+not bridges, sessions or packets.
 
-As in Mosquitto: the first line that matches *and has a prefix* gives the name; lines without prefixes change nothing and hide nothing. Other than
-in Mosquitto, what comes in must match a line: a remote broker may not put here what was never asked of it. `a/#` also matches `a`, which does not
-begin with `a/`: then nothing is cut off, as in Mosquitto.
+As in Mosquitto, the first line that matches *and has a prefix* determines the name; lines without prefixes change nothing and
+hide no other line. Unlike in Mosquitto, an inbound topic must match a line: a remote broker must not publish here what the bridge
+never subscribed to. `a/#` also matches `a`, which does not begin with `a/`; then nothing is cut off, as in Mosquitto.
 
-Cost: one comparison per line until one is found; nothing is allocated or copied: a Renaming says what to do with the bytes.
+Cost: one comparison per line until a line matches. Nothing is allocated or copied: a Renaming describes the change of the bytes.
 """
 
 from libc.stdint cimport uint32_t
@@ -34,20 +35,22 @@ cdef void line_prepare(Line* line) noexcept nogil:
 
 
 cdef inline bint matches(View filter, uint32_t stem, View topic) noexcept nogil:
-    """filter_matches; most lines end in `#`, and most topics are below: one comparison says so."""
+    """Return filter_matches(filter, topic). Most lines end in `#` and most topics are below it, so
+    one comparison usually suffices."""
     if topic.n > stem and memcmp(topic.p, filter.p, stem) == 0 and (stem or topic.p[0] != c'$'):
         return 1
     return filter_matches(filter, topic)
 
 
 cdef inline uint32_t cut_of(View topic, View prefix, uint32_t stem) noexcept nogil:
-    """Of a topic that the line matches: longer than the stem, it has been compared with the prefix already."""
+    """Return the number of bytes to cut off a topic that the line matches. A topic longer than the stem was
+    already compared with the prefix."""
     if (prefix.n <= stem and topic.n > stem and stem != NO_STEM) or starts(topic, prefix):
         return prefix.n
     return 0
 
 
-cdef inline void as_it_is(Renaming* out) noexcept nogil:
+cdef inline void name_unchanged(Renaming* out) noexcept nogil:
     out.prefix.p = NULL
     out.prefix.n = 0
     out.cut = 0
@@ -57,7 +60,7 @@ cdef const Line* line_in(const Lines* lines, View topic, Renaming* out) noexcept
     cdef const Line* found = NULL
     cdef const Line* line
     cdef uint32_t i
-    as_it_is(out)
+    name_unchanged(out)
     for i in range(lines.n):
         line = &lines.at[i]
         if not line.ways & LINE_IN or (found != NULL and not line.maps):
@@ -85,7 +88,7 @@ cdef bint lines_send(const Lines* lines, View topic) noexcept nogil:
 cdef void line_out(const Lines* lines, View topic, Renaming* out) noexcept nogil:
     cdef const Line* line
     cdef uint32_t i
-    as_it_is(out)
+    name_unchanged(out)
     if not lines.maps_out:
         return
     for i in range(lines.n):

@@ -1,10 +1,10 @@
-# Memory of one index or tree: cells, counted, and a fuse for tests that let the n-th allocation fail.
+# Memory of one index or tree: cells with a count of bytes, and a fuse with which tests make the n-th allocation fail.
 from libc.stdint cimport uint64_t
 from cext.base.cells cimport Cells, cells_give, cells_take, cells_take_zeroed
 
 cdef struct Account:
-    Cells cells                 # .used_bytes: what it all takes
-    uint64_t fuse               # 0: off; 1: allocations fail; more: counts down to 1
+    Cells cells                 # .used_bytes: sum of all allocations
+    uint64_t fuse               # 0 = off; 1 = allocations fail; a larger value counts down to 1
 
 
 cdef inline bint blown(Account* a) noexcept nogil:
@@ -24,6 +24,6 @@ cdef inline void* take_zeroed(Account* a, size_t n) noexcept nogil:
     return NULL if blown(a) else cells_take_zeroed(&a.cells, n)
 
 
-# n as it was taken.
+# n must be the size that the object was taken with.
 cdef inline void give(Account* a, void* p, size_t n) noexcept nogil:
     cells_give(&a.cells, p, n)

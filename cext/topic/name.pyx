@@ -1,6 +1,6 @@
-# Topic names and topic filters as strings: what is valid, and what matches what.
-# It knows the rules of [v5 4.7] [v3.1.1 4.7] and nothing of trees or subscribers; UTF-8 was checked by the codec.
-# Invariant: whatever it passes has 1..LEVELS_MAX levels and 1..65535 bytes, so every walk over levels is bounded.
+# Topic names and topic filters as strings: validity and matching.
+# This module knows the rules of [v5 4.7] [v3.1.1 4.7] and nothing of trees or subscribers. The codec has checked UTF-8.
+# Invariant: every accepted string has 1..LEVELS_MAX levels and 1..65535 bytes, so every walk over levels is bounded.
 # Cost: one pass over the bytes, no allocation.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
@@ -8,12 +8,12 @@ from cext.base.view cimport View
 from cext.codec.reason cimport RC_TOPIC_FILTER_INVALID, RC_TOPIC_NAME_INVALID
 
 cdef enum:
-    BYTES_MAX = 65535           # a string's length is 16 bits on the wire [v5 1.5.4]
-    SHARE_BYTES = 7             # b"$share/"
+    BYTES_MAX = 65535           # limit of a string: its length has 16 bits on the wire [v5 1.5.4]
+    SHARE_BYTES = 7             # length of b"$share/"
 
 
 cdef inline uint64_t has_byte(uint64_t word, uint64_t byte) noexcept nogil:
-    # Not 0 when one of the word's bytes is `byte`.
+    # Return a value other than 0 if one of the word's bytes is `byte`.
     cdef uint64_t x = word ^ (byte * 0x0101010101010101u)
     return (x - 0x0101010101010101u) & ~x & 0x8080808080808080u
 
@@ -53,12 +53,12 @@ cdef int check_levels(const uint8_t* s, uint32_t n, uint8_t* wildcard) noexcept 
         if s[i] == c'/':
             levels += 1
         elif s[i] == c'#':
-            # alone in its level, and the last one [v5 4.7.1-1]
+            # `#` must be alone in its level, and the last one [v5 4.7.1-1].
             if i + 1 != n or (i > 0 and s[i - 1] != c'/'):
                 return RC_TOPIC_FILTER_INVALID
             wildcard[0] = 1
         elif s[i] == c'+':
-            # alone in its level [v5 4.7.1-2]
+            # `+` must be alone in its level [v5 4.7.1-2].
             if (i > 0 and s[i - 1] != c'/') or (i + 1 < n and s[i + 1] != c'/'):
                 return RC_TOPIC_FILTER_INVALID
             wildcard[0] = 1
@@ -75,7 +75,7 @@ cdef int filter_parse(const uint8_t* s, uint32_t n, Filter* out) noexcept nogil:
     out.group.p = NULL
     out.group.n = 0
     if n >= SHARE_BYTES and memcmp(s, b"$share/", SHARE_BYTES) == 0:
-        # `$share` without a slash is an ordinary filter: only what starts with `$share/` is shared [v5 4.8.2-1].
+        # `$share` without a slash is an ordinary filter: only filters that begin with `$share/` are shared [v5 4.8.2-1].
         out.group.p = s + SHARE_BYTES
         slash = <const uint8_t*>memchr(out.group.p, c'/', n - SHARE_BYTES)
         if slash == NULL:
@@ -90,7 +90,7 @@ cdef int filter_parse(const uint8_t* s, uint32_t n, Filter* out) noexcept nogil:
     return check_levels(out.filter.p, out.filter.n, &out.wildcard)
 
 
-# The level of v that starts at `at`: its length. The next one starts at `at` + length + 1; past v.n there is none.
+# Return the length of the level of v that begins at `at`. The next level begins at `at` + length + 1; past v.n there is none.
 cdef inline uint32_t level_bytes(View v, uint32_t at) noexcept nogil:
     cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
     return v.n - at if slash == NULL else <uint32_t>(slash - (v.p + at))
@@ -112,7 +112,7 @@ cdef bint filter_matches(View filter, View topic) noexcept nogil:
     while f <= filter.n:
         f_bytes = level_bytes(filter, f)
         if is_wild(filter, f, f_bytes, c'#'):
-            return True                                     # the parent level included [v5 4.7.1.2]
+            return True                                     # `#` includes the parent level [v5 4.7.1.2]
         if t > topic.n:
             return False
         t_bytes = level_bytes(topic, t)
@@ -129,7 +129,7 @@ cdef bint filter_covers(View outer, View inner) noexcept nogil:
     cdef uint32_t i = 0
     cdef uint32_t o_bytes
     cdef uint32_t i_bytes
-    cdef bint nameless = True       # what came before i can only be the empty topic, which does not exist
+    cdef bint nameless = True       # the levels before i can only be the empty topic, which does not exist
     if outer.n == 0 or inner.n == 0:
         return False
     if inner.p[0] == c'$' and outer.p[0] != c'$':           # [v5 4.7.2-1]
@@ -142,8 +142,8 @@ cdef bint filter_covers(View outer, View inner) noexcept nogil:
             return False
         i_bytes = level_bytes(inner, i)
         if is_wild(inner, i, i_bytes, c'#'):
-            # `#` also stands for "no further level", which only `#` covers; but `#` and `/#` always have one more:
-            # without it the topic would be empty.
+            # `#` also stands for "no further level", which only `#` covers. But the filters `#` and `/#` always match at least
+            # one more level, because without it the topic would be empty.
             return nameless and is_wild(outer, o, o_bytes, c'+') and o + 3 == outer.n and outer.p[o + 2] == c'#'
         if not is_wild(outer, o, o_bytes, c'+'):
             if o_bytes != i_bytes or memcmp(outer.p + o, inner.p + i, o_bytes) != 0:

@@ -1,10 +1,12 @@
-# The retained tree: topic names to one value each, read back by filter in slices.
-# It does not know what a value is, and never frees one but at the end, through the function it is given.
-# Invariants: a node stays while it has a value, a child or a cursor on it, so a cursor's path to the root always exists;
-# siblings stand in the order in which they came, on the first level within their letter; a value knows when it came, so that a cursor leaves out what came after
-# it was opened. From these: what is there from open to close is returned exactly once.
-# Cost: set, get, remove and an exact look-up O(levels); a wildcard look-up one step per node that agrees with the filter so
-# far; 80 bytes and the text of its level per node. A walk up is at most LEVELS_MAX steps and was paid for on the way down.
+# The retained tree: from topic names to one value each. A cursor reads values by filter in slices.
+# This module does not know what a value is. It never frees a value except at the end, through the
+# function that the caller passes.
+# Invariants: a node stays while it has a value, a child or a cursor, so a cursor's path to the root always exists. Siblings are
+# in the order of creation, on the first level within their letter. A value records when it was added, so that a cursor skips
+# values newer than itself. It follows that a value that exists from open to close is returned exactly once.
+# Cost: set, get, remove and an exact look-up are O(levels). A wildcard look-up takes one step per node that agrees with the
+# filter so far. A node takes 80 bytes and the text of its level. A walk up takes at most LEVELS_MAX steps, which the walk
+# down has already been charged for.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcpy, memset
@@ -19,17 +21,17 @@ from cext.topic.options cimport IndexOptions
 from cext.topic.table cimport table_fini
 
 cdef enum:
-    PHASE_START = 0             # nothing visited yet
+    PHASE_START = 0             # no node was visited yet
     PHASE_DOWN = 1              # `at` was visited, its children were not
     PHASE_END = 2
 
-cdef struct CursorState:        # one block: this, the levels' starts, the filter's text
-    uint64_t opened             # the tree's clock then
+cdef struct CursorState:        # one allocation: this struct, the levels' starts, the filter's text
+    uint64_t opened             # the tree's clock at the opening
     uint32_t levels
     uint8_t phase
-    uint8_t multi               # the last level is `#`
+    uint8_t multi               # 1 = the last level is `#`
     uint16_t reserved
-    size_t block_bytes          # of all of it
+    size_t block_bytes          # size of the whole allocation
 
 
 cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
@@ -51,7 +53,7 @@ cdef inline RetainedRoot* root_of(Retained* r, const uint8_t* p) noexcept nogil:
 
 
 cdef void retained_free(Retained* r, void (*free_value)(void*, void*) noexcept nogil, void* ctx) noexcept nogil:
-    # Down to a node without children, free it, go on with its parent: no recursion, whatever the depth.
+    # Go down to a node without children, free it, and continue with its parent: no recursion at any depth.
     cdef RetainedNode* node
     cdef RetainedNode* child
     cdef RetainedNode* parent
@@ -86,7 +88,7 @@ cdef void prune(Retained* r, RetainedRoot* root, RetainedNode* node) noexcept no
 
 
 cdef RetainedNode* descend(Retained* r, RetainedRoot* root, const uint8_t* topic, uint32_t n, bint make) noexcept nogil:
-    # The topic's node. NULL: not there, or (make) no memory, and nothing was left behind.
+    # Return the topic's node. NULL means: not found, or (make) no memory, and nothing is left behind.
     cdef RetainedNode* node = &root.top
     cdef RetainedNode* onward
     cdef const uint8_t* p = topic
@@ -198,7 +200,7 @@ cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nog
 
 
 cdef bint is_open_level(RetainedCursor* c, CursorState* state, uint32_t i) noexcept nogil:
-    # Does level i of the topic (counted from 0) match any text?
+    # Return whether level i of the topic (counted from 0) matches any text.
     if state.multi and i + 1 >= state.levels:
         return True
     return (i < state.levels and level_starts(state)[i + 1] - level_starts(state)[i] == 2
@@ -206,7 +208,7 @@ cdef bint is_open_level(RetainedCursor* c, CursorState* state, uint32_t i) noexc
 
 
 cdef RetainedNode* child_of(LevelTree* tree, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
-    # The first child that agrees with the filter.
+    # Return the first child that agrees with the filter.
     cdef uint32_t start
     cdef uint64_t hash = 0
     if node.level.n_children == 0:
@@ -221,7 +223,7 @@ cdef RetainedNode* child_of(LevelTree* tree, RetainedCursor* c, CursorState* sta
 
 
 cdef RetainedNode* step(LevelTree* tree, RetainedCursor* c, CursorState* state, RetainedNode* node) noexcept nogil:
-    # The node after `node` in the walk, or NULL at the end; keeps c.depth.
+    # Return the node after `node` in the walk, or NULL at the end. Update c.depth.
     cdef RetainedNode* onward = child_of(tree, c, state, node)
     if onward != NULL:
         c.depth += 1
@@ -260,7 +262,7 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
     if c.exact:
         value = next_exact(r, c, state, budget)
         if value == NULL and budget[0] == 0:
-            budget[0] = 1                       # the end is known: no need to call again
+            budget[0] = 1                       # the end is known: another call is unnecessary
         return value
     root = root_of(r, c.filter.p)
     node = c.at if state.phase == PHASE_DOWN else &root.top
@@ -271,13 +273,13 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
             state.phase = PHASE_END
             break
         budget[0] -= 1
-        # The node agrees with the filter as far as it goes; `#` matches the parent level too [v5 4.7.1.2].
+        # The node agrees with the filter up to its depth; `#` also matches the parent level [v5 4.7.1.2].
         if (node.value != NULL and node.born <= state.opened
                 and (c.depth == state.levels or (state.multi and c.depth + 1 >= state.levels))):
             value = node.value
             break
     if node != NULL:
-        node.pins += 1                          # before leave(): what it prunes must not be what the cursor stands on
+        node.pins += 1                          # before leave(), which must not prune the cursor's new node
     leave(r, c)
     c.at = node
     return value

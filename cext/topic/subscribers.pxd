@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from cext.topic.index cimport BLOCK_ENTRIES, Index, List, Owner, Slot, Subscription
 
 cdef enum:
-    PLACE_BYTES = 24            # an Entry and a Subscription*
+    PLACE_BYTES = 24            # size of an Entry and a Subscription*
 
 cdef Slot* list_slot(List* l) noexcept nogil
 
@@ -15,10 +15,13 @@ cdef inline Subscription** list_sub(const List* l, uint32_t i) noexcept nogil:
 
 
 cdef void list_init(List* l, uint32_t flags) noexcept nogil
-cdef void list_fini(Index* ix, List* l) noexcept nogil                  # frees its subscriptions too; owners are not touched
+cdef void list_fini(Index* ix, List* l) noexcept nogil                  # also frees its subscriptions; owners are not touched
 cdef Subscription* list_find(Index* ix, List* l, Owner* owner) noexcept nogil
-# NULL: no memory, nothing changed. Does not look whether the owner is there already.
+# Add an entry. Return NULL if there is no memory (then nothing changed). The caller has checked
+# that the owner is not in the list.
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* subscriber, uint8_t options, uint32_t sub_id) noexcept nogil
-cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil        # takes it out of list and owner, and frees it
-# Closes gaps of a list without pins in so many steps at most, `fresh` (a position, gap or not) first, then gives memory back.
+# Takes the subscription out of list and owner, and frees it.
+cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil
+# Close gaps of a list without pins in at most `steps` steps, beginning with the position `fresh` (a
+# gap or not), then free memory.
 cdef void tidy(Index* ix, List* l, uint32_t fresh, uint32_t steps) noexcept nogil

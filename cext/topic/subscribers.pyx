@@ -1,10 +1,10 @@
-# Subscriber lists: who wants what one filter (or one member of a shared group) matches.
-# It does not know filters; what an owner is stays outside: an Owner is the head of its own list of subscriptions.
-# Invariants: every live entry and its Subscription know each other's place; exactly the subscriptions of long lists are in
-# Index.pairs. Entries lie in blocks: one that grows, up to BLOCK_ENTRIES, then more of that size, so that no operation ever
-# moves more than one block. Gaps come while a list is pinned; afterwards each operation closes some of them.
-# Cost: add, drop and "has this owner one here?" are O(1), bounded also for a list of a million; 24 bytes an entry, 48 a
-# subscription; a list of one needs no block. Positions are stable under a pin, addresses are not.
+# Subscriber lists: the subscribers of one filter, or the members of one shared group.
+# This module does not know filters, nor what an owner is: an Owner is the head of its own list of subscriptions.
+# Invariants: every live entry and its Subscription know each other's position. Index.pairs contains exactly the subscriptions of
+# long lists. Entries are in blocks: one block that grows up to BLOCK_ENTRIES, then more blocks of that size, so that no operation
+# moves more than one block. Removals from a pinned list leave gaps; afterwards each operation closes some of them.
+# Cost: add, drop and the search for an owner are O(1), bounded also for a list of a million; 24 bytes an entry, 48 a
+# subscription; a list of one entry needs no block. Positions are stable while the list is pinned, addresses are not.
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.topic.index cimport (
@@ -15,7 +15,7 @@ from cext.topic.memory cimport give, take
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
 
 cdef enum:
-    TIDY_STEPS = 4              # per operation: more than one removal makes necessary
+    TIDY_STEPS = 4              # steps per operation: more than one removal makes necessary
 
 
 cdef Slot* list_slot(List* l) noexcept nogil:
@@ -40,19 +40,19 @@ cdef inline uint32_t blocks_after_first(const List* l) noexcept nogil:
 
 
 cdef int directory_resize(Index* ix, List* l, uint32_t room) noexcept nogil:
-    # `more` with room for so many blocks; 0: none. -1: no memory, all is as it was.
+    # Allocate `more` with room for that many blocks; 0: free it. Return -1 if there is no memory; then nothing changed.
     cdef Entry** more = NULL
-    cdef uint32_t had = 0 if l.more == NULL else l.room
-    if room == had:
+    cdef uint32_t old_room = 0 if l.more == NULL else l.room
+    if room == old_room:
         return 0
     if room:
         more = <Entry**>take(&ix.account, room * sizeof(Entry*))
         if more == NULL:
             return -1
-        if had:
+        if old_room:
             memcpy(more, l.more, blocks_after_first(l) * sizeof(Entry*))
-    if had:
-        give(&ix.account, l.more, had * sizeof(Entry*))
+    if old_room:
+        give(&ix.account, l.more, old_room * sizeof(Entry*))
     l.more = more
     l.room = room
     return 0
@@ -73,7 +73,7 @@ cdef void list_fini(Index* ix, List* l) noexcept nogil:
 # ---- the blocks ----
 
 cdef int first_block(Index* ix, List* l, uint32_t cap) noexcept nogil:
-    # Moves the entries of the only block into one of `cap` places: the one in the Slot when it is 1.
+    # Move the entries of the only block into a block of `cap` places (into the Slot if cap is 1).
     cdef Entry* block = &list_slot(l).entry if cap == 1 else <Entry*>take(&ix.account, cap * PLACE_BYTES)
     if block == NULL:
         return -1
@@ -99,7 +99,7 @@ cdef int another_block(Index* ix, List* l) noexcept nogil:
 
 
 cdef int list_room(Index* ix, List* l) noexcept nogil:
-    # Room for one more entry at the end.
+    # Make room for one more entry at the end.
     cdef uint32_t cap
     if l.n < l.cap:
         return 0
@@ -112,7 +112,7 @@ cdef int list_room(Index* ix, List* l) noexcept nogil:
 
 
 cdef void list_pop(Index* ix, List* l) noexcept nogil:
-    # The last place goes, and its block when it was the only one there.
+    # Remove the last place, and its block if that was the block's only place.
     l.n -= 1
     if l.n % BLOCK_ENTRIES == 0 and l.n:
         give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1], BLOCK_ENTRIES * PLACE_BYTES)
@@ -125,7 +125,7 @@ cdef inline bint is_gap(const List* l, uint32_t i) noexcept nogil:
 
 
 cdef inline void move_last(Index* ix, List* l, uint32_t to) noexcept nogil:
-    # Into a gap: order among subscribers means nothing.
+    # Move the last entry into a gap: the order of subscribers has no meaning.
     cdef Subscription* sub = list_sub(l, l.n - 1)[0]
     list_entry(l, to)[0] = list_entry(l, l.n - 1)[0]
     list_sub(l, to)[0] = sub
@@ -148,17 +148,17 @@ cdef void tidy(Index* ix, List* l, uint32_t fresh, uint32_t steps) noexcept nogi
         l.low = fresh
     if l.flags & LIST_IS_LONG and l.n <= LONG_UNTIL:
         list_set_long(ix, l, False)
-    # Without memory to move to, the larger block stays.
+    # If there is no memory for a smaller block, the larger one stays.
     if l.n <= 1 and l.cap > 1:
         first_block(ix, l, 1)
     elif l.n < l.cap // 4:
         first_block(ix, l, 2 * l.n)
 
 
-# ---- whose is it ----
+# ---- the search for an owner ----
 
 cdef inline uint32_t pair_hash(Index* ix, const void* owner, const void* l) noexcept nogil:
-    # Addresses are not the client's to choose; the key makes their pattern useless all the same.
+    # A client cannot choose addresses. The key makes their pattern useless to an attacker in any case.
     return spread((<uint64_t>owner * <uint64_t>0x9E3779B97F4A7C15) ^ <uint64_t>l ^ ix.key.k0)
 
 
@@ -189,7 +189,7 @@ cdef inline void pair_add(Index* ix, Subscription* sub) noexcept nogil:
 
 
 cdef void list_set_long(Index* ix, List* l, bint long_now) noexcept nogil:
-    # Runs over LONG_FROM or LONG_UNTIL places.
+    # Walk over LONG_FROM or LONG_UNTIL places.
     cdef uint32_t i
     cdef Subscription* sub
     l.flags ^= LIST_IS_LONG

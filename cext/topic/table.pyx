@@ -1,14 +1,14 @@
-# A hash table of embedded links by linear hashing: it grows and shrinks by a bucket or two per operation.
-# It does not know keys: callers walk table_chain() and compare.
-# Invariant: buckets follow the number of links (1/2 to 1 per link, TABLE_FIRST at least) and an empty table owns no memory, unless
-# buckets_min asks for more.
-# Cost: O(1) expected for each operation, never a pause for rehashing; 8 to 16 bytes per link. The hash has to be keyed.
+# A hash table of embedded links by linear hashing: it grows and shrinks by one or two buckets per operation.
+# This module does not know keys: callers walk over table_chain() and compare.
+# Invariant: there are 1 to 2 buckets per link, but at least TABLE_FIRST, and an empty table owns no memory,
+# unless buckets_min requires more.
+# Cost: O(1) expected for each operation, without a pause for rehashing; 8 to 16 bytes per link. The hash must be keyed.
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 from cext.topic.memory cimport Account, give, take_zeroed
 
 cdef enum:
-    STEPS_MAX = 2               # buckets split or merged per operation: two, so that growth catches up after a lack of memory
+    STEPS_MAX = 2               # limit of splits or merges per operation: with two, growth catches up after a lack of memory
 
 
 cdef void table_init(Table* t) noexcept nogil:
@@ -25,7 +25,7 @@ cdef void table_fini(Table* t, Account* a) noexcept nogil:
 
 
 cdef bint split_one(Table* t, Account* a) noexcept nogil:
-    # The bucket at `split` gives those links that one more bit of the hash sends to its new partner.
+    # Split the bucket at `split`: links with the next bit of the hash set move to its new partner.
     cdef uint32_t size = t.mask + 1
     cdef uint32_t s = 31 - __builtin_clz(size)
     cdef Link** low
@@ -55,7 +55,7 @@ cdef bint split_one(Table* t, Account* a) noexcept nogil:
 
 
 cdef void merge_one(Table* t, Account* a) noexcept nogil:
-    # The reverse of the last split.
+    # Reverse the last split.
     cdef Link** high
     cdef Link** low
     cdef Link* rest
