@@ -60,3 +60,16 @@ def test_a_wrong_path_is_found() -> None:
 def test_the_list_of_decisions_is_complete() -> None:
     folder = ROOT / "docs/adr"
     assert set(re.findall(r"\]\((\d{4}-[^)]+)\)", (folder / "README.md").read_text())) == {path.name for path in folder.glob("0*.md")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_of_the_repository_exists(page: Path) -> None:
+    text = page.read_text()
+    modules = {name.replace(".", "/") for name in re.findall(r"python3? -m ((?:mosq|perf|tests)(?:\.\w+)*)", text)}
+    assert not [name for name in modules if not (exists(name) or exists(f"{name}/__main__"))]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text, re.MULTILINE)) <= targets
+    programs = re.findall(r"(?:^|`)(dev/[\w-]+)", text, re.MULTILINE)
+    assert not [name for name in programs if not exists(name)]
+    imports = {name.replace(".", "/") for name in re.findall(r"^from (mosq[\w.]*) import", text, re.MULTILINE)}
+    assert not [name for name in imports if not exists(name)]
