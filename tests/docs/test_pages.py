@@ -69,7 +69,7 @@ def test_each_command_of_the_repository_exists(page: Path) -> None:
     assert not [name for name in modules if not (exists(name) or exists(f"{name}/__main__"))]
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text, re.MULTILINE)) <= targets
-    programs = re.findall(r"(?:^|`)(dev/[\w-]+)", text, re.MULTILINE)
+    programs = re.findall(r"(?:^|`)(dev/[\w-]+)(?![\w.-])", text, re.MULTILINE)
     assert not [name for name in programs if not exists(name)]
     imports = {name.replace(".", "/") for name in re.findall(r"^from (mosq[\w.]*) import", text, re.MULTILINE)}
     assert not [name for name in imports if not exists(name)]
