@@ -1,5 +1,5 @@
-"""Messages: stored once, reference counted. Knows bytes; not who gets them. One cell each; a large payload is not
-copied but keeps the buffer that it was read into.
+"""Store messages once, with a count of references. This module knows bytes, not which clients get them. A message is one cell; a
+large payload is not copied but stays in the buffer into which it was read.
 
     Message | Backing (big) | topic | properties | payload (not big)
 """
@@ -11,7 +11,7 @@ from cext.base.buffer cimport Buffers, buffer_give
 from cext.base.cells cimport cells_give, cells_take
 from cext.base.view cimport View
 
-cdef struct Backing:            # the buffer that a big message's payload lies in
+cdef struct Backing:            # the buffer that contains a big message's payload
     uint8_t* p
     uint32_t cap
 

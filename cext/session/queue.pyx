@@ -1,22 +1,26 @@
-"""One queue and one progress per session. Knows deliveries and packet ids; not packets, sockets or limits.
+"""Implement a session's queue of deliveries and its inbox. This module knows deliveries and packet ids, but
+not packets, sockets or limits.
 
         floor            next               tail
           |  sent, not all |  waiting to be   |
           |  acknowledged  |  sent            |
     ------+----------------+------------------+----> position (32 bits, wraps)
 
-    push appends at tail; the pump sends at next; an acknowledgement makes a hole, and the floor moves over holes only. A lost
-    connection moves next back to the floor: what is not done is sent again, in order, with the same packet id. Being "online" only
-    means that the pump runs, so there is no second place where a message could be lost or doubled at reconnect.
+    A push appends at tail. The pump sends at next. An acknowledgement makes a hole, and the floor moves over holes only. A lost
+    connection moves next back to the floor: deliveries that are not done are sent again, in order, with the same packet ids. A
+    session being "online" only means that its pump runs, so there is no second place where a message could be lost or duplicated
+    at a reconnect.
 
     D_WAITING --PUBLISH--> D_SENT --PUBACK--> D_DONE                 (QoS 1)
     D_WAITING --PUBLISH--> D_SENT --PUBREC--> D_RELEASED --PUBCOMP--> D_DONE     (QoS 2)
     D_WAITING --PUBLISH--> D_DONE                                    (QoS 0)
 
-    A delivery that is far from its turn may give its message up for the place of its record in the store (paged): 16 bytes are left of it.
+    The message of a delivery far from its turn may be paged: the delivery then has the position of the message's record in the
+    store, and takes only its 16 bytes.
 
-Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowledgement finds its delivery by arithmetic; QoS 0 deliveries repeat
-the id before them and are never looked up. Cost: O(1); with QoS 0 in between O(log n). Memory: 16 bytes per delivery.
+Invariant: packet ids rise (cyclically, 1..65535) along the ring, so an acknowledgement finds its delivery by arithmetic; QoS
+0 deliveries repeat the id before them and are never looked up. Cost: O(1); with QoS 0 deliveries in between O(log n).
+Memory: 16 bytes per delivery.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -28,11 +32,11 @@ from cext.session.message cimport Message, Messages, RECORD_ROOM, message_bytes,
 
 cdef enum:
     RING_MIN = 4
-    RING_KEEP = 64               # an empty ring or inbox larger than this is given back
+    RING_KEEP = 64              # capacity above which an empty ring or inbox is freed
     INBOX_MIN = 8
-    PLACES_MAX = 1 << 26         # between the first and the last of what is restored
-    PAGED = 1                    # in the place of a delivery's message: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
-    PAGED_ONLY = 2               # it stands for the whole record in recorded_bytes
+    PLACES_MAX = 1 << 26        # limit of the distance between the first and the last restored delivery
+    PAGED = 1                   # flag in Delivery.message, which then holds: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
+    PAGED_ONLY = 2              # flag in Delivery.message: this delivery counts the whole record in recorded_bytes
 
 
 cdef int grow(Queue* q) noexcept nogil:
@@ -93,12 +97,12 @@ cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil:
         return NULL
     cdef uint16_t start = queue_at(q, q.floor).pid
     distance = pid_distance(start, pid)
-    low = distance               # without QoS 0 in between, this is it
+    low = distance              # the result if no QoS 0 delivery is in between
     if low >= n:
         return NULL
     d = queue_at(q, q.floor + low)
     if d.pid != pid or not d.qos & 3:
-        high = n                 # the first position in [low, n) whose id is at or after pid
+        high = n                # search the first position in [low, n) whose id is not before pid
         while low < high:
             middle = (low + high) // 2
             if pid_distance(start, queue_at(q, q.floor + middle).pid) < distance:
@@ -111,7 +115,7 @@ cdef Delivery* queue_find(Queue* q, uint16_t pid) noexcept nogil:
         if d.pid != pid:
             return NULL
         if not d.qos & 3:
-            return NULL          # a QoS 0 delivery at the floor repeats an id that is done
+            return NULL         # a QoS 0 delivery at the floor repeats an id that is done
     return d if d.state == D_SENT or d.state == D_RELEASED else NULL
 
 
@@ -134,10 +138,10 @@ cdef void queue_rewind(Queue* q) noexcept nogil:
     q.inflight_bytes = 0
 
 
-# ---------------------------------------------------------------- messages on the disk only
+# ---------------------------------------------------------------- paged messages
 
 cdef inline uint32_t size_code(uint32_t n_bytes) noexcept nogil:
-    """Six leading bits and how many follow, 10 bits in all: it is read back as at most n_bytes."""
+    """Return six leading bits and the number of bits that follow, 10 bits in all. Decoded, it is at most n_bytes."""
     cdef uint32_t shift = 0
     while n_bytes >> shift >= 64:
         shift += 1
@@ -213,7 +217,7 @@ cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil:
 
 
 cdef void queue_restored(Queue* q) noexcept nogil:
-    """Counts what is there. A hole repeats the packet id before it, as a QoS 0 delivery does."""
+    """Count the restored deliveries. A hole repeats the packet id before it, as a QoS 0 delivery does."""
     cdef uint32_t i
     cdef Delivery* d
     while q.floor != q.tail and queue_at(q, q.floor).state == D_DONE:
@@ -287,7 +291,7 @@ cdef int inbox_add(Inbox* b, uint16_t pid, Message* m) noexcept nogil:
 
 
 cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
-    """Closes the gap, so that no marks of what was there are needed."""
+    """Remove an entry and close the gap, so that no marks of removed entries are needed."""
     cdef uint32_t gap = <uint32_t>(h - b.slots)
     cdef uint32_t at = gap
     cdef uint32_t home

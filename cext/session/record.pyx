@@ -1,8 +1,9 @@
-"""The bodies of the store's records: encoded into a given place, decoded with bounds into views.
+"""Encode the bodies of the store's records into a given place, and decode them with bounds into views.
 
-Refuses to know: files, batches, checksums (the store's), and what a record does to a session (the broker's). A body that a checksum let
-pass may still be hostile (a crafted file): every length is compared before it is used. What is read is canonical: a body that *_read takes is
-byte for byte what *_put writes of it, so that `mosq db` can show and write back all there is. Cost: linear in the body, no allocation.
+This module does not know files, batches or checksums (the store's), nor what a record does to a session (the broker's). A body
+with a valid checksum may still be hostile (a crafted file), so every length is compared before it is used. Reading is canonical:
+a body that *_read accepts equals byte for byte what *_put writes for its contents, so that `mosq db` can show everything and
+write it back. Cost: linear in the body, no allocation.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -16,7 +17,7 @@ cdef enum:
     ENTRY_FLAGS = 3 | RECORD_ENTRY_RETAIN | RECORD_ENTRY_SHARED | RECORD_ENTRY_HAS_SUB_ID
 
 
-# -- numbers. Byte by byte: the compiler makes one load or store of it, on every machine in the same order.
+# -- Numbers, byte by byte: the compiler makes one load or store of it, and the order is the same on every machine.
 
 cdef inline uint8_t* put16(uint8_t* p, uint16_t v) noexcept nogil:
     p[0] = <uint8_t>v
@@ -55,7 +56,7 @@ cdef inline uint64_t get64(const uint8_t* p) noexcept nogil:
 
 
 cdef inline View cut(View* body, uint32_t n) noexcept nogil:
-    # The first n bytes, which must be there.
+    # Take the first n bytes, which must exist.
     cdef View v
     v.p = body.p
     v.n = n
@@ -65,7 +66,7 @@ cdef inline View cut(View* body, uint32_t n) noexcept nogil:
 
 
 cdef int text_read(View* body, View* out) noexcept nogil:
-    # A length of 16 bits, and as many bytes.
+    # Take a length of 16 bits and as many bytes.
     cdef uint32_t n
     if body.n < 2:
         return RECORD_SHORT
@@ -172,7 +173,7 @@ cdef int record_topic_read(View body) noexcept nogil:
     return RECORD_LONG if body.n > 65535 else 0
 
 
-# -- messages: flags [expiry] [source] lengths; between these and the bytes of the message a MSG has its entries
+# -- messages: flags [expiry] [source] lengths; a MSG has its entries between these and the bytes of the message
 
 cdef uint64_t message_size(const RecordMessage* m) noexcept nogil:
     return 8 + (8 if m.expires_wall_ms else 0) + (8 if m.source_hash else 0) + <uint64_t>m.topic.n + m.props.n + m.payload.n
@@ -193,7 +194,7 @@ cdef uint8_t* message_head_put(uint8_t* out, const RecordMessage* m) noexcept no
 
 
 cdef int number_read(View* body, uint64_t* out) noexcept nogil:
-    # One of the optional ones, which is written only where it is not 0.
+    # Take an optional number, which is written only if it is not 0.
     if body.n < 8:
         return RECORD_SHORT
     out[0] = get64(cut(body, 8).p)
@@ -412,7 +413,7 @@ cdef int record_will_read(View body, RecordWill* out) noexcept nogil:
     return message_read(body, &out.message)
 
 
-# -- who published what is retained
+# -- publishers of retained messages
 
 cdef uint64_t record_from_size(const RecordFrom* f) noexcept nogil:
     return 8 + <uint64_t>f.topic.n + f.id.n + f.user.n
@@ -486,7 +487,7 @@ cdef uint32_t record_stream_find(View body, View wanted, uint64_t* out) noexcept
     return 0
 
 
-# -- the rest
+# -- other records
 
 cdef bint record_meta_find(View body, View key, View* value) noexcept nogil:
     cdef const uint8_t* end

@@ -1,4 +1,5 @@
-"""A record's body as a dictionary and back: for `mosq db` and the tests. The structs of record.pxd are the truth; names are theirs."""
+"""Convert a record's body to a dictionary and back, for `mosq db` and tests. The structs of record.pxd
+define the fields and their names."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -42,7 +43,7 @@ cdef bytes short_name(object value, str what):
 # -- messages
 
 cdef void message_fill(RecordMessage* m, dict f) except *:
-    # The views are into the dictionary's bytes.
+    # The views point into the dictionary's bytes.
     memset(m, 0, sizeof(RecordMessage))
     m.flags = <uint32_t>(f["qos"] | (RECORD_RETAIN if f["retain"] else 0) | (RECORD_RETAINED_SET if f.get("retained_set") else 0)
                          | (RECORD_AGAIN if f.get("again") else 0))
@@ -62,10 +63,10 @@ cdef dict message_fields(const RecordMessage* m):
     return fields
 
 
-# -- encode: one function per kind; `room` makes the bytes
+# -- encode: one function per kind; `Body` allocates the bytes
 
 cdef class Body:
-    # Memory of exactly the size that was asked for, so that a checker sees each byte too many.
+    # Memory of exactly the requested size, so that a memory checker detects each byte beyond it.
     cdef uint8_t* p
     cdef uint64_t n
 
@@ -193,7 +194,7 @@ cdef bytes encode_streams(list streams):
 
 
 def record_encode(uint8_t kind, dict fields):
-    """The body of a record; ValueError, KeyError or OverflowError where the fields cannot be one."""
+    """Return the body of a record. Raise ValueError, KeyError or OverflowError if the fields cannot form one."""
     cdef Body body
     if kind == RECORD_SESSION:
         return encode_session(fields)
@@ -337,7 +338,7 @@ cdef dict decode(uint8_t kind, View body):
 
 
 def record_decode(uint8_t kind, bytes body):
-    """-> its fields; ValueError: what is wrong with it."""
+    """Return the fields of a body. Raise ValueError, with the problem, if the body is invalid."""
     cdef View v = view_of(body)
     cdef int rc = record_check(kind, v)
     if rc:
@@ -346,11 +347,11 @@ def record_decode(uint8_t kind, bytes body):
 
 
 def record_verdict(uint8_t kind, bytes body):
-    """-> None: it is right; else what is wrong with it"""
+    """Return None if the body is valid, otherwise its problem."""
     return PROBLEMS.get(record_check(kind, view_of(body)))
 
 
 def meta_value(bytes body, bytes key):
-    """-> the value of a key of a META body, as the broker finds it; None: it is not there"""
+    """Return the value of a key in a META body as the broker finds it, or None if the key is missing."""
     cdef View value
     return bytes_of(value) if record_meta_find(view_of(body), view_of(key), &value) else None

@@ -1,7 +1,8 @@
-"""Sessions and their table. Knows client ids and what a session holds; not packets, not sockets, not who routes to it.
+"""Create, free and find sessions. This module knows client ids and the contents of a session, but not packets, sockets,
+or which publisher routes to it.
 
-The table is a chained hash with a keyed hash; it doubles incrementally: every add or find moves a few buckets of the old table, so
-that no operation pauses for the whole. One cell per session, the client id at its end.
+The table is a chained hash with a keyed hash. It doubles incrementally: every add or find moves a few buckets of the old table,
+so that no operation moves the whole table. A session is one cell, with the client id at its end.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -17,7 +18,7 @@ cdef enum:
     BUCKETS_MIN = 1024
     MOVE_PER_STEP = 4
     SHARES_MIN = 4
-    SHARES_KEEP = 64             # a larger table of shares is given back when the queue is empty
+    SHARES_KEEP = 64            # capacity above which the table of shares is freed when the queue is empty
 
 
 cdef int sessions_init(Sessions* t, const HashKey* key) noexcept nogil:
@@ -60,7 +61,7 @@ cdef void maybe_grow(Sessions* t) noexcept nogil:
         return
     buckets = <Session**>calloc(<size_t>(t.mask + 1) * 2, sizeof(Session*))
     if buckets == NULL:
-        return                   # longer chains, nothing worse
+        return                  # the only effect is longer chains
     t.old = t.buckets
     t.old_mask = t.mask
     t.moved = 0
@@ -123,7 +124,7 @@ cdef uint16_t session_share(Session* s, uint64_t group, uint32_t sub_id, uint16_
     cdef Share* share
     if 0 < known <= s.n_shares and s.shares[known - 1].group == group and s.shares[known - 1].sub_id == sub_id:
         return known
-    if s.queue.pending == 0:     # nothing refers to any of them
+    if s.queue.pending == 0:     # no delivery refers to any of them
         s.n_shares = 0
         if s.shares_cap > SHARES_KEEP:
             free(s.shares)
@@ -193,7 +194,8 @@ cdef uint32_t reversed_bits(uint32_t v) noexcept nogil:
 
 
 cdef uint32_t sessions_scan(Sessions* t, uint32_t cursor, session_fn visit, void* ctx) noexcept nogil:
-    # Counts from the high bits down, so that a bucket split in two by growth lies behind the cursor with both halves or with none.
+    # Count from the high bits down, so that a bucket that growth splits in two is behind the cursor
+    # with both halves or with none.
     cdef uint32_t small = t.old_mask if t.old != NULL else t.mask
     cdef uint64_t i = cursor & small
     cdef Session* s
