@@ -223,7 +223,7 @@ def test_one_that_cannot_be_read_is_said_to_be_lost(broker: Kept) -> None:
     assert at > 0
     sub = broker.client("sub", session=True)
     assert [packet.payload for packet in take(sub, 299)] == [payload(i) for i in range(300) if i != 200]
-    until(lambda: "cannot be read back" in broker.log())      # the control plane writes it when it comes to it
+    until(lambda: "cannot be read" in broker.log())      # the control plane writes it when it comes to it
 
 
 def test_cleaning_takes_along_what_waits_on_the_disk(broker: Kept) -> None:

@@ -28,7 +28,7 @@ from cext.broker.persist.publication cimport memory_short, publication_fini, pub
 from cext.broker.persist.streams cimport Stream, Streams, stream_name, streams_of
 from cext.broker.replay.cursor_place cimport level_take, place_take
 from cext.broker.routing.deliver cimport NO_LOCAL, RETAIN_AS_PUBLISHED, deliver_readable, qos_for
-from cext.broker.routing.retain cimport crowded
+from cext.broker.routing.retain cimport sending_congested
 from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, LOSS_RETIRED
@@ -342,7 +342,7 @@ cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const ReadRecord* e) 
 
 cdef bint must_wait(Broker* b, Session* s) noexcept nogil:
     cdef Client* client = session_client(s)
-    return client == NULL or client.conn.flags & (CONN_CLOSED | CONN_CLOSING) or crowded(b, s)
+    return client == NULL or client.conn.flags & (CONN_CLOSED | CONN_CLOSING) or sending_congested(b, s)
 
 
 cdef inline void goes_on(Broker* b, Cursor* c) noexcept nogil:

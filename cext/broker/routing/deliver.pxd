@@ -1,4 +1,4 @@
-# From a publication to a session's socket or queue.
+# Deliver a publication to one session: write it to the socket, queue it, or drop it.
 from libc.stdint cimport uint8_t, uint32_t
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
@@ -6,7 +6,7 @@ from cext.session.queue cimport Delivery
 from cext.session.session cimport Session
 
 cdef enum:
-    NO_LOCAL = 1 << 2                   # in a subscription's options [v5 3.8.3.1]
+    NO_LOCAL = 1 << 2                   # subscription option No Local [v5 3.8.3.1]
     RETAIN_AS_PUBLISHED = 1 << 3
 
 cdef inline uint8_t qos_for(const Broker* b, const Publication* p, uint8_t options) noexcept nogil:
@@ -14,20 +14,22 @@ cdef inline uint8_t qos_for(const Broker* b, const Publication* p, uint8_t optio
         return options & 3
     return p.qos
 
-# Owes p to the session under a subscription's options [v5 3.3.4]: sent now, queued, or dropped with a counted reason.
-# retain is the flag of the outgoing PUBLISH.
-cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil
-# The same, where the rules were asked already whether the session may read it.
+# Deliver p to the session under a subscription's options [v5 3.3.4]: send it now, queue it, or drop it with a counted reason.
+# `retain` is the flag of the outgoing PUBLISH.
+cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+                  uint32_t n_sub_ids) noexcept nogil
+# Deliver p as `deliver` does, without asking the access rules; the caller has asked them whether the session may read the topic.
 cdef void deliver_readable(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                            uint32_t n_sub_ids) noexcept nogil
-# Sends on what waited at the session's gate, as far as its fate is known.
+# Send the deliveries at the head of the session's plugin gate whose verdict is known.
 cdef void deliver_gated(Broker* b, Session* s) noexcept nogil
-# Sends what waits in the session's queue, as far as the window and the socket allow. p (may be NULL): a publication
-# whose encodings may be used again.
+# Send the deliveries of the session's queue as far as the inflight window and the socket allow. p is a publication whose
+# encodings may be reused, or NULL.
 cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil
-# The delivery is over, ACCOUNT_...: its message is released, the floor moves.
+# End a delivery that was sent, for the reason `way` (ACCOUNT_...): release its message and mark it done in the queue.
 cdef void delivery_done(Broker* b, Session* s, Delivery* d, int way) noexcept nogil
-# One that was not sent in this connection is dropped.
+# Drop a delivery that was not sent in this connection.
 cdef void unsent_done(Broker* b, Session* s, Delivery* d, int reason) noexcept nogil
-# All that the session owes or holds is released; what was never sent counts as dropped (drop_reason -1: not counted).
+# Release all deliveries and inbound QoS 2 messages of the session. Deliveries that were never sent are counted as dropped with
+# drop_reason; -1 = do not count them.
 cdef void session_clear(Broker* b, Session* s, int drop_reason) noexcept nogil

@@ -1,9 +1,9 @@
-"""From a publication to a session: sent now, queued, or dropped with a counted reason. Knows sessions, queues and the encoding of PUBLISH;
-not topics or who subscribed.
+"""Deliver a publication to one session: send it now, queue it, or drop it with a counted reason. This module knows sessions,
+queues and the encoding of PUBLISH. It does not know topics or the subscription index.
 
-Invariants: a publication is stored at most once and encoded at most once per shape (version, QoS, retain) whatever the size of its
-fan-out; QoS 0 to a connected client is never stored; QoS 1 and 2 always pass through the queue, which alone knows the progress.
-Cost of a QoS 0 delivery: the copy of its bytes and some 20 ns.
+Invariants: a publication is stored at most once and encoded at most once per shape (version, QoS, retain), whatever the size of
+its fan-out. QoS 0 to a connected client is never stored. QoS 1 and 2 always pass through the queue, which alone knows their
+progress. Cost of a QoS 0 delivery: the copy of its bytes and about 20 ns.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -44,7 +44,7 @@ from cext.broker.persist.persist cimport (
 from cext.broker.persist.publication cimport (
     drop, drop_unlogged, dropped, publication_fini, publication_message, publication_of, publication_store,
 )
-from cext.broker.routing.paged cimport memory_is_full, page_out_some, pages_ask
+from cext.broker.routing.paged cimport memory_is_full, page_out_some, pages_request
 from cext.broker.routing.plugin_gate cimport GATED_READY, GatedDelivery, plugin_gate_next, plugin_gate_takes, plugin_gate_verdict
 from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.encode cimport PublishHead, publish_head_put, publish_head_size
@@ -68,7 +68,7 @@ cdef enum:
     TOO_LARGE = 1
     NO_ROOM = 2
     NO_SHAPE = 3
-    NO_NAME = 4                  # for a link only
+    NO_NAME = 4                  # for a bridge only
 
 
 # ---------------------------------------------------------------- encoding
@@ -101,7 +101,7 @@ cdef void head_fill(Broker* b, PublishHead* h, Publication* p, int version, int 
 
 
 cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain) noexcept nogil:
-    """The encoding of p for all subscribers of this kind; NULL: there is no room for one more."""
+    """Return the encoding of p for all subscribers of this version, QoS and retain flag; NULL = the buffer for shapes is full."""
     cdef int i = (6 if version == V5 else 0) + qos * 2 + retain
     cdef Shape* shape = &p.shapes[i]
     cdef PublishHead h
@@ -110,7 +110,7 @@ cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain
     if p.shapes_made >> i & 1:
         return shape
     if p.frame.p != NULL and (p.frame.p[0] & 15) == (qos << 1 | retain) and (p.frame_version == V5) == (version == V5):
-        shape.p = <uint8_t*>p.frame.p    # the frame as it came is what goes out
+        shape.p = <uint8_t*>p.frame.p    # the received frame is sent unchanged
         shape.n = p.frame.n
         shape.pid_at = p.frame_pid_at
         p.shapes_made |= 1 << i
@@ -175,7 +175,8 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
 
 cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid,
                       const uint32_t* sub_ids, uint32_t n_sub_ids) noexcept nogil:
-    """For one client: its own topic alias, subscription identifiers, mount point; or a payload that is lent, not copied."""
+    """Write the packet for one client that needs its own: a topic alias, subscription identifiers, a mount point, or a payload
+    that is lent to the socket and not copied."""
     cdef PublishHead h
     cdef uint32_t size, remaining, mount
     cdef uint8_t* out
@@ -217,7 +218,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
         conn_wrote(&b.reactor, &c.conn, size)
         if conn_lend(&b.reactor, &c.conn, p.payload.p, p.payload.n, message_ref(p.message)) != 0:
             p.message.refs -= 1
-            client_doom(b, c, RC_QUOTA_EXCEEDED)     # half a frame stands there: the stream is beyond repair
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # half a frame is in the output: the stream cannot be repaired
             return NO_ROOM
     else:
         if p.payload.n:
@@ -230,7 +231,8 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
 
 
 cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
-    """To a link: the encoding that all others get, with another topic, and with where it has been."""
+    """Write the packet to a bridge: the encoding that all other subscribers get, with the topic renamed and the loop guard's
+    property appended."""
     cdef Renaming name
     cdef Shape* shape
     cdef View via
@@ -246,7 +248,7 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain
     via = bridge_via(b, c)
     while shape.p[at] & 128:
         at += 1
-    old = shape.p + at + 1               # the topic's length
+    old = shape.p + at + 1               # length field of the topic
     topic_n = name.prefix.n + p.topic.n - name.cut
     remaining = shape.n - at - 1 + topic_n - p.topic.n
     if via.n:
@@ -290,7 +292,8 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain
 
 
 cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
-    """Of an encoding of ours: it is whole and in its shortest form."""
+    """Read the variable byte integer at `at` and move `at` behind it. The bytes are the broker's own encoding, so the integer is
+    complete and in its shortest form."""
     cdef uint32_t v = 0, shift = 0
     while True:
         v |= <uint32_t>(p[at[0]] & 127) << shift
@@ -301,7 +304,7 @@ cdef inline uint32_t varint_at(const uint8_t* p, uint32_t* at) noexcept nogil:
 
 
 cdef View joined(Broker* b, const Renaming* name, View topic) noexcept nogil:
-    """The topic under its other name: good until the next one is asked for."""
+    """Return the renamed topic. It is valid until the next call."""
     cdef uint8_t* room = bridges_of(b).room
     topic.p += name.cut
     topic.n -= name.cut
@@ -320,7 +323,8 @@ cdef bint fits(Client* c, PublishHead* h) noexcept nogil:
 
 
 cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
-    """[v5 3.3.2.3.4] The first topics get an alias each until all are used, and keep it for the connection."""
+    """Apply a topic alias [v5 3.3.2.3.4]. The first topics get an alias each until all are used, and keep it for the
+    connection."""
     cdef AliasOut* a = &c.aliases.given
     cdef uint64_t hash = hash_bytes(&b.key, h.topic.p, h.topic.n)
     cdef uint32_t i = <uint32_t>hash & a.mask
@@ -334,9 +338,10 @@ cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
         slot = &a.slots[i]
     if a.n == a.max or h.topic.n == 0:
         return
-    h.alias = 1                  # whatever it will be: does the packet that introduces it fit?
+    h.alias = 1                  # placeholder with the size of the real alias, to check that the packet that introduces it fits
     if not fits(c, h):
-        h.alias = 0              # then it goes out without one: an alias must not be learned from what is not sent
+        # it does not fit: send without an alias, because the client must not learn an alias from a packet that is not sent
+        h.alias = 0
         return
     h.alias = 0
     slot.topic = <uint8_t*>malloc(h.topic.n)
@@ -361,7 +366,7 @@ cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain,
 
 cdef void deliver(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                   uint32_t n_sub_ids) noexcept nogil:
-    b.work += 1                  # also for what is dropped
+    b.work += 1                  # also for a delivery that is dropped
     if s.security != NULL and session_security(s).guards and not passes(b, s, p, qos, retain, sub_ids, n_sub_ids):
         return
     deliver_now(b, s, p, qos, retain, sub_ids, n_sub_ids)
@@ -381,7 +386,7 @@ cdef inline bint is_gated(const Security* security) noexcept nogil:
 
 cdef bint passes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                  uint32_t n_sub_ids) noexcept nogil:
-    """0: it was dropped, or waits for a plugin's word."""
+    """Return 1 if the publication may be delivered now; 0 = it was dropped, or it waits in the plugin gate for a verdict."""
     if is_gated(session_security(s)):
         return not plugin_gate_takes(b, s, p, qos, retain, sub_ids, n_sub_ids)
     if access_allows(b, s, p.topic, ACL_READ):
@@ -396,7 +401,7 @@ cdef void deliver_gated(Broker* b, Session* s) noexcept nogil:
     while plugin_gate_next(s, &h):
         if h.state == GATED_READY:
             publication_of(&p, h.message)
-            p.shaped = 0         # one client: an encoding to keep would be a copy more
+            p.shaped = 0         # one client: an encoding for reuse would cost one more copy
             if h.shared:
                 p.share = session_share(s, h.group, h.sub_id, 0)
             deliver_now(b, s, &p, h.qos, h.retain, &h.sub_id, 1 if h.sub_id else 0)
@@ -432,8 +437,8 @@ cdef void deliver_now(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_
 
 
 cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
-    """QoS 0 has no queue but the socket's: while that is full, max_queued_messages packets may wait, as in Mosquitto. Why it does not
-    fit; -1: it does."""
+    """Return the reason to drop a QoS 0 delivery, or -1 if it fits. QoS 0 has no queue but the socket's output: while the socket
+    is full, up to max_queued_messages packets may wait, as in Mosquitto."""
     if not c.conn.flags & CONN_BLOCKED:
         conn_flush(&b.reactor, &c.conn)
     if c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
@@ -446,7 +451,8 @@ cdef int qos0_crowded(Broker* b, Client* c, Publication* p) noexcept nogil:
 
 
 cdef bint queue_has_room(Broker* b, Session* s, const Publication* p, int* why) noexcept nogil:
-    """max_queued_messages and max_queued_bytes may wait beyond what may be in flight; nothing is in flight while offline."""
+    """Return whether the queue has room for one more delivery. max_queued_messages and max_queued_bytes limit the deliveries that
+    wait beyond the inflight window. An offline session has nothing in flight."""
     cdef Queue* q = &s.queue
     cdef Client* c = session_client(s)
     cdef uint64_t count = b.settings.max_queued_messages
@@ -471,32 +477,32 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
     cdef bint last_value = b.settings.overflow == OVERFLOW_LAST_VALUE
     cdef Message* m
     cdef Delivery* d
-    cdef uint32_t one = sub_ids[0] if n_sub_ids == 1 else 0
+    cdef uint32_t sub_id = sub_ids[0] if n_sub_ids == 1 else 0
     account_published(b, s, qos)
-    if not last_value and not room_made(b, s, p, qos):
+    if not last_value and not make_room(b, s, p, qos):
         return
     m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
-        no_memory(b, s, p, qos)
+        enqueue_failed(b, s, p, qos)
         return
     if p.share:
         qos |= DELIVERY_SHARED
-        one = p.share - 1
+        sub_id = p.share - 1
     if last_value:
-        if replace_older(b, s, m, p, qos | (DELIVERY_RETAIN if retain else 0), one):
+        if replace_older(b, s, m, p, qos | (DELIVERY_RETAIN if retain else 0), sub_id):
             return
-        if not room_made(b, s, p, qos):
+        if not make_room(b, s, p, qos):
             message_unref(&b.messages, &b.reactor.buffers, m)
             return
-    d = queue_push(&s.queue, m, qos, retain, one)
+    d = queue_push(&s.queue, m, qos, retain, sub_id)
     if d == NULL:
         message_unref(&b.messages, &b.reactor.buffers, m)
-        no_memory(b, s, p, qos)
+        enqueue_failed(b, s, p, qos)
         return
-    if s.store_session_id and keep(b, s, m, d, p) != 0:
+    if s.store_session_id and record_delivery(b, s, m, d, p) != 0:
         queue_pop(&s.queue)
         message_unref(&b.messages, &b.reactor.buffers, m)
-        no_memory(b, s, p, qos)
+        enqueue_failed(b, s, p, qos)
         return
     account_queued(b, s, qos)
     b.work += 1
@@ -508,24 +514,25 @@ cdef void enqueue(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t re
         session_queued(b, s)
 
 
-cdef void no_memory(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
+cdef void enqueue_failed(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
     drop(b, s, DROP_MEMORY, p.topic)
     account_refused(b, s, qos, ACCOUNT_DROPPED)
     if s.store_session_id:
-        persist_lacks_memory(b)               # its publisher is not told that it is kept
+        persist_lacks_memory(b)               # the publisher gets no acknowledgement
 
 
-cdef inline int keep(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
+cdef inline int record_delivery(Broker* b, Session* s, Message* m, Delivery* d, const Publication* p) noexcept nogil:
     if p.durability == DURABILITY_NONE:
-        m.flags |= MESSAGE_SPREAD        # it may have a record (it is retained, or somebody else's): without this delivery
+        # The message may have a record, because it is retained or is queued for another session. That record lacks this delivery.
+        m.flags |= MESSAGE_SPREAD
         return pending_delivery_wait(b, s, d)
     return pending_delivery_record(b, s, m, d, queue_position(&s.queue, d))
 
 
-# ---------------------------------------------------------------- what goes when a queue is full, or is to hold last values only
+# ---------------------------------------------------------------- overflow: drop the oldest or the newest, or keep last values
 
 cdef void skip_done(Queue* q) noexcept nogil:
-    """What is done right after what was sent need not wait for its turn."""
+    """Move `next` and `floor` over deliveries that are done, so that these do not wait for their turn."""
     while q.next != q.tail and queue_at(q, q.next).state == D_DONE:
         q.next += 1
     while q.floor != q.next and queue_at(q, q.floor).state == D_DONE:
@@ -543,8 +550,9 @@ cdef void unsent_done(Broker* b, Session* s, Delivery* d, int reason) noexcept n
     skip_done(&s.queue)
 
 
-cdef bint room_made(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
-    """0: there is none, and what came last is dropped. Each drop is counted."""
+cdef bint make_room(Broker* b, Session* s, const Publication* p, uint8_t qos) noexcept nogil:
+    """Make room for one delivery under the overflow policy. Returns 0 if there is no room: then the new delivery is dropped. Each
+    drop is counted."""
     cdef int why = 0
     while not queue_has_room(b, s, p, &why):
         if b.settings.overflow == OVERFLOW_NEWEST or not drop_oldest(b, s, why):
@@ -555,12 +563,12 @@ cdef bint room_made(Broker* b, Session* s, const Publication* p, uint8_t qos) no
 
 
 cdef bint drop_oldest(Broker* b, Session* s, int reason) noexcept nogil:
-    """Of those that were never sent. 0: there is none."""
+    """Drop the oldest delivery that was never sent. Returns 0 if there is none."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.next
     cdef Delivery* d
     if q.tail - q.floor >= QUEUE_SPAN_MAX:
-        return 0                 # something sent long ago is still not acknowledged
+        return 0                 # a delivery that was sent long ago is still unacknowledged
     while i != q.tail:
         d = queue_at(q, i)
         if d.state == D_WAITING:
@@ -570,37 +578,39 @@ cdef bint drop_oldest(Broker* b, Session* s, int reason) noexcept nogil:
     return 0
 
 
-cdef inline bint is_about(const Delivery* d, View topic) noexcept nogil:
+cdef inline bint has_topic(const Delivery* d, View topic) noexcept nogil:
     return not is_paged(d) and d.message.topic.n == topic.n and memcmp(d.message.topic.p, topic.p, topic.n) == 0
 
 
 cdef bint replace_older(Broker* b, Session* s, Message* m, const Publication* p, uint8_t qos, uint32_t sub_id) noexcept nogil:
-    """In the place of what waits on the same topic and was never sent, if there is one among the last LAST_VALUES_MAX. Takes m over."""
+    """Replace a waiting delivery of the same topic that was never sent by message m, if there is one among the last
+    LAST_VALUES_MAX. Returns 1 if it did; then the queue owns the caller's reference to m."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.tail
     cdef uint32_t end = bridge_settled(b, s) if s.flags & SESSION_BRIDGE else q.next
-    cdef uint32_t looks = 0
+    cdef uint32_t looked = 0
     cdef Delivery* d
-    while i != end and looks < LAST_VALUES_MAX:
+    while i != end and looked < LAST_VALUES_MAX:
         i -= 1
-        looks += 1
+        looked += 1
         d = queue_at(q, i)
-        if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and is_about(d, m.topic):
+        if d.state == D_WAITING and (d.qos & 3 != 0) == (qos & 3 != 0) and has_topic(d, m.topic):
             dropped(b, s, DROP_REPLACED, m.topic)
-            account_refused(b, s, qos, ACCOUNT_DROPPED)      # one for another
+            account_refused(b, s, qos, ACCOUNT_DROPPED)      # one dropped for one queued
             q.waiting_bytes += message_bytes(m)
             q.waiting_bytes -= message_bytes(d.message)
             if s.store_session_id and <int>(i - s.logged) >= 0:
-                pending_delivery_done(b, s, d.message, i)    # its record, if it has one, is taken the place of
+                pending_delivery_done(b, s, d.message, i)    # its record, if any, is replaced
             message_unref(&b.messages, &b.reactor.buffers, d.message)
             d.message = m
             d.qos = qos
             d.sub_id = sub_id
-            if s.store_session_id and keep(b, s, m, d, p) != 0:   # a record of the same position takes the older one's place
+            # A record at the same position replaces the older one.
+            if s.store_session_id and record_delivery(b, s, m, d, p) != 0:
                 persist_lacks_memory(b)
-            b.work += looks // 8
+            b.work += looked // 8
             return 1
-    b.work += looks // 8
+    b.work += looked // 8
     return 0
 
 
@@ -629,14 +639,14 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
         if c.conn.flags & (CONN_CLOSED | CONN_CLOSING):
             return
         if c.conn.out_bytes > HIGH_WATER_BYTES:
-            c.conn.flags |= CONN_HUNGRY      # on_drained pumps again
+            c.conn.flags |= CONN_HUNGRY      # on_drained calls pump again
             return
         d = queue_at(q, q.next)
         if d.state == D_DONE:
             q.next += 1
         elif is_paged(d):
-            pages_ask(b, s)
-            return               # until it is read
+            pages_request(b, s)
+            return               # until the storage thread has read it
         elif d.qos & 3 and not window_open(b, c, q, d):
             return
         elif d.qos & 3 == 2 and d.state == D_WAITING and not sendable(s, q.next):
@@ -649,20 +659,21 @@ cdef void pump(Broker* b, Session* s, Publication* p) noexcept nogil:
             return
 
 
-cdef bint still_may_read(Broker* b, Session* s, View topic) noexcept nogil:
-    """Of what was queued before the session was resumed. What a plugin has said of another user does not count for this one, and nothing here
-    can wait for it to be asked."""
-    cdef int known
+cdef bint may_read_again(Broker* b, Session* s, View topic) noexcept nogil:
+    """Return whether the session may still read the topic of a delivery that was queued before the session was resumed. A
+    plugin's verdict about another user is not valid for this user, and this place cannot wait for a new auth request."""
+    cdef int verdict
     if s.queue.next + 1 == s.queue.tail:
         s.flags &= ~<uint32_t>SESSION_RECHECK
     if s.security == NULL or not session_security(s).authorize:
         return access_allows(b, s, topic, ACL_READ)
-    known = plugin_gate_verdict(b, s, topic, ACL_READ)
-    return known == 1 or (known < 0 and not s.flags & SESSION_STRANGER)
+    verdict = plugin_gate_verdict(b, s, topic, ACL_READ)
+    return verdict == 1 or (verdict < 0 and not s.flags & SESSION_STRANGER)
 
 
-cdef void maybe_arrived(Broker* b, Session* s, Delivery* d) noexcept nogil:
-    """At QoS 2, under a name that is not known any more: it is released. If the PUBLISH has arrived, it counts there, under the name that it had."""
+cdef void release_unnamed(Broker* b, Session* s, Delivery* d) noexcept nogil:
+    """Release a QoS 2 delivery whose topic has no name on this bridge any more. If the PUBLISH has arrived at the remote broker,
+    it counts there under the name that it had."""
     drop(b, s, DROP_NO_NAME, d.message.topic)
     s.queue.waiting_bytes -= message_bytes(d.message)
     message_unref(&b.messages, &b.reactor.buffers, d.message)
@@ -672,21 +683,21 @@ cdef void maybe_arrived(Broker* b, Session* s, Delivery* d) noexcept nogil:
 
 
 cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* p) noexcept nogil:
-    """Sends the delivery at `next` for the first time in this connection. 0: try again later."""
+    """Send the delivery at `next` for the first time in this connection. Returns 0 if the caller must try again later."""
     cdef Queue* q = &s.queue
     cdef Message* m = d.message
-    cdef Publication own
+    cdef Publication single
     cdef int wrote
-    # at QoS 2 what is not on record was not sent [v5 4.3.3]
+    # a QoS 2 delivery without a committed record was never sent [v5 4.3.3]
     cdef int dup = d.state == D_SENT or (m.flags & MESSAGE_AGAIN and d.qos & 3 == 1)
     cdef uint32_t sub_id = session_sub_id(s, d)
     cdef uint32_t n_sub_ids = 1 if sub_id else 0
     cdef int why = DROP_EXPIRED if not dup and expired(b, m.expires_ms) else -1
-    if s.flags & SESSION_RECHECK and not still_may_read(b, s, m.topic):
+    if s.flags & SESSION_RECHECK and not may_read_again(b, s, m.topic):
         why = DROP_ACL_READ
     if why < 0 and c.flags & CF_BRIDGE and not bridge_choose_lines(c, q.next, q.floor, m.topic):
         if d.state == D_SENT and d.qos & 3 == 2:
-            maybe_arrived(b, s, d)
+            release_unnamed(b, s, d)
             return 1
         why = DROP_NO_NAME
     if why >= 0:
@@ -699,10 +710,10 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     if p != NULL and p.message == m:
         wrote = write_publish(b, c, p, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
     else:
-        publication_of(&own, m)
-        own.shaped = 0           # one client: an encoding to keep would be a copy more
-        wrote = write_publish(b, c, &own, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
-        publication_fini(b, &own)
+        publication_of(&single, m)
+        single.shaped = 0           # one client: an encoding for reuse would cost one more copy
+        wrote = write_publish(b, c, &single, d.qos & 3, d.qos >> 7, dup, d.pid, &sub_id, n_sub_ids)
+        publication_fini(b, &single)
     if c.flags & CF_BRIDGE:
         bridge_default_lines(c)
     if wrote == NO_ROOM:
@@ -710,7 +721,7 @@ cdef bint send_next(Broker* b, Session* s, Client* c, Delivery* d, Publication* 
     q.next += 1
     q.waiting_bytes -= message_bytes(m)
     q.inflight_bytes += message_bytes(m)
-    if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] as if it had been completed
+    if wrote != WROTE:           # [v5 3.1.2-24, 3.1.2-25] treated as if it had been completed
         drop(b, s, DROP_PACKET_SIZE if wrote == TOO_LARGE else DROP_NO_NAME, m.topic)
         delivery_done(b, s, d, ACCOUNT_DROPPED)
     elif d.qos & 3:

@@ -1,12 +1,13 @@
-"""One copy for overlapping subscriptions [v5 3.3.4-2..4]: the highest QoS, all identifiers in the order of the lists. Knows the lists of one match;
-not how they came to match.
+"""Make one merged copy for overlapping subscriptions [v5 3.3.4-2..4]: the highest QoS, and all identifiers in the order of the
+lists. This module knows the lists of one match, not how they came to match.
 
     gather:  every entry of every list -> its session's chain of places (a hash table by session)
-    deliver: every chain -> its entries as they are now -> one copy
+    deliver: every chain -> its entries as they are now -> one merged copy
 
-Invariant: a place is a position in a list, which stays where it is under a pin; whose it is is asked again when it is delivered to. Who has
-unsubscribed or ended meanwhile is a gap there, so that nothing here keeps a session alive and none that is gone is touched.
-Cost: linear in the entries, each counted as an eighth of an append and so is each probe; 24 bytes an entry and 8 to 16 for the table.
+Invariant: a place is a position in a list, and a pin keeps that position unchanged. The module reads the subscriber at a position
+again when it delivers. A session that has unsubscribed or ended since the gathering leaves a gap there. So the table keeps no
+session alive and the module touches no freed session. Cost: linear in the entries. Each entry and each probe counts as an eighth
+of an append. An entry takes 24 bytes, and the table 8 to 16.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -66,7 +67,7 @@ cdef void merge_end(Merge* m) noexcept nogil:
 
 
 cdef inline uint32_t slot_of(Broker* b, const Merge* m, const void* subscriber) noexcept nogil:
-    # Addresses are not the client's to choose; the key makes their pattern useless all the same.
+    # A client cannot choose addresses; the key hides their pattern as well.
     return <uint32_t>(((<uint64_t>subscriber ^ b.key.k0) * <uint64_t>0x9E3779B97F4A7C15) >> 32) & m.mask
 
 
@@ -103,7 +104,7 @@ cdef void merge_gather(Broker* b, Merge* m, List** lists, uint32_t at, uint32_t 
 
 
 cdef uint64_t merge_one(Broker* b, Publication* p, Merge* m, List** lists, uint32_t at) noexcept nogil:
-    """-> places visited"""
+    """Deliver one session's merged copy. Returns the number of places visited."""
     cdef Session* s = <Session*>m.places[at].subscriber
     cdef uint32_t ids[SUB_IDS_MAX]
     cdef uint32_t n = 0
@@ -127,7 +128,7 @@ cdef uint64_t merge_one(Broker* b, Publication* p, Merge* m, List** lists, uint3
         if e.sub_id and n < SUB_IDS_MAX:
             ids[n] = e.sub_id
             n += 1
-    if wanted and not s.flags & SESSION_ENDED:   # wanted: it is there
+    if wanted and not s.flags & SESSION_ENDED:   # `wanted`: an entry still names the session, so it is not freed
         deliver(b, s, p, qos, retain, ids, n)
     return visited
 

@@ -1,15 +1,19 @@
-"""Queues that are longer than memory. Knows which messages need not be there now, and asks the store for them in time; not how it finds them.
+"""Hold queues that are longer than memory. This module knows which messages need not be in memory now, and requests them from the
+store in time. It does not know how the store finds them.
 
-    written, and further than WINDOW from its turn, or large, or its client is away --more than queue_memory--> paged: 16 bytes are left
-    its turn comes: up to READ_AHEAD are read at once, by the storage thread, and the session is pumped when they have come; while memory is
-    full only as many as its window takes
+    page out: a message that is written, and is further than WINDOW from its turn, or large, or of an offline session, leaves
+              memory when more than queue_memory is used; its delivery keeps 16 bytes
+    page in:  when its turn comes, the storage thread reads up to READ_AHEAD messages at once, and then the session is pumped;
+              while memory is full it reads only as many as the inflight window takes
 
-After a start everything that was queued is paged, whatever there is of memory: that is why it takes no longer with a million messages.
-Stays in memory: what has no record, or lies in several (a retained message that was sent to some later); what came through a shared
-group, since another member may get it; last values, since a newer one may take their place.
+After a start all queued messages are paged, however much memory there is. For this reason a start takes no longer with a million
+messages. These messages stay in memory: a message without a record or with several records (a retained message that was sent to
+some sessions later); a message of a shared group, because another member may get it; last values, because a newer value may
+replace them.
 
-Invariant: the record at paged_lsn has an entry for that delivery, so cleaning that copies it finds the delivery and notes where it has gone.
-Cost: of a push above the limit, a look at up to STEPS deliveries; of a message that was paged, some 2 us of the storage thread.
+Invariant: the record at paged_lsn has an entry for that delivery. So when cleaning copies the record, it finds the delivery and
+updates its position. Cost: a push above the limit looks at up to STEPS deliveries; a paged message takes about 2 us of the
+storage thread.
 """
 
 from libc.errno cimport EAGAIN
@@ -40,17 +44,17 @@ from cext.session.session cimport SESSION_ENDED, SESSION_READS, Session
 from cext.store.store cimport StoreRecord, store_read, store_read_next, store_reads_left, store_written
 
 cdef enum:
-    WINDOW = 64                  # deliveries before their turn that stay
-    LARGE_BYTES = 8192           # a message of this size need not
+    WINDOW = 64                  # deliveries before their turn that stay in memory
+    LARGE_BYTES = 8192           # size from which a message may leave memory even inside WINDOW
     STEPS = 4
     STEPS_LEFT = 1024
     READ_AHEAD = 64
     READ_AHEAD_BYTES = 256 << 10
 
 
-# ---------------------------------------------------------------- out of memory
+# ---------------------------------------------------------------- page out
 
-cdef inline bint may_go(const Session* s, uint32_t position, const Delivery* d) noexcept nogil:
+cdef inline bint may_page_out(const Session* s, uint32_t position, const Delivery* d) noexcept nogil:
     if d.qos & DELIVERY_SHARED or d.message.lsn == 0 or d.message.flags & MESSAGE_SPREAD:
         return 0
     if s.client == NULL:
@@ -73,8 +77,8 @@ cdef void page_out(Broker* b, Session* s, uint32_t steps) noexcept nogil:
         d = queue_at(q, i)
         m = delivery_message(d)
         if m != NULL and (m.lsn & PENDING or m.lsn >= written):
-            break                # its turn comes when it is written
-        if m != NULL and may_go(s, i, d):
+            break                # the scan continues here when the message is written
+        if m != NULL and may_page_out(s, i, d):
             delivery_page(&b.messages, &b.reactor.buffers, q, d, m.lsn, message_bytes(m), m.refs == 1)
         i += 1
         steps -= 1
@@ -90,10 +94,10 @@ cdef void page_out_left(Broker* b, Session* s) noexcept nogil:
     page_out(b, s, STEPS_LEFT)
 
 
-# ---------------------------------------------------------------- and back
+# ---------------------------------------------------------------- page in
 
 cdef int reader_add(Durable* t, Session* s) noexcept nogil:
-    """To ask when others have got what they asked for. -1: no memory."""
+    """Queue the session until the storage thread has capacity for its read. Returns -1 if there is no memory."""
     cdef uint32_t i
     cdef Session** readers
     if t.n_readers == t.cap_readers:
@@ -114,7 +118,7 @@ cdef int reader_add(Durable* t, Session* s) noexcept nogil:
     return 0
 
 
-cdef void pages_ask(Broker* b, Session* s) noexcept nogil:
+cdef void pages_request(Broker* b, Session* s) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef Queue* q = &s.queue
     cdef uint64_t lsns[READ_AHEAD]
@@ -140,7 +144,7 @@ cdef void pages_ask(Broker* b, Session* s) noexcept nogil:
         if error == 0:
             return
     if error != 0:
-        client_doom(b, c, RC_QUOTA_EXCEEDED)         # no memory for a question: it may come back when there is some
+        client_doom(b, c, RC_QUOTA_EXCEEDED)       # no memory for the read request: the client may reconnect when there is memory
         return
     s.reads = n
     s.read_at = q.next
@@ -148,8 +152,8 @@ cdef void pages_ask(Broker* b, Session* s) noexcept nogil:
     s.records += 1
 
 
-cdef Delivery* asked_for(Session* s, uint64_t lsn) noexcept nogil:
-    """NULL: it is done meanwhile, or cleaning has moved its record."""
+cdef Delivery* paged_delivery_at(Session* s, uint64_t lsn) noexcept nogil:
+    """Return the paged delivery that was requested at this lsn; NULL = it is done by now, or cleaning has moved its record."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = s.read_at
     cdef Delivery* d
@@ -165,33 +169,34 @@ cdef Delivery* asked_for(Session* s, uint64_t lsn) noexcept nogil:
 
 cdef void unreadable(Broker* b, Session* s, Delivery* d) noexcept nogil:
     log_line(b, LOG_ERROR, snprintf(
-        b.log.line, LOG_LINE_MAX, "Error: the store: a message that is owed to client %.*s cannot be read back (sequence number %llu): it is lost.",
+        b.log.line, LOG_LINE_MAX,
+        "Error: store: a message queued for client %.*s cannot be read (sequence number %llu). The message is lost.",
         <int>s.id_len, <const char*>s.client_id, <unsigned long long>paged_lsn(d)))
     unsent_done(b, s, d, DROP_UNREADABLE)
 
 
-cdef void page_came(Broker* b, Session* s, const StoreRecord* r, uint64_t now_wall_ms) noexcept nogil:
-    cdef RecordMsg said
-    cdef Delivery* d = asked_for(s, r.lsn) if not s.flags & SESSION_ENDED else NULL
+cdef void page_received(Broker* b, Session* s, const StoreRecord* r, uint64_t now_wall_ms) noexcept nogil:
+    cdef RecordMsg record
+    cdef Delivery* d = paged_delivery_at(s, r.lsn) if not s.flags & SESSION_ENDED else NULL
     cdef Message* m
     if d == NULL:
         return
-    if r.kind != RECORD_MSG or record_msg_read(r.body, &said) != 0:
+    if r.kind != RECORD_MSG or record_msg_read(r.body, &record) != 0:
         unreadable(b, s, d)
         return
-    m = message_of_record(b, &said.message, r.lsn, now_wall_ms)
-    if m != NULL:                # else it is asked for again
+    m = message_of_record(b, &record.message, r.lsn, now_wall_ms)
+    if m != NULL:                # on failure pump requests it again
         delivery_unpage(&b.messages, &s.queue, d, m)
 
 
-cdef void pages_come(Broker* b, Durable* t) noexcept nogil:
+cdef void pages_receive(Broker* b, Durable* t) noexcept nogil:
     cdef uint64_t now_wall_ms = clock_wall_ms()
     cdef StoreRecord r
     cdef void* cookie = NULL
     cdef Session* s
     while store_read_next(&t.store, &cookie, &r):
         s = <Session*>cookie
-        page_came(b, s, &r, now_wall_ms)
+        page_received(b, s, &r, now_wall_ms)
         s.reads -= 1
         if s.reads == 0:
             reader_served(b, s)

@@ -1,14 +1,16 @@
-"""A session's gate, for the securities where a plugin decides about topics or changes messages: verdicts that are known, and deliveries that
-wait for one. Knows sessions and questions; not how a delivery goes out (deliver.pyx).
+"""The plugin gate of a session, for securities in which a plugin decides about topics or changes messages. It remembers verdicts
+and queues the deliveries that wait for one. This module knows sessions and auth requests, not how a delivery is sent
+(deliver.pyx).
 
-    delivery -> known: no -> dropped
-             -> known: yes, unchanged, nothing waits -> goes out
-             -> else the end of the line -> asked, once per topic -> ready or dropped -> those at the head go out, in order
+    delivery -> verdict known: denied -> dropped
+             -> verdict known: allowed, unchanged, gate empty -> sent
+             -> otherwise queued at the end of the gate -> one auth request per topic -> ready or dropped
+             -> sent from the head, in order
 
-Invariants: a session's deliveries keep their order, since who is ready waits for those before him; one that waits holds up its own
-session and nobody else; the line is bounded as a queue is. A reload and another client begin anew: verdicts are forgotten, open
-questions are asked again.
-Cost: a session of a security without plugins has no gate and pays one look at its security. With one: a keyed hash and four comparisons.
+Invariants: a session's deliveries keep their order, because a ready delivery waits for those before it. A gated delivery delays
+only its own session. The gate is bounded in the same way as a queue. After a reload or for another client, the gate forgets all
+verdicts and sends its open auth requests again. Cost: a session of a security without plugins has no gate and pays one look at
+its security. A gate costs a keyed hash and four comparisons.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -40,7 +42,7 @@ cdef enum:
 # ---------------------------------------------------------------- verdicts
 
 cdef PluginGate* plugin_gate_of(Broker* b, Session* s) noexcept nogil:
-    """NULL: no memory."""
+    """Return the session's gate, made if needed, with verdicts of the current epoch only; NULL = no memory."""
     cdef PluginGate* g = session_plugin_gate(s)
     if g == NULL:
         g = <PluginGate*>calloc(1, sizeof(PluginGate))
@@ -49,12 +51,12 @@ cdef PluginGate* plugin_gate_of(Broker* b, Session* s) noexcept nogil:
         g.epoch = b.access_epoch
         s.plugin_gate = g
     if g.epoch != b.access_epoch:
-        forget(g)
+        verdicts_forget(g)
         g.epoch = b.access_epoch
     return g
 
 
-cdef void forget(PluginGate* g) noexcept nogil:
+cdef void verdicts_forget(PluginGate* g) noexcept nogil:
     cdef uint32_t i
     for i in range(DECISIONS):
         free(g.decisions[i].topic)
@@ -63,10 +65,10 @@ cdef void forget(PluginGate* g) noexcept nogil:
 
 
 cdef inline uint64_t hash_of(Broker* b, View topic) noexcept nogil:
-    return hash_bytes(&b.key, topic.p, topic.n) | 1      # 0: none
+    return hash_bytes(&b.key, topic.p, topic.n) | 1      # 0 = free slot
 
 
-cdef Decision* find(PluginGate* g, uint64_t hash, View topic, uint8_t access) noexcept nogil:
+cdef Decision* verdict_find(PluginGate* g, uint64_t hash, View topic, uint8_t access) noexcept nogil:
     cdef Decision* d = &g.decisions[(hash >> 8) % (DECISIONS // DECISION_WAYS) * DECISION_WAYS]
     cdef int _
     for _ in range(DECISION_WAYS):
@@ -81,7 +83,7 @@ cdef int plugin_gate_verdict(Broker* b, Session* s, View topic, uint8_t access) 
     cdef Decision* d
     if g == NULL or g.epoch != b.access_epoch:
         return -1
-    d = find(g, hash_of(b, topic), topic, access)
+    d = verdict_find(g, hash_of(b, topic), topic, access)
     return d.allowed if d != NULL else -1
 
 
@@ -91,9 +93,9 @@ cdef void plugin_gate_learn(Broker* b, Session* s, View topic, uint8_t access, b
     cdef Decision* d
     cdef uint8_t* copy
     if g == NULL or topic.n > DECISION_TOPIC_MAX:
-        return                   # it is asked again
+        return                   # the verdict is requested again
     hash = hash_of(b, topic)
-    d = find(g, hash, topic, access)
+    d = verdict_find(g, hash, topic, access)
     if d != NULL:
         d.allowed = allowed
         return
@@ -116,7 +118,7 @@ cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access,
     if verdict >= 0:
         return verdict
     if security == NULL or (security.acl == NULL and security.roles == NULL):
-        return 0                 # asked, and nobody answers for it: as in Mosquitto
+        return 0                 # a plugin was asked and had no opinion: denied, as in Mosquitto
     if access == ACL_SUBSCRIBE:
         return access_may_subscribe(b, s, topic) and access_by_roles(b, s, topic, access)
     if access == ACL_UNSUBSCRIBE:
@@ -124,13 +126,13 @@ cdef bint plugin_gate_settled(Broker* b, Session* s, View topic, uint8_t access,
     return access_allows(b, s, topic, access)
 
 
-# ---------------------------------------------------------------- the line
+# ---------------------------------------------------------------- the ring of gated deliveries
 
-cdef inline GatedDelivery* held_at(PluginGate* g, uint32_t position) noexcept nogil:
+cdef inline GatedDelivery* gated_at(PluginGate* g, uint32_t position) noexcept nogil:
     return &g.ring[position & g.mask]
 
 
-cdef int grow(PluginGate* g) noexcept nogil:
+cdef int gate_ring_grow(PluginGate* g) noexcept nogil:
     cdef uint32_t capacity = (g.mask + 1) * 2 if g.ring != NULL else RING_MIN
     cdef uint32_t i = g.head
     cdef GatedDelivery* ring = <GatedDelivery*>malloc(capacity * sizeof(GatedDelivery))
@@ -145,34 +147,35 @@ cdef int grow(PluginGate* g) noexcept nogil:
     return 0
 
 
-cdef int line_has_room(Broker* b, PluginGate* g) noexcept nogil:
-    """-1, or why there is none."""
+cdef int gate_has_room(Broker* b, PluginGate* g) noexcept nogil:
+    """Return the reason why the gate has no room for one more delivery; -1 = it has room."""
     cdef uint32_t most = b.settings.max_queued_messages or GATED_MAX
     if g.tail - g.head >= most:
         return DROP_QUEUE_MESSAGES
     if b.settings.max_queued_bytes and g.bytes >= b.settings.max_queued_bytes:
         return DROP_QUEUE_BYTES
-    if (g.ring == NULL or g.tail - g.head > g.mask) and grow(g) != 0:
+    if (g.ring == NULL or g.tail - g.head > g.mask) and gate_ring_grow(g) != 0:
         return DROP_MEMORY
     return -1
 
 
-cdef bint is_changed(Security* security, View topic) noexcept nogil:
-    cdef View nobody
-    nobody.p = NULL
-    nobody.n = 0
-    return security != NULL and security.transform_out != NULL and acl_allows(security.transform_out, ACL_ANONYMOUS, nobody, nobody, topic, ACL_READ)
+cdef bint is_transformed(Security* security, View topic) noexcept nogil:
+    cdef View no_name
+    no_name.p = NULL
+    no_name.n = 0
+    return security != NULL and security.transform_out != NULL and acl_allows(
+        security.transform_out, ACL_ANONYMOUS, no_name, no_name, topic, ACL_READ)
 
 
 cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                      uint32_t n_sub_ids) noexcept nogil:
     cdef Security* security = session_security(s)
     cdef PluginGate* g
-    cdef int known, why
+    cdef int verdict, why
     if s.client == NULL and not qos and not b.settings.queue_qos0:
-        return 1                 # nobody is there for it
-    known = plugin_gate_verdict(b, s, p.topic, ACL_READ) if security.authorize else access_allows(b, s, p.topic, ACL_READ)
-    if known == 0:
+        return 1                 # no client and nothing to queue
+    verdict = plugin_gate_verdict(b, s, p.topic, ACL_READ) if security.authorize else access_allows(b, s, p.topic, ACL_READ)
+    if verdict == 0:
         drop(b, s, DROP_ACL_READ, p.topic)
         return 1
     g = plugin_gate_of(b, s)
@@ -180,27 +183,27 @@ cdef bint plugin_gate_takes(Broker* b, Session* s, Publication* p, uint8_t qos, 
         drop(b, s, DROP_MEMORY, p.topic)
         account_turned_away(b, s, qos, ACCOUNT_DROPPED)
         return 1
-    if known == 1 and g.head == g.tail and not is_changed(security, p.topic):
+    if verdict == 1 and g.head == g.tail and not is_transformed(security, p.topic):
         return 0
-    why = line_has_room(b, g)
-    if why < 0 and not hold(b, s, g, p, qos, retain, sub_ids, n_sub_ids):
+    why = gate_has_room(b, g)
+    if why < 0 and not gate_push(b, s, g, p, qos, retain, sub_ids, n_sub_ids):
         why = DROP_MEMORY
     if why >= 0:
         drop(b, s, why, p.topic)
         account_turned_away(b, s, qos, ACCOUNT_DROPPED)
         return 1
-    proceed(b, s, g, g.tail - 1, known)
+    gate_advance(b, s, g, g.tail - 1, verdict)
     return 1
 
 
-cdef bint hold(Broker* b, Session* s, PluginGate* g, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
+cdef bint gate_push(Broker* b, Session* s, PluginGate* g, Publication* p, uint8_t qos, uint8_t retain, const uint32_t* sub_ids,
                uint32_t n_sub_ids) noexcept nogil:
-    """0: no memory."""
+    """Append a delivery to the gate. Returns 0 if there is no memory."""
     cdef GatedDelivery* h
     cdef Message* m = publication_message(b, p, sub_ids, n_sub_ids)
     if m == NULL:
         return 0
-    h = held_at(g, g.tail)
+    h = gated_at(g, g.tail)
     h.message = m
     h.hash = hash_of(b, m.topic)
     h.qos = qos
@@ -214,14 +217,14 @@ cdef bint hold(Broker* b, Session* s, PluginGate* g, Publication* p, uint8_t qos
     return 1
 
 
-cdef bint asked_already(PluginGate* g, uint32_t position) noexcept nogil:
-    """Does one before it wait for the same verdict?"""
-    cdef GatedDelivery* h = held_at(g, position)
+cdef bint verdict_requested(PluginGate* g, uint32_t position) noexcept nogil:
+    """Return whether an earlier gated delivery waits for the same verdict."""
+    cdef GatedDelivery* h = gated_at(g, position)
     cdef GatedDelivery* other
     cdef uint32_t i = position
     while i != g.head:
         i -= 1
-        other = held_at(g, i)
+        other = gated_at(g, i)
         if other.state == GATED_ASKED and other.hash == h.hash and same_topic(other.message.topic, h.message.topic):
             return 1
     return 0
@@ -231,21 +234,22 @@ cdef inline bint same_topic(View a, View b) noexcept nogil:
     return a.n == b.n and memcmp(a.p, b.p, a.n) == 0
 
 
-cdef void proceed(Broker* b, Session* s, PluginGate* g, uint32_t position, int known) noexcept nogil:
-    """What the one at this position waits for next. A question that cannot be asked is a no."""
-    cdef GatedDelivery* h = held_at(g, position)
+cdef void gate_advance(Broker* b, Session* s, PluginGate* g, uint32_t position, int verdict) noexcept nogil:
+    """Take the next step for the gated delivery at this position: drop it, mark it ready, or send an auth request. If the auth
+    request cannot be sent, the delivery is dropped."""
+    cdef GatedDelivery* h = gated_at(g, position)
     cdef AuthRequest* q
-    if known == 0:
+    if verdict == 0:
         h.state = GATED_DROPPED
         drop(b, s, DROP_ACL_READ, h.message.topic)
         return
-    if known == 1 and not is_changed(session_security(s), h.message.topic):
+    if verdict == 1 and not is_transformed(session_security(s), h.message.topic):
         h.state = GATED_READY
         return
-    h.state = GATED_TRANSFORMING if known == 1 else GATED_ASKED
-    if known < 0 and asked_already(g, position):
+    h.state = GATED_TRANSFORMING if verdict == 1 else GATED_ASKED
+    if verdict < 0 and verdict_requested(g, position):
         return
-    q = auth_request_new(b, ASK_MESSAGE_OUT if known == 1 else ASK_ACL, NULL, s, h.message)
+    q = auth_request_new(b, ASK_MESSAGE_OUT if verdict == 1 else ASK_ACL, NULL, s, h.message)
     if q == NULL or auth_request_bytes(q, h.message.topic) != 0:
         if q != NULL:
             auth_request_end(b, q)
@@ -261,15 +265,15 @@ cdef void proceed(Broker* b, Session* s, PluginGate* g, uint32_t position, int k
     auth_request_send(b, q)
 
 
-cdef PluginGate* plugin_gate_asked(AuthRequest* q) noexcept nogil:
-    """NULL: what was asked is void."""
+cdef PluginGate* gate_of_request(AuthRequest* q) noexcept nogil:
+    """Return the gate that an auth request is about; NULL = the request is no longer valid."""
     cdef PluginGate* g = session_plugin_gate(q.session)
     return g if g != NULL and q.turn == q.session.access_turn and q.session.security != NULL else NULL
 
 
 cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept nogil:
     cdef Session* s = q.session
-    cdef PluginGate* g = plugin_gate_asked(q)
+    cdef PluginGate* g = gate_of_request(q)
     cdef GatedDelivery* h
     cdef uint64_t hash = hash_of(b, q.message.topic)
     cdef uint32_t i
@@ -277,18 +281,18 @@ cdef void plugin_gate_answered(Broker* b, AuthRequest* q, int allowed) noexcept 
         return
     i = g.head
     while i != g.tail:
-        h = held_at(g, i)
+        h = gated_at(g, i)
         if h.state == GATED_ASKED and h.hash == hash and same_topic(h.message.topic, q.message.topic):
-            proceed(b, s, g, i, allowed)
+            gate_advance(b, s, g, i, allowed)
         i += 1
 
 
 cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) noexcept nogil:
-    cdef PluginGate* g = plugin_gate_asked(q)
+    cdef PluginGate* g = gate_of_request(q)
     cdef GatedDelivery* h
     if g == NULL or q.item - g.head >= g.tail - g.head:
         return
-    h = held_at(g, q.item)
+    h = gated_at(g, q.item)
     if h.state != GATED_TRANSFORMING or h.message != q.message:
         return
     if not keep or m == NULL:
@@ -308,15 +312,15 @@ cdef void plugin_gate_changed(Broker* b, AuthRequest* q, Message* m, bint keep) 
 
 cdef bint plugin_gate_next(Session* s, GatedDelivery* out) noexcept nogil:
     cdef PluginGate* g = session_plugin_gate(s)
-    if g == NULL or g.head == g.tail or held_at(g, g.head).state < GATED_READY:
+    if g == NULL or g.head == g.tail or gated_at(g, g.head).state < GATED_READY:
         return 0
-    out[0] = held_at(g, g.head)[0]
+    out[0] = gated_at(g, g.head)[0]
     g.bytes -= message_bytes(out.message)
     g.head += 1
     return 1
 
 
-# ---------------------------------------------------------------- beginnings and ends
+# ---------------------------------------------------------------- renewal and end
 
 cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     cdef PluginGate* g = session_plugin_gate(s)
@@ -325,12 +329,13 @@ cdef void plugin_gate_renew(Broker* b, Session* s) noexcept nogil:
     cdef uint32_t i
     if g == NULL:
         return
-    forget(g)
+    verdicts_forget(g)
     i = g.head
     while i != g.tail:
-        h = held_at(g, i)
+        h = gated_at(g, i)
         if h.state != GATED_DROPPED:
-            proceed(b, s, g, i, -1 if security != NULL and security.authorize else access_allows(b, s, h.message.topic, ACL_READ))
+            gate_advance(b, s, g, i,
+                         -1 if security != NULL and security.authorize else access_allows(b, s, h.message.topic, ACL_READ))
         i += 1
 
 
@@ -340,7 +345,7 @@ cdef void plugin_gate_clear(Broker* b, Session* s) noexcept nogil:
     if g == NULL:
         return
     while g.head != g.tail:
-        h = held_at(g, g.head)
+        h = gated_at(g, g.head)
         if h.state != GATED_DROPPED:
             drop_unlogged(b, s, DROP_SESSION_ENDED, h.message.topic)
             account_turned_away(b, s, h.qos, ACCOUNT_GONE)
@@ -354,7 +359,7 @@ cdef void plugin_gate_free(Broker* b, Session* s) noexcept nogil:
     if g == NULL:
         return
     plugin_gate_clear(b, s)
-    forget(g)
+    verdicts_forget(g)
     free(g.ring)
     free(g)
     s.plugin_gate = NULL

@@ -1,7 +1,9 @@
-"""Retained messages. Knows the retained tree and a subscription's options; not how a delivery travels.
+"""Store retained messages and replay them to new subscriptions. This module knows the retained tree and a subscription's options,
+not how a delivery is sent.
 
-A replay streams: bounded nodes per slice, and it waits while the subscriber's socket or queue is full, so a subscriber to `#` gets all of a
-million retained messages and the broker holds only what is in flight. A session that goes offline in the middle gets the rest queued.
+A replay is a stream: it visits a bounded number of nodes per slice and waits while the subscriber's socket or queue is full. So a
+subscriber to `#` gets all of a million retained messages, while the broker holds only those in flight. If the session goes
+offline during the replay, the rest is queued.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -39,10 +41,10 @@ cdef enum:
     NO_LOCAL = 1 << 2
 
 
-# ---------------------------------------------------------------- keeping
+# ---------------------------------------------------------------- store
 
 cdef inline RetainedItem* item_in(void* value) noexcept nogil:
-    """NULL: the value is a bare message."""
+    """Return the item of a value; NULL = the value is a bare message."""
     return <RetainedItem*>(<size_t>value - 1) if <size_t>value & 1 else NULL
 
 
@@ -74,7 +76,7 @@ cdef char* source_names(Session* s) noexcept nogil:
     return out
 
 
-cdef bint from_of(Broker* b, View topic, RecordFrom* out) noexcept nogil:
+cdef bint publisher_record_of(Broker* b, View topic, RecordFrom* out) noexcept nogil:
     cdef void* value = retained_get(b.retained, topic.p, topic.n)
     cdef RetainedItem* item = item_in(value) if value != NULL else NULL
     if item == NULL or item.source == NULL:
@@ -87,21 +89,22 @@ cdef bint from_of(Broker* b, View topic, RecordFrom* out) noexcept nogil:
 
 cdef uint64_t retained_from_bytes(Broker* b, View topic) noexcept nogil:
     cdef RecordFrom r
-    return record_from_size(&r) if from_of(b, topic, &r) else 0
+    return record_from_size(&r) if publisher_record_of(b, topic, &r) else 0
 
 
 cdef void retained_from_kept(Broker* b, View topic) noexcept nogil:
     cdef RecordFrom r
     cdef uint64_t lsn
     cdef uint8_t* out
-    if from_of(b, topic, &r):
+    if publisher_record_of(b, topic, &r):
         out = record_at(b, RECORD_RETAINED_FROM, record_from_size(&r), &lsn)
         if out != NULL:
             record_from_put(out, &r)
 
 
 cdef void retained_from(Broker* b, const RecordFrom* r) noexcept nogil:
-    """Without memory for the name, or where the names do not count any more, the message is the broker's own."""
+    """Set the publisher of a topic's retained message from its record. If there is no memory for the names, or the settings do
+    not check publishers any more, the message counts as the broker's own."""
     cdef void* value = retained_get(b.retained, r.topic.p, r.topic.n)
     cdef void* old = NULL
     cdef RetainedItem* item
@@ -137,7 +140,7 @@ cdef inline void source_of(const RetainedItem* item, View* id, View* user) noexc
 
 
 cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
-    """Takes a reference to the message. NULL: no memory."""
+    """Return a new value of the retained tree, with its own reference to the message; NULL = no memory."""
     cdef bint keep_source = b.settings.check_retain_source and p.source != NULL and p.source.security != NULL
     cdef RetainedItem* item
     if publication_store(b, p) == NULL:
@@ -155,7 +158,7 @@ cdef void* value_new(Broker* b, Publication* p) noexcept nogil:
     if keep_source:
         item.security = session_security(p.source)
         item.source = source_names(p.source)
-        if item.source == NULL:         # nobody could tell whether it may still be sent
+        if item.source == NULL:         # without names the broker could not decide whether it may still be sent
             value_free(b, <void*>(<size_t>item | 1))
             return NULL
     return <void*>(<size_t>item | 1)
@@ -166,7 +169,7 @@ cdef void retain_store(Broker* b, Publication* p) noexcept nogil:
     cdef void* value
     if p.payload.n == 0:
         if not persist_reserve(b, NULL, p.topic.n):
-            return               # nobody is told that it is gone
+            return               # the publisher gets no acknowledgement
         old = retained_remove(b.retained, p.topic.p, p.topic.n)
         if old != NULL:
             persist_retained_end(b, message_in(old), 0)
@@ -195,7 +198,7 @@ cdef inline RetainedItem* item_of(Timer* t) noexcept nogil:
 cdef void retained_expired(Broker* b, Timer* t) noexcept nogil:
     cdef RetainedItem* item = item_of(t)
     if item.expires_ms > b.reactor.now_ms:
-        wheel_add(&b.wheel, t, item.expires_ms)      # further away than the wheel reaches
+        wheel_add(&b.wheel, t, item.expires_ms)      # beyond the range of the timer wheel
         return
     dropped(b, NULL, DROP_RETAINED, item.message.topic)
     persist_retained_end(b, item.message, 0)
@@ -210,7 +213,7 @@ cdef bint replay_has_room(Session* s, uint32_t n) noexcept nogil:
 
 
 cdef int todo_push(Job* j, View filter) noexcept nogil:
-    """Appends a filter, its length before it; what is done with is dropped first. -1: no memory."""
+    """Append a filter with its length in front. Drops filters at the head that are done. Returns -1 if there is no memory."""
     cdef uint32_t need = filter.n + <uint32_t>sizeof(uint32_t)
     cdef uint8_t* bytes
     if j.todo_at > j.todo_n // 2:
@@ -259,8 +262,9 @@ cdef void replay_begin(Broker* b, Session* s, const Filter* f) noexcept nogil:
         job_add(b, j)
 
 
-cdef bint crowded(Broker* b, Session* s) noexcept nogil:
-    """Whatever makes deliver() drop makes a replay wait: for output that drains, or for an acknowledgement of what is in flight."""
+cdef bint sending_congested(Broker* b, Session* s) noexcept nogil:
+    """Return whether a replay must wait. A replay waits in all cases in which deliver() would drop: until the output drains, or
+    until a delivery in flight is acknowledged."""
     cdef Client* c = session_client(s)
     cdef uint32_t most = REPLAY_WAITING_MAX
     if c == NULL:
@@ -277,7 +281,7 @@ cdef bint crowded(Broker* b, Session* s) noexcept nogil:
 
 
 cdef bint replay_open(Broker* b, Job* j) noexcept nogil:
-    """Opens the cursor of the next filter that is still subscribed to; 0: there is none."""
+    """Open the cursor of the next filter that is still subscribed. Returns 0 if there is none."""
     cdef View text
     cdef Filter f
     cdef Entry* e
@@ -342,7 +346,7 @@ cdef bint replay_slice(Broker* b, Job* j) noexcept nogil:
     while budget:
         if j.session.flags & SESSION_ENDED:
             return 1
-        if crowded(b, j.session):
+        if sending_congested(b, j.session):
             j.blocked = 1
             return 0
         if not j.open and not replay_open(b, j):

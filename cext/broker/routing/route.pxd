@@ -1,4 +1,4 @@
-# From a publication to every session that subscribed.
+# Route a publication to all sessions that have a matching subscription.
 from libc.stdint cimport uint32_t
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
@@ -9,13 +9,16 @@ from cext.broker.core.publication_state cimport Publication
 cdef enum:
     ROUTE_REFUSED = 0xFFFFFFFFu
 
-# Delivers p to all matching subscribers, or (a huge fan-out) hands it to a job of bounded slices, for which `owner` (may be NULL) waits
-# so that its messages stay in order. Returns how many subscriptions matched (0x10 when 0), or ROUTE_REFUSED: nobody has got it, since a stream cannot
-# take it; only of QoS 1 and 2 with an owner, who is to be told.
+# Deliver p to all matching subscribers. A huge fan-out becomes a job of bounded slices, for which `owner` (may be NULL) waits so
+# that its messages stay in order. Returns the number of matching subscriptions (0x10, No matching subscribers, when 0), or
+# ROUTE_REFUSED: no session has got it, because a stream cannot take it. ROUTE_REFUSED is returned only for QoS 1 and 2 with an
+# owner, which must be notified.
 cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil
-# Before anything else happens with what may be refused: it is in its streams then, or (0) in none; route does not ask them again.
+# Write p to the streams that match. The caller does this first for a publication that may be refused. Returns 0 if p is in no
+# stream. After success, route does not write it again.
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil
-cdef bint route_slices(Broker* b, View topic) noexcept nogil     # has it so many subscribers that it would be a job?
-# One slice; 1: done.
+# Return whether the topic has so many subscribers that its fan-out becomes a job.
+cdef bint route_slices(Broker* b, View topic) noexcept nogil
+# Run one slice of a fan-out job. 1 = done.
 cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil
 cdef void fanout_end(Broker* b, Job* j) noexcept nogil

@@ -1,13 +1,13 @@
-"""From a publication to every session that subscribed. Knows the index and the options of a subscription; not sockets, nor how a
-delivery is kept.
+"""Route a publication to every matching session. This module knows the index and the options of a subscription. It does not know
+sockets or how a delivery is queued.
 
-    index_match -> streams: journalled, or refused     (before anybody gets it)
+    index_match -> streams: written, or refused        (before any session gets the message)
                 -> per list: per entry: deliver          (small: at once)
-                -> merge: one copy per session           (overlapping subscriptions, where the settings ask for it)
-                -> JOB_FANOUT: pinned lists, a position  (more than a turn's budget: in slices, the publisher waits)
+                -> merge: one copy per session           (overlapping subscriptions, if the settings require it)
+                -> JOB_FANOUT: pinned lists, a position  (above the turn budget: in slices, the publisher waits)
                 -> per shared group: one member
 
-Cost: one hash and one look-up for the match, then what each delivery costs.
+Cost: one hash and one look-up for the match, plus the cost of each delivery.
 """
 
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint32_t, uint64_t
@@ -34,12 +34,12 @@ from cext.topic.index cimport (
 )
 
 cdef enum:
-    GAPS_MAX = 1024              # of a pinned list, beside as many as it has subscribers
-    RUN = 64                     # entries of a slice between two looks at the work done
+    GAPS_MAX = 1024              # allowed gaps of a pinned list beyond its number of subscribers
+    RUN = 64                     # entries of a slice between two checks of the work done
 
 
 cdef inline bint is_merged(Broker* b, Match* m, uint64_t total) noexcept nogil:
-    """One list alone holds nobody twice."""
+    """Return whether the match needs merged copies. A single list contains no session twice."""
     return m.n_lists > 1 and not b.settings.allow_duplicate_messages and total < UINT32_MAX
 
 
@@ -54,7 +54,7 @@ cdef bint route_slices(Broker* b, View topic) noexcept nogil:
 cdef bint route_journalled(Broker* b, Publication* p) noexcept nogil:
     if index_match(b.index, p.topic.p, p.topic.n, &b.match) != 0 or not stream_message(b, p, &b.match, 1):
         return 0
-    p.journalled = 1             # also where none wants it: it is not asked again
+    p.journalled = 1             # also if no stream wants it, so that route does not ask again
     return 1
 
 
@@ -63,7 +63,8 @@ cdef uint32_t route(Broker* b, Publication* p, Client* owner) noexcept nogil:
     cdef uint32_t i, matched
     cdef uint64_t total
     if index_match(b.index, p.topic.p, p.topic.n, m) != 0:
-        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos and not p.journalled else 0     # a stream may be among them
+        # a stream may be among the subscribers
+        return ROUTE_REFUSED if b.streams != NULL and owner != NULL and p.qos and not p.journalled else 0
     total = match_total(m)
     matched = <uint32_t>(total if total < 0x7FFFFFFF else 0x7FFFFFFF)
     if m.n_groups and b.streams != NULL and not p.journalled and not stream_message(b, p, m, owner != NULL and p.qos != 0):
@@ -98,7 +99,7 @@ cdef void deliver_list(Broker* b, Publication* p, List* l, uint32_t start, uint3
 
 
 cdef bint deliver_merged(Broker* b, Publication* p, Match* m, uint64_t total) noexcept nogil:
-    """0: no memory for it; then everybody gets each of his copies, rather than none."""
+    """Deliver merged copies. Returns 0 if there is no memory for that; then each session gets one copy per subscription."""
     cdef uint32_t i
     if merge_begin(&b.merge, <uint32_t>total) != 0:
         return 0
@@ -113,12 +114,13 @@ cdef bint deliver_merged(Broker* b, Publication* p, Match* m, uint64_t total) no
 # ---------------------------------------------------------------- in slices
 
 cdef bint fanout_begin(Broker* b, Publication* p, Match* m, uint64_t total, Client* owner) noexcept nogil:
-    """0: no memory for it; then it is done at once, late for others rather than lost."""
+    """Begin a fan-out job. Returns 0 if there is no memory for it; then the caller delivers at once, which delays others but
+    loses nothing."""
     cdef Job* j
     cdef uint32_t i
     for i in range(m.n_lists):
         if m.lists[i].pins and m.lists[i].n > 2 * m.lists[i].live + GAPS_MAX:
-            return 0             # pinned by one fan-out after the other it would never close its gaps
+            return 0             # pinned by one fan-out after another it would never close its gaps
     if publication_store(b, p) == NULL:
         return 0
     j = job_new(b, JOB_FANOUT, owner)
@@ -155,23 +157,24 @@ cdef bint fanout_slice(Broker* b, Job* j) noexcept nogil:
     p.source = j.session
     p.durability = j.durability
     if j.merging != MERGE_DELIVERS:
-        walk(b, &p, j, limit)
+        walk_lists(b, &p, j, limit)
         if j.list == j.n_lists and j.merging == MERGE_GATHERS:
             j.merging = MERGE_DELIVERS
             j.position = 0
     if j.merging == MERGE_DELIVERS:
         j.position = merge_deliver(b, &p, &j.merge, j.lists, j.position, limit)
     publication_fini(b, &p)
-    if j.list != j.n_lists or (j.merging == MERGE_DELIVERS and j.position != j.merge.n) or not gaps_closed(b, j):
+    if j.list != j.n_lists or (j.merging == MERGE_DELIVERS and j.position != j.merge.n) or not close_gaps(b, j):
         return 0
     if j.released_pid and j.session != NULL and persist_inbound_end(b, j.session, j.released_pid) != 0:
-        return 0                 # no memory for its record: it is not done before there is some
+        return 0                 # no memory for its record: the job is not done until there is some
     j.released_pid = 0
     return 1
 
 
-cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
-    """Of who left a list while it was pinned here: in slices, too."""
+cdef bint close_gaps(Broker* b, Job* j) noexcept nogil:
+    """Close the gaps that subscribers left while this job pinned the lists. Works in slices, too: returns 0 if there is more to
+    do."""
     cdef uint32_t i
     b.work += 1 + j.n_lists // 8
     for i in range(j.n_lists):
@@ -181,8 +184,8 @@ cdef bint gaps_closed(Broker* b, Job* j) noexcept nogil:
     return 1
 
 
-cdef void walk(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:
-    """Over the lists: to deliver, or to gather who is there."""
+cdef void walk_lists(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil:
+    """Walk over the lists, either to deliver or to gather the sessions for merged copies."""
     cdef uint32_t end
     while j.list < j.n_lists and b.work < limit:
         end = j.ends[j.list]
@@ -192,7 +195,7 @@ cdef void walk(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil
             merge_gather(b, &j.merge, j.lists, j.list, j.position, end)
         else:
             deliver_list(b, p, j.lists[j.list], j.position, end)
-            b.work += 1 + (end - j.position) // 8     # entries that led to no write cost, too
+            b.work += 1 + (end - j.position) // 8     # entries without a write cost time, too
         j.position = end
         if j.position >= j.ends[j.list]:
             j.list += 1
@@ -200,11 +203,11 @@ cdef void walk(Broker* b, Publication* p, Job* j, uint64_t limit) noexcept nogil
 
 
 cdef bint merging_begin(Broker* b, Job* j) noexcept nogil:
-    """0: others hold so much for this that it waits for one of them to end."""
+    """Begin the gathering. Returns 0 if other jobs hold so much memory for this that the job must wait until one of them ends."""
     if b.merging_bytes > MERGE_BYTES_MAX:
         return 0
     if merge_begin(&j.merge, j.merge_n) != 0:
-        j.merging = MERGE_NOT    # everybody gets each of his copies, rather than none
+        j.merging = MERGE_NOT    # no memory: each session gets one copy per subscription
         return 1
     j.merging = MERGE_GATHERS
     b.merging_bytes += merge_bytes(j.merge_n)

@@ -1,8 +1,8 @@
-# When the memory of an ended session may be freed. See session_release.pyx.
+# Free the memory of an ended session when it is safe. See session_release.pyx.
 from cext.broker.core.broker cimport Broker
 from cext.session.session cimport Session
 
-# Frees the session if it has ended and no job, record or subscription points to it any more.
+# Free the session if it has ended and no job, record or subscription points to it.
 cdef void session_release(Broker* b, Session* s) noexcept nogil
-# One of session.records is done; it may be the last one that kept the session.
+# Count one of session.records as done; free the session if that was the last reference.
 cdef void session_record_done(Broker* b, Session* s) noexcept nogil

@@ -1,4 +1,4 @@
-"""Frees an ended session once nothing refers to it: no job, no record of the open batch, no subscription."""
+"""Free an ended session when nothing refers to it: no job, no record of the open batch, no subscription."""
 
 from cext.broker.core.broker cimport Broker
 from cext.broker.routing.plugin_gate cimport plugin_gate_free

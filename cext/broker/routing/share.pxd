@@ -1,4 +1,4 @@
-# Shared subscriptions [v5 4.8.2]: which member of a group gets a message, and who gets what a member leaves behind.
+# Shared subscriptions [v5 4.8.2]: select the member of a group for a message, and hand over the deliveries of a member that ends.
 from libc.stdint cimport uint8_t, uint32_t
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.publication_state cimport Publication
@@ -7,13 +7,13 @@ from cext.topic.index cimport Group
 
 
 cdef enum:
-    SHARE_LOOK_MAX = 1024       # members of a group that are looked at for one message
+    SHARE_LOOK_MAX = 1024       # largest number of members that are looked at for one message
 
-cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil      # never 0: also of a group that had no message yet
-# One member gets it, whose session keeps it when nobody is online. 0: there is none.
+cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil      # never 0, also for a group that had no message yet
+# Deliver p to one member, whose session queues it if no member is online. Returns 0 if the group has no member.
 cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil
-# After a start, when all subscriptions are there: what came through groups finds them again, by its topic.
+# Find the groups of restored deliveries again by topic. Called after a start, when all subscriptions are there.
 cdef void share_restored(Broker* b, Session* s) noexcept nogil
-# What an ended session's queue holds of shared groups goes to other members of theirs, the rest is dropped: as much as `budget` units
-# of work allow. 1: the queue is empty. Its own subscriptions may still be there.
+# Hand over the shared deliveries of an ended session's queue to other members of their groups, and drop the rest, within `budget`
+# units of work. Returns 1 when the queue is empty. The session's own subscriptions may still be there.
 cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil

@@ -1,14 +1,15 @@
-"""Shared subscriptions: which member of a group gets a message, and who gets what a member leaves behind when its session ends. Knows the
-strategies and the order of members; not topics, nor how a delivery is kept.
+"""Shared subscriptions: select the member of a group that gets a message, and hand over the deliveries of a member whose session
+ends. This module knows the strategies and the order of members. It does not know topics or how a delivery is queued.
 
     share_deliver:    group -> strategy -> one member -> deliver
     share_hand_over:  ended session's queue -> group by its id -> share_deliver
 
-Members that are offline are passed over while any is online. Invariants: QoS 2 that was sent once never goes to another client
-[v5 4.8.2-5]; what a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing.
-Cost: at most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are therefore
-seen in parts: "fewest" means fewest of a part. If nobody of it is online, the member who was seen online last gets the message; if he
-is gone, too, one of the part keeps it though others further on may be online, and the next message looks further.
+Offline members are skipped while any member is online. Invariants: QoS 2 that was sent once never goes to another client [v5
+4.8.2-5]; a delivery that a client has answered, also with an error, is done [v5 4.8.2-6]; an ended session gets nothing. Cost: at
+most SHARE_LOOK_MAX members are looked at per message, each counted as an eighth of an append. Larger groups are therefore seen in
+parts: "fewest" means fewest of a part. If no member of the part is online, the member that was last seen online gets the message.
+If that member is gone, too, one member of the part queues the message although others further on may be online, and the next
+message looks further.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -36,11 +37,11 @@ from cext.session.session cimport SESSION_ENDED, Session, session_share
 from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry
 
 cdef enum:
-    NOBODY = 0xFFFFFFFFu         # a list has fewer places
-    THROWS = 8                   # of the dice, before the next member in turn is taken
+    NO_MEMBER = 0xFFFFFFFFu         # not a place: a list has fewer places
+    RANDOM_TRIES = 8                   # random tries before the next member in turn is taken
 
 
-# ---------------------------------------------------------------- what a group is told to do
+# ---------------------------------------------------------------- the strategy of a group
 
 cdef uint8_t strategy_of(Broker* b, View group) noexcept nogil:
     cdef uint32_t low = 0
@@ -68,7 +69,7 @@ cdef uint8_t share_strategy(Broker* b, const Group* g) noexcept nogil:
     return g.strategy if g.strategy else strategy_of(b, g.name)
 
 
-cdef void meet(Broker* b, Group* g) noexcept nogil:
+cdef void group_init(Broker* b, Group* g) noexcept nogil:
     b.groups_met += 1
     g.id = b.groups_met
     g.strategy = strategy_of(b, g.name)
@@ -76,54 +77,54 @@ cdef void meet(Broker* b, Group* g) noexcept nogil:
 
 # ---------------------------------------------------------------- members
 
-cdef inline Session* member(const List* l, uint32_t at) noexcept nogil:
-    """NULL: nobody any more."""
+cdef inline Session* member_at(const List* l, uint32_t at) noexcept nogil:
+    """Return the session at this place of the list; NULL = the place is empty or the session has ended."""
     cdef Session* s = <Session*>list_entry(l, at).subscriber
     return s if s != NULL and not s.flags & SESSION_ENDED else NULL
 
 
-cdef inline uint32_t looks(const List* l) noexcept nogil:
+cdef inline uint32_t look_count(const List* l) noexcept nogil:
     return l.n if l.n < SHARE_LOOK_MAX else SHARE_LOOK_MAX
 
 
-cdef inline uint32_t after(const List* l, uint32_t at) noexcept nogil:
+cdef inline uint32_t next_place(const List* l, uint32_t at) noexcept nogil:
     return at + 1 if at + 1 < l.n else 0
 
 
 cdef uint32_t first_from(Broker* b, const List* l, uint32_t start) noexcept nogil:
-    """The first member that is online, from `start` on; else the first."""
+    """Return the first online member from `start` on; if none is online, the first member."""
     cdef uint32_t at = start
-    cdef uint32_t chosen = NOBODY
+    cdef uint32_t chosen = NO_MEMBER
     cdef uint32_t i
     cdef Session* s
-    for i in range(looks(l)):
-        s = member(l, at)
+    for i in range(look_count(l)):
+        s = member_at(l, at)
         if s != NULL and s.client != NULL:
             b.work += i // 8
             return at
-        if s != NULL and chosen == NOBODY:
+        if s != NULL and chosen == NO_MEMBER:
             chosen = at
-        at = after(l, at)
-    b.work += looks(l) // 8
+        at = next_place(l, at)
+    b.work += look_count(l) // 8
     return chosen
 
 
 cdef inline bint is_online(const List* l, uint32_t at) noexcept nogil:
-    cdef Session* s = member(l, at) if at != NOBODY else NULL
+    cdef Session* s = member_at(l, at) if at != NO_MEMBER else NULL
     return s != NULL and s.client != NULL
 
 
 cdef uint32_t round_robin(Broker* b, Group* g) noexcept nogil:
     cdef uint32_t at = first_from(b, &g.members, g.cursor % g.members.n)
-    if at != NOBODY:
+    if at != NO_MEMBER:
         g.cursor = at + 1
     return at
 
 
 # ---------------------------------------------------------------- the other strategies
 
-cdef inline uint64_t stir(uint64_t x) noexcept nogil:
-    """Every bit of x changes half of the result's."""
+cdef inline uint64_t mix_bits(uint64_t x) noexcept nogil:
+    """Mix the bits of x: each bit of x changes about half of the result's bits."""
     x ^= x >> 30
     x *= <uint64_t>0xBF58476D1CE4E5B9
     x ^= x >> 27
@@ -131,47 +132,47 @@ cdef inline uint64_t stir(uint64_t x) noexcept nogil:
     return x ^ x >> 31
 
 
-cdef uint32_t throw_dice(Broker* b, const List* l) noexcept nogil:
+cdef uint32_t random_place(Broker* b, const List* l) noexcept nogil:
     b.dice += <uint64_t>0x9E3779B97F4A7C15
-    return <uint32_t>((stir(b.dice ^ b.key.k0) >> 32) * l.n >> 32)
+    return <uint32_t>((mix_bits(b.dice ^ b.key.k0) >> 32) * l.n >> 32)
 
 
-cdef uint32_t at_random(Broker* b, const List* l) noexcept nogil:
-    """Uniform among those online as long as THROWS throws hit one."""
+cdef uint32_t random_member(Broker* b, const List* l) noexcept nogil:
+    """Return a member, uniformly among the online ones if one of RANDOM_TRIES tries finds one."""
     cdef uint32_t at
     cdef int _
-    for _ in range(THROWS):
-        at = throw_dice(b, l)
+    for _ in range(RANDOM_TRIES):
+        at = random_place(b, l)
         if is_online(l, at):
             return at
-    return first_from(b, l, throw_dice(b, l))
+    return first_from(b, l, random_place(b, l))
 
 
 cdef uint32_t sticky(Broker* b, Group* g) noexcept nogil:
-    """Who was chosen before, wherever it now is in the list; while it is away, who is then chosen."""
+    """Return the member that was chosen before, wherever it is now in the list. While it is offline, return a substitute."""
     cdef List* l = &g.members
     cdef uint32_t at = g.cursor % l.n
-    cdef uint32_t other = NOBODY         # online
-    cdef uint32_t away = NOBODY
+    cdef uint32_t other = NO_MEMBER         # first online member
+    cdef uint32_t away = NO_MEMBER
     cdef uint32_t looked = 0
     cdef int _
     cdef Session* s
-    for _ in range(looks(l)):
+    for _ in range(look_count(l)):
         looked += 1
-        s = member(l, at)
+        s = member_at(l, at)
         if s != NULL and s == g.chosen and s.client != NULL:
             break
-        if s != NULL and s.client != NULL and other == NOBODY:
+        if s != NULL and s.client != NULL and other == NO_MEMBER:
             other = at
             if g.chosen == NULL:
                 break
-        if s != NULL and (s == g.chosen or away == NOBODY):
+        if s != NULL and (s == g.chosen or away == NO_MEMBER):
             away = at
-        at = after(l, at)
+        at = next_place(l, at)
     else:
-        at = away if other == NOBODY else other
+        at = away if other == NO_MEMBER else other
     b.work += looked // 8
-    if at != NOBODY:
+    if at != NO_MEMBER:
         g.cursor = at
         g.chosen = list_entry(l, at).subscriber
     return at
@@ -188,48 +189,48 @@ cdef inline bint is_less_busy(Session* s, Session* than) noexcept nogil:
 cdef uint32_t least_inflight(Broker* b, Group* g) noexcept nogil:
     cdef List* l = &g.members
     cdef uint32_t at = g.cursor % l.n
-    cdef uint32_t chosen = NOBODY
+    cdef uint32_t chosen = NO_MEMBER
     cdef uint32_t looked = 0
     cdef int _
     cdef Session* least = NULL
     cdef Session* s
-    for _ in range(looks(l)):
+    for _ in range(look_count(l)):
         looked += 1
-        s = member(l, at)
+        s = member_at(l, at)
         if s != NULL and (least == NULL or is_less_busy(s, least)):
             least = s
             chosen = at
             if s.client != NULL and s.queue.pending == 0 and session_client(s).conn.out_bytes == 0:
-                break            # nobody has less
-        at = after(l, at)
+                break            # no member can have less
+        at = next_place(l, at)
     b.work += looked // 8
-    if chosen != NOBODY:
+    if chosen != NO_MEMBER:
         g.cursor = chosen + 1
     return chosen
 
 
 cdef uint32_t by_hash(Broker* b, const List* l, uint64_t key) noexcept nogil:
-    """Rendezvous hashing: of the weights that key and client ids make, the highest wins, so that who comes or goes moves its own share
-    only. Of a group beyond SHARE_LOOK_MAX a window is looked at, whose place the key says: it shifts by one place when the group
-    grows by one, so that little moves there, too."""
+    """Select a member by rendezvous hashing: the key and each client id make a weight, and the highest weight wins. So a member
+    that joins or leaves moves only its own share. In a group larger than SHARE_LOOK_MAX only a window is looked at. The key gives
+    the window's place, which shifts by one when the group grows by one, so little moves there, too."""
     cdef uint32_t at = <uint32_t>(((key >> 32) * l.n) >> 32) if l.n > SHARE_LOOK_MAX else 0
-    cdef uint32_t chosen = NOBODY
+    cdef uint32_t chosen = NO_MEMBER
     cdef uint64_t weight
     cdef uint64_t highest = 0
     cdef bint online = 0
     cdef int _
     cdef Session* s
-    key = stir(key)
-    for _ in range(looks(l)):
-        s = member(l, at)
+    key = mix_bits(key)
+    for _ in range(look_count(l)):
+        s = member_at(l, at)
         if s != NULL and (s.client != NULL or not online):
-            weight = stir(key ^ s.hash)
-            if chosen == NOBODY or weight > highest or (s.client != NULL) != online:
+            weight = mix_bits(key ^ s.hash)
+            if chosen == NO_MEMBER or weight > highest or (s.client != NULL) != online:
                 online = s.client != NULL
                 chosen = at
                 highest = weight
-        at = after(l, at)
-    b.work += looks(l) // 8
+        at = next_place(l, at)
+    b.work += look_count(l) // 8
     return chosen
 
 
@@ -238,7 +239,7 @@ cdef uint64_t key_of(Broker* b, Publication* p, uint8_t strategy) noexcept nogil
         if p.source != NULL:
             return p.source.hash
         if p.message != NULL and p.message.source_hash:
-            return p.message.source_hash         # on its second way, or its publisher is gone
+            return p.message.source_hash         # a delivery that is handed over, or whose publisher is gone
     return hash_bytes(&b.key, p.topic.p, p.topic.n)
 
 
@@ -247,9 +248,9 @@ cdef uint64_t key_of(Broker* b, Publication* p, uint8_t strategy) noexcept nogil
 cdef uint32_t choose(Broker* b, Publication* p, Group* g) noexcept nogil:
     cdef uint32_t start, at
     if g.members.n == 0:
-        return NOBODY
+        return NO_MEMBER
     if g.strategy == 0:
-        meet(b, g)
+        group_init(b, g)
     if g.members.n <= SHARE_LOOK_MAX:
         return by_strategy(b, p, g)
     start = g.cursor % g.members.n
@@ -265,7 +266,7 @@ cdef uint32_t choose(Broker* b, Publication* p, Group* g) noexcept nogil:
 
 cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
     if g.strategy == SHARE_RANDOM:
-        return at_random(b, &g.members)
+        return random_member(b, &g.members)
     if g.strategy == SHARE_STICKY:
         return sticky(b, g)
     if g.strategy == SHARE_LEAST_INFLIGHT:
@@ -280,7 +281,7 @@ cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
     cdef Entry* e
     cdef Session* s
     cdef uint8_t qos
-    if at == NOBODY:
+    if at == NO_MEMBER:
         return 0
     e = list_entry(&g.members, at)
     s = <Session*>e.subscriber
@@ -293,17 +294,18 @@ cdef bint share_deliver(Broker* b, Publication* p, Group* g) noexcept nogil:
     return 1
 
 
-# ---------------------------------------------------------------- what a member leaves behind
+# ---------------------------------------------------------------- hand-over
 
-cdef struct Heirs:               # the groups that the last message handed over matches
-    Message* message             # a reference; NULL: none yet
-    uint32_t at                  # where the last one was found
-    uint64_t begun               # work done when the first was found: a slice that only looked would not get on
+cdef struct HandOver:               # groups that match the message handed over last
+    Message* message             # one reference; NULL = none yet
+    uint32_t at                  # place where the last group was found
+    uint64_t begun               # b.work at the first look-up, so that a slice that only searched still makes progress
 
 
-cdef Group* group_by_id(Broker* b, Heirs* h, Message* m, uint64_t id) noexcept nogil:
-    """Deliveries of one message stand in the queue in the order of its groups: each search goes on where the last one ended, so that all of
-    them cost what routing the message did."""
+cdef Group* group_by_id(Broker* b, HandOver* h, Message* m, uint64_t id) noexcept nogil:
+    """Return the group with this id among those that match message m; NULL = it is gone. Deliveries of one message are in the
+    queue in the order of its groups. Each search continues where the last one ended, so all of them cost as much as routing the
+    message did."""
     cdef Match* match = &b.match
     cdef uint32_t i
     if h.message == NULL or (h.message != m and (
@@ -329,24 +331,24 @@ cdef Group* group_by_id(Broker* b, Heirs* h, Message* m, uint64_t id) noexcept n
     return NULL
 
 
-cdef inline bint may_go_on(const Delivery* d) noexcept nogil:
+cdef inline bint may_hand_over(const Delivery* d) noexcept nogil:
     if d.message == NULL or not d.qos & DELIVERY_SHARED:
         return 0
     return d.qos & 3 == 1 or d.state == D_WAITING
 
 
-cdef bint hand_over(Broker* b, Session* s, Delivery* d, Heirs* h) noexcept nogil:
-    """0: there is nobody for it."""
+cdef bint hand_over(Broker* b, Session* s, Delivery* d, HandOver* h) noexcept nogil:
+    """Hand one delivery over to another member. Returns 0 if it may not be handed over or there is no member."""
     cdef Publication p
     cdef bint found
     cdef Group* g
-    if not may_go_on(d):
+    if not may_hand_over(d):
         return 0
     g = group_by_id(b, h, d.message, s.shares[d.sub_id].group)
     if g == NULL:
         return 0
     publication_of(&p, d.message)
-    p.shaped = 0                 # one client: an encoding to keep would be a copy more
+    p.shaped = 0                 # one client: an encoding for reuse would cost one more copy
     found = share_deliver(b, &p, g)
     publication_fini(b, &p)
     return found
@@ -355,7 +357,7 @@ cdef bint hand_over(Broker* b, Session* s, Delivery* d, Heirs* h) noexcept nogil
 cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Delivery* d
-    cdef Heirs h
+    cdef HandOver h
     h.message = NULL
     h.at = 0
     h.begun = b.work
@@ -380,8 +382,8 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
 
 # ---------------------------------------------------------------- after a start
 
-cdef Entry* group_again(Broker* b, Session* s, uint32_t* at, Group** g) noexcept nogil:
-    """The first group of the match, from `at` on, that the session is a member of; NULL: it has left."""
+cdef Entry* group_of_restored(Broker* b, Session* s, uint32_t* at, Group** g) noexcept nogil:
+    """Return the session's entry in the first group of the match, from `at` on, that it is a member of; NULL = it has left."""
     cdef Entry* e
     while at[0] < b.match.n_groups:
         g[0] = b.match.groups[at[0]]
@@ -393,8 +395,9 @@ cdef Entry* group_again(Broker* b, Session* s, uint32_t* at, Group** g) noexcept
 
 
 cdef void share_restored(Broker* b, Session* s) noexcept nogil:
-    """On record is that a delivery came through a group, not through which: of one message the first came through the first group that it matches,
-    and so on, in the order of the match. One whose session has left its group is a plain one."""
+    """Restore the groups of the session's shared deliveries. A record stores that a delivery came through a group, but not which.
+    The first delivery of a message came through the first matching group, the second through the second, and so on in the order
+    of the match. A delivery whose session has left its group becomes a plain one."""
     cdef Queue* q = &s.queue
     cdef uint32_t i = q.floor
     cdef uint32_t at = 0
@@ -412,10 +415,10 @@ cdef void share_restored(Broker* b, Session* s) noexcept nogil:
             at = 0
             if index_match(b.index, last.topic.p, last.topic.n, &b.match) != 0:
                 b.match.n_groups = 0
-        e = group_again(b, s, &at, &g)
+        e = group_of_restored(b, s, &at, &g)
         if e != NULL:
             if g.strategy == 0:
-                meet(b, g)
+                group_init(b, g)
             e.share = session_share(s, g.id, d.sub_id, e.share)
         if e != NULL and e.share:
             d.sub_id = e.share - 1

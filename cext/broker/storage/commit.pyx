@@ -34,7 +34,7 @@ from cext.broker.persist.persist cimport ends_record, message_recorded, persist_
 from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
 from cext.broker.replay.cursor cimport cursors_come
 from cext.broker.routing.deliver cimport pump
-from cext.broker.routing.paged cimport pages_come
+from cext.broker.routing.paged cimport pages_receive
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept
 from cext.broker.routing.session_release cimport session_record_done
 from cext.broker.storage.clean cimport clean_some
@@ -338,7 +338,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
             streams_news(b)
             cursors_come(b)
         if flags & STORE_READ:
-            pages_come(b, t)
+            pages_receive(b, t)
     if t.cleaning:
         t.cleaning = clean_some(b)
     if is_due(b, t):
