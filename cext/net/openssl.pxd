@@ -1,4 +1,4 @@
-# What is used of OpenSSL 3's libssl and libcrypto.
+# The parts of OpenSSL 3's libssl and libcrypto that mosq uses.
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
 
 cdef extern from "<openssl/ssl.h>" nogil:
@@ -81,7 +81,7 @@ cdef extern from "<openssl/ssl.h>" nogil:
     void SSL_CTX_set_psk_client_callback(SSL_CTX* x, psk_client_fn f)
     int SSL_CTX_set_max_proto_version(SSL_CTX* x, int version)
     int SSL_CTX_set_default_verify_paths(SSL_CTX* x)
-    int SSL_CTX_set_alpn_protos(SSL_CTX* x, const unsigned char* p, unsigned int n)     # 0: well
+    int SSL_CTX_set_alpn_protos(SSL_CTX* x, const unsigned char* p, unsigned int n)     # 0 = success
     long SSL_CTX_set_tlsext_status_cb(SSL_CTX* x, status_fn f)
     int SSL_CTX_use_psk_identity_hint(SSL_CTX* x, const char* hint)
     void SSL_CTX_set_keylog_callback(SSL_CTX* x, keylog_fn f)

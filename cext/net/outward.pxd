@@ -1,4 +1,5 @@
-# A connection to somebody else's listener. Knows sockets and their options; not whom it is for, when it is tried, nor after which pause again.
+# Connections to another program's listener. This module knows sockets and their options. It does not know the purpose of a
+# connection, nor when the broker tries again.
 from libc.stdint cimport uint16_t, uint32_t
 from cext.net.reactor cimport Address, Conn, Reactor, TransportContext
 
@@ -6,22 +7,24 @@ cdef extern from "<sys/socket.h>" nogil:
     struct sockaddr_storage:
         uint16_t ss_family
 
-ctypedef struct Outward:        # where to, and how; all zero but `remote`: as the system has it
+# Target and options of an outbound connection; a zero field other than `remote` means the system's default.
+ctypedef struct Outward:
     Address remote              # AF_INET or AF_INET6, with its port
-    uint32_t remote_scope       # of a link-local IPv6 address: the interface
-    Address bound               # family 0: none
+    uint32_t remote_scope       # interface of a link-local IPv6 address
+    Address bound               # local address; family 0 = none
     uint32_t bound_scope
-    const char* host            # as its operator calls it: for TLS (name of the certificate, SNI). Not kept
-    TransportContext* tls_context    # NULL: plain
-    uint32_t user_timeout_ms    # unacknowledged bytes end it; 0: as the system has it
-    uint32_t keepalive_idle_s   # 0: no probes
+    const char* host            # host name in the configuration, for TLS (name of the certificate, SNI); not kept
+    TransportContext* tls_context    # NULL = without TLS
+    uint32_t user_timeout_ms    # time after which unacknowledged bytes end the connection; 0 = the system's default
+    uint32_t keepalive_idle_s   # 0 = no probes
     uint32_t keepalive_interval_s
     uint32_t keepalive_count
     bint nodelay
 
-# As the system wants it -> how many bytes of it there are; 0: it is none that can be connected to.
+# Write an address in the system's form. Return its size in bytes, or 0 if its family cannot be connected to.
 cdef unsigned int address_put(sockaddr_storage* storage, const Address* a, uint32_t scope) noexcept nogil
 
-# Begins; 0 or errno, and then c is as before. c is watched from now on: r.on_opened comes once, in a later turn, unless c is closed first.
-# Until then the owner writes nothing, and has a timer: the system gives up after two minutes.
+# Begin to connect. Return 0 or errno; after an error c is unchanged. The reactor watches c from now on and calls r.on_opened
+# once, in a later turn, unless the owner closes c first. Until then the owner writes nothing and needs a timer of its own,
+# because the system gives up only after two minutes.
 cdef int conn_connect(Reactor* r, Conn* c, const Outward* o) noexcept nogil

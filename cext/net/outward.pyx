@@ -1,7 +1,8 @@
-"""Connections outwards: a socket that does not wait, its options, the begin of its connect, and of TLS above it. The rest of opening is the
-reactor's turn: writable -> getsockopt -> (the handshake) -> on_opened. Knows no names: who looks them up is the control plane.
+"""Open outbound connections: a non-blocking socket, its options, the start of its connect, and TLS above it. The
+reactor's turn does the rest: writable -> getsockopt -> (the handshake) -> on_opened. This module knows no host names:
+the control plane resolves them.
 
-Cost: five to ten system calls for each attempt, none of which waits.
+Cost: five to ten system calls for each attempt, none of which blocks.
 """
 
 from libc.errno cimport EINPROGRESS, EINTR, EAFNOSUPPORT, EOPNOTSUPP, errno
@@ -88,12 +89,13 @@ cdef int options_set(int fd, const Outward* o) noexcept nogil:
 
 
 cdef int bound(int fd, const Outward* o) noexcept nogil:
-    """The port is chosen at the connect, by the pair of addresses, so that one address serves many connections."""
+    """Bind to the local address. The system selects the port at the connect, by the pair of addresses, so that one
+    address serves many connections."""
     cdef sockaddr_storage storage
     cdef unsigned int n = address_put(&storage, &o.bound, o.bound_scope)
     if n == 0 or o.bound.family != o.remote.family:
         return EAFNOSUPPORT
-    number_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)        # where the system has it
+    number_set(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)        # no effect on systems without this option
     return errno if bind(fd, <sockaddr*>&storage, n) != 0 else 0
 
 
@@ -106,7 +108,7 @@ cdef int connect_begin(int fd, const Outward* o) noexcept nogil:
     if err:
         return err
     if connect(fd, <sockaddr*>&storage, n) == 0 or errno == EINPROGRESS or errno == EINTR:
-        return 0                 # also when it is there already: that is heard of in a turn
+        return 0                # also if the socket is connected already: the next turn reports it
     return errno
 
 
@@ -131,7 +133,7 @@ cdef int conn_connect(Reactor* r, Conn* c, const Outward* o) noexcept nogil:
         return errno
     err = connect_begin(fd, o)
     if not err:
-        c.fd = fd                # a transport that goes says its last words there
+        c.fd = fd               # the transport's close writes to this descriptor
         if o.tls_context != NULL:
             err = secured(r, c, o)
     if not err:

@@ -1,4 +1,5 @@
-# The PROXY protocol's header, versions 1 and 2 [haproxy.org, proxy-protocol.txt], sans-IO: what a proxy says of the client it stands for.
+# The header of the PROXY protocol, versions 1 and 2 [haproxy.org, proxy-protocol.txt], sans-IO: a proxy's report
+# about the client that it forwards.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 
@@ -9,26 +10,26 @@ cdef enum:
 
 cdef enum:
     PROXY_V1_BYTES_MAX = 107
-    PROXY_V2_BYTES_MAX = 8192   # a client's certificate among the TLVs fits; the format would allow 64 KiB
+    PROXY_V2_BYTES_MAX = 8192   # enough for a client's certificate in the TLVs; the format would allow 64 KiB
 
 cdef enum:
-    # Proxied.tls: what the SSL TLV's first byte says
-    PROXY_TLS = 1               # the client came over TLS
+    # Proxied.tls: flags of the SSL TLV's first byte
+    PROXY_TLS = 1               # the client used TLS
     PROXY_CERT_CONN = 2         # with a certificate, in this connection
     PROXY_CERT_SESS = 4         # with a certificate, at least once in this TLS session
 
 ctypedef struct Proxied:
-    uint32_t size               # of the header when DONE; bytes that it needs when MORE, 0: not known
-    uint8_t local               # the connection speaks for itself: LOCAL, UNKNOWN or no address
-    uint8_t family              # AF_INET, AF_INET6, AF_UNIX (no address is kept); 0: none
-    uint8_t has_tls             # there was an SSL TLV
-    uint8_t tls                 # PROXY_TLS ...
-    uint32_t verify             # 0: the client's certificate is good
-    uint16_t port               # of the client
+    uint32_t size               # PROXY_DONE: bytes of the header; PROXY_MORE: bytes that the header needs, 0 = unknown
+    uint8_t local               # 1 = the connection is the proxy's own: LOCAL, UNKNOWN or no address
+    uint8_t family              # AF_INET, AF_INET6, AF_UNIX (without an address); 0 = none
+    uint8_t has_tls             # 1 = there was an SSL TLV
+    uint8_t tls                 # mask of PROXY_TLS, PROXY_CERT_CONN, PROXY_CERT_SESS
+    uint32_t verify             # 0 = the client's certificate is valid
+    uint16_t port               # the client's port
     uint8_t ip[16]
-    View tls_version            # views into the header; n 0: not told
+    View tls_version            # this and the two below: views into the header; n 0 = not reported
     View cipher
     View common_name
 
-# p: the n bytes that have come since the connection began, from the first. version: 1 or 2, and no other is taken.
+# Read a header. p: the first n bytes of the connection. version: 1 or 2; a header of the other version is an error.
 cdef int proxy_read(int version, const uint8_t* p, size_t n, Proxied* out) noexcept nogil

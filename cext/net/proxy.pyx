@@ -1,10 +1,11 @@
-"""The PROXY protocol's header, sans-IO. Knows what proxies send before the client's first byte; not sockets, not who is trusted: a listener
-that takes such headers believes them, so only proxies may reach it.
+"""Read the header of the PROXY protocol, sans-IO. This module knows the bytes that a proxy sends before the
+client's first byte. It does not know sockets, nor which proxy is trusted: a listener that accepts such headers
+believes them, so only proxies may reach it.
 
     version 1: one line of text, at most 107 bytes          version 2: 16 bytes, addresses, TLVs
 
-Invariants: nothing is taken for a header of the other version; a byte that cannot belong to one is refused when it comes; a length inside
-the header never reaches beyond it. Cost: a pass over the header, once per connection; nothing is copied or kept.
+Invariants: a header of the other version is an error; a byte that cannot belong to a header is rejected when it arrives; a length
+inside the header never reaches beyond the header. Cost: one pass over the header, once per connection; nothing is copied or kept.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -47,7 +48,7 @@ cdef int proxy_read(int version, const uint8_t* p, size_t n, Proxied* out) noexc
 # ---------------------------------------------------------------- version 1
 
 cdef bint word_next(const uint8_t** p, const uint8_t* end, View* word) noexcept nogil:
-    """Words are parted by one blank each."""
+    """Take the next word. One blank separates two words."""
     cdef const uint8_t* blank = <const uint8_t*>memchr(p[0], c' ', <size_t>(end - p[0])) if end > p[0] else NULL
     cdef const uint8_t* stop = blank if blank != NULL else end
     word.p = p[0]
@@ -61,7 +62,7 @@ cdef bint address_read(int family, View word, uint8_t* ip) noexcept nogil:
     cdef uint32_t i
     if word.n >= sizeof(text):
         return 0
-    for i in range(word.n):      # no scope (%eth0), no NUL
+    for i in range(word.n):      # rejects a scope (%eth0) and NUL
         if not (c'0' <= word.p[i] <= c'9' or c'a' <= word.p[i] | 0x20 <= c'f' or word.p[i] == c':' or word.p[i] == c'.'):
             return 0
     memcpy(text, word.p, word.n)
@@ -82,7 +83,7 @@ cdef bint port_read(View word, uint16_t* port) noexcept nogil:
 
 
 cdef bint v1_addresses(const uint8_t* p, const uint8_t* end, int family, Proxied* out) noexcept nogil:
-    """SOURCE DESTINATION PORT PORT"""
+    """Read SOURCE DESTINATION PORT PORT."""
     cdef View source, destination, port, port_here
     cdef uint8_t here[16]
     cdef uint16_t number
@@ -111,7 +112,7 @@ cdef int v1_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
     p += 6
     n = <size_t>(end - p)
     if n >= 7 and memcmp(p, b"UNKNOWN", 7) == 0 and (n == 7 or p[7] == c' '):
-        out.local = 1            # the rest of the line must be ignored
+        out.local = 1           # the rest of the line must be ignored
         return PROXY_DONE
     if n > 5 and memcmp(p, b"TCP4 ", 5) == 0:
         return PROXY_DONE if v1_addresses(p + 5, end, AF_INET, out) else PROXY_BAD
@@ -123,7 +124,7 @@ cdef int v1_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
 # ---------------------------------------------------------------- version 2
 
 cdef uint32_t crc32c(const uint8_t* p, size_t n, const uint8_t* zeroed) noexcept nogil:
-    """[RFC 3720 B.4], with the four bytes at `zeroed` taken as zero."""
+    """Return the CRC-32C [RFC 3720 B.4], with the four bytes at `zeroed` taken as zero."""
     cdef uint32_t crc = 0xFFFFFFFFu
     cdef size_t i
     cdef int _
@@ -144,7 +145,7 @@ cdef inline uint32_t be32(const uint8_t* p) noexcept nogil:
 
 
 cdef bint tlv_next(const uint8_t** p, const uint8_t* end, int* kind, View* value) noexcept nogil:
-    """0: it does not fit."""
+    """Take the next TLV. Return 0 if it does not fit."""
     if end - p[0] < TLV_HEAD_BYTES:
         return 0
     kind[0] = p[0][0]
@@ -196,7 +197,7 @@ cdef bint tlvs_read(const uint8_t* start, const uint8_t* p, const uint8_t* end, 
 
 
 cdef int v2_addresses_size(int family) noexcept nogil:
-    """-1: not a stream, or unknown."""
+    """Return the size of the addresses, or -1 if the family is unknown or not a stream."""
     if family == V2_TCP4:
         return 12
     if family == V2_TCP6:
@@ -218,11 +219,11 @@ cdef void v2_addresses(int family, const uint8_t* p, Proxied* out) noexcept nogi
     elif family == V2_UNIX_STREAM:
         out.family = <uint8_t>AF_UNIX
     else:
-        out.local = 1            # not known: the connection's own addresses are used
+        out.local = 1           # unknown family: use the connection's own addresses
 
 
 cdef int v2_head(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
-    """What the first 16 bytes say, as far as they have come."""
+    """Read the first 16 bytes as far as they have arrived."""
     if memcmp(p, signature(), n if n < 12 else 12) != 0:
         return PROXY_BAD
     if n > 12 and p[12] != V2_LOCAL and p[12] != V2_PROXY:
@@ -245,7 +246,7 @@ cdef int v2_read(const uint8_t* p, size_t n, Proxied* out) noexcept nogil:
     if found != PROXY_DONE:
         return found
     if p[12] == V2_LOCAL:
-        out.local = 1            # the proxy itself, to see whether we live; what the header holds must be ignored
+        out.local = 1           # health check of the proxy itself; the contents of the header must be ignored
         return PROXY_DONE
     size = v2_addresses_size(p[13])
     v2_addresses(p[13], p + V2_HEAD_BYTES, out)

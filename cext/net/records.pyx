@@ -1,14 +1,15 @@
 # distutils: libraries = crypto
-"""TLS 1.3 records once the handshake is done [RFC 8446 5]: what OpenSSL's SSL does from then on, in a fortieth of its memory.
-Knows keys, sealing, opening, alerts and KeyUpdate; not sockets, and not handshakes: those are OpenSSL's alone, as is every cipher and digest
-used here. Why we do this at all, and what stays with OpenSSL: docs/adr/0008.
+"""Handle TLS 1.3 records after the handshake [RFC 8446 5] in place of OpenSSL's SSL, in a fortieth of its memory. This module
+knows keys, sealing, opening, alerts and KeyUpdate. It does not know sockets or handshakes: OpenSSL does all handshakes, and
+provides every cipher and digest used here. docs/adr/0008 gives the reasons, and lists the cases that stay with OpenSSL.
 
-The secrets come from the key log callback, the one way in which OpenSSL gives them away. A connection holds keys and counters; the cipher
-contexts belong to the loop and are keyed for whom they work.
+The secrets come from the key log callback, the only way in which OpenSSL exposes them. A connection holds keys and counters. The
+cipher contexts belong to the loop and get the key of the connection that uses them.
 
-Invariants: no nonce is used twice under a key, as each record counts `sequence` up and a new key begins at 0; a context is never used with
-another's key, as `owner` says whose it is and both end together; nothing of a record is believed before its tag was right; a failure is final.
-Cost: 310 bytes per connection; 0.2 us to key a context; a record costs what its cipher costs, and no memory.
+Invariants: no nonce is used twice under a key, because each record increments `sequence` and a new key begins at 0. A context is
+never used with another connection's key, because `owner` names the connection, and both end together. No content of a record is
+used before its tag was verified. A failure is final.
+Cost: 310 bytes per connection; 0.2 us to set a context's key; a record costs what its cipher costs, and no memory.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -24,10 +25,10 @@ cdef enum:
     TAG_BYTES = 16
     NONCE_BYTES = 12
     SECRET_BYTES_MAX = 48
-    BLOCK_BYTES_MAX = 128        # of SHA-384
-    INFO_BYTES_MAX = 80          # a label of 18 and a hash of 48
+    BLOCK_BYTES_MAX = 128       # block size of SHA-384
+    INFO_BYTES_MAX = 80         # label of 18 and hash of 48 bytes
     BLOCK_BYTES = 16
-    KEY_UPDATE = 24              # the handshake message [4.6.3]
+    KEY_UPDATE = 24             # type of the handshake message [4.6.3]
     KEY_UPDATE_BYTES = 5
     LEVEL_WARNING = 1
     LEVEL_FATAL = 2
@@ -41,8 +42,8 @@ cdef extern from *:
 cdef int suites_init(Suite* suites) noexcept nogil:
     cdef int i
     memset(suites, 0, SUITES * sizeof(Suite))
-    # 2^24.5 full-size records of AES-GCM, of 2^10 blocks, are safe under one key [5.5]; ChaCha20's limit is the sequence number. Small records
-    # count as little as they are: some clients know no KeyUpdate, and need none for years
+    # 2^24.5 full-size records of AES-GCM, of 2^10 blocks each, are safe under one key [5.5]; the limit of ChaCha20 is the
+    # sequence number. Small records count only their own blocks: some clients do not support KeyUpdate, and need none for years.
     suite_fill(&suites[0], 0x1301, b"AES-128-GCM", b"SHA256", 16, 32, 1ULL << 34)
     suite_fill(&suites[1], 0x1302, b"AES-256-GCM", b"SHA384", 32, 48, 1ULL << 34)
     suite_fill(&suites[2], 0x1303, b"ChaCha20-Poly1305", b"SHA256", 32, 32, 1ULL << 60)
@@ -66,7 +67,7 @@ cdef void suite_fill(Suite* s, uint16_t id, const char* cipher, const char* md, 
 cdef void suites_fini(Suite* suites) noexcept nogil:
     cdef int i
     for i in range(SUITES):
-        EVP_CIPHER_CTX_free(suites[i].ctx[OPENING])      # wipes what it held
+        EVP_CIPHER_CTX_free(suites[i].ctx[OPENING])      # also wipes the key
         EVP_CIPHER_CTX_free(suites[i].ctx[SEALING])
         EVP_CIPHER_free(suites[i].cipher)
         EVP_MD_free(suites[i].md)
@@ -82,7 +83,7 @@ cdef Suite* suite_find(Suite* suites, uint16_t id) noexcept nogil:
 
 
 cdef bint keyed(Suite* s, int direction, const Half* h, const uint8_t* nonce) noexcept nogil:
-    """The context works for h now."""
+    """Give the context the key of h and the nonce."""
     cdef EVP_CIPHER_CTX* e = s.ctx[direction]
     if s.owner[direction] == h:
         return EVP_CipherInit_ex2(e, NULL, NULL, nonce, -1, NULL) == 1
@@ -94,7 +95,7 @@ cdef bint keyed(Suite* s, int direction, const Half* h, const uint8_t* nonce) no
 
 
 cdef void unkeyed(Suite* s, int direction) noexcept nogil:
-    EVP_CIPHER_CTX_reset(s.ctx[direction])       # wipes the key, and all that was made of it
+    EVP_CIPHER_CTX_reset(s.ctx[direction])       # wipes the key and all data derived from it
     s.owner[direction] = NULL
 
 
@@ -112,7 +113,7 @@ cdef void records_learn(Records* x, const char* line) noexcept nogil:
     cdef int high, low
     if not peers and strncmp(line, "SERVER_TRAFFIC_SECRET_0 ", 24) != 0:
         return
-    digits = strchr(line + 24, c' ')     # behind the client's random bytes
+    digits = strchr(line + 24, c' ')     # after the client's random bytes
     if digits == NULL or x.suite != NULL:
         return
     digits += 1
@@ -132,8 +133,9 @@ cdef void records_learn(Records* x, const char* line) noexcept nogil:
 
 
 cdef int hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size_t n, uint8_t* out) noexcept nogil:
-    """RFC 2104, of a key that is no longer than a block: HMAC() of OpenSSL 3.0 fetches its parts anew each time."""
-    cdef uint8_t text[208]       # BLOCK_BYTES_MAX + INFO_BYTES_MAX
+    """Compute RFC 2104 for a key that is not longer than a block. OpenSSL 3.0's HMAC() would fetch its
+    algorithms again in each call."""
+    cdef uint8_t text[208]      # size is BLOCK_BYTES_MAX + INFO_BYTES_MAX
     cdef uint8_t inner[48]
     cdef size_t block = 64 if s.secret_n == 32 else 128, i
     cdef unsigned int size
@@ -155,9 +157,9 @@ cdef int hmac(const Suite* s, const uint8_t* key, const uint8_t* p, size_t n, ui
 
 cdef int expand(const Suite* s, const uint8_t* secret, const char* label, size_t label_n, const uint8_t* said, uint8_t size,
                 uint8_t* out) noexcept nogil:
-    """HKDF-Expand-Label of a hash, or (NULL) of an empty context [7.1]; out has SECRET_BYTES_MAX: one block of HKDF is enough for all that is
-    asked for."""
-    cdef uint8_t info[80]        # INFO_BYTES_MAX
+    """Compute HKDF-Expand-Label with a hash as context, or an empty context if it is NULL [7.1]. `out` has SECRET_BYTES_MAX
+    bytes; every result here fits in one block of HKDF."""
+    cdef uint8_t info[80]       # size is INFO_BYTES_MAX
     cdef uint8_t reason_n = s.secret_n if said != NULL else 0
     info[0] = 0
     info[1] = size
@@ -167,13 +169,13 @@ cdef int expand(const Suite* s, const uint8_t* secret, const char* label, size_t
     info[9 + label_n] = reason_n
     if reason_n:
         memcpy(info + 10 + label_n, said, reason_n)
-    info[10 + label_n + reason_n] = 1      # the block's number
+    info[10 + label_n + reason_n] = 1      # number of the HKDF block
     return hmac(s, secret, info, 11 + label_n + reason_n, out)
 
 
 cdef int half_key(Suite* s, int direction, Half* h) noexcept nogil:
-    """Key and IV of h.secret [7.3]; a sequence begins anew with each key [5.3]. After -1 the direction is of no use any more."""
-    cdef uint8_t key[48]         # SECRET_BYTES_MAX
+    """Derive key and IV from h.secret [7.3], and restart the sequence [5.3]. After -1 the direction is unusable."""
+    cdef uint8_t key[48]        # size is SECRET_BYTES_MAX
     cdef uint8_t iv[48]
     cdef bint ok = expand(s, h.secret, b"key", 3, NULL, s.key_n, key) == 0 and expand(s, h.secret, b"iv", 2, NULL, NONCE_BYTES, iv) == 0
     if ok:
@@ -188,8 +190,8 @@ cdef int half_key(Suite* s, int direction, Half* h) noexcept nogil:
 
 
 cdef int half_renew(Suite* s, int direction, Half* h) noexcept nogil:
-    """The next generation [7.2]; the last one's secret is gone then."""
-    cdef uint8_t secret[48]      # SECRET_BYTES_MAX
+    """Derive the next generation [7.2]. The last secret is overwritten."""
+    cdef uint8_t secret[48]     # size is SECRET_BYTES_MAX
     h.sequence = SEQUENCE_END
     if expand(s, h.secret, b"traffic upd", 11, NULL, s.secret_n, secret) != 0:
         return -1
@@ -210,7 +212,7 @@ cdef int records_begin(Records* x, Suite* suite, uint64_t sent) noexcept nogil:
 
 cdef bint records_related(const Suite* s, const uint8_t* handshake, const uint8_t* master, const uint8_t* said, const uint8_t* ours,
                           const uint8_t* exporter) noexcept nogil:
-    cdef uint8_t made[48]        # SECRET_BYTES_MAX
+    cdef uint8_t made[48]       # size is SECRET_BYTES_MAX
     cdef uint8_t nothing[48]
     cdef uint8_t silence[48]
     cdef uint8_t n = s.secret_n
@@ -234,7 +236,7 @@ cdef void records_end(Records* x) noexcept nogil:
 
 
 cdef int nonce_next(Half* h, uint8_t* nonce) noexcept nogil:
-    """[5.3] -1: the sequence number would wrap."""
+    """Compute the next nonce [5.3]. Return -1 if the sequence number would wrap."""
     cdef int i
     if h.sequence == SEQUENCE_END:
         return -1
@@ -248,7 +250,7 @@ cdef int nonce_next(Half* h, uint8_t* nonce) noexcept nogil:
 # ---------------------------------------------------------------- sealing
 
 cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n, uint8_t* out) noexcept nogil:
-    """TLSCiphertext [5.2], without padding; the header is what is authenticated beside the content."""
+    """Seal a TLSCiphertext [5.2] without padding. The header is the additional authenticated data."""
     cdef Suite* s = x.suite
     cdef EVP_CIPHER_CTX* e = s.ctx[SEALING]
     cdef uint8_t* to = out + RECORD_HEADER_BYTES
@@ -262,7 +264,7 @@ cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n,
     out[1] = out[2] = 3
     out[3] = <uint8_t>(size >> 8)
     out[4] = <uint8_t>size
-    if p == to:                  # one piece, with its type
+    if p == to:                  # one piece that includes its type
         to[n] = content
         whole = EVP_CipherUpdate(e, NULL, &_, out, RECORD_HEADER_BYTES) == 1 and EVP_CipherUpdate(e, to, &_, to, <int>n + 1) == 1
     else:
@@ -275,16 +277,16 @@ cdef int records_seal(Records* x, uint8_t content, const uint8_t* p, uint32_t n,
 
 
 cdef int records_renew(Records* x, uint8_t* out) noexcept nogil:
-    """An answer to KeyUpdates must come before the next data, and one is enough for many [4.6.3]: who only asks makes us say nothing. The new
-    key begins behind the message."""
-    cdef uint8_t message[5]      # KEY_UPDATE_BYTES
+    """The answer to KeyUpdates must be sent before the next data, and one is enough for many [4.6.3]. So a peer that only sends
+    KeyUpdates triggers no output. The new key applies after the message."""
+    cdef uint8_t message[5]     # size is KEY_UPDATE_BYTES
     cdef int n
     if not x.owed and x.blocks < x.suite.blocks_max:
         return 0
     message[0] = KEY_UPDATE
     message[1] = message[2] = 0
     message[3] = 1
-    message[4] = 0               # update_not_requested
+    message[4] = 0              # update_not_requested
     n = records_seal(x, TYPE_HANDSHAKE, message, KEY_UPDATE_BYTES, out)
     if n < 0 or half_renew(x.suite, SEALING, &x.ours) != 0:
         return -1
@@ -309,7 +311,8 @@ cdef int refuse(Records* x, uint8_t alert) noexcept nogil:
 
 
 cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t* content) noexcept nogil:
-    """Of the n bytes behind the header at p: content and type [5.2, 5.4]. The content's size, or -1."""
+    """Open the record with n bytes after the header at p, and return the size of its content, or -1.
+    `content` gets the type [5.2, 5.4]."""
     cdef Suite* s = x.suite
     cdef EVP_CIPHER_CTX* e = s.ctx[OPENING]
     cdef const uint8_t* sealed = p + RECORD_HEADER_BYTES
@@ -323,26 +326,28 @@ cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t*
     if (EVP_CIPHER_CTX_ctrl(e, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, <void*>(sealed + size)) != 1
             or EVP_CipherUpdate(e, NULL, &_, p, RECORD_HEADER_BYTES) != 1
             or (size and EVP_CipherUpdate(e, out, &_, sealed, size) != 1)
-            or EVP_CipherFinal_ex(e, rest, &_) != 1):    # compares tags, in constant time
+            or EVP_CipherFinal_ex(e, rest, &_) != 1):    # compares tags in constant time
         return refuse(x, ALERT_BAD_RECORD_MAC)
     if size > RECORD_BYTES + 1:
         return refuse(x, ALERT_RECORD_OVERFLOW)
     while size and out[size - 1] == 0:   # padding
         size -= 1
     if size == 0:
-        return refuse(x, ALERT_UNEXPECTED_MESSAGE)       # no type
+        return refuse(x, ALERT_UNEXPECTED_MESSAGE)       # a record without a type
     content[0] = out[size - 1]
     return size - 1
 
 
 cdef int empty(Records* x) noexcept nogil:
-    """Records that carry nothing hide traffic [5.4], for as long as a client likes; they may not keep us busy."""
+    """Count a record without data. Such records hide traffic [5.4] and a client may send them at any time, but not so
+    many that they keep the loop busy."""
     x.empties += 1
     return refuse(x, ALERT_UNEXPECTED_MESSAGE) if x.empties > EMPTIES_MAX else 0
 
 
 cdef int alerted(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
-    """One alert, whole, in a record of its own [5.1]. All but two are the end whatever their level says [6]."""
+    """Handle an alert, which must be whole and alone in its record [5.1]. All alerts but two end the
+    connection, whatever their level [6]."""
     if n != 2:
         return refuse(x, ALERT_DECODE_ERROR if n else ALERT_UNEXPECTED_MESSAGE)
     if p[1] == ALERT_USER_CANCELED:
@@ -353,8 +358,9 @@ cdef int alerted(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
 
 
 cdef int messaged(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
-    """Of all handshake messages a client may only send KeyUpdate after the handshake: we ask for no certificate then [4.6]. It may come in
-    several records [5.1], and ends with one, as the key changes there."""
+    """Handle a handshake message. After the handshake a client may only send KeyUpdate, because the broker requests no
+    certificate then [4.6]. It may be split over several records [5.1], and must end with a record, because the key changes there.
+    """
     cdef uint8_t* m = x.message
     if n == 0 or n > <uint32_t>(KEY_UPDATE_BYTES - x.message_n):
         return refuse(x, ALERT_UNEXPECTED_MESSAGE)
@@ -370,7 +376,7 @@ cdef int messaged(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     if m[4] > 1:
         return refuse(x, ALERT_ILLEGAL_PARAMETER)
     x.renewals += 1
-    if x.renewals > KEY_UPDATES_MAX:     # each costs us some microseconds
+    if x.renewals > KEY_UPDATES_MAX:     # each KeyUpdate costs some microseconds
         return refuse(x, ALERT_UNEXPECTED_MESSAGE)
     if half_renew(x.suite, OPENING, &x.peers) != 0:
         return refuse(x, ALERT_INTERNAL_ERROR)
@@ -390,9 +396,10 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
     while x.ended == ENDED_NOT and n - at >= RECORD_HEADER_BYTES:
         size = <uint32_t>p[at + 3] << 8 | p[at + 4]
         if p[at] != TYPE_DATA:
-            refuse(x, ALERT_UNEXPECTED_MESSAGE)  # all is encrypted by now, alerts too, and the time of ChangeCipherSpec is over [5, D.4]
+            # All records are encrypted now, alerts too, and ChangeCipherSpec is not allowed any more [5, D.4].
+            refuse(x, ALERT_UNEXPECTED_MESSAGE)
         elif size > RECORD_BYTES + RECORD_EXTRA:
-            refuse(x, ALERT_RECORD_OVERFLOW)     # before it has come
+            refuse(x, ALERT_RECORD_OVERFLOW)     # before the record has arrived
         elif n - at - RECORD_HEADER_BYTES < size:
             break
         else:
@@ -401,7 +408,7 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
             if got < 0:
                 break
             if x.message_n and content != TYPE_HANDSHAKE:
-                refuse(x, ALERT_UNEXPECTED_MESSAGE)      # within a message [5.1]
+                refuse(x, ALERT_UNEXPECTED_MESSAGE)      # inside an unfinished message [5.1]
             elif content == TYPE_DATA and got:
                 x.empties = 0
                 total += <size_t>got

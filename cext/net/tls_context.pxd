@@ -1,10 +1,10 @@
-# What a TLS context holds beside OpenSSL's: pre-shared keys, the key log, references.
+# The parts of a TLS context that OpenSSL does not hold: pre-shared keys, the key log, references.
 from cext.net.reactor cimport TransportContext
 from cext.net.tls cimport TlsContext
 
 cdef void tls_context_release(TransportContext* x) noexcept nogil
-# What the context's callbacks need, once what they stand on is set.
+# Set the context's callbacks. Call it after the fields that they depend on are set.
 cdef void tls_context_callbacks(TlsContext* x) noexcept nogil
-# Around each step of a handshake: `told` says that our secret has been told, and the client's is next.
+# Call these around each step of a handshake. `logged`: our secret has been logged, and the client's is next.
 cdef void keylog_begin(TlsContext* x, bint logged) noexcept nogil
 cdef void keylog_end(TlsContext* x) noexcept nogil

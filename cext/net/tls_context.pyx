@@ -1,6 +1,7 @@
-"""What a TLS context holds beside OpenSSL's: pre-shared keys, the key log, references. Knows OpenSSL's callbacks; not sockets, not records.
+"""Manage the parts of a TLS context that OpenSSL does not hold: pre-shared keys, the key log, references. This module knows
+OpenSSL's callbacks, but not sockets or records.
 
-Invariant: a secret goes to the connection that it belongs to, and into a file only with --tls-keylog.
+Invariant: a secret goes only to its own connection, and into a file only with --tls-keylog.
 """
 
 from libc.stdint cimport uint32_t
@@ -71,7 +72,8 @@ cdef const Psk* psk_find(const TlsContext* x, const char* identity) noexcept nog
 
 
 cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key, unsigned int n) noexcept nogil:
-    """The key of an identity. Whether the peer has it shows later in the handshake: nobody asks for the identity before that is done."""
+    """Return the key of an identity. Whether the peer has the key shows later in the handshake; no code
+    reads the identity before its end."""
     cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
     cdef const Psk* k = psk_find(t.x, identity)
     if k == NULL or k.key_n > n:
@@ -88,7 +90,8 @@ cdef unsigned int psk_server(SSL* ssl, const char* identity, unsigned char* key,
 # ---------------------------------------------------------------- the key log
 
 cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
-    """What `records` will need. Into a file only where --tls-keylog asks for it, for debugging alone: the only write to one on the loop."""
+    """Pass a secret to `records`. With --tls-keylog, for debugging only, also write it to a file:
+    the loop's only write to a file."""
     cdef TlsContext* x = <TlsContext*>SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl))
     cdef Tls* t = <Tls*>SSL_get_app_data(ssl)
     cdef iovec iov[2]
@@ -103,7 +106,8 @@ cdef void keylog(const SSL* ssl, const char* line) noexcept nogil:
 
 
 cdef void keylog_begin(TlsContext* x, bint logged) noexcept nogil:
-    """OpenSSL writes each secret in letters, by sprintf: 2 % of a handshake for every one of five, of which `records` needs two."""
+    """Switch the log on only for the two secrets that `records` needs. OpenSSL formats each of five secrets as text with sprintf,
+    which takes 2 % of a handshake for each."""
     if logged:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)
 
@@ -114,7 +118,7 @@ cdef void keylog_end(TlsContext* x) noexcept nogil:
 
 
 cdef void progress(const SSL* ssl, int where, int value) noexcept nogil:
-    """The secrets of the handshake itself would have been told by now; ours of application data is next."""
+    """Switch the log on after the secrets of the handshake itself: our secret of application data is next."""
     if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
         SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(ssl), keylog)
 

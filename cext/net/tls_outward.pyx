@@ -1,7 +1,8 @@
-"""TLS as a client: the peer is checked, be it by its certificate (chain, name, OCSP) or by a key that both have. Knows OpenSSL; not sockets.
+"""Check the peer when the broker is the TLS client, by its certificate (chain, name, OCSP) or by a key that both have. This
+module knows OpenSSL, but not sockets.
 
-Invariant: a handshake that ends well has proven who the peer is. Without a certificate only the pre-shared key does that, so with one of
-those nothing else is accepted.
+Invariant: a successful handshake proves the identity of the peer. Without a certificate only the pre-shared key proves it, so a
+context with such a key accepts nothing else.
 """
 
 from libc.stdint cimport uint8_t
@@ -23,7 +24,7 @@ cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET, AF_INET6
 
 cdef enum:
-    OCSP_LEEWAY_S = 300          # of the two clocks
+    OCSP_LEEWAY_S = 300         # tolerance between the two clocks
 
 
 cdef bint tls_numeric(const char* host) noexcept nogil:
@@ -42,7 +43,7 @@ cdef int tls_expect(SSL* ssl, const char* host, bint numeric) noexcept nogil:
 
 
 cdef bint tls_peer_good(SSL* ssl, const TlsContext* x) noexcept nogil:
-    """TLS 1.3 may offer a key and then go on without it."""
+    """Return whether the key was used: TLS 1.3 may offer a key and then continue without it."""
     return x.n_psks == 0 or SSL_version(ssl) != TLS1_3_VERSION or SSL_session_reused(ssl)
 
 
@@ -73,7 +74,8 @@ cdef bint said_good(OCSP_BASICRESP* basic, X509* leaf, X509* issuer, const EVP_M
 
 
 cdef int stapled(SSL* ssl, void* _) noexcept nogil:
-    """1: the peer brought a response that is signed by who may, in force, and says that its certificate is good. 0: ends the handshake."""
+    """Return 1 if the peer stapled a valid response, signed by an authorised signer, with the status "good" for its
+    certificate. 0 ends the handshake."""
     cdef OPENSSL_STACK* chain = SSL_get0_verified_chain(ssl)
     cdef unsigned char* given = NULL
     cdef const unsigned char* p
@@ -102,7 +104,8 @@ cdef int stapled(SSL* ssl, void* _) noexcept nogil:
 
 
 cdef void tls_outward_callbacks(TlsContext* x) noexcept nogil:
-    SSL_CTX_set_verify(x.ctx, SSL_VERIFY_PEER, NULL)      # with a key of ours no authority is trusted: a certificate cannot stand in for it
+    # With a key of ours no authority is trusted, so a certificate cannot replace the key.
+    SSL_CTX_set_verify(x.ctx, SSL_VERIFY_PEER, NULL)
     if x.n_psks:
         SSL_CTX_set_psk_client_callback(x.ctx, psk_client)
     if x.ocsp:

@@ -1,7 +1,8 @@
-"""Who the other side of a TLS connection is: its certificate, the identity of its key, what was negotiated. Taken once, when the handshake is
-done, as the SSL may go then. Knows OpenSSL's certificates; not connections.
+"""Store the identity of the other side of a TLS connection: its certificate, the identity of its key, the negotiated protocol and
+cipher. The data is read once, when the handshake is done, because the SSL may be freed then. This module knows OpenSSL's
+certificates, but not connections.
 
-Cost: nothing without a certificate; with one, OpenSSL's form of it and of its chain, 4 KiB each, as the SSL would hold.
+Cost: nothing without a certificate; with one, OpenSSL's form of it and of its chain, 4 KiB each, as much as the SSL would hold.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -22,7 +23,7 @@ from cext.net.reactor cimport PEER_CIPHER, PEER_COMMON_NAME, PEER_IDENTITY, PEER
 
 
 cdef void peer_read(Peer* p, SSL* ssl) noexcept nogil:
-    """TLS 1.3 may ask for the key of an identity and then go on without it."""
+    """TLS 1.3 may ask for the key of an identity and then continue without it."""
     cdef OPENSSL_STACK* chain = SSL_get_peer_cert_chain(ssl)
     if SSL_version(ssl) == TLS1_3_VERSION and not SSL_session_reused(ssl):
         free(p.identity)
@@ -44,7 +45,7 @@ cdef void peer_clear(Peer* p) noexcept nogil:
     p.chain = NULL
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- texts about the peer
 
 cdef int put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
     if p == NULL or size == 0 or size > n or memchr(p, 0, size) != NULL:
@@ -67,7 +68,7 @@ cdef int peer_write(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept 
 
 
 cdef int common_name(X509* x, uint8_t* out, uint32_t n) noexcept nogil:
-    """The first, as in Mosquitto. None with a NUL in it."""
+    """Return the first common name, as in Mosquitto. A name with a NUL is rejected."""
     cdef int at = X509_NAME_get_index_by_NID(X509_get_subject_name(x), NID_commonName, -1)
     cdef unsigned char* text = NULL
     cdef int size
@@ -98,10 +99,10 @@ cdef int printed(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil
     return size
 
 
-# ---------------------------------------------------------------- whether it is good
+# ---------------------------------------------------------------- verification
 
 cdef int peer_any_date(int ok, X509_STORE_CTX* x) noexcept nogil:
-    """disable_client_cert_date_checks: of the client's own certificate, not of who signed it."""
+    """Implement disable_client_cert_date_checks, for the client's own certificate only, not for its issuers."""
     cdef int error = X509_STORE_CTX_get_error(x)
     if ok or X509_STORE_CTX_get_error_depth(x) != 0:
         return ok

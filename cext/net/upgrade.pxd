@@ -1,29 +1,30 @@
-# The HTTP request that turns a connection into a WebSocket [RFC 6455 4.2, RFC 9112], sans-IO: bytes in, a verdict and the answer out.
+# The HTTP request that turns a connection into a WebSocket [RFC 6455 4.2, RFC 9112], sans-IO: bytes
+# in, a verdict and the answer out.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from cext.base.view cimport View
 
 cdef enum:
     UPGRADE_MORE = 0            # the request has not ended yet
     UPGRADE_DONE = 101
-    # anything else is the HTTP status of a refusal
+    # Any other value is the HTTP status of a refusal.
 
 cdef enum:
-    UPGRADE_SIZE_MAX = 65535    # of a request; what is allowed is the owner's to say
-    UPGRADE_ANSWER_MAX = 512    # of any answer
+    UPGRADE_SIZE_MAX = 65535    # limit in bytes of a request; the owner may set a lower one
+    UPGRADE_ANSWER_MAX = 512    # limit in bytes of an answer
     WS_KEY_SIZE = 24            # 16 bytes in base64
     WS_ACCEPT_SIZE = 28         # 20 bytes in base64
 
 cdef enum Subprotocol:
     SUBPROTOCOL_NONE = 0
     SUBPROTOCOL_MQTT = 1
-    SUBPROTOCOL_MQTTV31 = 2     # what 3.1 clients say
+    SUBPROTOCOL_MQTTV31 = 2     # name that 3.1 clients send
 
 cdef enum:
-    # what is wrong, beside the status
+    # reasons for a refusal, in addition to the status
     WRONG_NOTHING = 0
-    WRONG_REQUEST = 1           # not HTTP, or not as RFC 9112 wants it
+    WRONG_REQUEST = 1           # not HTTP, or not valid by RFC 9112
     WRONG_METHOD = 2
-    WRONG_VERSION = 3           # of HTTP
+    WRONG_VERSION = 3           # wrong version of HTTP
     WRONG_UPGRADE = 4           # no `Upgrade: websocket`, or no `Connection: Upgrade`
     WRONG_WS_VERSION = 5
     WRONG_KEY = 6
@@ -32,7 +33,7 @@ cdef enum:
     WRONG_SIZE = 9
 
 cdef enum:
-    # Upgrade.seen
+    # flags of Upgrade.seen
     SEEN_UPGRADE = 1
     SEEN_CONNECTION = 2
     SEEN_VERSION = 4
@@ -44,27 +45,28 @@ cdef enum:
     SEEN_FORWARDED = 256
 
 ctypedef struct UpgradeRules:
-    uint32_t size_max           # of the request
+    uint32_t size_max           # limit in bytes of the request
     const View* origins
-    uint32_t n_origins          # 0: any
+    uint32_t n_origins          # 0 = all origins are allowed
 
-ctypedef struct Upgrade:        # all zero is the beginning
-    uint32_t line_at            # where the unfinished line begins
-    uint32_t scanned            # bytes known to hold no further end of line
-    uint32_t size               # of the whole request, when it is DONE
+ctypedef struct Upgrade:        # state of the parser; zeroed = initial state
+    uint32_t line_at            # offset of the unfinished line
+    uint32_t scanned            # bytes that contain no further end of line
+    uint32_t size               # UPGRADE_DONE: bytes of the whole request
     uint16_t seen
     uint8_t wrong
     uint8_t subprotocol
-    uint8_t lines               # 0: the request line has not ended
+    uint8_t lines               # 0 = the request line has not ended
     uint8_t key[24]
-    uint16_t origin_at          # places in the request: it may lie elsewhere at the next call
+    uint16_t origin_at          # offset in the request, which may be at another address in the next call
     uint16_t origin_n
-    uint16_t forwarded_at       # the first address of X-Forwarded-For
+    uint16_t forwarded_at       # offset of the first address of X-Forwarded-For
     uint16_t forwarded_n
 
-# p: the request from its first byte, n: what of it has come; every call sees the earlier bytes again, but reads only the new ones.
+# Read the request. p: its first byte, n: the bytes that have arrived. Every call gets the earlier bytes
+# again, but reads only the new ones.
 cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules* rules) noexcept nogil
-# The answer to a request that ended with `status`; returns its end. UPGRADE_ANSWER_MAX is always enough.
+# Write the answer to a request that ended with `status`, and return its end. UPGRADE_ANSWER_MAX bytes are always enough.
 cdef uint8_t* upgrade_answer(uint8_t* out, const Upgrade* u, int status) noexcept nogil
 cdef void ws_accept(uint8_t* out, const uint8_t* key) noexcept nogil        # 24 bytes -> 28 bytes [RFC 6455 4.2.2]
 cdef const char* upgrade_wrong_text(int wrong) noexcept nogil

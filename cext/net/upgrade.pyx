@@ -1,12 +1,14 @@
 # distutils: libraries = crypto
-"""The WebSocket handshake of a server [RFC 6455 4.2], sans-IO. Knows one kind of HTTP request; not sockets, not frames, not MQTT.
+"""Read and answer a client's WebSocket handshake [RFC 6455 4.2], sans-IO. This module knows one kind of HTTP request; it does
+not know sockets, frames or MQTT.
 
     request line, header lines, empty line -> 101, or the status of a refusal
 
-Invariants: the verdict does not depend on how the bytes were cut; each byte is looked at twice at most; the first wrong line is answered
-when it ends, and bytes that cannot become `GET ` at once: never wait for what cannot be right. A request is at most `size_max` bytes.
-Any path is taken, as by Mosquitto. Stricter than Mosquitto: lines end with CR LF, and Sec-WebSocket-Version must be there.
-Cost: about a microsecond a handshake, most of it SHA-1.
+Invariants: the verdict does not depend on how the bytes were split; each byte is read at most twice; the first invalid line is
+answered when it ends, and bytes that cannot become `GET ` at once, so the server never waits for the end of an invalid request. A
+request has at most `size_max` bytes.
+Any path is accepted, as in Mosquitto. Stricter than Mosquitto: lines must end with CR LF, and Sec-WebSocket-Version is required.
+Cost: about a microsecond a handshake, most of it for SHA-1.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -25,10 +27,10 @@ cdef extern from "<strings.h>" nogil:
     int strncasecmp(const char* a, const char* b, size_t n)
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- tokens and lists
 
 cdef inline bint is_token(uint8_t c) noexcept nogil:
-    """tchar [RFC 9110 5.6.2]"""
+    """Return whether c is a tchar [RFC 9110 5.6.2]."""
     if c'a' <= c <= c'z' or c'A' <= c <= c'Z' or c'0' <= c <= c'9':
         return 1
     return c != 0 and memchr(b"!#$%&'*+-.^_`|~", c, 15) != NULL
@@ -51,12 +53,12 @@ cdef View trim(const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef inline bint same(View v, const char* word, uint32_t n) noexcept nogil:
-    """Without regard to case."""
+    """Return whether v equals the word, without regard to case."""
     return v.n == n and strncasecmp(<const char*>v.p, word, n) == 0
 
 
 cdef View list_next(View* rest) noexcept nogil:
-    """The next of a comma-separated list; p NULL: none is left."""
+    """Return the next item of a comma-separated list; p is NULL at the end."""
     cdef View item
     cdef const uint8_t* comma
     cdef size_t n
@@ -90,14 +92,15 @@ cdef int wrong(Upgrade* u, int what, int status) noexcept nogil:
 
 
 cdef int start_check(Upgrade* u, const uint8_t* p, size_t n) noexcept nogil:
-    """The method, as far as it has come. What begins like another method is told so, anything else is not HTTP."""
+    """Check the method as far as it has arrived. A word that may be another method gets 405 when it
+    ends; other bytes are not HTTP."""
     cdef size_t i = 0
     if n >= 4 and memcmp(p, b"GET ", 4) == 0 or n < 4 and memcmp(p, b"GET ", n) == 0:
         return 0
     while i < n and i <= 16 and c'A' <= p[i] <= c'Z':
         i += 1
     if i == n and i <= 16:
-        return 0                 # perhaps a method: its end will tell
+        return 0                # the bytes may be a method: the next byte decides
     return wrong(u, WRONG_METHOD, 405) if i and i <= 16 and p[i] == c' ' else wrong(u, WRONG_REQUEST, 400)
 
 
@@ -118,12 +121,12 @@ cdef int request_line(Upgrade* u, const uint8_t* p, size_t n) noexcept nogil:
             c'0' <= space[6] <= c'9' and c'0' <= space[8] <= c'9'):
         return wrong(u, WRONG_REQUEST, 400)
     if space[6] != c'1' or space[8] == c'0':
-        return wrong(u, WRONG_VERSION, 505)  # [RFC 6455 4.2.1] 1.1 or higher
+        return wrong(u, WRONG_VERSION, 505)  # 1.1 or higher is required [RFC 6455 4.2.1]
     return 0
 
 
 cdef bint key_good(View v) noexcept nogil:
-    """Base64 of 16 bytes: 22 letters, of which the last holds 2 bits, and two signs of padding."""
+    """Return whether v is base64 of 16 bytes: 22 letters, of which the last holds 2 bits, and two padding signs."""
     cdef uint32_t i
     if v.n != WS_KEY_SIZE or v.p[22] != c'=' or v.p[23] != c'=' or memchr(b"AQgw", v.p[21], 4) == NULL:
         return 0
@@ -134,7 +137,7 @@ cdef bint key_good(View v) noexcept nogil:
 
 
 cdef void subprotocol_choose(Upgrade* u, View value) noexcept nogil:
-    """The first that we speak, in the client's order [RFC 6455 4.2.2]."""
+    """Choose the first subprotocol that the broker supports, in the client's order [RFC 6455 4.2.2]."""
     cdef View item = list_next(&value)
     u.seen |= SEEN_SUBPROTOCOL
     while item.p != NULL and u.subprotocol == SUBPROTOCOL_NONE:
@@ -154,20 +157,20 @@ cdef int header(Upgrade* u, const uint8_t* start, View name, View value) noexcep
             u.seen |= SEEN_CONNECTION
     elif same(name, b"sec-websocket-version", 21):
         if u.seen & SEEN_VERSION:
-            return wrong(u, WRONG_REQUEST, 400)              # [RFC 6455 11.3.5] not more than once
+            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.5]
         u.seen |= SEEN_VERSION | (SEEN_VERSION_13 if same(value, b"13", 2) else 0)
     elif same(name, b"sec-websocket-key", 17):
         if u.seen & SEEN_KEY:
-            return wrong(u, WRONG_REQUEST, 400)              # [RFC 6455 11.3.1]
+            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.1]
         u.seen |= SEEN_KEY
         if key_good(value):
             u.seen |= SEEN_KEY_GOOD
             memcpy(u.key, value.p, WS_KEY_SIZE)
     elif same(name, b"sec-websocket-protocol", 22):
-        subprotocol_choose(u, value)                         # [RFC 6455 11.3.4] may come in several
+        subprotocol_choose(u, value)                         # may be repeated [RFC 6455 11.3.4]
     elif same(name, b"origin", 6):
         if u.seen & SEEN_ORIGIN:
-            return wrong(u, WRONG_REQUEST, 400)              # [RFC 6454 7.3]
+            return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6454 7.3]
         u.seen |= SEEN_ORIGIN
         u.origin_at = <uint16_t>(value.p - start)
         u.origin_n = <uint16_t>value.n
@@ -198,7 +201,8 @@ cdef int header_line(Upgrade* u, const uint8_t* start, const uint8_t* p, size_t 
 # ---------------------------------------------------------------- the request
 
 cdef bint origin_allowed(const Upgrade* u, const uint8_t* p, const UpgradeRules* rules) noexcept nogil:
-    """Who sends no Origin is no browser, and could send any [RFC 6455 10.2]: let in, as by Mosquitto."""
+    """Return whether the origin is allowed. A client without Origin is not a browser and could send any value [RFC 6455 10.2], so
+    it is accepted, as in Mosquitto."""
     cdef uint32_t i
     if rules.n_origins == 0 or not u.seen & SEEN_ORIGIN:
         return 1
@@ -224,7 +228,7 @@ cdef int verdict(Upgrade* u, const uint8_t* p, const UpgradeRules* rules) noexce
 
 
 cdef int line_end(Upgrade* u, const uint8_t* p, uint32_t at, const UpgradeRules* rules) noexcept nogil:
-    """A line ends before the LF at `at`. 0: go on."""
+    """Handle a line that ends before the LF at `at`. Return 0 to continue, otherwise a status."""
     cdef const uint8_t* line = p + u.line_at
     cdef size_t n = at - u.line_at
     cdef int status
@@ -250,7 +254,7 @@ cdef int upgrade_read(Upgrade* u, const uint8_t* p, size_t n, const UpgradeRules
     cdef int status
     while u.scanned < have:
         if u.lines == 0:
-            # the method is judged byte by byte, like everything that comes before its line ends
+            # check the method byte by byte, before its line ends
             status = start_check(u, p, have if have < 18 else 18)
             if status:
                 return status
@@ -274,7 +278,7 @@ cdef void ws_accept(uint8_t* out, const uint8_t* key) noexcept nogil:
     memcpy(text, key, WS_KEY_SIZE)
     memcpy(text + WS_KEY_SIZE, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", 36)
     SHA1(text, 60, digest)
-    EVP_EncodeBlock(encoded, digest, 20)         # writes a NUL behind
+    EVP_EncodeBlock(encoded, digest, 20)         # also writes a NUL at the end
     memcpy(out, encoded, WS_ACCEPT_SIZE)
 
 

@@ -1,13 +1,13 @@
-"""Between the socket and the owner: PROXY header, HTTP upgrade, WebSocket frames. Knows the structs of a connection and the sans-IO parsers;
-makes no system call, and does not know what the payload means.
+"""Handle a PROXY header, an HTTP upgrade and WebSocket frames between the socket and the owner. This module knows the structs of
+a connection and the sans-IO parsers. It makes no system call, and does not know the meaning of the payload.
 
     WEB_PROXY --header--> WEB_UPGRADE --request--> WEB_OPEN         (either may be left out; after a PROXY header alone: WEB_PLAIN)
 
-Output lies in Segs as for any connection. web_frame is called before they are sent: it puts one header in front of all that has none yet,
-into room that was left for it, and seals the last Seg, so that what comes later gets a header of its own. So what is flushed together
-is one frame, nothing is copied, and the sending code knows nothing of frames.
-Invariants: a request that is not whole is the only thing that is kept, and at most its allowed size of it; one Pong per flush.
-Cost: 10 bytes of room a turn; per flush some stores; ~230 bytes for each connection.
+Output is in Segs as for any connection. Before they are sent, web_frame writes one header for all Segs without a frame, into room
+that was reserved in front of them, and seals the last Seg, so that later output gets its own header. So the data of one flush is
+one frame, nothing is copied, and the sending code knows nothing of frames.
+Invariants: only an unfinished request is stored, up to its allowed size; at most one Pong per flush. Cost: 10 bytes of room a
+turn; a few stores per flush; about 230 bytes for each connection.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -47,7 +47,7 @@ cdef void web_free(Buffers* b, Conn* c) noexcept nogil:
         c.web = NULL
 
 
-# ---------------------------------------------------------------- what comes before the frames
+# ---------------------------------------------------------------- header and request
 
 cdef void web_request_drop(Buffers* b, Web* w) noexcept nogil:
     if w.request != NULL:
@@ -75,7 +75,8 @@ cdef int request_keep(Buffers* b, Web* w, const uint8_t* p, size_t n) noexcept n
 
 
 cdef size_t web_proxy_wants(const Web* w, const uint8_t* p, size_t n) noexcept nogil:
-    """Never more than the header: what follows may be for TLS. Version 1 ends with its line, version 2 says its length."""
+    """Never return more than the header, because the bytes after it may be for TLS. Version 1 ends with its line,
+    version 2 contains its length."""
     cdef const uint8_t* end
     cdef size_t want
     if w.proxy_version == 1:
@@ -100,14 +101,15 @@ cdef int proxy_take(Buffers* b, Conn* c, const uint8_t* p, size_t n, Proxied* pr
         return WEB_BAD_PROXY
     if found != PROXY_DONE:
         return WEB_MORE if w.request != NULL or request_keep(b, w, p, n) == 0 else WEB_NO_MEMORY
-    return WEB_PROXIED           # its views point into p: the owner has read them when the stage ends
+    return WEB_PROXIED          # its views point into p: the owner reads them before the stage ends
 
 
 cdef int upgrade_take(Buffers* b, Conn* c, const uint8_t* p, size_t n, size_t* used) noexcept nogil:
     cdef Web* w = c.web
     cdef uint32_t before = w.request_n
     cdef size_t limit = w.rules.size_max if w.rules.size_max < UPGRADE_SIZE_MAX else UPGRADE_SIZE_MAX
-    cdef size_t room = limit + 1 - before if before <= limit else 1      # one more byte shows that it is too large
+    # One byte more than allowed shows that the request is too large.
+    cdef size_t room = limit + 1 - before if before <= limit else 1
     cdef int status
     if n > room:
         n = room
@@ -170,7 +172,7 @@ cdef Seg* seg_new(Buffers* b, size_t n) noexcept nogil:
 
 
 cdef void framed_add(Conn* c, Seg* s) noexcept nogil:
-    """A whole frame, or what needs none, at the end: nothing unframed is before it."""
+    """Append a whole frame, or data that needs none. All output before it is framed."""
     s.next = NULL
     s.cap = s.len
     if c.out_tail == NULL:
@@ -184,7 +186,7 @@ cdef void framed_add(Conn* c, Seg* s) noexcept nogil:
 
 
 cdef int head_put(Buffers* b, Conn* c) noexcept nogil:
-    """One header in front of all that has none."""
+    """Write one header in front of all output without a frame."""
     cdef Web* w = c.web
     cdef Seg* before = w.framed_tail if w.framed else NULL
     cdef Seg* s = before.next if before != NULL else c.out_head
@@ -210,7 +212,7 @@ cdef int head_put(Buffers* b, Conn* c) noexcept nogil:
     c.out_bytes += size
     w.framed = c.out_bytes
     w.framed_tail = c.out_tail
-    c.out_tail.cap = c.out_tail.len          # sealed
+    c.out_tail.cap = c.out_tail.len          # seal: no more output fits into this Seg
     return 0
 
 

@@ -1,12 +1,13 @@
-"""WebSocket frames of a server [RFC 6455 5], sans-IO. Knows frames; not sockets, not HTTP, not what the payload means: to MQTT the frames'
-borders mean nothing [v5 6.0.0-2], so payloads are one stream of bytes.
+"""Read and write the WebSocket frames of a server [RFC 6455 5], sans-IO. This module knows frames. It does not know sockets,
+HTTP, or the meaning of the payload: frame borders have no meaning for MQTT [v5 6.0.0-2], so the payloads are one stream of bytes.
 
     HEAD --data frame--> DATA --all of it--> HEAD          HEAD --Close--> CONTROL --> CLOSED
-    HEAD --Ping, Pong--> CONTROL --all of it--> HEAD       HEAD --anything wrong--> FAILED
+    HEAD --Ping, Pong--> CONTROL --all of it--> HEAD       HEAD --any error--> FAILED
 
-Invariants: every byte is taken when it comes, so that nobody has to keep any; a wrong byte is told before the next one; what came before
-it is still delivered. The payload is unmasked in place and moved together, as it never grows. Pings are bounded: only the last one is
-kept, and one Pong answers it [RFC 6455 5.5.3]. Cost: a pass over the payload, 8 bytes at a time, and some 20 ns a frame.
+Invariants: every byte is consumed when it arrives, so the caller stores none. An invalid byte is reported before the next byte
+is read, and the data before it is still delivered. The payload is unmasked in place and moved together, since it never grows.
+Pings are bounded: only the last one is stored, and one Pong answers it [RFC 6455 5.5.3]. Cost: one pass over the payload, 8
+bytes at a time, and some 20 ns a frame.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -14,7 +15,7 @@ from libc.string cimport memcpy
 
 
 cdef uint32_t ws_unmask(uint8_t* dst, const uint8_t* src, size_t n, uint32_t mask) noexcept nogil:
-    # Loads come before stores, since dst may lie a few bytes before src. Little-endian: the mask's first byte is its lowest.
+    # Load before storing, because dst may be a few bytes before src. Little-endian: the mask's first byte is its lowest.
     cdef uint64_t wide = <uint64_t>mask << 32 | mask
     cdef uint64_t a, b, c, d
     cdef size_t i = 0
@@ -52,7 +53,7 @@ cdef inline void fail(WsDecoder* d, uint16_t code) noexcept nogil:
 
 
 cdef bint code_valid(uint32_t code) noexcept nogil:
-    """What may stand in a Close frame [RFC 6455 7.4.1, 7.4.2, and IANA's list]."""
+    """Return whether a Close frame may contain this code [RFC 6455 7.4.1, 7.4.2, and IANA's list]."""
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
@@ -61,7 +62,7 @@ cdef void first_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t opcode = first & 15
     d.opcode = opcode
     if first & 0x70:
-        fail(d, WS_PROTOCOL_ERROR)           # no extension was agreed on [RFC 6455 5.2]
+        fail(d, WS_PROTOCOL_ERROR)           # no extension was negotiated [RFC 6455 5.2]
     elif opcode == WS_TEXT:
         fail(d, WS_UNSUPPORTED)              # [v5 6.0.0-1]
     elif opcode == WS_BINARY:
@@ -71,7 +72,7 @@ cdef void first_byte(WsDecoder* d) noexcept nogil:
         if not d.fragmented:
             fail(d, WS_PROTOCOL_ERROR)
     elif opcode < WS_CLOSE or opcode > WS_PONG or not first & 0x80:
-        fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a control frame in fragments [5.5]
+        fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a fragmented control frame [5.5]
 
 
 cdef void second_byte(WsDecoder* d) noexcept nogil:
@@ -84,7 +85,7 @@ cdef void second_byte(WsDecoder* d) noexcept nogil:
 
 
 cdef void frame_begin(WsDecoder* d) noexcept nogil:
-    """The header is whole."""
+    """Begin a frame whose header is complete."""
     cdef uint64_t length = d.head[1] & 0x7F
     cdef int i
     if length == 126:
@@ -102,13 +103,13 @@ cdef void frame_begin(WsDecoder* d) noexcept nogil:
         if length > WS_FRAME_BYTES_MAX:
             fail(d, WS_TOO_BIG)
             return
-    if not d.from_server:                    # else it stays 0
+    if not d.from_server:                    # otherwise the mask stays 0
         memcpy(&d.mask, d.head + d.head_size - 4, 4)
     d.head_n = 0
     d.left = length
     if d.opcode >= WS_CLOSE:
         d.state = WS_CONTROL
-        if d.opcode != WS_PONG:              # nobody asked for a Pong: it is passed over [RFC 6455 5.5.3]
+        if d.opcode != WS_PONG:              # an unrequested Pong is ignored [RFC 6455 5.5.3]
             d.ping_due = 0
             d.control_n = 0
         if length == 0:
@@ -174,7 +175,7 @@ cdef size_t ws_decode(WsDecoder* d, uint8_t* p, size_t n) noexcept nogil:
         elif d.state == WS_CONTROL:
             at += control_take(d, p + at, n - at)
         else:
-            break                # what follows a Close or an error means nothing any more [RFC 6455 5.5.1]
+            break               # ignore all bytes after a Close or an error [RFC 6455 5.5.1]
     return out
 
 
