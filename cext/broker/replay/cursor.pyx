@@ -1,10 +1,11 @@
-"""Who is sent what lies in a stream, and then what comes: the loop's side. Knows subscriptions, sessions and what was brought; not files.
+"""Send the records of a stream to its subscribers: the loop's side. This module knows subscriptions, sessions and records that
+were read. It does not know files.
 
-Invariants: what is delivered of a shard is in its order, each record once, and nothing is passed over but what is told (log: it is not kept any more, or
-damaged). A cursor never meets the live path, so there is no seam between history and what comes. At most READ_REQUEST_BYTES and one record are held for each, counted
-in memory_limit, and given up and read again later where memory is short: it waits rather than that anything is dropped. An Ask is with the storage thread,
-or here, never both.
-Cost: none for others; of a message, its copy out of the file and a delivery.
+Invariants: the records of a shard are delivered in order, each once. A record is skipped only with a report: a log line, if it is
+no longer kept or damaged. A cursor never uses the live path, so there is no seam between history and new records. Each cursor
+holds at most READ_REQUEST_BYTES and one record; memory_limit counts them. When memory is short they are discarded and read again
+later, so the cursor waits and nothing is dropped. A ReadRequest is either with the storage thread or here, never both. Cost: none
+for other clients. A message costs its copy out of the file and a delivery.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -41,8 +42,8 @@ from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
     PREFIX_BYTES = 8            # $stream/
-    PROPS_MAX = 160             # what is put behind a message's own
-    AGAIN_MS = 250              # without memory: before the next look whether there is some
+    PROPS_MAX = 160             # bytes for the properties that are appended to the message's own
+    AGAIN_MS = 250              # pause before the next try after memory was short
 
 cdef const char* PREFIX = b"$stream/"
 
@@ -51,128 +52,130 @@ cdef inline Cursors* cursors_of(Broker* b) noexcept nogil:
     return <Cursors*>streams_of(b).cursors if b.streams != NULL else NULL
 
 
-# ---------------------------------------------------------------- what is asked for
+# ---------------------------------------------------------------- the stream of a filter
 
 cdef bint cursor_wanted(Broker* b, View filter) noexcept nogil:
     return b.streams != NULL and filter.n >= PREFIX_BYTES and memcmp(filter.p, PREFIX, PREFIX_BYTES) == 0
 
 
 cdef Stream* stream_named(Streams* t, View name) noexcept nogil:
-    """NULL: there is none that has messages."""
-    cdef View its
+    """Return the stream with this name; NULL = there is none that contains messages."""
+    cdef View candidate
     cdef uint32_t i
     for i in range(t.n):
-        its = stream_name(t.at[i])
-        if its.n == name.n and memcmp(its.p, name.p, its.n) == 0 and t.at[i] != t.events:
+        candidate = stream_name(t.at[i])
+        if candidate.n == name.n and memcmp(candidate.p, name.p, candidate.n) == 0 and t.at[i] != t.events:
             return t.at[i]
     return NULL
 
 
-cdef bint may(Session* s, Broker* b, View topic) noexcept nogil:
-    """A plugin was asked about the whole filter, and stands above the rules."""
+cdef bint may_read_record(Session* s, Broker* b, View topic) noexcept nogil:
+    """Return whether the session may read this topic. A plugin has decided about the whole filter, and its verdict stands above
+    the rules."""
     if s.security == NULL or session_security(s).authorize:
         return 1
     return access_allows(b, s, topic, ACL_READ)
 
 
-# ---------------------------------------------------------------- asks
+# ---------------------------------------------------------------- read requests
 
 cdef ReadRequest* read_request_new(Cursors* k, Stream* stream, View filter) noexcept nogil:
-    cdef ReadRequest* a = <ReadRequest*>calloc(1, sizeof(ReadRequest) + filter.n)
-    if a == NULL:
+    cdef ReadRequest* request = <ReadRequest*>calloc(1, sizeof(ReadRequest) + filter.n)
+    if request == NULL:
         return NULL
-    a.stream = stream
-    a.filter.p = <uint8_t*>(a + 1)
-    a.filter.n = filter.n
-    memcpy(<uint8_t*>(a + 1), filter.p, filter.n)
-    a.all_next = k.all
-    k.all = a
-    return a
+    request.stream = stream
+    request.filter.p = <uint8_t*>(request + 1)
+    request.filter.n = filter.n
+    memcpy(<uint8_t*>(request + 1), filter.p, filter.n)
+    request.all_next = k.all
+    k.all = request
+    return request
 
 
-cdef void read_request_free(Cursors* k, ReadRequest* a) noexcept nogil:
+cdef void read_request_free(Cursors* k, ReadRequest* request) noexcept nogil:
     cdef ReadRequest** at = &k.all
-    while at[0] != a:
+    while at[0] != request:
         at = &at[0].all_next
-    at[0] = a.all_next
-    free(a.p)
-    free(a)
+    at[0] = request.all_next
+    free(request.p)
+    free(request)
 
 
-cdef void give(Broker* b, Cursors* k, ReadRequest* a) noexcept nogil:
+cdef void read_request_send(Broker* b, Cursors* k, ReadRequest* request) noexcept nogil:
     if durable_of(b).closed:
-        return                   # freed with all others
-    free(a.p)                    # who waits holds none
-    a.p = NULL
-    a.n = a.cap = 0
-    memset(&a.loss, 0, sizeof(a.loss))
-    a.next = k.read_requests
-    k.read_requests = a
+        return                   # it is freed with all others
+    free(request.p)                    # a waiting request holds no memory
+    request.p = NULL
+    request.n = request.cap = 0
+    memset(&request.loss, 0, sizeof(request.loss))
+    request.next = k.read_requests
+    k.read_requests = request
     store_extension_wake(&durable_of(b).store)
 
 
-cdef void moved(ReadRequest** to, ReadRequest** from_) noexcept nogil:
-    """All of them, in whatever order."""
-    cdef ReadRequest* a = from_[0]
+cdef void move_requests(ReadRequest** to, ReadRequest** from_) noexcept nogil:
+    """Move all requests of a list to another list, in any order."""
+    cdef ReadRequest* request = from_[0]
     cdef ReadRequest* following
-    while a != NULL:
-        following = a.next
-        a.next = to[0]
-        to[0] = a
-        a = following
+    while request != NULL:
+        following = request.next
+        request.next = to[0]
+        to[0] = request
+        request = following
     from_[0] = NULL
 
 
-cdef void cursors_hand(Cursors* k) noexcept nogil:
-    cdef ReadRequest* a
-    moved(&k.read_requests_taken, &k.read_requests)
-    moved(&k.back, &k.done)
-    if k.some_over:
-        k.some_over = 0
-        k.over = 1
-        a = k.all
-        while a != NULL:
-            a.over = a.wants_over
-            a = a.all_next
+cdef void cursors_send_requests(Cursors* k) noexcept nogil:
+    cdef ReadRequest* request
+    move_requests(&k.read_requests_taken, &k.read_requests)
+    move_requests(&k.back, &k.done)
+    if k.any_cancelled:
+        k.any_cancelled = 0
+        k.cancelled = 1
+        request = k.all
+        while request != NULL:
+            request.cancelled = request.cancel
+            request = request.all_next
 
 
-cdef void cursors_take(Cursors* k) noexcept nogil:
+cdef void cursors_take_requests(Cursors* k) noexcept nogil:
     cdef ReadRequest** at = &k.waiting
-    cdef ReadRequest* a
+    cdef ReadRequest* request
     cdef ReadRequest* new = NULL
-    moved(&k.done, &k.served)
-    if k.over:
-        moved(&k.waiting, &k.read_requests_taken)      # also one that came with it
-        k.over = 0
+    move_requests(&k.done, &k.served)
+    if k.cancelled:
+        move_requests(&k.waiting, &k.read_requests_taken)      # also a request that came together with its cancellation
+        k.cancelled = 0
         while at[0] != NULL:
-            a = at[0]
-            if a.over:
-                at[0] = a.next
-                a.next = k.done
-                k.done = a
+            request = at[0]
+            if request.cancelled:
+                at[0] = request.next
+                request.next = k.done
+                k.done = request
             else:
-                at = &a.next
+                at = &request.next
         return
-    moved(&new, &k.read_requests_taken)
+    move_requests(&new, &k.read_requests_taken)
     while at[0] != NULL:
         at = &at[0].next
     at[0] = new
 
 
-cdef void ended_free(Cursors* k) noexcept nogil:
-    """Of what came back, with nothing that would be told: who subscribes and unsubscribes all the time keeps no memory."""
+cdef void free_ended_requests(Cursors* k) noexcept nogil:
+    """Free requests that returned and whose cursor has ended. So a client that subscribes and unsubscribes all the time uses no
+    memory."""
     cdef ReadRequest** at = &k.back
-    cdef ReadRequest* a
+    cdef ReadRequest* request
     while at[0] != NULL:
-        a = at[0]
-        if a.cursor == NULL:
-            at[0] = a.next
-            read_request_free(k, a)
+        request = at[0]
+        if request.cursor == NULL:
+            at[0] = request.next
+            read_request_free(k, request)
         else:
-            at = &a.next
+            at = &request.next
 
 
-# ---------------------------------------------------------------- subscribing
+# ---------------------------------------------------------------- subscribe
 
 cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef Cursors* k = cursors_of(b)
@@ -181,49 +184,49 @@ cdef uint8_t cursor_open(Broker* b, Session* s, const Filter* f, uint8_t options
     cdef Stream* stream
     cdef Cursor* c
     cdef Cursor** before
-    cdef ReadRequest* a
+    cdef ReadRequest* request
     if k != NULL:
-        ended_free(k)
+        free_ended_requests(k)
     rest.p = f.filter.p + PREFIX_BYTES
     rest.n = f.filter.n - PREFIX_BYTES
     if f.group.n or not level_take(&rest, &name) or not level_take(&rest, &place):
         return RC_TOPIC_FILTER_INVALID
     topic.p = f.filter.p
     topic.n = <uint32_t>(place.p + place.n - topic.p)
-    if not may(s, b, topic):
+    if not may_read_record(s, b, topic):
         return RC_NOT_AUTHORIZED
     stream = stream_named(streams_of(b), name)
     if stream == NULL or filter_parse(rest.p, rest.n, &inner) != 0 or inner.group.n:
         return RC_TOPIC_FILTER_INVALID
     before = cursor_at(k, s, f.filter)
-    if k == NULL or (before == NULL and (k.n >= CURSORS_MAX or count_of(k, s) >= CURSORS_OF_SESSION_MAX)):
+    if k == NULL or (before == NULL and (k.n >= CURSORS_MAX or cursors_of_session(k, s) >= CURSORS_OF_SESSION_MAX)):
         return RC_QUOTA_EXCEEDED
-    a = read_request_new(k, stream, inner.filter)
-    if a == NULL:
+    request = read_request_new(k, stream, inner.filter)
+    if request == NULL:
         return RC_QUOTA_EXCEEDED
-    if not place_take(place, a):
-        read_request_free(k, a)
+    if not place_take(place, request):
+        read_request_free(k, request)
         return RC_TOPIC_FILTER_INVALID
     c = <Cursor*>calloc(1, sizeof(Cursor) + f.filter.n)
     if c == NULL:
-        read_request_free(k, a)
+        read_request_free(k, request)
         return RC_QUOTA_EXCEEDED
     if before != NULL:
         cursor_end(b, k, before)
     c.session = s
     c.stream = stream
-    c.read_request = a
-    a.cursor = c
+    c.read_request = request
+    request.cursor = c
     c.sub_id = sub_id
     c.options = options
-    c.whole.p = <uint8_t*>(c + 1)
-    c.whole.n = f.filter.n
+    c.filter.p = <uint8_t*>(c + 1)
+    c.filter.n = f.filter.n
     memcpy(<uint8_t*>(c + 1), f.filter.p, f.filter.n)
     c.next = k.first
     k.first = c
     k.n += 1
     s.jobs += 1
-    give(b, k, a)
+    read_request_send(b, k, request)
     return options & 3
 
 
@@ -233,13 +236,13 @@ cdef Cursor** cursor_at(Cursors* k, const Session* s, View filter) noexcept nogi
         return NULL
     at = &k.first
     while at[0] != NULL:
-        if at[0].session == s and at[0].whole.n == filter.n and memcmp(at[0].whole.p, filter.p, filter.n) == 0:
+        if at[0].session == s and at[0].filter.n == filter.n and memcmp(at[0].filter.p, filter.p, filter.n) == 0:
             return at
         at = &at[0].next
     return NULL
 
 
-cdef uint32_t count_of(Cursors* k, const Session* s) noexcept nogil:
+cdef uint32_t cursors_of_session(Cursors* k, const Session* s) noexcept nogil:
     cdef Cursor* c = k.first
     cdef uint32_t n = 0
     while c != NULL:
@@ -254,12 +257,12 @@ cdef void cursor_end(Broker* b, Cursors* k, Cursor** at) noexcept nogil:
     k.n -= 1
     c.session.jobs -= 1
     c.read_request.cursor = NULL
-    goes_on(b, c)
-    if c.brought or c.discarded:
+    uncount_waiting(b, c)
+    if c.arrived or c.discarded:
         read_request_free(k, c.read_request)
     elif not durable_of(b).closed:
-        c.read_request.wants_over = 1
-        k.some_over = 1
+        c.read_request.cancel = 1
+        k.any_cancelled = 1
         store_extension_wake(&durable_of(b).store)
     free(c)
 
@@ -273,7 +276,7 @@ cdef bint cursor_close(Broker* b, Session* s, View filter) noexcept nogil:
     return 1
 
 
-# ---------------------------------------------------------------- delivering
+# ---------------------------------------------------------------- deliver
 
 cdef inline uint8_t* property_put(uint8_t* out, const char* key, const uint8_t* value, uint32_t n) noexcept nogil:
     cdef uint32_t key_n = <uint32_t>strlen(key)
@@ -288,8 +291,9 @@ cdef inline uint8_t* property_put(uint8_t* out, const char* key, const uint8_t* 
     return out + 2 + n
 
 
-cdef bint props_made(Cursors* k, const Cursor* c, const JournalRecord* r, uint32_t shard, View* out) noexcept nogil:
-    """Its own, and where it lies, so that the client can go on from there. 0: no memory."""
+cdef bint make_props(Cursors* k, const Cursor* c, const JournalRecord* r, uint32_t shard, View* out) noexcept nogil:
+    """Append the record's place in the stream to the message's properties, so that the client can continue from there. Returns 0
+    if there is no memory."""
     cdef char number[24]
     cdef View name = stream_name(c.stream)
     cdef uint8_t* p
@@ -303,7 +307,8 @@ cdef bint props_made(Cursors* k, const Cursor* c, const JournalRecord* r, uint32
     if r.properties.n:
         memcpy(p, r.properties.p, r.properties.n)
     p = property_put(p + r.properties.n, b"mosq-stream", name.p, name.n)
-    p = property_put(p, b"mosq-seq", <const uint8_t*>number, <uint32_t>snprintf(number, sizeof(number), "%llu", <unsigned long long>r.seq))
+    p = property_put(p, b"mosq-seq", <const uint8_t*>number,
+                     <uint32_t>snprintf(number, sizeof(number), "%llu", <unsigned long long>r.seq))
     if c.stream.journal.n_shards > 1:
         p = property_put(p, b"mosq-shard", <const uint8_t*>number, <uint32_t>snprintf(number, sizeof(number), "%u", shard))
     out.p = k.props
@@ -312,26 +317,26 @@ cdef bint props_made(Cursors* k, const Cursor* c, const JournalRecord* r, uint32
 
 
 cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const ReadRecord* e) noexcept nogil:
-    """0: no memory; it is tried again."""
+    """Deliver one record. Returns 0 if there is no memory; the caller tries again."""
     cdef uint8_t qos
     cdef Session* s = c.session
     cdef JournalRecord r
     cdef Publication p
     if record_get(<const uint8_t*>(e + 1), e.n, &r) == 0:
-        return 1                 # never: it was copied from one
-    if not may(s, b, r.topic):
-        return 1                 # who may not read it is not told of it, and it is no drop: there may be millions
+        return 1                 # never: it was copied from a record
+    if not may_read_record(s, b, r.topic):
+        return 1                 # no log line and no drop is counted: there may be millions
     if c.options & NO_LOCAL and r.client_id.n == s.id_len and memcmp(r.client_id.p, s.client_id, s.id_len) == 0:
         return 1
     r.seq = e.seq
     publication_init(&p)
-    if not props_made(k, c, &r, e.shard, &p.props):
+    if not make_props(k, c, &r, e.shard, &p.props):
         return 0
     p.topic = r.topic
     p.payload = r.payload
     p.qos = r.flags & JOURNAL_QOS
     p.retain = 1 if r.flags & JOURNAL_RETAIN else 0
-    p.durability = DURABILITY_NONE       # it is on the disk, and may be asked for again
+    p.durability = DURABILITY_NONE       # the record is on the disk and can be read again
     qos = qos_for(b, &p, c.options)
     if qos and publication_store(b, &p) == NULL:
         return 0
@@ -340,33 +345,33 @@ cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const ReadRecord* e) 
     return 1
 
 
-cdef bint must_wait(Broker* b, Session* s) noexcept nogil:
+cdef bint session_must_wait(Broker* b, Session* s) noexcept nogil:
     cdef Client* client = session_client(s)
     return client == NULL or client.conn.flags & (CONN_CLOSED | CONN_CLOSING) or sending_congested(b, s)
 
 
-cdef inline void goes_on(Broker* b, Cursor* c) noexcept nogil:
-    if c.waits:
+cdef inline void uncount_waiting(Broker* b, Cursor* c) noexcept nogil:
+    if c.waiting_for_client:
         b.cursor_bytes -= c.read_request.cap
-        c.waits = 0
+        c.waiting_for_client = 0
 
 
-cdef void discarded(Broker* b, Cursor* c) noexcept nogil:
-    """Nothing of what was brought is kept: the ask is back where its first record lies that was not delivered, of each shard."""
-    cdef ReadRequest* a = c.read_request
+cdef void discard_records(Broker* b, Cursor* c) noexcept nogil:
+    """Discard the records that the request has read. The request then points to the first undelivered record of each shard."""
+    cdef ReadRequest* request = c.read_request
     cdef const ReadRecord* e
     cdef uint64_t seen = 0
-    goes_on(b, c)
-    while c.at < a.n:
-        e = <const ReadRecord*>(a.p + c.at)
+    uncount_waiting(b, c)
+    while c.at < request.n:
+        e = <const ReadRecord*>(request.p + c.at)
         if not seen >> e.shard & 1:
-            a.seqs[e.shard] = e.seq
+            request.seqs[e.shard] = e.seq
         seen |= <uint64_t>1 << e.shard
         c.at += sizeof(ReadRecord) + e.n
-    free(a.p)
-    a.p = NULL
-    a.n = a.cap = 0
-    c.brought = 0
+    free(request.p)
+    request.p = NULL
+    request.n = request.cap = 0
+    c.arrived = 0
     c.discarded = 1
 
 
@@ -377,76 +382,78 @@ cdef bint cursors_discard(Broker* b) noexcept nogil:
         return 0
     c = k.first
     while c != NULL:
-        if c.waits:
-            discarded(b, c)
+        if c.waiting_for_client:
+            discard_records(b, c)
         c = c.next
     return 1
 
 
-cdef void later(Broker* b, Cursors* k) noexcept nogil:
+cdef void retry_later(Broker* b, Cursors* k) noexcept nogil:
     if not timer_armed(&k.timer):
         k.timer.kind = TIMER_CURSORS
         wheel_add(&b.wheel, &k.timer, b.reactor.now_ms + AGAIN_MS)
 
 
-cdef void cursor_go(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
-    """What was brought is delivered, as far as there is room; then more is asked for."""
-    cdef ReadRequest* a = c.read_request
+cdef void cursor_continue(Broker* b, Cursors* k, Cursor* c) noexcept nogil:
+    """Deliver the records that were read while the session has room; then request more."""
+    cdef ReadRequest* request = c.read_request
     cdef const ReadRecord* e
     cdef bint done
-    if c.going or not (c.brought or c.discarded):
+    if c.delivering or not (c.arrived or c.discarded):
         return
-    goes_on(b, c)                # what is here now is about to become messages: it stands in nobody's way
-    while c.discarded or c.at < a.n:
-        if must_wait(b, c.session):
-            c.waits = c.brought
-            b.cursor_bytes += a.cap if c.brought else 0
+    uncount_waiting(b, c)                # the records here are about to become messages: they do not count as waiting
+    while c.discarded or c.at < request.n:
+        if session_must_wait(b, c.session):
+            c.waiting_for_client = c.arrived
+            b.cursor_bytes += request.cap if c.arrived else 0
             return
         if memory_short(b, 0):
             break
         if c.discarded:
             c.discarded = 0
-            give(b, k, a)
+            read_request_send(b, k, request)
             return
-        e = <const ReadRecord*>(a.p + c.at)
-        c.going = 1
+        e = <const ReadRecord*>(request.p + c.at)
+        c.delivering = 1
         done = deliver_record(b, k, c, e)
-        c.going = 0
+        c.delivering = 0
         if not done:
             break
         c.at += sizeof(ReadRecord) + e.n
-    if c.discarded or c.at < a.n:
-        discarded(b, c)
-        later(b, k)
+    if c.discarded or c.at < request.n:
+        discard_records(b, c)
+        retry_later(b, k)
         return
-    c.brought = 0
-    give(b, k, a)
+    c.arrived = 0
+    read_request_send(b, k, request)
 
 
 cdef void cursors_timer(Broker* b) noexcept nogil:
-    """Those that lack memory, or have lacked it while they waited for their clients."""
+    """Continue the cursors that lack memory, or lacked it while they waited for their clients."""
     cdef Cursors* k = cursors_of(b)
     cdef Cursor* c = k.first if k != NULL else NULL
     while c != NULL:
         if c.discarded:
-            cursor_go(b, k, c)
+            cursor_continue(b, k, c)
         c = c.next
 
 
-cdef void losses_logged(Broker* b, const Cursor* c) noexcept nogil:
-    cdef const ReadRequest* a = c.read_request
-    cdef const char* why
+cdef void log_losses(Broker* b, const Cursor* c) noexcept nogil:
+    cdef const ReadRequest* request = c.read_request
+    cdef const char* reason
     cdef uint32_t i
-    for i in range(min(a.loss.n, <uint32_t>JOURNAL_RANGES_REPORTED)):
-        why = "no longer kept" if a.loss.ranges[i].why == LOSS_RETIRED else "damaged or missing"
+    for i in range(min(request.loss.n, <uint32_t>JOURNAL_RANGES_REPORTED)):
+        reason = "no longer kept" if request.loss.ranges[i].why == LOSS_RETIRED else "damaged or missing"
         log_line(b, LOG_WARNING, snprintf(
-            b.log.line, LOG_LINE_MAX, "Warning: stream %s: %llu to %llu of shard %u are %s; client %.*s, which reads it, goes on behind them.",
-            &c.stream.name[1], <unsigned long long>a.loss.ranges[i].lo, <unsigned long long>(a.loss.ranges[i].hi - 1), a.loss.ranges[i].shard, why,
+            b.log.line, LOG_LINE_MAX,
+            "Warning: stream %s: records %llu to %llu of shard %u are %s. Client %.*s, which reads the stream, continues after them.",
+            &c.stream.name[1], <unsigned long long>request.loss.ranges[i].lo,
+            <unsigned long long>(request.loss.ranges[i].hi - 1), request.loss.ranges[i].shard, reason,
             <int>c.session.id_len, <const char*>c.session.client_id))
 
 
-cdef void error_logged(Broker* b, Cursor* c) noexcept nogil:
-    """Once, until it can be read again."""
+cdef void log_read_error(Broker* b, Cursor* c) noexcept nogil:
+    """Log a read error once, until the stream can be read again."""
     cdef char text[128]
     if c.read_request.error and not c.failing:
         error_text(text, sizeof(text), c.read_request.error)
@@ -456,20 +463,20 @@ cdef void error_logged(Broker* b, Cursor* c) noexcept nogil:
     c.failing = c.read_request.error != 0
 
 
-cdef void cursors_come(Broker* b) noexcept nogil:
+cdef void cursors_receive(Broker* b) noexcept nogil:
     cdef Cursors* k = cursors_of(b)
-    cdef ReadRequest* a
+    cdef ReadRequest* request
     while k != NULL and k.back != NULL:
-        a = k.back
-        k.back = a.next
-        if a.cursor == NULL:
-            read_request_free(k, a)
+        request = k.back
+        k.back = request.next
+        if request.cursor == NULL:
+            read_request_free(k, request)
             continue
-        a.cursor.brought = 1
-        a.cursor.at = 0
-        losses_logged(b, a.cursor)
-        error_logged(b, a.cursor)
-        cursor_go(b, k, a.cursor)
+        request.cursor.arrived = 1
+        request.cursor.at = 0
+        log_losses(b, request.cursor)
+        log_read_error(b, request.cursor)
+        cursor_continue(b, k, request.cursor)
 
 
 cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil:
@@ -484,12 +491,12 @@ cdef void cursors_unblock(Broker* b, Session* s) noexcept nogil:
         elif s.flags & SESSION_ENDED:
             cursor_end(b, k, at)
         else:
-            cursor_go(b, k, at[0])
+            cursor_continue(b, k, at[0])
             at = &at[0].next
 
 
 cdef void cursors_begin(Streams* t) noexcept nogil:
-    """Without memory nobody gets one."""
+    """Allocate the cursors. Without memory, no client can subscribe to a stream."""
     cdef Cursors* k = <Cursors*>calloc(1, sizeof(Cursors))
     if k != NULL:
         k.streams = t

@@ -1,8 +1,9 @@
-# The text of a subscription to a stream. See cursor_place.pyx.
+# Parse the filter of a subscription to a stream. See cursor_place.pyx.
 from cext.base.view cimport View
 from cext.broker.replay.cursor cimport ReadRequest
 
-# The level that `rest` begins with; `rest` goes on behind its slash. 0: there is no slash, or nothing before it, or a wildcard
+# Take the first level off `rest`, which then begins behind the slash. Returns 0 if there is no slash, or the level is empty or
+# has a wildcard.
 cdef bint level_take(View* rest, View* level) noexcept nogil
-# `first`, a time, numbers: into an ask whose stream is set. 0: it is none of them
+# Parse `first`, a time, or numbers into a request whose stream is set. Returns 0 if the text is none of them.
 cdef bint place_take(View v, ReadRequest* a) noexcept nogil

@@ -1,4 +1,6 @@
-"""$stream/NAME/PLACE/FILTER: its levels, and what a PLACE says. Knows text and how many shards there are; opens nothing. Every byte of it is a client's."""
+"""Parse $stream/NAME/PLACE/FILTER into its levels, and the PLACE into a position. This module knows text and the number of
+shards. It opens nothing. Every byte of the text comes from a client.
+"""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
@@ -8,7 +10,8 @@ from cext.broker.replay.cursor cimport PLACE_FIRST, PLACE_TIME, ReadRequest
 
 
 cdef bint level_take(View* rest, View* level) noexcept nogil:
-    """Up to the next slash, which is passed. 0: there is none, or nothing before it, or a wildcard."""
+    """Take the level up to the next slash and skip the slash. Returns 0 if there is no slash, or the level is empty or has a
+    wildcard."""
     cdef uint32_t i = 0
     while i < rest.n and rest.p[i] != c'/':
         if rest.p[i] == c'+' or rest.p[i] == c'#':
@@ -23,8 +26,8 @@ cdef bint level_take(View* rest, View* level) noexcept nogil:
     return 1
 
 
-cdef bint digits(View v, uint32_t at, uint32_t n, uint64_t* out) noexcept nogil:
-    """0: there are not so many."""
+cdef bint digits_at(View v, uint32_t at, uint32_t n, uint64_t* out) noexcept nogil:
+    """Read n digits at `at` into *out. Returns 0 if there are fewer."""
     cdef uint32_t i
     out[0] = 0
     if n == 0 or n > 19 or at + n > v.n:
@@ -37,7 +40,7 @@ cdef bint digits(View v, uint32_t at, uint32_t n, uint64_t* out) noexcept nogil:
 
 
 cdef uint64_t days_since_1970(uint64_t year, uint64_t month, uint64_t day) noexcept nogil:
-    """Of a year from 1970 on; the civil calendar, its years from March on."""
+    """Return the days from 1970-01-01 in the civil calendar, for years from 1970. The computation counts years from March."""
     cdef uint64_t y = year - (1 if month <= 2 else 0)
     return 365 * y + y // 4 - y // 100 + y // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day - 1 - 719468
 
@@ -46,21 +49,23 @@ cdef uint64_t days_of(uint64_t year, uint64_t month) noexcept nogil:
     return 31 if month == 12 else days_since_1970(year, month + 1, 1) - days_since_1970(year, month, 1)
 
 
-cdef bint time_of(View v, uint64_t* us) noexcept nogil:
-    """2026-11-22, 2026-11-22T10:00, 2026-11-22T10:00:00, 2026-11-22T10:00:00.123456; a Z may follow: it is UTC. 0: it is none."""
+cdef bint time_parse(View v, uint64_t* us) noexcept nogil:
+    """Parse a time in UTC into microseconds since 1970: 2026-11-22, 2026-11-22T10:00, 2026-11-22T10:00:00 or
+    2026-11-22T10:00:00.123456, with an optional Z. Returns 0 if the text is no time."""
     cdef uint64_t year, month, day, hour = 0, minute = 0, second = 0, part = 0
     cdef uint32_t n
     if v.n and v.p[v.n - 1] == c'Z':
         v.n -= 1
-    if not (digits(v, 0, 4, &year) and digits(v, 5, 2, &month) and digits(v, 8, 2, &day) and v.p[4] == c'-' and v.p[7] == c'-'):
+    if not (digits_at(v, 0, 4, &year) and digits_at(v, 5, 2, &month) and digits_at(v, 8, 2, &day) and v.p[4] == c'-'
+            and v.p[7] == c'-'):
         return 0
-    if v.n > 10 and not (digits(v, 11, 2, &hour) and digits(v, 14, 2, &minute) and v.p[10] == c'T' and v.p[13] == c':'):
+    if v.n > 10 and not (digits_at(v, 11, 2, &hour) and digits_at(v, 14, 2, &minute) and v.p[10] == c'T' and v.p[13] == c':'):
         return 0
-    if v.n > 16 and not (digits(v, 17, 2, &second) and v.p[16] == c':'):
+    if v.n > 16 and not (digits_at(v, 17, 2, &second) and v.p[16] == c':'):
         return 0
     if v.n > 19:
         n = v.n - 20
-        if n > 6 or v.p[19] != c'.' or not digits(v, 20, n, &part):
+        if n > 6 or v.p[19] != c'.' or not digits_at(v, 20, n, &part):
             return 0
         while n < 6:
             part *= 10
@@ -71,14 +76,14 @@ cdef bint time_of(View v, uint64_t* us) noexcept nogil:
     return 1
 
 
-cdef bint seqs_of(View v, ReadRequest* a) noexcept nogil:
-    """A number for all shards, or one for each with dots in between: so many as there are."""
-    cdef uint32_t i, at = 0, n = 0, shards = a.stream.journal.n_shards
+cdef bint seqs_parse(View v, ReadRequest* request) noexcept nogil:
+    """Parse one number for all shards, or one number per shard separated by dots."""
+    cdef uint32_t i, at = 0, n = 0, shards = request.stream.journal.n_shards
     while n < shards:
         i = at
         while i < v.n and v.p[i] != c'.':
             i += 1
-        if not digits(v, at, i - at, &a.seqs[n]) or a.seqs[n] >> 62:
+        if not digits_at(v, at, i - at, &request.seqs[n]) or request.seqs[n] >> 62:
             return 0
         n += 1
         at = i + 1
@@ -87,16 +92,16 @@ cdef bint seqs_of(View v, ReadRequest* a) noexcept nogil:
     if at <= v.n or (n != 1 and n != shards):
         return 0
     for i in range(n, shards):
-        a.seqs[i] = a.seqs[0]
+        request.seqs[i] = request.seqs[0]
     return 1
 
 
-cdef bint place_take(View v, ReadRequest* a) noexcept nogil:
+cdef bint place_take(View v, ReadRequest* request) noexcept nogil:
     if v.n == 5 and memcmp(v.p, b"first", 5) == 0:
-        a.place = PLACE_FIRST
+        request.place = PLACE_FIRST
         return 1
-    if time_of(v, &a.time_us):
-        a.place = PLACE_TIME
+    if time_parse(v, &request.time_us):
+        request.place = PLACE_TIME
         return 1
-    a.found = ~<uint64_t>0
-    return seqs_of(v, a)
+    request.found = ~<uint64_t>0
+    return seqs_parse(v, request)

@@ -1,6 +1,7 @@
-# The storage thread's side of cursors: what is asked for is read.
+# The storage thread's side of cursors: it reads the requested records.
 from libc.stdint cimport uint64_t
 from cext.broker.replay.cursor cimport Cursors
 
-# committed: all that was taken is written and its batch is. When it is to be called again at the latest, 0: whenever something is written; *news: some came back
-cdef uint64_t cursors_serve(Cursors* k, bint committed, bint* news) noexcept nogil
+# Serve waiting requests. `committed`: all records that were taken are written and their batch is committed. Sets *served to 1 if
+# a request returned. Returns the time of the next call at the latest, in microseconds; 0 = whenever a record is written.
+cdef uint64_t cursors_serve(Cursors* k, bint committed, bint* served) noexcept nogil

@@ -32,7 +32,7 @@ from cext.broker.core.settings cimport DURABILITY_STRICT
 from cext.broker.persist.pending_acks cimport pending_acks_release, pending_acks_resume
 from cext.broker.persist.persist cimport ends_record, message_recorded, persist_reserve
 from cext.broker.persist.streams cimport streams_end, streams_news, streams_recorded, streams_seal, streams_turn
-from cext.broker.replay.cursor cimport cursors_come
+from cext.broker.replay.cursor cimport cursors_receive
 from cext.broker.routing.deliver cimport pump
 from cext.broker.routing.paged cimport pages_receive
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept
@@ -336,7 +336,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
         committed(b, t)
         if b.streams != NULL:
             streams_news(b)
-            cursors_come(b)
+            cursors_receive(b)
         if flags & STORE_READ:
             pages_receive(b, t)
     if t.cleaning:

@@ -20,7 +20,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, batch_opened, durable_of
 from cext.broker.core.settings cimport SHARE_STREAM
 from cext.broker.persist.streams cimport STREAM_NAME_MAX, Stream, Streams, stream_name, streams_of
-from cext.broker.replay.cursor cimport Cursors, cursors_begin, cursors_fini, cursors_hand, cursors_take
+from cext.broker.replay.cursor cimport Cursors, cursors_begin, cursors_fini, cursors_send_requests, cursors_take_requests
 from cext.broker.replay.cursor_reading cimport cursors_serve
 from cext.journal.journal cimport (
     JOURNAL_PATH_MAX, JOURNAL_WHY_MAX, Journal, JournalFound, JournalOptions, journal_back, journal_hand,
@@ -56,7 +56,7 @@ cdef void extension_hand(void* ctx, bint sealed) noexcept nogil:
             memcpy(s.why, s.journal.shared.why, JOURNAL_WHY_MAX)
         s.stats = s.journal.shared.stats
     if t.cursors != NULL:
-        cursors_hand(<Cursors*>t.cursors)
+        cursors_send_requests(<Cursors*>t.cursors)
 
 
 cdef void extension_take(void* ctx) noexcept nogil:
@@ -65,7 +65,7 @@ cdef void extension_take(void* ctx) noexcept nogil:
     for i in range(t.n):
         journal_take(&t.at[i].journal)
     if t.cursors != NULL:
-        cursors_take(<Cursors*>t.cursors)
+        cursors_take_requests(<Cursors*>t.cursors)
 
 
 cdef int outcome_of(const Journal* j, char* why, size_t why_n) noexcept nogil:
