@@ -1,4 +1,4 @@
-"""New connections: who is let in, before a byte is read. Knows listeners and limits; not MQTT."""
+"""Accept or refuse new connections before a byte is read. This module knows listeners and limits, not MQTT."""
 
 from libc.errno cimport ENOMEM
 from libc.stdint cimport uint8_t, uint32_t
@@ -23,17 +23,17 @@ cdef enum:
     WARN_EVERY_S = 60
 
 
-cdef void refuse(Broker* b, int fd, const Address* a, int why, const char* text) noexcept nogil:
+cdef void refuse_connection(Broker* b, int fd, const Address* a, int reason, const char* text) noexcept nogil:
     cdef char where[64]
-    b.stats.refused[why] += 1
+    b.stats.refused[reason] += 1
     if log_wanted(&b.log, LOG_NOTICE):
         address_text(a, where, sizeof(where))
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Client connection from %s denied: %s.", where, text))
     c_close(fd)
 
 
-cdef bint begins(Broker* b, Listener* listener, Conn* conn) noexcept nogil:
-    """What comes before MQTT on this listener. 0: no memory."""
+cdef bint listener_prepare(Broker* b, Listener* listener, Conn* conn) noexcept nogil:
+    """Prepare the transport that the listener has below MQTT (TLS, proxy header, WebSocket). Returns 0 if there is no memory."""
     if listener.tls_context != NULL and conn_tls_context(&b.reactor, conn, listener.tls_context) != 0:
         return 0
     if not listener.proxy_version and not listener.websockets:
@@ -49,29 +49,29 @@ cdef void client_accept(void* broker, ListenSocket* l, int fd, const Address* a)
     cdef char where[64]
     b.stats.sockets += 1
     if listener.max_connections >= 0 and listener.n_connections >= listener.max_connections:
-        refuse(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
+        refuse_connection(b, fd, a, REFUSED_LISTENER, "max_connections exceeded")
         return
     if b.settings.global_max_connections >= 0 and b.clients.used >= b.settings.global_max_connections:
-        refuse(b, fd, a, REFUSED_GLOBAL, "global_max_connections exceeded")
+        refuse_connection(b, fd, a, REFUSED_GLOBAL, "global_max_connections exceeded")
         return
-    # who resumes a session must get in, or its queue would never be taken: connections have a reserve
+    # connections have a memory reserve: a client that resumes a session must get in, or its queue would never be taken
     if memory_short(b, b.settings.memory_limit // 8):
-        refuse(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
+        refuse_connection(b, fd, a, REFUSED_MEMORY, "memory_limit reached")
         return
     c = client_take(b)
     if c == NULL or conn_open(&b.reactor, &c.conn, fd, a) != 0:
         if c != NULL:
             client_give(b, c)
-        refuse(b, fd, a, REFUSED_MEMORY, "out of memory")
+        refuse_connection(b, fd, a, REFUSED_MEMORY, "out of memory")
         return
-    if not begins(b, listener, &c.conn):
+    if not listener_prepare(b, listener, &c.conn):
         client_doom(b, c, END_REFUSED)
     c.listener = listener
     listener.n_connections += 1
     c.conn.rx_ms = b.reactor.now_ms
     wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + b.settings.connect_timeout_ms)
     if listener.proxy_version:
-        return                   # who it is will be told; Mosquitto has no line then
+        return                   # the proxy header will report the client's address; Mosquitto has no log line at this point
     if log_wanted(&b.log, LOG_NOTICE) and b.settings.connection_messages:
         address_text(a, where, sizeof(where))
         log_line_of(b, c, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "New connection from %s:%d on port %d.", where,
@@ -105,4 +105,6 @@ cdef void no_descriptors(void* broker) noexcept nogil:
     b.stats.refused[REFUSED_DESCRIPTORS] += 1
     if b.reactor.now_s - b.descriptors_warned_s >= WARN_EVERY_S:
         b.descriptors_warned_s = b.reactor.now_s
-        log_text(b, LOG_WARNING, "Unable to accept new connection, system socket count has been exceeded. Try increasing \"ulimit -n\" or equivalent.")
+        log_text(
+            b, LOG_WARNING,
+            "Unable to accept new connection, system socket count has been exceeded. Try increasing \"ulimit -n\" or equivalent.")

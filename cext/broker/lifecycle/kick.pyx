@@ -1,10 +1,12 @@
-"""Ends the connections of users whose rights have changed, as Mosquitto's dynamic security does: DISCONNECT 0x98 [v5 3.14.2.1], and no will.
+"""Disconnect the clients of users whose rights have changed, as Mosquitto's dynamic security does: DISCONNECT 0x98 [v5 3.14.2.1],
+and no will.
 
-Knows user names and clients; not why. Adopted connections of an embedding program and our own to other brokers are nobody's user and stay.
-A kick is a job: all clients are looked at, LOOKS_PER_TURN in a turn, and KICKS_PER_TURN of them ended. Who connects meanwhile has his new
-rights already and is let alone: a client remembers how many kicks there were before it, modulo 2^16, and every kick brings forward those that
-it finds older than KICK_AGE_MAX, so that nobody old is ever taken for young. No more than KICKS_OPEN_MAX are worked on; a further one is done
-at once. Cost: some 0.1 us for a look, 10 us for an end.
+This module knows user names and clients, not the reason. Adopted connections of an embedding program and this broker's own
+connections to other brokers belong to no user and stay. A kick is a job. It looks at all clients, LOOKS_PER_TURN in a turn, and
+ends KICKS_PER_TURN of them. A client that connects while the job runs already has its new rights and stays: each client remembers
+the number of kicks before it connected, modulo 2^16. Every kick raises that number for clients older than KICK_AGE_MAX, so no old
+client is ever taken for a new one. At most KICKS_OPEN_MAX kicks run as jobs; a further one runs at once. Cost: about 0.1 us for a
+look, 10 us for an end.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
@@ -26,17 +28,18 @@ cdef enum:
     LOOKS_PER_TURN = 4096
     KICKS_PER_TURN = 128
     KICKS_OPEN_MAX = 64
-    KICK_AGE_MAX = 0x8000        # kicks since a client connected; far more than can be open
+    KICK_AGE_MAX = 0x8000        # age in kicks above which a client counts as old; far more than the open kicks
 
 cdef inline uint32_t next_name(View names, uint32_t at, View* name) noexcept nogil:
-    """Where the one after it begins."""
+    """Read the name at `at`. Returns the position of the next name."""
     memcpy(&name.n, names.p + at, 4)
     name.p = names.p + at + 4
     return at + 4 + name.n
 
 
 cdef View* names_table(Broker* b, View names, uint32_t* mask) noexcept nogil:
-    """Open addressing, at most half full, and behind it a copy of the names, to which it points. NULL: no memory."""
+    """Return a hash table of the names (open addressing, at most half full), followed by a copy of the names to which it points;
+    NULL = no memory."""
     cdef uint32_t at = 0, count = 0, cap = 4, slot
     cdef View* table
     cdef View name
@@ -62,7 +65,7 @@ cdef View* names_table(Broker* b, View names, uint32_t* mask) noexcept nogil:
     return table
 
 
-cdef bint is_there(Broker* b, const View* table, uint32_t mask, View name) noexcept nogil:
+cdef bint is_named(Broker* b, const View* table, uint32_t mask, View name) noexcept nogil:
     cdef uint32_t slot = <uint32_t>hash_bytes(&b.key, name.p, name.n) & mask
     while table[slot].p != NULL:
         if table[slot].n == name.n and memcmp(table[slot].p, name.p, name.n) == 0:
@@ -99,7 +102,7 @@ cdef void kick_end(Broker* b, Job* j) noexcept nogil:
 
 
 cdef inline bint is_older(Broker* b, const Job* j, Client* c) noexcept nogil:
-    """Was it connected when the kick began?"""
+    """Return whether the client was connected when the kick began."""
     cdef uint16_t age = <uint16_t>(b.kicks - c.kicks)
     if age > KICK_AGE_MAX:
         c.kicks = <uint16_t>(b.kicks - KICK_AGE_MAX)
@@ -111,16 +114,16 @@ cdef bint kick_slice(Broker* b, Job* j) noexcept nogil:
     cdef uint32_t end = slab_end(&b.clients), looked = 0, kicked = 0
     cdef Client* c
     cdef View user
-    cdef bint meant
+    cdef bint is_target
     while j.position < end and looked < LOOKS_PER_TURN and kicked < KICKS_PER_TURN:
         c = <Client*>slab_at(&b.clients, j.position)
         j.position += 1
         looked += 1
-        if c == NULL or c.state != C_CONNECTED or c.flags & (CF_TRUSTED | CF_BRIDGE) or not is_older(b, j, c) or c.flags & CF_DOOMED:
+        if c == NULL or c.state != C_CONNECTED or c.flags & (CF_TRUSTED | CF_BRIDGE | CF_DOOMED) or not is_older(b, j, c):
             continue
         user = username_of(c)
-        meant = is_there(b, j.kicked, j.kicked_mask, user) if user.p != NULL else j.options != 0
-        if meant:
+        is_target = is_named(b, j.kicked, j.kicked_mask, user) if user.p != NULL else j.options != 0
+        if is_target:
             will_free(b, c.will)
             c.will = NULL
             client_doom(b, c, RC_ADMINISTRATIVE_ACTION)

@@ -1,11 +1,13 @@
-"""The life of clients and sessions. Knows when each begins to matter and ends; not how packets look or where messages go.
+"""The lifecycle of clients and sessions. This module knows the moments at which a client or session begins to count and ends. It
+does not know packets or where messages go.
 
-    client:   C_NEW --CONNECT--> [C_AUTHENTICATING --answer-->] C_CONNECTED --any end--> C_ENDED --peer closed or LINGER_MS--> freed at the end of the turn
+    client:   C_NEW --CONNECT--> [C_AUTHENTICATING --answer-->] C_CONNECTED --any end--> C_ENDED
+              --peer closed or LINGER_MS--> freed at the end of the turn
     session:  connected <--> offline (timer: will delay, then expiry) --> SESSION_ENDED --> freed
-              in slices meanwhile: what came through shared groups goes to other members, then its subscriptions are removed
+              before it is freed, in slices: shared deliveries go to other members, then its subscriptions are removed
 
-Invariant: a session has at most one client; whoever ends one goes through client_end and session_end, so that the will, the counters
-and the timers are dealt with in one place.
+Invariant: a session has at most one client. All ends go through client_end and session_end, so that one place handles the will,
+the counters and the timers.
 """
 
 from libc.stdint cimport uint8_t, uint64_t
@@ -65,7 +67,7 @@ cdef void will_free(Broker* b, Will* w) noexcept nogil:
 
 
 cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
-    """[v5 3.1.2-8, 3.1.2-14, 3.1.2-15] The reference stays the caller's."""
+    """Publish a will [v5 3.1.2-8, 3.1.2-14, 3.1.2-15]. The caller keeps its reference."""
     cdef Security* security = session_security(s)
     cdef int allowed = 1
     if security != NULL and topic_reserved(m.topic):
@@ -73,14 +75,14 @@ cdef void will_publish(Broker* b, Message* m, Session* s) noexcept nogil:
     elif security != NULL and security.authorize:
         allowed = plugin_gate_verdict(b, s, m.topic, ACL_WRITE)
         if allowed < 0 and not b.stopping:
-            will_ask(b, s, m, FOR_WILL)
+            will_request_verdict(b, s, m, FOR_WILL)
             return
     elif security != NULL:
         allowed = access_allows(b, s, m.topic, ACL_WRITE)
     will_decided(b, m, s, allowed == 1)
 
 
-cdef void will_ask(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
+cdef void will_request_verdict(Broker* b, Session* s, Message* m, int purpose) noexcept nogil:
     cdef AuthRequest* q
     if purpose == FOR_LATER and (topic_reserved(m.topic) or plugin_gate_verdict(b, s, m.topic, ACL_WRITE) >= 0):
         return
@@ -122,7 +124,7 @@ cdef void session_will(Broker* b, Session* s) noexcept nogil:
     message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void will_now(Broker* b, Client* c) noexcept nogil:
+cdef void will_send_now(Broker* b, Client* c) noexcept nogil:
     cdef Will* w = c.will
     if w == NULL:
         return
@@ -134,8 +136,9 @@ cdef void will_now(Broker* b, Client* c) noexcept nogil:
     will_free(b, w)
 
 
-cdef void will_leave(Broker* b, Client* c, int reason) noexcept nogil:
-    """The client is gone: its will is forgotten, sent, or left with the session until its delay is over."""
+cdef void will_at_disconnect(Broker* b, Client* c, int reason) noexcept nogil:
+    """Handle the will of a client that disconnected: discard it, send it, or leave it with the session until its delay is
+    over."""
     cdef Will* w = c.will
     cdef Session* s = c.session
     cdef uint64_t start_ms
@@ -166,31 +169,32 @@ cdef bint was_lost(int reason) noexcept nogil:
     return reason == END_LOST or reason >= END_ERRNO
 
 
-cdef bint leaves_at_once(Conn* conn, int reason) noexcept nogil:
-    """Nothing is to be sent any more. A WebSocket says Close first, also to a peer that did, or that broke its rules."""
+cdef bint closes_at_once(Conn* conn, int reason) noexcept nogil:
+    """Return whether the socket can be closed at once, because there is nothing to send. A WebSocket sends Close first, also to a
+    peer that has sent one or that broke the rules."""
     if was_lost(reason):
         return not (conn_owes_close(conn) and conn.web.over)
     return not conn_unsent(conn) and (reason == END_NORMAL or reason == END_WITH_WILL) and not conn_owes_close(conn)
 
 
 cdef void notify_disconnected(Broker* b, Client* c, int reason) noexcept nogil:
-    cdef View id, user, why
+    cdef View id, user, reason_view
     cdef const char* text = reason_text(reason)
     cdef Security* security = session_security(c.session)
     if security == NULL or not security.events:
         return
     session_names(c.session, &id, &user)
-    why.p = <const uint8_t*>text
-    why.n = <uint32_t>strlen(text) if text != NULL else 0
-    event_post(b, security, EVENT_DISCONNECTED, id, user, why)
+    reason_view.p = <const uint8_t*>text
+    reason_view.n = <uint32_t>strlen(text) if text != NULL else 0
+    event_post(b, security, EVENT_DISCONNECTED, id, user, reason_view)
 
 
 cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
-    cdef uint8_t was = c.state
-    if was == C_ENDED:
+    cdef uint8_t old_state = c.state
+    if old_state == C_ENDED:
         conn_close(&b.reactor, &c.conn)
         return
-    if was == C_CONNECTED:
+    if old_state == C_CONNECTED:
         if 0x80 <= reason <= 0xFF:
             b.stats.protocol_disconnects += 1
             if c.flags & CF_BRIDGE:
@@ -208,15 +212,15 @@ cdef void client_end(Broker* b, Client* c, int reason) noexcept nogil:
     wheel_remove(&b.wheel, &c.timer)
     client_auth_request_end(b, c)
     pending_packet_free(b, c)
-    # the socket first: whatever the will and the session's end send must not go to it
-    if leaves_at_once(&c.conn, reason):
+    # the socket first: messages of the will and of the session's end must not go to it
+    if closes_at_once(&c.conn, reason):
         conn_close(&b.reactor, &c.conn)
     else:
         if reason == RC_SERVER_SHUTTING_DOWN and c.conn.web != NULL:
             c.conn.web.goodbye = WS_GOING_AWAY
         conn_finish(&b.reactor, &c.conn)
         wheel_add(&b.wheel, &c.timer, b.reactor.now_ms + LINGER_MS)
-    if was == C_CONNECTED:
+    if old_state == C_CONNECTED:
         client_detach(b, c, reason)
     if c.flags & CF_BRIDGE:
         bridges_of(b).ops.ended(b, c, reason)
@@ -227,10 +231,10 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
     b.stats.clients_connected -= 1
     s.client = NULL
     if <int>(s.queue.next - s.unsent) > 0:
-        s.unsent = s.queue.next          # an earlier connection may have come further than this one
+        s.unsent = s.queue.next          # an earlier connection may have sent more than this one
     queue_rewind(&s.queue)
     jobs_unblock(b, s)
-    will_leave(b, c, reason)
+    will_at_disconnect(b, c, reason)
     c.session = NULL
     if s.expiry_s == 0:
         session_end(b, s)
@@ -243,7 +247,7 @@ cdef void client_detach(Broker* b, Client* c, int reason) noexcept nogil:
         page_out_left(b, s)
 
 
-cdef void doomed_end(Broker* b) noexcept nogil:
+cdef void end_doomed_clients(Broker* b) noexcept nogil:
     cdef Client* c
     while b.doomed != NULL:
         c = b.doomed
@@ -255,7 +259,7 @@ cdef void doomed_end(Broker* b) noexcept nogil:
 
 
 cdef void client_watch(Broker* b, Client* c) noexcept nogil:
-    """[v5 3.1.2-22] One and a half times the keep alive; without one, no timer at all."""
+    """Arm the keepalive timer at one and a half times the keepalive [v5 3.1.2-22]; without a keepalive there is no timer."""
     if c.keepalive_s:
         wheel_add(&b.wheel, &c.timer, c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500)
     else:
@@ -273,16 +277,16 @@ cdef inline Session* session_of_timer(Timer* t) noexcept nogil:
 cdef void client_timer(Broker* b, Timer* t) noexcept nogil:
     cdef Client* c = client_of_timer(t)
     if c.state == C_ENDED:
-        conn_close(&b.reactor, &c.conn)      # it had its time to read our last words
+        conn_close(&b.reactor, &c.conn)      # the peer had its time to read the last packets
     elif c.flags & CF_BRIDGE:
         bridges_of(b).ops.client_timer(b, c)
     elif c.state == C_NEW or c.state == C_AUTHENTICATING:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
     elif c.conn.flags & CONN_PAUSED:
-        c.conn.rx_ms = b.reactor.now_ms          # it is us who do not listen
+        c.conn.rx_ms = b.reactor.now_ms          # the broker itself does not read from this client
         client_watch(b, c)
     elif c.conn.rx_ms + <uint64_t>c.keepalive_s * 1500 > b.reactor.now_ms:
-        client_watch(b, c)       # heard of since: a read only notes the time
+        client_watch(b, c)       # data has come since: a read only notes the time
     else:
         client_end(b, c, RC_KEEP_ALIVE_TIMEOUT)
 
@@ -307,7 +311,8 @@ cdef void session_timer(Broker* b, Timer* t) noexcept nogil:
                                              <int>s.id_len, <const char*>s.client_id))
         if s.flags & SESSION_BRIDGE and s.queue.pending and log_wanted(&b.log, LOG_WARNING):
             log_line(b, LOG_WARNING, snprintf(
-                b.log.line, LOG_LINE_MAX, "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
+                b.log.line, LOG_LINE_MAX,
+                "Warning: No bridge has the client id %.*s any more: %u messages that waited for it are lost.",
                 <int>s.id_len, <const char*>s.client_id, s.queue.pending))
         b.stats.clients_expired += 1
         event_expired(b, s)
@@ -352,11 +357,12 @@ cdef void session_end(Broker* b, Session* s) noexcept nogil:
 
 
 cdef bint cleanup_slice(Broker* b, Session* s) noexcept nogil:
-    """A slice of what an ended session leaves to do; 1: all is done. At a shutdown nobody is left to hand over to."""
+    """Run one cleanup slice of an ended session. Returns 1 when all is done. At a shutdown no other member is left, so nothing is
+    handed over."""
     if s.n_shares and not b.stopping and not share_hand_over(b, s, DROP_SLICE):
         return 0
     if s.n_shares:
-        persist_session_end(b, s)  # what is handed over is recorded
+        persist_session_end(b, s)  # the deliveries that were handed over are recorded
         s.n_shares = 0
     session_clear(b, s, DROP_SESSION_ENDED)
     plugin_gate_clear(b, s)

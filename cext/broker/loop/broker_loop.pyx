@@ -35,7 +35,7 @@ from cext.broker.core.session_refs cimport session_replay
 from cext.broker.lifecycle.accept cimport client_accept, no_descriptors
 from cext.broker.lifecycle.kick cimport kick_end, kick_slice
 from cext.broker.lifecycle.session_lifecycle cimport (
-    client_end, client_timer, doomed_end, drop_slice, session_timer, session_will, will_free, will_now,
+    client_end, client_timer, end_doomed_clients, drop_slice, session_timer, session_will, will_free, will_send_now,
 )
 from cext.broker.packets.answer cimport answers_serve, auth_request_timer, auth_requests_forget
 from cext.broker.packets.dispatch cimport dispatch
@@ -212,13 +212,13 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             more |= answers_serve(b)
         if b.rechecks:
             more |= recheck_slice(b)
-        doomed_end(b)
+        end_doomed_clients(b)
         if b.jobs != NULL:
             more |= jobs_run(b)
-            doomed_end(b)
+            end_doomed_clients(b)
         if b.durable != NULL:
             more |= durable_turn(b)
-            doomed_end(b)
+            end_doomed_clients(b)
         reactor_flush(&b.reactor)
         if b.log.unread or b.auth_requests_unread:
             b.log.unread = 0
@@ -250,7 +250,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
     for i in range(slab_end(&b.clients)):
         c = <Client*>slab_at(&b.clients, i)
         if c != NULL and c.state == C_CONNECTED:
-            will_now(b, c)
+            will_send_now(b, c)
     s = sessions_first(&b.sessions, &at)
     while s != NULL:
         session_will(b, s)

@@ -1,7 +1,8 @@
-"""What the control plane's answers lead to, and what happens without one. Knows who waited; how each goes on is its room's business.
+"""Process the answers of the control plane, and the time-outs of auth requests. This module knows which client or session waited;
+the room of each packet knows how it continues.
 
-An answer finds its question by handle, or is stale: late, given twice, or for a client that is gone. So many are served per turn that
-the others notice nothing when ten thousand clients log in at once.
+An answer finds its auth request by handle, or it is stale: late, given twice, or for a client that is gone. The number of answers
+per turn is limited, so that other clients notice nothing when ten thousand clients log in at once.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -51,18 +52,18 @@ cdef bint answers_serve(Broker* b) noexcept nogil:
         a = answers_next(b)
         if a == NULL:
             return 0
-        if not take(b, a):
+        if not answer_take(b, a):
             b.stats.answers_stale += 1
         free(a)
     b.answers_due = 1
     return 1
 
 
-cdef bint take(Broker* b, const Answer* a) noexcept nogil:
-    """0: it is stale."""
+cdef bint answer_take(Broker* b, const Answer* a) noexcept nogil:
+    """Process one answer. Returns 0 if it is stale."""
     cdef AuthRequest* q
     if a.kind == ASK_PUBLISH:
-        publish(b, a)
+        publish_for_control_plane(b, a)
         return 1
     if a.kind == ASK_KICK_USERS:
         if kick_users(b, a.bytes, a.verdict != 0) != 0:
@@ -74,9 +75,9 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     if q == NULL or not q.is_open:
         return 0
     if a.kind == ASK_WAIT:
-        return put_off(b, q, a.verdict)
-    if q.epoch != b.access_epoch and asks_still(b, q):
-        auth_request_answered(b, q)          # what was true before the reload may not be any more
+        return auth_request_postpone(b, q, a.verdict)
+    if q.epoch != b.access_epoch and still_needed(b, q):
+        auth_request_answered(b, q)          # the answer is from before a reload and may be wrong now
         auth_request_send(b, q)
         return 1
     if q.kind == ASK_CONNECT or q.kind == ASK_AUTH:
@@ -84,12 +85,13 @@ cdef bint take(Broker* b, const Answer* a) noexcept nogil:
     if a.kind != q.kind:
         return 0
     auth_request_answered(b, q)
-    settle(b, q, a)
+    auth_request_settle(b, q, a)
     return 1
 
 
-cdef bint asks_still(Broker* b, AuthRequest* q) noexcept nogil:
-    """Is there somebody to ask anew after a reload? The steps of an exchange are between those who began it."""
+cdef bint still_needed(Broker* b, AuthRequest* q) noexcept nogil:
+    """Return whether the auth request still has an authority to decide it after a reload. The steps of an extended authentication
+    belong to the plugin that began it."""
     cdef Client* c = auth_request_client(b, q)
     cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
     if q.kind == ASK_CONNECT:
@@ -97,26 +99,27 @@ cdef bint asks_still(Broker* b, AuthRequest* q) noexcept nogil:
     return q.kind == ASK_ACL and s != NULL and s.security != NULL and session_security(s).authorize
 
 
-cdef bint put_off(Broker* b, AuthRequest* q, int seconds) noexcept nogil:
-    """Who stands in a queue of ours is not to be refused for it. An access or a message that waits stops a client that is in: not these."""
+cdef bint auth_request_postpone(Broker* b, AuthRequest* q, int seconds) noexcept nogil:
+    """Postpone the deadline of a login that waits in the broker's own queue, so that the wait does not cause a refusal. Access
+    checks and messages are not postponed: they stop a client that is already connected."""
     if (q.kind != ASK_CONNECT and q.kind != ASK_AUTH) or waiting_client(b, q) == NULL:
         return 0
     wheel_add(&b.wheel, &q.timer, b.reactor.now_ms + <uint64_t>seconds * 1000)
     return 1
 
 
-cdef void settle(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
-    """Of all but connects; a NULL: nobody answered. Ends the question."""
+cdef void auth_request_settle(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+    """Apply an answer to any auth request except a login; a NULL = no answer came. Ends the auth request."""
     cdef Session* s = q.session
     cdef Client* c = waiting_client(b, q)
     if q.kind == ASK_ACL:
-        verdict_given(b, q, c, a)
+        verdict_apply(b, q, c, a)
     elif q.kind == ASK_MESSAGE_IN and c != NULL:
         publish_changed(b, c, a)
     elif q.kind == ASK_MESSAGE_OUT:
         delivery_changed(b, q, a)
     elif q.kind == ASK_CONTROL and c != NULL:
-        pending_packet_resume(b, c)       # it tries again
+        pending_packet_resume(b, c)       # the packet is handled again
     auth_request_end(b, q)
     if s != NULL:
         if plugin_gate_waiting(s) and not s.flags & SESSION_ENDED:
@@ -125,7 +128,7 @@ cdef void settle(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
         session_release(b, s)
 
 
-cdef void verdict_given(Broker* b, AuthRequest* q, Client* c, const Answer* a) noexcept nogil:
+cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const Answer* a) noexcept nogil:
     cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
     cdef View topic
     cdef bint allowed = 0
@@ -133,7 +136,7 @@ cdef void verdict_given(Broker* b, AuthRequest* q, Client* c, const Answer* a) n
     topic.n = q.n
     if s == NULL:
         return                   # its client is gone
-    if a != NULL:                # who does not answer allows nothing, but may be asked again
+    if a != NULL:                # without an answer it is denied, but the broker may ask again
         allowed = plugin_gate_settled(b, s, topic, q.access, a.verdict)
         if q.session == NULL or q.turn == s.access_turn:
             plugin_gate_learn(b, s, topic, q.access, allowed)
@@ -159,8 +162,8 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const Answer* a) noexcept 
         message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void publish(Broker* b, const Answer* a) noexcept nogil:
-    """The broker's own: no access rule stands against it."""
+cdef void publish_for_control_plane(Broker* b, const Answer* a) noexcept nogil:
+    """Publish a message of the control plane. No access rule applies to it."""
     cdef Publication p
     publication_init(&p)
     p.topic = a.text
@@ -177,7 +180,7 @@ cdef void publish(Broker* b, const Answer* a) noexcept nogil:
 
 
 cdef Client* waiting_client(Broker* b, AuthRequest* q) noexcept nogil:
-    """NULL: it is gone, or about to go."""
+    """Return the client that waits for this auth request; NULL = it is gone or is about to end."""
     cdef Client* c = auth_request_client(b, q)
     return c if c != NULL and c.pending_packet != NULL and c.state != C_ENDED and not c.flags & CF_DOOMED else NULL
 
@@ -193,11 +196,11 @@ cdef bint client_answered(Broker* b, AuthRequest* q, const Answer* a) noexcept n
     else:
         auth_answered(b, c, a)
     b.log.client = NULL
-    b.log.connecting.p = NULL    # it lay in the packet that is done with
+    b.log.connecting.p = NULL    # the name was a view into the packet that is done
     return 1
 
 
-# ---------------------------------------------------------------- without an answer
+# ---------------------------------------------------------------- time-out
 
 cdef inline AuthRequest* auth_request_of_timer(Timer* t) noexcept nogil:
     return <AuthRequest*>(<char*>t - <size_t>&(<AuthRequest*>NULL).timer)
@@ -217,7 +220,7 @@ cdef void auth_request_timer(Broker* b, Timer* t) noexcept nogil:
         else:
             auth_timed_out(b, c)
     else:
-        settle(b, q, NULL)
+        auth_request_settle(b, q, NULL)
 
 
 cdef void auth_requests_forget(Broker* b) noexcept nogil:

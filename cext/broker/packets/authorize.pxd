@@ -1,4 +1,4 @@
-# A plugin's word on the packets of a client. See authorize.pyx.
+# Verdicts of plugins about the packets of a client. See authorize.pyx.
 from libc.stdint cimport uint8_t
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport Answer, AuthRequest
@@ -8,18 +8,20 @@ from cext.broker.core.listener cimport Security
 from cext.codec.decode cimport Publish, Subscribe
 
 cdef enum:
-    BY_RULES = -1               # no plugin decides: the rules do
+    BY_RULES = -1               # no plugin decides; the rules do
 
 cdef inline bint is_plugged(const Security* s) noexcept nogil:
     return s != NULL and (s.authorize or s.transform_in != NULL)
 
-# May the client publish this? topic: under the mount point. PARKED, or *allowed is set, but for what is refused in any case; then c.parked
-# holds what a transform gave, if it did.
+# Decide whether the client may publish. `topic` includes the mount point. Returns PACKET_PENDING, or 0 with *allowed set, or a
+# reason code if the packet is refused in any case. If a plugin transformed the message, c.pending_packet holds the result.
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil
-# May the client subscribe (access 4) or unsubscribe (8) these? PARKED; else filter i was refused when filter_refused says so, until unpark.
+# Decide whether the client may subscribe to the filters (access ACL_SUBSCRIBE) or unsubscribe from them (ACL_UNSUBSCRIBE).
+# Returns PACKET_PENDING, 0, or a reason code. After 0, filter_refused gives the verdict of filter i until the pending packet is
+# freed.
 cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access) noexcept nogil
 cdef inline bint filter_refused(Client* c, int i) noexcept nogil:
     return c.pending_packet != NULL and c.pending_packet.verdicts[i] == 2
 
-cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # to ASK_ACL
-cdef void publish_changed(Broker* b, Client* c, const Answer* a) noexcept nogil       # to ASK_MESSAGE_IN; NULL: nobody answered
+cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # answer to ASK_ACL
+cdef void publish_changed(Broker* b, Client* c, const Answer* a) noexcept nogil  # answer to ASK_MESSAGE_IN; NULL = no answer came

@@ -1,9 +1,10 @@
-"""A plugin's word on the packets of a client: may it publish, subscribe, unsubscribe, and how is a message changed on its way in. Knows packets
-and verdicts; not what the handlers do with them.
+"""Verdicts of plugins about the packets of a client: whether it may publish, subscribe or unsubscribe, and how a plugin
+transforms a message on its way in. This module knows packets and verdicts, not what the handlers do with them.
 
-What is not known is asked, and the packet parked: its client is not read from, and the packet comes up again with the answer. A PUBLISH asks
-once for its topic and once for its change; a SUBSCRIBE for a slice of its filters at a time. Verdicts are kept at the session's gate,
-so that the next packet on the same topic asks nothing.
+An unknown verdict is requested from the control plane, and the packet becomes a pending packet: the broker reads nothing more
+from the client, and handles the packet again when the answer arrives. A PUBLISH causes one auth request for its topic and one for
+its transformation; a SUBSCRIBE causes auth requests for a slice of its filters at a time. The session's plugin gate remembers
+verdicts, so the next packet on the same topic causes no auth request.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -33,40 +34,40 @@ from cext.session.message cimport Message, message_new, message_unref
 from cext.topic.name cimport Filter
 
 cdef enum:
-    FILTERS_ASKED_MAX = 64       # of one packet at a time
-    YES = 1                      # in Parked.verdicts; 0: not known
-    NO = 2
+    FILTERS_ASKED_MAX = 64       # auth requests of one packet at a time
+    FILTER_ALLOWED = 1                      # values of PendingPacket.verdicts; 0 = not known
+    FILTER_DENIED = 2
 
 
 # ---------------------------------------------------------------- PUBLISH
 
-cdef bint is_changed(const Security* security, View topic) noexcept nogil:
-    cdef View nobody
-    nobody.p = NULL
-    nobody.n = 0
-    return security.transform_in != NULL and acl_allows(security.transform_in, ACL_ANONYMOUS, nobody, nobody, topic, ACL_READ)
+cdef bint is_transformed_in(const Security* security, View topic) noexcept nogil:
+    cdef View no_name
+    no_name.p = NULL
+    no_name.n = 0
+    return security.transform_in != NULL and acl_allows(security.transform_in, ACL_ANONYMOUS, no_name, no_name, topic, ACL_READ)
 
 
 cdef int publish_decide(Broker* b, Client* c, Publish* p, View topic, int* allowed) noexcept nogil:
     cdef const Security* security = session_security(c.session)
-    cdef int known
+    cdef int verdict
     if c.pending_packet != NULL and c.pending_packet.answered:
         allowed[0] = c.pending_packet.allowed
         return 0
     if security.authorize:
-        known = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_verdict(b, c.session, topic, ACL_WRITE)
-        if known < 0:
-            return ask_publish(b, c, p, topic, ASK_ACL)
+        verdict = c.pending_packet.allowed if c.pending_packet != NULL else plugin_gate_verdict(b, c.session, topic, ACL_WRITE)
+        if verdict < 0:
+            return publish_request_verdict(b, c, p, topic, ASK_ACL)
     else:
-        known = access_allows(b, c.session, topic, ACL_WRITE)
-    allowed[0] = known
-    if known and not topic_reserved(topic) and is_changed(security, topic):
-        return ask_publish(b, c, p, topic, ASK_MESSAGE_IN)
+        verdict = access_allows(b, c.session, topic, ACL_WRITE)
+    allowed[0] = verdict
+    if verdict and not topic_reserved(topic) and is_transformed_in(security, topic):
+        return publish_request_verdict(b, c, p, topic, ASK_MESSAGE_IN)
     pending_packet_free(b, c)
     return 0
 
 
-cdef int ask_publish(Broker* b, Client* c, Publish* p, View topic, int kind) noexcept nogil:
+cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, int kind) noexcept nogil:
     cdef Message* m = NULL
     cdef View props
     cdef AuthRequest* q
@@ -116,7 +117,7 @@ cdef inline bint next_filter(Subscribe* s, SubscribeItem* item, uint8_t access) 
 
 
 cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access) noexcept nogil:
-    cdef Subscribe walk = s[0]
+    cdef Subscribe rest = s[0]
     cdef SubscribeItem item
     cdef PendingPacket* k = c.pending_packet
     if k == NULL:
@@ -127,35 +128,35 @@ cdef int filters_decide(Broker* b, Client* c, const Subscribe* s, uint8_t access
         if k.verdicts == NULL:
             return RC_QUOTA_EXCEEDED
         k.walk_left = s.items.n
-    walk.items.p += walk.items.n - k.walk_left   # all before is known: the packet came up again with the answers
-    walk.items.n = k.walk_left
-    while k.n_open < FILTERS_ASKED_MAX and next_filter(&walk, &item, access):
+    rest.items.p += rest.items.n - k.walk_left   # skip the filters that are known: the packet is handled again after the answers
+    rest.items.n = k.walk_left
+    while k.n_open < FILTERS_ASKED_MAX and next_filter(&rest, &item, access):
         b.work += 20
-        decide_one(b, c, &item, k.n_walked, access)
+        filter_decide(b, c, &item, k.n_walked, access)
         k.n_walked += 1
-        k.walk_left = walk.items.n
+        k.walk_left = rest.items.n
     if k.n_open:
         pending_packet_wait(b, c)
         return PACKET_PENDING
-    k.waits = 0                  # all is known
+    k.waits = 0                  # all verdicts are known
     c.conn.flags &= ~<uint32_t>CONN_PAUSED
     return 0
 
 
-cdef void decide_one(Broker* b, Client* c, SubscribeItem* item, uint32_t i, uint8_t access) noexcept nogil:
+cdef void filter_decide(Broker* b, Client* c, SubscribeItem* item, uint32_t i, uint8_t access) noexcept nogil:
     cdef PendingPacket* k = c.pending_packet
     cdef Filter f
     cdef uint8_t* owned
     cdef AuthRequest* q
-    cdef int known
-    k.verdicts[i] = YES          # what is no filter, its handler finds
+    cdef int verdict
+    k.verdicts[i] = FILTER_ALLOWED          # the handler finds out that it is no valid filter
     if parse_mounted(c, item.filter, &f, &owned) == 0:
-        known = plugin_gate_verdict(b, c.session, f.filter, access)
-        if known < 0:
+        verdict = plugin_gate_verdict(b, c.session, f.filter, access)
+        if verdict < 0:
             k.verdicts[i] = 0
             q = auth_request_new(b, ASK_ACL, c, NULL, NULL)
             if q == NULL or auth_request_bytes(q, f.filter) != 0:
-                k.verdicts[i] = NO
+                k.verdicts[i] = FILTER_DENIED
                 if q != NULL:
                     auth_request_end(b, q)
             else:
@@ -166,7 +167,7 @@ cdef void decide_one(Broker* b, Client* c, SubscribeItem* item, uint32_t i, uint
                 k.n_open += 1
                 auth_request_send(b, q)
         else:
-            k.verdicts[i] = YES if known else NO
+            k.verdicts[i] = FILTER_ALLOWED if verdict else FILTER_DENIED
     free(owned)
 
 
@@ -178,7 +179,7 @@ cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noe
         k.allowed = <signed char>allowed
         pending_packet_resume(b, c)
     elif k.kind == PENDING_FILTERS and k.n_open and k.verdicts[q.item] == 0:
-        k.verdicts[q.item] = YES if allowed else NO
+        k.verdicts[q.item] = FILTER_ALLOWED if allowed else FILTER_DENIED
         k.n_open -= 1
         if k.n_open == 0:
             pending_packet_resume(b, c)

@@ -3,4 +3,4 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.codec.frame cimport Frame
 
-cdef void connect_complain(Broker* b, Client* c, const Frame* f) noexcept nogil
+cdef void log_malformed_connect(Broker* b, Client* c, const Frame* f) noexcept nogil

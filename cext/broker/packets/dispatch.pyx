@@ -1,7 +1,8 @@
-"""From bytes to handlers. Knows frames and the state of a client; not what a packet means.
+"""Dispatch bytes to the packet handlers. This module knows frames and the state of a client, not the meaning of a packet.
 
-Each turn a connection gets one call with what came; it goes on frame by frame until the bytes, the budget of the turn or the client ends.
-What is left waits in the connection's buffer: an unfinished frame for the rest of it, whole frames for the next turn.
+In each turn the reactor calls it once per connection with the bytes that arrived. It handles frame after frame until the bytes,
+the turn budget or the client ends. The rest waits in the connection's buffer: an unfinished frame for its remaining bytes, whole
+frames for the next turn.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -27,15 +28,16 @@ from cext.codec.reason cimport RC_PROTOCOL_ERROR
 from cext.net.reactor cimport CONN_HUNGRY, CONN_PAUSED, Conn, conn_resume
 
 cdef enum:
-    WORK_FRAME = 2               # what a frame costs beside its deliveries, in appends
-    CONNECT_BYTES_MAX = 100_004  # a Remaining Length of 100,000, as in Mosquitto: it may be kept while the control plane is asked
+    WORK_FRAME = 2               # cost of a frame in units of work, beside its deliveries
+    # a Remaining Length of 100,000, as in Mosquitto: the packet may be stored while the control plane decides
+    CONNECT_BYTES_MAX = 100_004
 
 
-cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
+cdef int handle_packet(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef int kind = f.first >> 4
     if c.state == C_NEW:         # [v5 3.1.0-1]
-        return handle_connect(b, c, f) if kind == T_CONNECT else not_connect(b, c, f)
-    if c.state == C_AUTHENTICATING and kind != T_AUTH:   # [v5 3.1.4-6] nothing else before CONNACK, but for a goodbye
+        return handle_connect(b, c, f) if kind == T_CONNECT else first_not_connect(b, c, f)
+    if c.state == C_AUTHENTICATING and kind != T_AUTH:   # [v5 3.1.4-6] no other packet before CONNACK, except DISCONNECT
         return END_SILENT if kind == T_DISCONNECT else RC_PROTOCOL_ERROR
     if c.state == C_OPENING:
         return bridges_of(b).ops.packet(b, c, f)
@@ -43,7 +45,7 @@ cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_publish(b, c, f)
     if T_PUBACK <= kind < T_SUBSCRIBE:
         return handle_ack(b, c, f)
-    if c.flags & CF_BRIDGE:        # what a server sends
+    if c.flags & CF_BRIDGE:        # packets that only a server sends
         return bridges_of(b).ops.packet(b, c, f)
     if kind == T_PINGREQ:
         return handle_pingreq(b, c, f)
@@ -57,15 +59,15 @@ cdef int handle(Broker* b, Client* c, const Frame* f) noexcept nogil:
         return handle_auth(b, c, f)
     if kind == T_CONNECT:
         return handle_connect(b, c, f)
-    return RC_PROTOCOL_ERROR if kind else reserved(b, c)     # a packet that only a server sends
+    return RC_PROTOCOL_ERROR if kind else reserved_packet(b, c)     # a packet that only a server sends
 
 
 cdef inline uint32_t connect_max(Broker* b) noexcept nogil:
     return CONNECT_BYTES_MAX if b.settings.packet_max == 0 or b.settings.packet_max > CONNECT_BYTES_MAX else b.settings.packet_max
 
 
-cdef int reserved(Broker* b, Client* c) noexcept nogil:
-    """[v5 2.1.2] Type 0."""
+cdef int reserved_packet(Broker* b, Client* c) noexcept nogil:
+    """Log a packet of the reserved type 0 [v5 2.1.2] and return the reason code."""
     cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
         address_text(&c.conn.address, where, sizeof(where))
@@ -74,7 +76,7 @@ cdef int reserved(Broker* b, Client* c) noexcept nogil:
     return RC_PROTOCOL_ERROR
 
 
-cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
+cdef int first_not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef char where[64]
     address_text(&c.conn.address, where, sizeof(where))
     if f.first == 0x16:
@@ -83,8 +85,9 @@ cdef int not_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
                 b.log.line, LOG_LINE_MAX, "Client from %s:%d appears to be using TLS to connect to a non-TLS listener.", where,
                 <int>c.conn.address.port))
     elif log_wanted(&b.log, LOG_INFORMATION):
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where,
-                                              <int>c.conn.address.port, <int>f.first))
+        log_line(b, LOG_INFORMATION, snprintf(
+            b.log.line, LOG_LINE_MAX, "Protocol error from %s:%d: First packet not CONNECT (%02X).", where, <int>c.conn.address.port,
+            <int>f.first))
     return END_SILENT
 
 
@@ -92,13 +95,13 @@ cdef size_t dispatch(void* broker, Conn* conn, const uint8_t* p, size_t n) noexc
     cdef Broker* b = <Broker*>broker
     cdef size_t used
     b.log.client = client_of(conn)
-    used = dispatched(b, conn, p, n)
+    used = dispatch_input(b, conn, p, n)
     b.log.client = NULL
     b.log.connecting.p = NULL
     return used
 
 
-cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
+cdef size_t dispatch_input(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexcept nogil:
     cdef Client* c = client_of(conn)
     cdef Frame f
     cdef int rc
@@ -106,16 +109,17 @@ cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
     cdef uint64_t limit = b.work + b.settings.turn_budget
     conn.in_need = 0
     if c.pending_packet != NULL and c.pending_packet.waits:
-        conn.flags |= CONN_PAUSED        # somebody else had it read from
+        conn.flags |= CONN_PAUSED        # another module had resumed reading from the client
     while used < n:
         if conn.flags & CONN_PAUSED:
             return used
         if b.work >= limit:
-            conn_resume(&b.reactor, conn)    # the rest next turn: others come first
+            conn_resume(&b.reactor, conn)    # the rest next turn: other connections come first
             return used
         if c.state == C_NEW and p[used] != T_CONNECT << 4:
             f.first = p[used]
-            rc = not_connect(b, c, &f)       # also before the rest has come: never wait for what cannot be right
+            # also before the frame is complete: the broker does not wait for a packet that is wrong in any case
+            rc = first_not_connect(b, c, &f)
         else:
             rc = frame_next(p + used, n - used, b.settings.packet_max if c.state != C_NEW else connect_max(b), &f)
             if rc == 0:
@@ -124,8 +128,8 @@ cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
             if rc == 1:
                 b.stats.messages_in += 1
                 b.work += WORK_FRAME
-                rc = handle(b, c, &f)
-                if rc == PACKET_PENDING:         # it comes up again
+                rc = handle_packet(b, c, &f)
+                if rc == PACKET_PENDING:         # it is handled again later
                     b.stats.messages_in -= 1
                     return used
                 used += f.total_len
@@ -134,5 +138,6 @@ cdef size_t dispatched(Broker* b, Conn* conn, const uint8_t* p, size_t n) noexce
         if c.state == C_ENDED or c.flags & CF_DOOMED:
             return n
         if conn.out_bytes > b.settings.max_output_bytes:
-            conn.flags |= CONN_PAUSED | CONN_HUNGRY  # it does not read what we answer: no more questions
+            # the client does not read the broker's answers: read no more requests from it
+            conn.flags |= CONN_PAUSED | CONN_HUNGRY
     return used

@@ -1,4 +1,6 @@
-"""PUBACK, PUBREC, PUBREL, PUBCOMP [v5 3.4 to 3.7] [v3.1.1 3.4 to 3.7]: the progress of QoS 1 and 2, both ways. See session/queue.pyx for the states."""
+"""Handle PUBACK, PUBREC, PUBREL and PUBCOMP [v5 3.4 to 3.7] [v3.1.1 3.4 to 3.7]: the progress of QoS 1 and 2 in both directions.
+The states are in session/queue.pyx.
+"""
 
 from libc.stdint cimport uint64_t
 from libc.stdio cimport snprintf
@@ -32,15 +34,15 @@ cdef int handle_ack(Broker* b, Client* c, const Frame* f) noexcept nogil:
         log_packet(b, c, "Received", kind, a.pid, a.rc)
     if kind == T_PUBREL:
         return publish_released(b, c, a.pid)
-    return progress(b, c, &a, kind)
+    return delivery_progress(b, c, &a, kind)
 
 
-cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
+cdef int delivery_progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     cdef Session* s = c.session
     cdef Delivery* d = queue_find(&s.queue, a.pid)
     cdef uint64_t changes
     if d == NULL:
-        unknown(b, c, a, kind)
+        unknown_pid(b, c, a, kind)
         return 0
     if (kind == T_PUBACK) != ((d.qos & 3) == 1):
         return RC_PROTOCOL_ERROR         # acknowledged as the other QoS
@@ -68,12 +70,12 @@ cdef int progress(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
     return 0
 
 
-cdef void unknown(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
-    """[v5 3.5.2.1, 4.3.3]"""
+cdef void unknown_pid(Broker* b, Client* c, Ack* a, int kind) noexcept nogil:
+    """Handle an acknowledgement with an unknown packet id [v5 3.5.2.1, 4.3.3]."""
     if kind != T_PUBREC or a.rc >= 0x80:
         return
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Warning: Received PUBREC from %.*s for an unknown packet identifier %d.",
             <int>c.session.id_len, <const char*>c.session.client_id, <int>a.pid))
-    ack_now(b, c, T_PUBREL, a.pid, RC_SUCCESS)       # as in Mosquitto: the client can end its side
+    ack_now(b, c, T_PUBREL, a.pid, RC_SUCCESS)       # as in Mosquitto: the client can complete its side

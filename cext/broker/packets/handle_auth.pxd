@@ -4,6 +4,6 @@ from cext.broker.core.client_state cimport Client
 from cext.codec.frame cimport Frame
 
 cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil
-# Of a client that is connected and authenticates itself anew
+# for a connected client that authenticates itself again
 cdef void auth_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
 cdef void auth_timed_out(Broker* b, Client* c) noexcept nogil

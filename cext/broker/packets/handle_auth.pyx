@@ -1,10 +1,13 @@
-"""AUTH [v5 3.15, 4.12]: the steps of an exchange, during CONNECT and of a client that authenticates itself anew. Knows whose turn it is; what is
-exchanged is between the client and who answers the questions.
+"""Handle AUTH [v5 3.15, 4.12]: the steps of extended authentication, during CONNECT and for a connected client that authenticates
+itself again. This module knows whose turn it is. The contents of the steps concern only the client and the plugin.
 
-    CONNECT -> asked -> 0x18: AUTH to the client -> AUTH from it -> asked -> ... -> 0: CONNACK | else: CONNACK, refused
-    AUTH 0x19 of a connected client -> asked -> 0x18: AUTH to it -> AUTH 0x18 from it -> ... -> 0: AUTH 0 | else: DISCONNECT
+    CONNECT -> auth request -> 0x18: AUTH to the client -> AUTH from it -> auth request -> ...
+            -> 0: CONNACK | else: CONNACK, refused
+    AUTH 0x19 of a connected client -> auth request -> 0x18: AUTH to it -> AUTH 0x18 from it -> ...
+            -> 0: AUTH 0 | else: DISCONNECT
 
-While a question is open nothing is read from the client; between the steps of an exchange anew, it may do what it could before.
+While an auth request is open, the broker reads nothing from the client. Between the steps of a re-authentication the client keeps
+its former rights.
 """
 
 from libc.stdint cimport uint8_t
@@ -58,10 +61,10 @@ cdef int handle_auth(Broker* b, Client* c, const Frame* f) noexcept nogil:
     if method.p == NULL or a.props.auth_method.n != method.n or memcmp(a.props.auth_method.p, method.p, method.n) != 0:
         return RC_PROTOCOL_ERROR         # [v5 4.12.0-5, 4.12.0-7]
     rc = check_turn(c, &a)
-    return rc if rc else ask(b, c, &a)
+    return rc if rc else auth_request_step(b, c, &a)
 
 
-cdef int ask(Broker* b, Client* c, Auth* a) noexcept nogil:
+cdef int auth_request_step(Broker* b, Client* c, Auth* a) noexcept nogil:
     cdef AuthRequest* q = auth_request_of(b, c.auth_request)
     if q == NULL:
         q = auth_request_new(b, ASK_AUTH, c, NULL, NULL)

@@ -4,6 +4,6 @@ from cext.broker.core.client_state cimport Client
 from cext.codec.frame cimport Frame
 
 cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil
-# Of a client in C_AUTHENTICATING
+# answer and time-out for a client in C_AUTHENTICATING
 cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil
 cdef void connect_timed_out(Broker* b, Client* c) noexcept nogil

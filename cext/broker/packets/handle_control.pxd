@@ -1,4 +1,4 @@
-# PUBLISHes to the broker itself, answered to who asked alone. See handle_control.pyx.
+# PUBLISH packets to the broker itself, answered only to the client that asked. See handle_control.pyx.
 from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport Answer
@@ -8,15 +8,17 @@ from cext.codec.decode cimport Publish
 from cext.net.reactor cimport Address
 
 
-# Is this for the broker itself? A client with a mount point has no way to ask: its topics all lie below that.
+# Return whether the topic is a control topic. A client with a mount point cannot reach them: all its topics are below the mount
+# point.
 cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
     return (topic.n >= 9 and topic.p[0] == c'$' and c.listener.mount_point.n == 0 and not c.flags & CF_BRIDGE
             and memcmp(topic.p, <const char*>b"$CONTROL/", 9) == 0)
 
 
-# Answers or hands over what was published to such a topic; `allowed`: a plugin's word, or BY_RULES. The reason code for its acknowledgement.
-# PARKED: there is no room now, the packet comes up again.
+# Answer a control request, or send it to the control plane. `allowed`: a plugin's verdict, or BY_RULES. Returns the reason code
+# for the acknowledgement, or PACKET_PENDING: there is no room now, and the packet is handled again.
 cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
-cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil    # by the control plane; 0: who asked is gone
-# Is the peer on this machine: over a unix socket or the loopback interface?
+# answer of the control plane; 0 = the client that asked is gone
+cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil
+# Return whether the peer is on this machine: over a Unix socket or the loopback interface.
 cdef bint address_local(const Address* a) noexcept nogil

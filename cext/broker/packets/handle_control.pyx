@@ -1,13 +1,15 @@
-"""PUBLISHes to the broker itself: topics below `$CONTROL/`.
+"""Handle PUBLISH packets to the broker itself: topics below `$CONTROL/`.
 
-    $CONTROL/mosq/index/v1   a topic name -> what it would match (cext/topic/explain): answered here, at once
-    settings.control_topics  handed to the control plane (ask.pyx), which answers who asked alone (here) or all who listen (answer.pyx)
+    $CONTROL/mosq/index/v1   a topic name -> the filters that it matches (cext/topic/explain): answered here, at once
+    settings.control_topics  sent to the control plane (auth_requests.pyx), which answers only the client that asked (here), or
+                             publishes the answer (answer.pyx)
     any other                answered with an error on TOPIC/response, as in Mosquitto
 
-Knows who may ask; not what is in the answer. Neither question nor such an answer is ever routed, retained, stored or seen by anybody else,
-and who asks too much reads first: nothing is answered while HIGH_WATER_BYTES of output wait for the one who asks.
-Cost: of the index that of a match and the text, weighed into broker.work, and one allocation of up to 64 KiB for the length of the call;
-of what is handed over one copy into a bounded ring. While that is full the one who asks waits, and nobody else.
+This module knows which clients may ask, not the contents of an answer. A request and its direct answer are never routed,
+retained, stored or visible to other clients. While HIGH_WATER_BYTES of output wait for a client, the broker answers none of its
+requests, so a client that asks too much must read first. Cost: an index request costs a match and the text, counted in
+broker.work, and one allocation of up to 64 KiB for the length of the call. A request to the control plane costs one copy into a
+bounded ring. While the ring is full, the client that asks waits, and no other client.
 """
 
 from libc.stdint cimport int8_t, uint8_t, uint32_t, uint64_t
@@ -46,7 +48,7 @@ from cext.topic.index cimport Group
 from cext.topic.name cimport name_check
 
 cdef enum:
-    ENVELOPE_BYTES = 3 * 65536   # of a request beside topic and payload, at most: names, correlation data
+    ENVELOPE_BYTES = 3 * 65536   # bytes of a request beside topic and payload, at most: names, correlation data
 
 cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6, AF_UNIX
@@ -55,7 +57,7 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef bint address_local(const Address* a) noexcept nogil:
     cdef int i
     if a.by_proxy:
-        return False             # anybody can say so
+        return False             # any client can send such a header
     if a.family == AF_UNIX:
         return True
     if a.family == AF_INET:
@@ -66,49 +68,50 @@ cdef bint address_local(const Address* a) noexcept nogil:
         if a.ip[i]:
             return False
     if a.ip[10] == 0xFF and a.ip[11] == 0xFF:
-        return a.ip[12] == 127           # an IPv4 address on a listener for both
+        return a.ip[12] == 127           # an IPv4 address on a listener for both families
     for i in range(10, 15):
         if a.ip[i]:
             return False
     return a.ip[15] == 1
 
 
-cdef inline bint same(View a, const char* text, uint32_t n) noexcept nogil:
+cdef inline bint text_is(View a, const char* text, uint32_t n) noexcept nogil:
     return a.n == n and memcmp(a.p, text, n) == 0
 
 
 cdef bint is_index(View topic) noexcept nogil:
-    return same(topic, "$CONTROL/mosq/index/v1", 22)
+    return text_is(topic, "$CONTROL/mosq/index/v1", 22)
 
 
-cdef bint is_control_planes(Broker* b, View topic) noexcept nogil:
+cdef bint is_control_topic(Broker* b, View topic) noexcept nogil:
     cdef uint32_t i
     for i in range(b.settings.n_control_topics):
-        if same(topic, <const char*>b.settings.control_topics[i].p, b.settings.control_topics[i].n):
+        if text_is(topic, <const char*>b.settings.control_topics[i].p, b.settings.control_topics[i].n):
             return 1
     return 0
 
 
-cdef bint may_ask(Broker* b, Client* c, View topic, int allowed) noexcept nogil:
+cdef bint may_request(Broker* b, Client* c, View topic, int allowed) noexcept nogil:
     cdef const Security* security = session_security(c.session)
     if c.flags & CF_TRUSTED:
         return 1
     if allowed >= 0:
         return allowed
-    if security != NULL and (security.acl != NULL or security.roles != NULL):      # `#` does not reach `$` topics: only a rule that names $CONTROL lets somebody in
+    # `#` does not match topics that begin with `$`: only a rule that names $CONTROL grants access
+    if security != NULL and (security.acl != NULL or security.roles != NULL):
         return access_allows(b, c.session, topic, ACL_WRITE)
     if topic.n > 14 and memcmp(topic.p, <const char*>b"$CONTROL/mosq/", 14) == 0:
         return address_local(&c.conn.address)
-    return 1                     # where there are no rules, there are none, as in Mosquitto
+    return 1                     # without rules everything is allowed, as in Mosquitto
 
 
-cdef uint8_t refused(Broker* b, const Client* c, int reason, View topic, uint8_t rc) noexcept nogil:
+cdef uint8_t control_refuse(Broker* b, const Client* c, int reason, View topic, uint8_t rc) noexcept nogil:
     dropped(b, c.session, reason, topic)
     return rc
 
 
 cdef View correlation_of(const Client* c, const Publish* p) noexcept nogil:
-    """As it came, with its identifier and its length before it."""
+    """Return the correlation data unchanged, with its property identifier and length in front."""
     cdef View v
     v.p = NULL
     v.n = 0
@@ -119,24 +122,27 @@ cdef View correlation_of(const Client* c, const Publish* p) noexcept nogil:
 
 
 cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
-    if not may_ask(b, c, p.topic, allowed):
-        return refused(b, c, DROP_ACL_WRITE, p.topic, RC_NOT_AUTHORIZED)
+    if not may_request(b, c, p.topic, allowed):
+        return control_refuse(b, c, DROP_ACL_WRITE, p.topic, RC_NOT_AUTHORIZED)
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
-        return refused(b, c, DROP_PAYLOAD_SIZE, p.topic, RC_PACKET_TOO_LARGE)
+        return control_refuse(b, c, DROP_PAYLOAD_SIZE, p.topic, RC_PACKET_TOO_LARGE)
     if is_index(p.topic):
         return index_answer(b, c, p)
-    if not is_control_planes(b, p.topic):
-        return no_control_plane(b, c, p)
+    if not is_control_topic(b, p.topic):
+        return answer_no_endpoint(b, c, p)
     if memory_short(b, 0):
-        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
+        return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     b.work += WORK_SEND + p.payload.n // 64
     if control_post(b, c, p.topic, p.payload, correlation_of(c, p)):
         return RC_SUCCESS
-    return PACKET_PENDING if wait_for_room(b, c, p, allowed) == 0 else refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
+    if wait_for_room(b, c, p, allowed) == 0:
+        return PACKET_PENDING
+    return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
 
 
 cdef int wait_for_room(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil:
-    """The control plane is behind: this client waits with its packet, and is not read from."""
+    """Make the packet a pending packet until the control plane has room. The broker reads nothing from this client in that
+    time."""
     cdef AuthRequest* q = auth_request_new(b, ASK_CONTROL, c, NULL, NULL)
     if q == NULL:
         return -1
@@ -153,7 +159,7 @@ cdef int wait_for_room(Broker* b, Client* c, const Publish* p, int allowed) noex
 
 # ---------------------------------------------------------------- answers
 
-cdef void head_fill(PublishHead* h, Client* c, View topic, View correlation) noexcept nogil:
+cdef void answer_head_fill(PublishHead* h, Client* c, View topic, View correlation) noexcept nogil:
     h.version = c.version
     h.qos = 0
     h.retain = 0
@@ -167,24 +173,24 @@ cdef void head_fill(PublishHead* h, Client* c, View topic, View correlation) noe
     h.props = correlation
 
 
-cdef bint is_choked(Broker* b, Client* c) noexcept nogil:
+cdef bint output_is_full(Broker* b, Client* c) noexcept nogil:
     if c.conn.out_bytes > HIGH_WATER_BYTES:
         conn_flush(&b.reactor, &c.conn)
     return c.conn.out_bytes > HIGH_WATER_BYTES
 
 
-cdef uint8_t tell(Broker* b, Client* c, PublishHead* h, const uint8_t* payload, uint32_t n) noexcept nogil:
+cdef uint8_t answer_send(Broker* b, Client* c, PublishHead* h, const uint8_t* payload, uint32_t n) noexcept nogil:
     cdef uint32_t remaining, size
     cdef uint8_t* out
     h.payload_len = n
     size = publish_head_size(h, &remaining)
     if c.packet_max and c.packet_max < <uint64_t>size + n:
-        return refused(b, c, DROP_PACKET_SIZE, h.topic, RC_PACKET_TOO_LARGE)
+        return control_refuse(b, c, DROP_PACKET_SIZE, h.topic, RC_PACKET_TOO_LARGE)
     if c.conn.out_bytes == 0:
         c.out_packets = 0
     out = client_room(b, c, size + n)
     if out == NULL:
-        return refused(b, c, DROP_MEMORY, h.topic, RC_QUOTA_EXCEEDED)
+        return control_refuse(b, c, DROP_MEMORY, h.topic, RC_QUOTA_EXCEEDED)
     publish_head_put(out, h, remaining, NULL)
     if n:
         memcpy(out + size, payload, n)
@@ -196,21 +202,21 @@ cdef uint8_t tell(Broker* b, Client* c, PublishHead* h, const uint8_t* payload, 
     return RC_SUCCESS
 
 
-cdef uint8_t no_control_plane(Broker* b, Client* c, const Publish* p) noexcept nogil:
+cdef uint8_t answer_no_endpoint(Broker* b, Client* c, const Publish* p) noexcept nogil:
     cdef PublishHead h
     cdef View topic
     cdef uint8_t* bytes
-    if p.topic.n > 65535 - 9 or is_choked(b, c):
+    if p.topic.n > 65535 - 9 or output_is_full(b, c):
         return RC_SUCCESS
     bytes = <uint8_t*>malloc(p.topic.n + 9)
     if bytes == NULL:
-        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
+        return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     memcpy(bytes, p.topic.p, p.topic.n)
     memcpy(bytes + p.topic.n, <const char*>b"/response", 9)
     topic.p = bytes
     topic.n = p.topic.n + 9
-    head_fill(&h, c, topic, correlation_of(c, p))
-    tell(b, c, &h, <const uint8_t*>b'{"error": "endpoint not available"}', 35)
+    answer_head_fill(&h, c, topic, correlation_of(c, p))
+    answer_send(b, c, &h, <const uint8_t*>b'{"error": "endpoint not available"}', 35)
     free(bytes)
     return RC_SUCCESS
 
@@ -223,11 +229,11 @@ cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil:
         return 0
     if c.version != V5 or correlation.p == NULL:
         correlation.n = 0
-    if is_choked(b, c):
-        refused(b, c, DROP_QOS0_BLOCKED, a.text, 0)
+    if output_is_full(b, c):
+        control_refuse(b, c, DROP_QOS0_BLOCKED, a.text, 0)
         return 1
-    head_fill(&h, c, a.text, correlation)
-    tell(b, c, &h, a.bytes.p, a.bytes.n)
+    answer_head_fill(&h, c, a.text, correlation)
+    answer_send(b, c, &h, a.bytes.p, a.bytes.n)
     return 1
 
 
@@ -243,29 +249,29 @@ cdef uint8_t index_answer(Broker* b, Client* c, const Publish* p) noexcept nogil
     cdef uint8_t rc
     if name_check(p.payload.p, p.payload.n) != 0 or utf8_check(p.payload.p, p.payload.n) != 0:
         return RC_PAYLOAD_FORMAT_INVALID
-    if is_choked(b, c):
-        return refused(b, c, DROP_QOS0_BLOCKED, p.topic, RC_QUOTA_EXCEEDED)
+    if output_is_full(b, c):
+        return control_refuse(b, c, DROP_QOS0_BLOCKED, p.topic, RC_QUOTA_EXCEEDED)
     topic.p = <const uint8_t*>b"$CONTROL/mosq/index/v1/response"
     topic.n = 31
-    head_fill(&h, c, topic, correlation_of(c, p))
+    answer_head_fill(&h, c, topic, correlation_of(c, p))
     h.payload_len = room
     size = publish_head_size(&h, &remaining)
     if c.packet_max and c.packet_max < <uint64_t>size + room:
         if c.packet_max < <uint64_t>size + EXPLAIN_BYTES_MIN:
-            return refused(b, c, DROP_PACKET_SIZE, p.topic, RC_PACKET_TOO_LARGE)
+            return control_refuse(b, c, DROP_PACKET_SIZE, p.topic, RC_PACKET_TOO_LARGE)
         room = c.packet_max - size
     text = <uint8_t*>malloc(room) if not memory_short(b, 0) else NULL
     if text == NULL:
-        return refused(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
+        return control_refuse(b, c, DROP_MEMORY, p.topic, RC_QUOTA_EXCEEDED)
     n = index_explain(b.index, p.payload.p, p.payload.n, text, room, strategy_name, b, &work)
     b.work += work
-    rc = tell(b, c, &h, text, n)
+    rc = answer_send(b, c, &h, text, n)
     free(text)
     return rc
 
 
 cdef const char* strategy_name(void* broker, const Group* g) noexcept nogil:
-    """As the option shared_strategy says it."""
+    """Return the strategy's name as in the option shared_strategy."""
     cdef uint8_t strategy = share_strategy(<Broker*>broker, g)
     if strategy == SHARE_STREAM:
         return "stream"

@@ -1,4 +1,4 @@
-"""DISCONNECT and PINGREQ from a client [v5 3.14, 3.12] [v3.1.1 3.14, 3.12]."""
+"""Handle DISCONNECT and PINGREQ from a client [v5 3.14, 3.12] [v3.1.1 3.14, 3.12]."""
 
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport END_NORMAL, END_WITH_WILL, client_room, client_wrote, log_packet

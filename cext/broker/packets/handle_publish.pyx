@@ -1,10 +1,10 @@
-"""PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: checked, acknowledged, retained, routed. The hottest handler.
+"""Handle PUBLISH from a client [v5 3.3] [v3.1.1 3.3]: check, acknowledge, retain, route. This is the hottest handler.
 
     QoS 0, 1:  decode -> alias -> checks -> retain -> route -> PUBACK
     QoS 2:     decode -> alias -> checks -> held in the session -> PUBREC ... PUBREL -> retain -> route -> PUBCOMP
 
-A QoS 2 message goes on when PUBREL releases it [v5 4.3.3, method B], as in Mosquitto: a client that subscribes to its own messages sees the
-same packets in the same order.
+A QoS 2 message is routed when PUBREL releases it [v5 4.3.3, method B], as in Mosquitto. So a client that subscribes to its own
+messages sees the same packets in the same order.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -57,8 +57,8 @@ from cext.topic.lines cimport Renaming
 from cext.topic.name cimport LEVELS_MAX, filter_matches, level_count, name_check
 
 cdef enum:
-    STEAL_MIN_BYTES = 32 * 1024  # payloads from here on keep the buffer they were read into
-    NOT_LET_IN = 1               # of fill: no line of the link's asked for it
+    STEAL_MIN_BYTES = 32 * 1024  # payload size from which a message takes over the input buffer
+    NO_BRIDGE_LINE = 1               # result of publication_fill: no line of the bridge accepts the topic
 
 
 cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
@@ -66,7 +66,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef Publication out
     cdef uint8_t verdict
     cdef uint64_t changes
-    cdef bint was_here = 0       # it came round: acknowledged, and forgotten
+    cdef bint looped = 0       # the message came back through bridges: acknowledged and dropped
     cdef int allowed = BY_RULES
     cdef int rc = decode_publish(f, c.version, &p)
     if rc:
@@ -78,43 +78,43 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
         rc = alias_resolve(c, &p)
         if rc:
             return rc
-    rc = check(b, c, &p)
+    rc = check_publish(b, c, &p)
     if rc:
         return rc
     if control_topic(c, p.topic):
-        return control(b, c, &p)
+        return publish_to_control(b, c, &p)
     if is_plugged(session_security(c.session)):
-        rc = decide(b, c, &p, &allowed)
+        rc = decide_by_plugin(b, c, &p, &allowed)
         if rc:
-            b.stats.publish_in -= 1      # it comes up again, or never counted
+            b.stats.publish_in -= 1      # the packet is handled again, or does not count
             b.stats.publish_bytes_in -= p.payload.n
             return rc
     publication_init(&out)
-    rc = fill(b, c, f, &p, &out)
+    rc = publication_fill(b, c, f, &p, &out)
     if rc == 0:
-        verdict = judge(b, c, &p, &out, allowed)
-        was_here = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and bridge_seen(b, p.props.raw)
+        verdict = publish_verdict(b, c, &p, &out, allowed)
+        looped = verdict < 0x80 and props_has(&p.props, P_USER_PROPERTY) and bridge_seen(b, p.props.raw)
     else:
-        verdict = denied(b, c, &p, p.topic) if rc == NOT_LET_IN else RC_QUOTA_EXCEEDED
+        verdict = publish_denied(b, c, &p, p.topic) if rc == NO_BRIDGE_LINE else RC_QUOTA_EXCEEDED
     rc = 0
     if c.pending_packet != NULL and c.pending_packet.replaced:
-        replace(c, &out)
+        replace_by_plugin(c, &out)
     if verdict < 0x80 and log_wanted(&b.log, LOG_DEBUG):
         log_received(b, c, &p, "Received")
     if p.qos == 2:
-        rc = hold(b, c, &p, &out, verdict, was_here)
+        rc = qos2_receive(b, c, &p, &out, verdict, looped)
     else:
         changes = changes_of(b)
         out.durability = durability_of(b, c, out.topic)
-        if verdict < 0x80 and not is_taken(c) and not was_here:
+        if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
             verdict = publish_accepted(b, c, &out)
             if verdict == RC_QUOTA_EXCEEDED and p.qos and c.version != V5:
-                rc = RC_QUOTA_EXCEEDED           # it cannot be told but so, and sends it again
+                rc = RC_QUOTA_EXCEEDED           # 3.x has no code for it: end the connection, so that the client sends it again
         if p.qos and rc == 0:
             ack_when_committed(b, c, T_PUBACK, p.pid, verdict if c.version == V5 else 0, changes, out.message, out.durability)
-    if was_here:
+    if looped:
         dropped(b, c.session, DROP_LOOP, out.topic)
-    if is_taken(c):
+    if is_taken_by_plugin(c):
         dropped(b, c.session, DROP_TRANSFORM, out.topic)
     if out.steal != NULL:
         buffer_give(&b.reactor.buffers, out.steal, out.steal_cap)
@@ -124,7 +124,7 @@ cdef int handle_publish(Broker* b, Client* c, const Frame* f) noexcept nogil:
     return rc
 
 
-cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
+cdef int decide_by_plugin(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
     cdef View topic = p.topic
     cdef uint32_t mount = c.listener.mount_point.n
     cdef uint8_t* bytes
@@ -137,17 +137,17 @@ cdef int decide(Broker* b, Client* c, Publish* p, int* allowed) noexcept nogil:
         topic.p = bytes
         topic.n += mount
     if topic_reserved(topic) or (b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit):
-        return 0                 # refused anyway
+        return 0                 # refused in any case
     return publish_decide(b, c, p, topic, allowed)
 
 
-cdef inline bint is_taken(Client* c) noexcept nogil:
-    """A plugin keeps the message: acknowledged, and gone."""
+cdef inline bint is_taken_by_plugin(Client* c) noexcept nogil:
+    """Return whether a plugin dropped the message: it is acknowledged and not routed."""
     return c.pending_packet != NULL and c.pending_packet.dropped
 
 
-cdef void replace(Client* c, Publication* out) noexcept nogil:
-    """What a plugin made of it. The packet's own quality of service still rules its acknowledgement."""
+cdef void replace_by_plugin(Client* c, Publication* out) noexcept nogil:
+    """Replace the message by the plugin's result. The packet's own QoS still determines its acknowledgement."""
     out.topic = owned_view(&c.pending_packet.text)
     out.payload = owned_view(&c.pending_packet.bytes)
     out.qos = c.pending_packet.qos
@@ -156,22 +156,23 @@ cdef void replace(Client* c, Publication* out) noexcept nogil:
     out.frame.p = NULL
 
 
-cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
-    """To the broker itself: never routed, retained or kept. Acknowledged once it is answered or handed over."""
-    cdef bint again = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
+cdef int publish_to_control(Broker* b, Client* c, Publish* p) noexcept nogil:
+    """Handle a PUBLISH to the broker itself. It is never routed, retained or stored. It is acknowledged when it is answered or
+    sent to the control plane."""
+    cdef bint repeated = p.qos == 2 and p.dup and inbox_find(&c.session.inbox, p.pid) != NULL
     cdef int allowed = BY_RULES
     cdef int verdict = RC_SUCCESS
     cdef int rc = 0
-    if not again and is_plugged(session_security(c.session)):
+    if not repeated and is_plugged(session_security(c.session)):
         rc = publish_decide(b, c, p, p.topic, &allowed)
-    if rc == 0 and not again:
+    if rc == 0 and not repeated:
         verdict = control_take(b, c, p, allowed)
         rc = PACKET_PENDING if verdict == PACKET_PENDING else 0
     if rc:
-        b.stats.publish_in -= 1          # it comes up again, or never counted
+        b.stats.publish_in -= 1          # the packet is handled again, or does not count
         b.stats.publish_bytes_in -= p.payload.n
         return rc
-    if not again:
+    if not repeated:
         if verdict == RC_NOT_AUTHORIZED:
             log_denied(b, c, p)
         else:
@@ -179,25 +180,25 @@ cdef int control(Broker* b, Client* c, Publish* p) noexcept nogil:
     pending_packet_free(b, c)
     if p.qos == 1:
         ack_now(b, c, T_PUBACK, p.pid, <uint8_t>verdict if c.version == V5 else 0)
-    elif p.qos == 2 and again:
+    elif p.qos == 2 and repeated:
         ack_after_all(b, c, T_PUBREC, p.pid)
     elif p.qos == 2:
-        return control_held(b, c, p, <uint8_t>verdict)
+        return control_hold(b, c, p, <uint8_t>verdict)
     return 0
 
 
-cdef int control_held(Broker* b, Client* c, const Publish* p, uint8_t verdict) noexcept nogil:
-    """Its id is remembered until PUBREL, so that the packet is not obeyed twice."""
+cdef int control_hold(Broker* b, Client* c, const Publish* p, uint8_t verdict) noexcept nogil:
+    """Remember the packet id until PUBREL, so that the request is not executed twice."""
     cdef InboundQos2* h = inbox_find(&c.session.inbox, p.pid)
     cdef int rc
     if h != NULL:
-        reused(b, c, h)
+        pid_reused(b, c, h)
     rc = check_quota(b, c, p.topic, &verdict)
-    return rc if rc else held(b, c, p.pid, NULL, verdict)
+    return rc if rc else qos2_hold(b, c, p.pid, NULL, verdict)
 
 
 cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogil:
-    """That of the topic, else of the listener; 0: as for all."""
+    """Return the durability level of the topic, otherwise of the listener; 0 = the broker's level."""
     cdef uint32_t i
     if b.durable != NULL:
         for i in range(b.settings.n_durability_rules):
@@ -209,7 +210,7 @@ cdef uint8_t durability_of(Broker* b, const Client* c, View topic) noexcept nogi
 cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nogil:
     cdef uint32_t matched
     if p.retain and p.qos and b.streams != NULL and not p.journalled and not route_journalled(b, p):
-        matched = ROUTE_REFUSED  # before it takes its place
+        matched = ROUTE_REFUSED  # refused before it replaces the retained message
     else:
         if p.retain:
             retain_store(b, p)
@@ -222,35 +223,36 @@ cdef uint8_t publish_accepted(Broker* b, Client* c, Publication* p) noexcept nog
 
 # ---------------------------------------------------------------- QoS 2
 
-cdef int hold(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint was_here) noexcept nogil:
+cdef int qos2_receive(Broker* b, Client* c, Publish* p, Publication* out, uint8_t verdict, bint looped) noexcept nogil:
     cdef Inbox* inbox = &c.session.inbox
     cdef InboundQos2* h = inbox_find(inbox, p.pid)
     cdef Message* m = NULL
     cdef int rc
-    if h != NULL and same(h.message, out):
-        ack_after_all(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] seen before
+    if h != NULL and same_message(h.message, out):
+        ack_after_all(b, c, T_PUBREC, p.pid)    # [v5 4.3.3-10] received before
         return 0
     if h != NULL:
-        reused(b, c, h)          # the client's state is not ours any more: what it says now counts
+        pid_reused(b, c, h)          # the client has forgotten the old message: the new one counts
     rc = check_quota(b, c, out.topic, &verdict)
     if rc:
         return rc
-    if verdict < 0x80 and not is_taken(c) and not was_here:
+    if verdict < 0x80 and not is_taken_by_plugin(c) and not looped:
         m = publication_store(b, out)
         if m == NULL:
             dropped(b, c.session, DROP_MEMORY, out.topic)
             verdict = RC_QUOTA_EXCEEDED
         else:
             message_ref(m)
-    return held(b, c, p.pid, m, verdict)
+    return qos2_hold(b, c, p.pid, m, verdict)
 
 
-cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
+cdef int qos2_hold(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) noexcept nogil:
     cdef uint64_t changes = changes_of(b)
     if verdict >= 0x80 and c.version == V5:
         ack_now(b, c, T_PUBREC, pid, verdict)
         return 0
-    if not persist_reserve(b, c.session, RECORD_ROOM + message_bytes(m) if m != NULL else 0) or inbox_add(&c.session.inbox, pid, m) != 0:
+    if (not persist_reserve(b, c.session, RECORD_ROOM + message_bytes(m) if m != NULL else 0)
+            or inbox_add(&c.session.inbox, pid, m) != 0):
         if m != NULL:
             message_unref(&b.messages, &b.reactor.buffers, m)
         return RC_QUOTA_EXCEEDED
@@ -259,12 +261,12 @@ cdef int held(Broker* b, Client* c, uint16_t pid, Message* m, uint8_t verdict) n
     return 0
 
 
-cdef bint same(Message* m, Publication* p) noexcept nogil:
+cdef bint same_message(Message* m, Publication* p) noexcept nogil:
     return m != NULL and m.topic.n == p.topic.n and m.payload.n == p.payload.n \
         and memcmp(m.topic.p, p.topic.p, m.topic.n) == 0 and memcmp(m.payload.p, p.payload.p, m.payload.n) == 0
 
 
-cdef void reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
+cdef void pid_reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
             b.log.line, LOG_LINE_MAX, "Reused message ID %d from %.*s detected. Clearing from storage.", <int>h.pid,
@@ -275,15 +277,18 @@ cdef void reused(Broker* b, Client* c, InboundQos2* h) noexcept nogil:
     inbox_remove(&c.session.inbox, h)
 
 
-cdef uint64_t released_room(Broker* b, const Message* m) noexcept nogil:
-    """Of its topic, where it takes a retained message away; and of what released_in_slices records."""
+cdef uint64_t release_bytes(Broker* b, const Message* m) noexcept nogil:
+    """Return the bytes of the records that a release needs: the topic, if the message clears a retained message, and the record
+    of release_in_slices."""
     if m == NULL:
         return 0
     return m.topic.n + (RECORD_ROOM + message_bytes(m) if b.streams != NULL and route_slices(b, m.topic) else 0)
 
 
-cdef void released_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:
-    """Its id is free when all have it. Until then a crash has it released anew, but not journalled: that is recorded in the batch of the journal."""
+cdef void release_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bint journalled) noexcept nogil:
+    """Note that a fan-out job still delivers the message. The packet id is free when all sessions have it. If the broker crashes
+    before that, the restart releases the message again, but does not write it to streams again: the batch of the streams' records
+    contains that fact."""
     b.jobs_tail.released_pid = pid
     if journalled and not m.flags & MESSAGE_JOURNALLED:
         m.flags |= MESSAGE_JOURNALLED
@@ -291,8 +296,9 @@ cdef void released_in_slices(Broker* b, Client* c, uint16_t pid, Message* m, bin
 
 
 cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
-    """PUBREL -> PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. That the message went on and that its id is free again are
-    recorded in one batch: neither counts without the other. Not 0: the client ends, and nothing has happened."""
+    """Handle PUBREL and answer with PUBCOMP [v5 4.3.3-11], also for an id that is done, as in Mosquitto. One batch records both
+    that the message was routed and that its id is free: neither counts without the other. A result other than 0 ends the client;
+    then nothing has happened."""
     cdef InboundQos2* h = inbox_find(&c.session.inbox, pid)
     cdef Message* m
     cdef Publication p
@@ -300,10 +306,10 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
     cdef uint8_t durability = 0, verdict = RC_SUCCESS
     cdef bint journalled = 0
     if h == NULL:
-        ack_after_all(b, c, T_PUBCOMP, pid)     # a PUBREL again, after a reconnect
+        ack_after_all(b, c, T_PUBCOMP, pid)     # a repeated PUBREL after a reconnect
         return 0
     m = h.message
-    if not persist_reserve(b, c.session, released_room(b, m)):
+    if not persist_reserve(b, c.session, release_bytes(b, m)):
         return RC_QUOTA_EXCEEDED
     if m != NULL:
         publication_of(&p, m)
@@ -317,7 +323,7 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
             return RC_QUOTA_EXCEEDED
     inbox_remove(&c.session.inbox, h)
     if m != NULL and c.jobs and b.jobs_tail != NULL and b.jobs_tail.message == m:
-        released_in_slices(b, c, pid, m, journalled)
+        release_in_slices(b, c, pid, m, journalled)
     else:
         persist_inbound_end(b, c.session, pid)
     ack_when_committed(b, c, T_PUBCOMP, pid, RC_SUCCESS, changes, m, durability)
@@ -327,16 +333,16 @@ cdef int publish_released(Broker* b, Client* c, uint16_t pid) noexcept nogil:
 
 
 cdef int check_quota(Broker* b, Client* c, View topic, uint8_t* verdict) noexcept nogil:
-    """[v5 3.3.4-9] More QoS 2 messages unreleased than we allow: logged, as Mosquitto does, or punished; and past what a queue may
-    hold, refused."""
-    cdef uint64_t held = c.session.inbox.n
+    """Check the number of unreleased QoS 2 messages against the receive maximum [v5 3.3.4-9]. A client that exceeds it is logged,
+    as in Mosquitto, or disconnected; above the limit of a queue, the message is refused."""
+    cdef uint64_t unreleased = c.session.inbox.n
     cdef uint64_t most = <uint64_t>b.settings.max_inflight_messages + b.settings.max_queued_messages
-    if b.settings.receive_maximum == 0 or held < b.settings.receive_maximum:
+    if b.settings.receive_maximum == 0 or unreleased < b.settings.receive_maximum:
         return 0
     dropped(b, c.session, DROP_QUOTA, topic)
     if b.settings.receive_maximum_disconnect:
         return RC_RECEIVE_MAXIMUM_EXCEEDED
-    if b.settings.max_queued_messages and held >= most:
+    if b.settings.max_queued_messages and unreleased >= most:
         verdict[0] = RC_QUOTA_EXCEEDED
     if log_wanted(&b.log, LOG_WARNING):
         log_line(b, LOG_WARNING, snprintf(
@@ -349,7 +355,7 @@ cdef int check_quota(Broker* b, Client* c, View topic, uint8_t* verdict) noexcep
 # ---------------------------------------------------------------- checks that end the client
 
 cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
-    """[v5 3.3.2.3.4] Sets the topic from the alias, or the alias from the topic."""
+    """Set the topic from the alias, or the alias from the topic [v5 3.3.2.3.4]."""
     cdef AliasIn* a
     cdef uint8_t* copy
     if not props_has(&p.props, P_TOPIC_ALIAS):
@@ -379,9 +385,9 @@ cdef int alias_resolve(Client* c, Publish* p) noexcept nogil:
     return 0
 
 
-cdef int check(Broker* b, Client* c, Publish* p) noexcept nogil:
+cdef int check_publish(Broker* b, Client* c, Publish* p) noexcept nogil:
     if name_check(p.topic.p, p.topic.n) != 0:
-        return RC_MALFORMED      # [v5 3.3.2-2]: a name with wildcards is no name; 0x90 is for well-formed ones [v5 3.14.2.1]
+        return RC_MALFORMED    # [v5 3.3.2-2]: a name with wildcards is no topic name; 0x90 is for well-formed names [v5 3.14.2.1]
     if b.settings.topic_levels_max < LEVELS_MAX and level_count(p.topic.p, p.topic.n) > b.settings.topic_levels_max \
             and not control_topic(c, p.topic):
         return RC_TOPIC_NAME_INVALID     # well-formed, but not accepted here
@@ -409,17 +415,18 @@ cdef uint8_t* scratch(Broker* b, uint32_t n) noexcept nogil:
     return b.scratch
 
 
-cdef bint canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
-    """Are its lengths written in the fewest bytes? Else subscribers must not get it as it stands [v5 1.5.5-1]."""
+cdef bint is_canonical(Client* c, const Frame* f, Publish* p) noexcept nogil:
+    """Return whether all lengths of the packet are encoded in the fewest bytes. Otherwise subscribers must not get the frame
+    unchanged [v5 1.5.5-1]."""
     cdef const uint8_t* block = p.topic.p + p.topic.n + (2 if p.qos else 0)
     if f.total_len - f.body_len - 1 != varint_size(f.body_len):
         return 0
     return c.version != V5 or <uint32_t>(p.props.raw.p - block) == varint_size(p.props.raw.n)
 
 
-cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
-    """-1: no memory; NOT_LET_IN."""
-    cdef bint as_it_is = 1
+cdef int publication_fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out) noexcept nogil:
+    """Fill the publication from the packet. Returns 0; -1 = no memory; NO_BRIDGE_LINE."""
+    cdef bint verbatim = 1
     cdef Renaming name
     cdef uint32_t size = 0
     cdef uint8_t* bytes = NULL
@@ -430,7 +437,7 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     via.n = 0
     if c.flags & CF_BRIDGE:
         if not bridge_lets_in(b, c, p.topic, &name):
-            return NOT_LET_IN
+            return NO_BRIDGE_LINE
         via = bridge_via(b, c)
     out.topic.p = p.topic.p + name.cut
     out.topic.n = p.topic.n - name.cut
@@ -441,19 +448,19 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     out.source = c.session
     out.shaped = p.payload.n < LEND_MIN_BYTES
     if c.version == V5:
-        as_it_is = props_verbatim(&p.props) and via.n == 0
-        if as_it_is:
+        verbatim = props_verbatim(&p.props) and via.n == 0
+        if verbatim:
             out.props = p.props.raw
         else:
             size = props_forward_size(&p.props) + via.n
         if props_has(&p.props, P_MESSAGE_EXPIRY):
-            # an interval of 0 is still delivered to whoever is there
+            # an expiry interval of 0 is still delivered to connected sessions
             out.expires_ms = b.reactor.now_ms + (<uint64_t>p.props.message_expiry * 1000 or 1)
-    if name.prefix.n or not as_it_is:
+    if name.prefix.n or not verbatim:
         bytes = scratch(b, name.prefix.n + p.topic.n + size + 1)
         if bytes == NULL:
             return -1
-        if not as_it_is:
+        if not verbatim:
             end = props_forward_put(bytes, &p.props)
             if via.n:
                 memcpy(end, via.p, via.n)
@@ -464,7 +471,7 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
             memcpy(bytes + size + name.prefix.n, p.topic.p + name.cut, p.topic.n - name.cut)
             out.topic.p = bytes + size
             out.topic.n = name.prefix.n + p.topic.n - name.cut
-    elif name.cut == 0 and out.shaped and canonical(c, f, p):
+    elif name.cut == 0 and out.shaped and is_canonical(c, f, p):
         out.frame.p = f.start
         out.frame.n = f.total_len
         out.frame_version = c.version
@@ -474,8 +481,8 @@ cdef int fill(Broker* b, Client* c, const Frame* f, Publish* p, Publication* out
     return 0
 
 
-cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allowed) noexcept nogil:
-    """What the acknowledgement says: < 0x80: the message is taken."""
+cdef uint8_t publish_verdict(Broker* b, Client* c, Publish* p, Publication* out, int allowed) noexcept nogil:
+    """Return the reason code of the acknowledgement. Below 0x80 the message is accepted."""
     if b.settings.message_size_limit and p.payload.n > b.settings.message_size_limit:
         dropped(b, c.session, DROP_PAYLOAD_SIZE, out.topic)
         log_received(b, c, p, "Dropped too large")
@@ -483,44 +490,44 @@ cdef uint8_t judge(Broker* b, Client* c, Publish* p, Publication* out, int allow
     if c.flags & CF_TRUSTED:
         return RC_SUCCESS
     if c.flags & CF_BRIDGE:
-        allowed = 1              # what may come in that way is its lines' business
+        allowed = 1              # the lines of a bridge decide which topics may come in
     elif topic_reserved(out.topic):
         allowed = 0
     elif allowed < 0:
         allowed = not access_ruled(c.session) or access_allows(b, c.session, out.topic, ACL_WRITE)
     if not allowed:
-        return denied(b, c, p, out.topic)
+        return publish_denied(b, c, p, out.topic)
     if memory_short(b, 0):
         dropped(b, c.session, DROP_MEMORY, out.topic)
         return RC_QUOTA_EXCEEDED
     if p.qos and c.version == V5 and durable_refuses(b):
-        dropped(b, c.session, DROP_DISK, out.topic)      # others are not told anything until there is room
+        dropped(b, c.session, DROP_DISK, out.topic)      # other clients get no acknowledgement until there is room
         return RC_QUOTA_EXCEEDED
     return RC_SUCCESS
 
 
-cdef uint8_t denied(Broker* b, Client* c, Publish* p, View topic) noexcept nogil:
+cdef uint8_t publish_denied(Broker* b, Client* c, Publish* p, View topic) noexcept nogil:
     dropped(b, c.session, DROP_ACL_WRITE, topic)
     log_denied(b, c, p)
     return RC_NOT_AUTHORIZED
 
 
 cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:
-    """At debug, as Mosquitto does; and at notice, so many in a second."""
+    """Log a denied PUBLISH: at debug, as Mosquitto does, or a limited number per second at notice."""
     if log_wanted(&b.log, LOG_DEBUG):
         log_publish(b, c, p, "Denied", LOG_DEBUG)
     elif log_wanted(&b.log, LOG_NOTICE) and denial_logged(b):
         log_publish(b, c, p, "Denied", LOG_NOTICE)
 
 
-cdef void log_received(Broker* b, Client* c, Publish* p, const char* what) noexcept nogil:
+cdef void log_received(Broker* b, Client* c, Publish* p, const char* text) noexcept nogil:
     if log_wanted(&b.log, LOG_DEBUG):
-        log_publish(b, c, p, what, LOG_DEBUG)
+        log_publish(b, c, p, text, LOG_DEBUG)
 
 
-cdef void log_publish(Broker* b, Client* c, Publish* p, const char* what, uint32_t type) noexcept nogil:
+cdef void log_publish(Broker* b, Client* c, Publish* p, const char* text, uint32_t type) noexcept nogil:
     log_line(b, type, snprintf(
-        b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", what,
+        b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", text,
         <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,
         <int>p.topic.n, <const char*>p.topic.p, p.payload.n))
 
@@ -532,7 +539,7 @@ cdef void log_malformed(Broker* b, Client* c, uint8_t first) noexcept nogil:
         log_bad(b, c, "Invalid PUBLISH (QoS=0 and DUP=1)")
 
 
-cdef void log_bad(Broker* b, Client* c, const char* what) noexcept nogil:
+cdef void log_bad(Broker* b, Client* c, const char* text) noexcept nogil:
     if log_wanted(&b.log, LOG_INFORMATION):
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", what, <int>c.session.id_len,
-                                              <const char*>c.session.client_id))
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "%s from %.*s, disconnecting.", text,
+                                              <int>c.session.id_len, <const char*>c.session.client_id))

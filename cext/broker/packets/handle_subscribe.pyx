@@ -1,5 +1,6 @@
-"""SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK goes out, then what is
-retained follows in the order of the filters."""
+"""Handle SUBSCRIBE and UNSUBSCRIBE [v5 3.8 to 3.11] [v3.1.1 3.8 to 3.11]. All filters of a packet take effect, then SUBACK is
+sent, then the retained messages follow in the order of the filters.
+"""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
@@ -40,7 +41,7 @@ from cext.topic.name cimport Filter, level_count
 from cext.topic.retained cimport retained_may_match
 
 cdef enum:
-    REPLAY = 0x40                # on a granted QoS while SUBACK is not out yet: retained messages are owed
+    REPLAY = 0x40                # flag on a granted QoS until SUBACK is sent: retained messages follow
     QOS = 3
     NO_LOCAL = 1 << 2
     RETAIN_AS_PUBLISHED = 1 << 3
@@ -51,12 +52,13 @@ cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
     if options & QOS > c.listener.max_qos:
         options = (options & ~<uint8_t>QOS) | c.listener.max_qos
     if c.version != V5 and c.flags & CF_REMOTE_BRIDGE:
-        options |= NO_LOCAL | RETAIN_AS_PUBLISHED    # what a bridge of Mosquitto's relies on
+        options |= NO_LOCAL | RETAIN_AS_PUBLISHED    # a bridge of Mosquitto relies on these
     return options
 
 
 cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_id, bint refused, uint8_t* code) noexcept nogil:
-    """*code gets what SUBACK says, with REPLAY on top when retained messages follow. Not 0: the client ends."""
+    """Handle one filter. *code gets the reason code for SUBACK, plus REPLAY if retained messages follow. A result other than 0
+    ends the client."""
     cdef Filter f
     cdef uint8_t* owned
     cdef uint8_t options = options_of(c, item.options)
@@ -64,7 +66,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:
         free(owned)
-        return bad_filter(b, c)
+        return filter_invalid(b, c)
     if level_count(f.filter.p, f.filter.n) > b.settings.topic_levels_max:
         free(owned)
         code[0] = RC_TOPIC_FILTER_INVALID if c.version == V5 else RC_UNSPECIFIED     # well-formed, but not accepted here
@@ -72,7 +74,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     if f.group.n and c.version == V5 and options & NO_LOCAL:
         free(owned)
         return RC_PROTOCOL_ERROR         # [v5 3.8.3-4]
-    if refused or not may_by_rules(b, c.session, f.filter, whole_of(item.filter, owned, c), ACL_SUBSCRIBE):
+    if refused or not rules_allow(b, c.session, f.filter, mounted_filter(item.filter, owned, c), ACL_SUBSCRIBE):
         free(owned)
         code[0] = RC_NOT_AUTHORIZED if c.version == V5 else RC_UNSPECIFIED
         log_subscribe(b, c, item.filter, -1)
@@ -86,8 +88,8 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         free(owned)
         return 0
     added = -1
-    if not memory_short(b, 0) and (c.session.store_session_id == 0 or not durable_refuses(b)) and replay_has_room(c.session, f.filter.n) \
-            and persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
+    if not memory_short(b, 0) and (c.session.store_session_id == 0 or not durable_refuses(b)) \
+            and replay_has_room(c.session, f.filter.n) and persist_reserve(b, c.session, RECORD_ROOM + f.filter.n + f.group.n):
         added = index_add(b.index, &c.session.owner, c.session, &f, options, sub_id)
     if added < 0:
         free(owned)
@@ -95,18 +97,20 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
         return 0
     code[0] = options & QOS
     handling = (options >> 4) & 3        # [v5 3.3.1-9..11]
-    if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (handling == 0 or (handling == 1 and added == INDEX_ADDED)):
+    if f.group.n == 0 and retained_may_match(b.retained, f.filter) and (
+            handling == 0 or (handling == 1 and added == INDEX_ADDED)):
         code[0] |= REPLAY
-    persist_subscription(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
-    event_subscribed(b, c.session, as_kept(c, item.filter, owned), options, sub_id)
+    persist_subscription(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
+    event_subscribed(b, c.session, mounted_filter(item.filter, owned, c), options, sub_id)
     free(owned)
     log_subscribe(b, c, item.filter, options & QOS)
     notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
     return 0
 
 
-cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Filter* f, uint8_t options, uint32_t sub_id, uint8_t* code) noexcept nogil:
-    """A cursor of a stream, which no index and no store knows. What it brings comes in a later turn."""
+cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Filter* f, uint8_t options, uint32_t sub_id,
+                            uint8_t* code) noexcept nogil:
+    """Subscribe to a stream by a cursor, which is in no index and no store. Its records come in a later turn."""
     code[0] = RC_QUOTA_EXCEEDED if memory_short(b, 0) else cursor_open(b, c.session, f, options, sub_id)
     if code[0] >= 0x80:
         log_subscribe(b, c, item.filter, -1)
@@ -117,13 +121,6 @@ cdef void stream_subscribed(Broker* b, Client* c, SubscribeItem* item, const Fil
     notify_subscription(b, c, EVENT_SUBSCRIBED, item.filter)
 
 
-cdef inline View as_kept(Client* c, View filter, const uint8_t* owned) noexcept nogil:
-    if owned != NULL:
-        filter.p = owned
-        filter.n += c.listener.mount_point.n
-    return filter
-
-
 cdef void notify_subscription(Broker* b, Client* c, int event, View filter) noexcept nogil:
     cdef View id, user
     if c.session.security != NULL and session_security(c.session).events:
@@ -131,8 +128,8 @@ cdef void notify_subscription(Broker* b, Client* c, int event, View filter) noex
         event_post(b, session_security(c.session), event, id, user, filter)
 
 
-cdef View whole_of(View text, const uint8_t* owned, Client* c) noexcept nogil:
-    """What parse_mounted made of it, $share/GROUP/ included."""
+cdef View mounted_filter(View text, const uint8_t* owned, Client* c) noexcept nogil:
+    """Return the filter with the mount point, as parse_mounted made it, including $share/GROUP/."""
     cdef View whole = text
     if owned != NULL:
         whole.p = owned
@@ -140,8 +137,8 @@ cdef View whole_of(View text, const uint8_t* owned, Client* c) noexcept nogil:
     return whole
 
 
-cdef bint may_by_rules(Broker* b, Session* s, View filter, View whole, uint8_t access) noexcept nogil:
-    """A plugin's word stands above them."""
+cdef bint rules_allow(Broker* b, Session* s, View filter, View whole, uint8_t access) noexcept nogil:
+    """Return whether the rules allow the access. If a plugin decides, its verdict stands above the rules."""
     if s.security == NULL or session_security(s).authorize:
         return 1
     if not access_by_roles(b, s, whole, access):
@@ -149,12 +146,13 @@ cdef bint may_by_rules(Broker* b, Session* s, View filter, View whole, uint8_t a
     return access == ACL_UNSUBSCRIBE or access_may_subscribe(b, s, filter)
 
 
-cdef int bad_filter(Broker* b, Client* c) noexcept nogil:
+cdef int filter_invalid(Broker* b, Client* c) noexcept nogil:
     cdef char where[64]
     if log_wanted(&b.log, LOG_INFORMATION):
         address_text(&c.conn.address, where, sizeof(where))
-        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.", where))
-    return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed ones [v5 3.14.2.1]
+        log_line(b, LOG_INFORMATION, snprintf(b.log.line, LOG_LINE_MAX, "Invalid subscription string from %s, disconnecting.",
+                                              where))
+    return RC_MALFORMED          # [v5 4.7.1-1] [v3.1.1 4.7.1-2]; 0x8F is for well-formed filters [v5 3.14.2.1]
 
 
 cdef void log_subscribe(Broker* b, Client* c, View filter, int qos) noexcept nogil:
@@ -176,8 +174,8 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     cdef View items
     cdef uint32_t sub_id = 0
     cdef uint32_t n = 0
-    cdef uint8_t few[64]
-    cdef uint8_t* codes = few
+    cdef uint8_t small[64]
+    cdef uint8_t* codes = small
     cdef uint64_t changes = changes_of(b)
     cdef int rc = decode_subscribe(f, c.version, &s)
     if rc:
@@ -190,7 +188,7 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
         sub_id = s.props.sub_id
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_SUBSCRIBE, -1, -1)
-    if s.items.n > 4 * sizeof(few):      # an item has at least 4 bytes
+    if s.items.n > 4 * sizeof(small):      # an item has at least 4 bytes
         codes = <uint8_t*>malloc(s.items.n // 4 + 1)
         if codes == NULL:
             return RC_QUOTA_EXCEEDED
@@ -206,20 +204,20 @@ cdef int handle_subscribe(Broker* b, Client* c, const Frame* f) noexcept nogil:
     n = 0
     while rc == 0 and subscribe_next(&s, &item):
         if codes[n] < 0x80 and codes[n] & REPLAY:
-            replay(b, c, &item)
+            replay_retained(b, c, &item)
         n += 1
     pending_packet_free(b, c)
-    if codes != few:
+    if codes != small:
         free(codes)
     return rc
 
 
 cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, uint32_t n) noexcept nogil:
-    cdef uint8_t plain[64]
-    cdef uint8_t* granted = plain
+    cdef uint8_t small_codes[64]
+    cdef uint8_t* granted = small_codes
     cdef uint8_t* p
     cdef uint32_t i
-    if n > sizeof(plain):
+    if n > sizeof(small_codes):
         granted = <uint8_t*>malloc(n)
         if granted == NULL:
             return RC_QUOTA_EXCEEDED
@@ -230,12 +228,12 @@ cdef int suback(Broker* b, Client* c, int packet_type, int pid, uint8_t* codes, 
         client_wrote(b, c, encode_suback(p, packet_type, c.version, <unsigned short>pid, granted, n), p)
         if log_wanted(&b.log, LOG_DEBUG):
             log_packet(b, c, "Sending", packet_type, -1, -1)
-    if granted != plain:
+    if granted != small_codes:
         free(granted)
     return 0
 
 
-cdef void replay(Broker* b, Client* c, SubscribeItem* item) noexcept nogil:
+cdef void replay_retained(Broker* b, Client* c, SubscribeItem* item) noexcept nogil:
     cdef Filter f
     cdef uint8_t* owned
     if parse_mounted(c, item.filter, &f, &owned) == 0:
@@ -248,8 +246,8 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     cdef Filter parsed
     cdef View filter
     cdef View id = client_id_of(c)
-    cdef uint8_t few[64]
-    cdef uint8_t* codes = few
+    cdef uint8_t small[64]
+    cdef uint8_t* codes = small
     cdef uint8_t* owned = NULL
     cdef uint32_t n = 0
     cdef uint64_t changes = changes_of(b)
@@ -262,14 +260,15 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
             return rc
     if log_wanted(&b.log, LOG_DEBUG):
         log_packet(b, c, "Received", T_UNSUBSCRIBE, -1, -1)
-    if s.items.n > 3 * sizeof(few):
+    if s.items.n > 3 * sizeof(small):
         codes = <uint8_t*>malloc(s.items.n // 3 + 1)
         if codes == NULL:
             return RC_QUOTA_EXCEEDED
     while rc == 0 and unsubscribe_next(&s, &filter):
         if parse_mounted(c, filter, &parsed, &owned) != 0:
-            rc = bad_filter(b, c)
-        elif filter_refused(c, <int>n) or not may_by_rules(b, c.session, parsed.filter, whole_of(filter, owned, c), ACL_UNSUBSCRIBE):
+            rc = filter_invalid(b, c)
+        elif filter_refused(c, <int>n) or not rules_allow(
+                b, c.session, parsed.filter, mounted_filter(filter, owned, c), ACL_UNSUBSCRIBE):
             codes[n] = RC_NOT_AUTHORIZED
         elif parsed.group.n == 0 and cursor_wanted(b, parsed.filter):
             codes[n] = RC_SUCCESS if cursor_close(b, c.session, parsed.filter) else RC_NO_SUBSCRIPTION_EXISTED
@@ -278,11 +277,11 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
                 notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
         elif not persist_reserve(b, c.session, RECORD_ROOM + parsed.filter.n + parsed.group.n):
             codes[n] = RC_QUOTA_EXCEEDED
-            rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # before 5.0 there is no word for it
+            rc = 0 if c.version == V5 else RC_QUOTA_EXCEEDED         # protocols before 5.0 have no code for it
         elif index_remove(b.index, &c.session.owner, &parsed) == INDEX_REMOVED:
             codes[n] = RC_SUCCESS
-            persist_subscription_end(b, c.session, as_kept(c, filter, owned))
-            event_unsubscribed(b, c.session, as_kept(c, filter, owned))
+            persist_subscription_end(b, c.session, mounted_filter(filter, owned, c))
+            event_unsubscribed(b, c.session, mounted_filter(filter, owned, c))
             notify_subscription(b, c, EVENT_UNSUBSCRIBED, filter)
         else:
             codes[n] = RC_NO_SUBSCRIPTION_EXISTED
@@ -299,6 +298,6 @@ cdef int handle_unsubscribe(Broker* b, Client* c, const Frame* f) noexcept nogil
     if rc == 0:
         hold_output(b, c, changes, 0)
         rc = suback(b, c, T_UNSUBACK, s.pid, codes, n)
-    if codes != few:
+    if codes != small:
         free(codes)
     return rc
