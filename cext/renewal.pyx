@@ -55,7 +55,7 @@ cdef class Renewal:
         lists_free(self.r.securities, self.r.n_securities, self.r.listeners, self.r.n_listeners)
         free(self.r.securities_into)
         free(self.r.securities_list)
-        free(self.r.doors_into)
+        free(self.r.listeners_into)
         free(self.r.listener_security)
         free(self.r.listeners_list)
         free(self.r.listen_sockets)
@@ -109,17 +109,17 @@ cdef class Renewal:
     cdef int _make_listeners(self) except -1:
         cdef uint32_t i, n = <uint32_t>len(self.specs)
         self.r.listeners = <Listener**>calloc(n + 1, sizeof(Listener*))
-        self.r.doors_into = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.r.listeners_into = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
         self.r.listener_security = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
         self.r.listeners_list = <Listener**>calloc(n + 1, sizeof(Listener*))
-        if self.r.listeners == NULL or self.r.doors_into == NULL or self.r.listener_security == NULL or self.r.listeners_list == NULL:
+        if self.r.listeners == NULL or self.r.listeners_into == NULL or self.r.listener_security == NULL or self.r.listeners_list == NULL:
             raise MemoryError
         for i, spec in enumerate(self.specs):
             self.r.listener_security[i] = <uint32_t>security_place(spec, len(self.securities))
             self.r.listeners[i] = listener_new(spec, self.keep)
             self.r.n_listeners = i + 1
             if self.before[i] is not None:
-                self.r.doors_into[i] = <uint32_t>self.before[i] + 1
+                self.r.listeners_into[i] = <uint32_t>self.before[i] + 1
                 tickets_keep(self.e.b.listeners[<uint32_t>self.before[i]], self.r.listeners[i])
         return 0
 

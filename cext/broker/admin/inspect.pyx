@@ -1,9 +1,10 @@
-"""What the control plane asks about single sessions: who it is, how it is connected, what waits for it, what it subscribed to. Knows structs and
-how a record lies in an answer's bytes; not who asks (mailbox.pyx), nor what it is shown as (mosq/admin).
+"""Write records of single sessions for the control plane: client id, connection, queue, subscriptions. This module knows the
+structs and the layout of a record. It does not know the requesting thread (mailbox.pyx) or how records are shown
+(mosq/server/admin).
 
-A record: 14 numbers of 32 bits, 1 of 64, then id, user name, address, each with a length of 16 bits before it (session_put).
-Invariant: a request costs a slice, whatever the broker holds: about so many sessions and buckets, or so many subscriptions of one.
-Sessions of the embedding program are its own affair and not among them.
+A record: 14 numbers of 32 bits, 1 of 64, then client id, user name and address, each with a length of 16 bits in front
+(session_put). Invariant: a request costs a slice, whatever the broker holds: about a fixed number of sessions and buckets, or of
+subscriptions of one session. Sessions of the embedding program belong to that program and are not listed.
 """
 
 from libc.errno cimport E2BIG, ENOMEM
@@ -59,15 +60,16 @@ cdef void client_numbers(const Client* c, uint32_t* v) noexcept nogil:
 
 
 cdef int session_put(Broker* b, ControlRequest* a, Session* s) noexcept nogil:
-    """flags, version, keepalive, port, listener, unsent bytes, window; subscriptions, pending, waiting, inflight, inbox, expiry, ends in; bytes."""
+    """Append a session's record: flags, version, keepalive, port, listener, unsent bytes, window; subscriptions, pending,
+    waiting, inflight, inbox, expiry, seconds until its end; bytes; texts. Returns -1 if there is no memory."""
     cdef uint32_t v[14]
     cdef uint64_t n_bytes = s.queue.waiting_bytes + s.queue.inflight_bytes
-    cdef char where[64]
-    cdef int where_n = 0
+    cdef char address[64]
+    cdef int address_n = 0
     memset(v, 0, sizeof(v))
     if s.client != NULL:
         client_numbers(session_client(s), v)
-        where_n = address_text(&session_client(s).conn.address, where, sizeof(where))
+        address_n = address_text(&session_client(s).conn.address, address, sizeof(address))
     elif s.will != NULL:
         v[0] |= INSPECT_WILL
     v[7] = s.owner.n
@@ -82,29 +84,29 @@ cdef int session_put(Broker* b, ControlRequest* a, Session* s) noexcept nogil:
         return -1
     if out_text(a, s.username, <uint32_t>strlen(s.username) if s.username != NULL else 0) != 0:
         return -1
-    return out_text(a, where, <uint32_t>where_n)
+    return out_text(a, address, <uint32_t>address_n)
 
 
 ctypedef struct Listing:
     Broker* b
-    ControlRequest* ask
+    ControlRequest* request
     uint32_t n
 
 
 cdef void list_one(void* listing, Session* s) noexcept nogil:
     cdef Listing* l = <Listing*>listing
-    if s.flags & SESSION_TRUSTED or l.ask.result:
+    if s.flags & SESSION_TRUSTED or l.request.result:
         return
     l.n += 1
-    if session_put(l.b, l.ask, s) != 0:
-        l.ask.result = ENOMEM
+    if session_put(l.b, l.request, s) != 0:
+        l.request.result = ENOMEM
 
 
 cdef void answer_sessions(Broker* b, ControlRequest* a) noexcept nogil:
     cdef Listing l
     cdef uint32_t buckets = 0
     l.b = b
-    l.ask = a
+    l.request = a
     l.n = 0
     while True:
         a.cursor = sessions_scan(&b.sessions, a.cursor, list_one, &l)
@@ -128,8 +130,9 @@ cdef void answer_session(Broker* b, ControlRequest* a) noexcept nogil:
 
 
 cdef int subscriptions_put(ControlRequest* a, Session* s) noexcept nogil:
-    """Options, identifier, length of the filter, the filter."""
-    cdef uint8_t filter[66600]   # as subscription_read wants it
+    """Append subscriptions of the session: options, identifier, length of the filter, filter. Returns -1 if there is no
+    memory."""
+    cdef uint8_t filter[66600]   # size that subscription_read requires
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n, sub_id
     cdef uint32_t at = 0

@@ -1,9 +1,11 @@
-"""A new configuration takes the place of the old one between two turns. Knows what must stay where it is; not where settings come from.
+"""Replace the configuration between two turns. This module knows which objects must keep their address. It does not know the
+source of the settings.
 
-Everything that can fail was done before, but for watching new sockets: that comes first, and nothing is changed when it fails.
+All steps that can fail were done before, except for the watching of new sockets: that comes first, and nothing is changed if it
+fails.
 
-Invariant: a Door and a Security keep their place in memory while anybody may point to them (connections, sessions, listeners): what is in
-them changes. One that no listener uses any more goes to the list of those that are gone, and the connections of such a listener end.
+Invariant: a Listener and a Security keep their address while connections, sessions or listeners may point to them; only their
+contents change. One that no listener uses any more goes to the list of removed ones, and the connections of such a listener end.
 Cost: O(listeners); O(clients) when listeners are removed.
 """
 
@@ -22,7 +24,7 @@ from cext.net.reactor cimport reactor_listen, reactor_unlisten
 
 
 cdef enum:
-    NOWHERE = 0xFFFFFFFFu        # the place of a security that is gone: sessions may still ask in its name
+    NOWHERE = 0xFFFFFFFFu        # place of a removed security: sessions may still ask in its name
 
 
 cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
@@ -47,13 +49,13 @@ cdef void reload_apply(Broker* b, Reload* r) noexcept nogil:
     settings_swap(b, r)
     recheck_begin(b)
     if some_gone:
-        clients_of_gone_end(b)
+        end_clients_of_gone(b)
 
 
 cdef void settings_swap(Broker* b, Reload* r) noexcept nogil:
     cdef Settings old = b.settings
     b.settings = r.settings
-    b.settings.index = old.index             # what exists is built that way
+    b.settings.index = old.index             # the index was built with these settings
     b.settings.pool_grow = old.pool_grow
     b.settings.pool_idle_max = old.pool_idle_max
     r.settings = old
@@ -70,7 +72,7 @@ cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
         place = r.securities[i]
         r.securities[i] = NULL
         if r.securities_into[i]:
-            r.securities[i] = place          # this memory goes back, with the old content
+            r.securities[i] = place          # this memory goes back, with the old contents
             place = old[r.securities_into[i] - 1]
             old[r.securities_into[i] - 1] = NULL
             content = place[0]
@@ -88,7 +90,7 @@ cdef void securities_swap(Broker* b, Reload* r) noexcept nogil:
 
 
 cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
-    """1: a listener was removed."""
+    """Exchange the listeners. Returns 1 if a listener was removed."""
     cdef Listener** old = b.listeners
     cdef uint32_t n_old = b.n_listeners, i
     cdef Listener* place
@@ -97,10 +99,10 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
     for i in range(r.n_listeners):
         place = r.listeners[i]
         r.listeners[i] = NULL
-        if r.doors_into[i]:
+        if r.listeners_into[i]:
             r.listeners[i] = place
-            place = old[r.doors_into[i] - 1]
-            old[r.doors_into[i] - 1] = NULL
+            place = old[r.listeners_into[i] - 1]
+            old[r.listeners_into[i] - 1] = NULL
             content = place[0]
             place[0] = r.listeners[i][0]
             place.n_connections = content.n_connections
@@ -121,8 +123,8 @@ cdef bint listeners_swap(Broker* b, Reload* r) noexcept nogil:
     return some_gone
 
 
-cdef void clients_of_gone_end(Broker* b) noexcept nogil:
-    """Access was withdrawn: who came that way goes."""
+cdef void end_clients_of_gone(Broker* b) noexcept nogil:
+    """End the clients of removed listeners, because that way of access is withdrawn."""
     cdef uint32_t i
     cdef Client* c
     for i in range(slab_end(&b.clients)):

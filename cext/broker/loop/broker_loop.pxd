@@ -1,7 +1,7 @@
 # What a turn of the loop consists of. See broker_loop.pyx.
 from cext.broker.core.broker cimport Broker
 
-cdef int broker_init(Broker* b) noexcept nogil              # settings are set already; 0 or errno
+cdef int broker_init(Broker* b) noexcept nogil              # settings are set before; returns 0 or errno
 cdef void broker_fini(Broker* b) noexcept nogil
-# The loop, until CONTROL_STOP; event_fd is written to when there is something to read in the log.
+# Run the loop until CONTROL_STOP. The loop writes to event_fd when the log contains something to read.
 cdef int broker_run(Broker* b, int event_fd) noexcept nogil

@@ -1,8 +1,9 @@
-"""The broker root: its parts put together, and the loop.
+"""The root of the broker: it connects the parts, and runs the loop.
 
-    each turn:  wait - read and handle - timers - those marked for their end - one slice per job - flush
+    each turn:  wait - read and handle packets - timers - doomed clients - one slice per job - flush
 
-Invariant: no module state; two brokers may run in one process. Cost of a turn that has nothing to do: none, it does not come.
+Invariant: the module has no state; two brokers may run in one process. Cost of an idle turn: none, because there are no idle
+turns.
 """
 
 from libc.errno cimport ENOMEM
@@ -65,7 +66,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SCRATCH_KEEP_BYTES = 64 * 1024
-    GOODBYE_SLICES = 30
+    STOP_SLICES = 30
 
 
 # ---------------------------------------------------------------- callbacks of the reactor
@@ -104,12 +105,12 @@ cdef void on_news(void* ctx) noexcept nogil:
     durable_of(<Broker*>ctx).news = 1
 
 
-cdef void release(void* ctx, void* ref) noexcept nogil:
+cdef void release_message(void* ctx, void* ref) noexcept nogil:
     cdef Broker* b = <Broker*>ctx
     message_unref(&b.messages, &b.reactor.buffers, <Message*>ref)
 
 
-cdef void fire(void* ctx, Timer* t) noexcept nogil:
+cdef void timer_fired(void* ctx, Timer* t) noexcept nogil:
     if t.kind == TIMER_CLIENT:
         client_timer(<Broker*>ctx, t)
     elif t.kind == TIMER_SESSION:
@@ -140,7 +141,7 @@ cdef bint job_slice(Broker* b, Job* j) noexcept nogil:
         done = fanout_slice(b, j)
         c = job_owner(b, j) if lacks_since(b, changes) else NULL
         if c != NULL:
-            client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all of it is on record: it is not acknowledged
+            client_doom(b, c, RC_QUOTA_EXCEEDED)     # not all deliveries are recorded: the message is not acknowledged
         return done
     if j.kind == JOB_REPLAY:
         return replay_slice(b, j)
@@ -167,8 +168,8 @@ cdef void job_end(Broker* b, Job* j) noexcept nogil:
 
 
 cdef bint jobs_run(Broker* b) noexcept nogil:
-    """One slice of each that was there; 1: there are some left. The list stays whole meanwhile: a slice may add jobs to its end. A blocked
-    replay leaves it, held by its session, until jobs_unblock adds it again."""
+    """Run one slice of each job in the list. Returns 1 if jobs are left. The list stays valid during a slice, which may append
+    jobs. A blocked replay leaves the list, held by its session, until jobs_unblock adds it again."""
     cdef Job* last = b.jobs_tail
     cdef Job* before = NULL
     cdef Job** at = &b.jobs
@@ -207,7 +208,7 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
         err = reactor_turn(&b.reactor, timeout_ms)
         if err:
             break
-        more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, fire, b)
+        more = wheel_advance(&b.wheel, b.reactor.now_ms, TIMERS_PER_TURN, timer_fired, b)
         if b.answers_due:
             more |= answers_serve(b)
         if b.rechecks:
@@ -234,14 +235,15 @@ cdef int broker_run(Broker* b, int event_fd) noexcept nogil:
             b.scratch_cap = 0
     mailbox_close(b)
     auth_requests_close(b)
-    goodbye(b)
+    stop_clients(b)
     durable_close(b)
     c_write(event_fd, &one, 8)
     return err
 
 
-cdef void goodbye(Broker* b) noexcept nogil:
-    """[v5 4.13.1] Wills go out while all are still there, as in Mosquitto; then v5 clients are told why, once."""
+cdef void stop_clients(Broker* b) noexcept nogil:
+    """Stop all clients [v5 4.13.1]. Wills are sent while all clients are still connected, as in Mosquitto; then v5 clients get
+    DISCONNECT with the reason."""
     cdef uint32_t i
     cdef int _
     cdef uint64_t at = 0
@@ -255,7 +257,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
     while s != NULL:
         session_will(b, s)
         s = sessions_next(&b.sessions, s, &at)
-    for _ in range(GOODBYE_SLICES):      # wills to very many: as far as a stop within a second allows
+    for _ in range(STOP_SLICES):      # wills to very many subscribers: as far as a stop within a second allows
         if b.jobs == NULL or not jobs_run(b):
             break
         reactor_flush(&b.reactor)
@@ -272,7 +274,7 @@ cdef void goodbye(Broker* b) noexcept nogil:
     accounts_close(b)
 
 
-# ---------------------------------------------------------------- life
+# ---------------------------------------------------------------- init and free
 
 cdef int broker_init(Broker* b) noexcept nogil:
     cdef int err = reactor_init(&b.reactor, b)
@@ -283,7 +285,7 @@ cdef int broker_init(Broker* b) noexcept nogil:
     b.reactor.on_lost = on_lost
     b.reactor.on_drained = on_drained
     b.reactor.on_free = on_free
-    b.reactor.release = release
+    b.reactor.release = release_message
     b.reactor.on_wake = on_wake
     b.reactor.on_news = on_news
     b.reactor.on_no_descriptors = no_descriptors
@@ -298,7 +300,9 @@ cdef int broker_init(Broker* b) noexcept nogil:
     wheel_init(&b.wheel, b.reactor.now_ms)
     slab_init(&b.clients, sizeof(Client), b.settings.pool_grow, b.settings.pool_idle_max)
     match_init(&b.match)
-    if hash_key_init(&b.key) != 0 or hash_key_init(&b.names_key) != 0 or log_init(&b.log) != 0 or mailbox_init(b) != 0 or auth_requests_init(b) != 0 or sys_init(b) != 0:
+    if hash_key_init(&b.key) != 0 or hash_key_init(&b.names_key) != 0 or log_init(&b.log) != 0:
+        return ENOMEM
+    if mailbox_init(b) != 0 or auth_requests_init(b) != 0 or sys_init(b) != 0:
         return ENOMEM
     b.index = index_new(&b.key, &b.settings.index)
     b.retained = retained_new(&b.key, &b.settings.index)
@@ -326,7 +330,7 @@ cdef void sessions_clear(Broker* b) noexcept nogil:
             job_free(b, j)
         session_clear(b, s, -1)
         plugin_gate_free(b, s)
-        wheel_remove(&b.wheel, &s.timer)            # its neighbours there outlive it
+        wheel_remove(&b.wheel, &s.timer)            # the other timers of the wheel live longer
         if s.will != NULL:
             message_unref(&b.messages, &b.reactor.buffers, s.will)
         while index_remove_some(b.index, &s.owner, 1000):

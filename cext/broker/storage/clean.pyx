@@ -1,10 +1,10 @@
-"""What of the oldest segment still counts is recorded again, so that the segment can go. Knows what a record is about and whether that is still
-so; not segments.
+"""Copy the live records of the oldest segment, so that the segment can be deleted. This module knows what a record is about and
+whether it is still true. It does not know segments.
 
-A record is copied when what it says is true now: a delivery that is not done, a retained message that is its topic's, a session, a
-subscription, a will, an inbound message that are there. All else is dropped: only the oldest segment ever goes, so whatever took its place, or
-said its end, lies behind it. Of a session and of a subscription what is true *now* is recorded, once per segment.
-Cost: a slice is up to RECORDS records, of a chunk of 256 KiB.
+A record is copied if its content is true now: a delivery that is not done, a retained message that is its topic's current one, an
+existing session, subscription, will or inbound message. All other records are dropped. Only the oldest segment is ever deleted,
+so a record that replaces or ends such a thing is in a later segment. For a session and for a subscription, the copy contains the
+*current* state, once per segment. Cost: a slice is up to RECORDS records of a chunk of 256 KiB.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -44,7 +44,7 @@ cdef enum:
 
 
 cdef Delivery* pending_delivery_at(Durable* t, uint32_t store_session_id, uint32_t position) noexcept nogil:
-    """NULL: it is done."""
+    """Return the delivery at this position of the session; NULL = it is done."""
     cdef Session* s = session_at(t, store_session_id)
     cdef Delivery* d
     if s == NULL or <int>(position - s.queue.floor) < 0 or <int>(position - s.queue.tail) >= 0:
@@ -63,28 +63,28 @@ cdef bint is_retained(Broker* b, const RecordMsg* r, uint64_t lsn) noexcept nogi
     return m != NULL and m.lsn == lsn
 
 
-cdef bint is_of(Durable* t, const Delivery* d, const RecordMsg* r, uint64_t lsn) noexcept nogil:
-    """Does this record say what is owed there? Not if a newer copy does, or a newer value has taken the place of that message; one whose
-    record is still to be written comes behind the copy."""
+cdef bint is_recorded_by(Durable* t, const Delivery* d, const RecordMsg* r, uint64_t lsn) noexcept nogil:
+    """Return whether this record is the one that stores the delivery. It is not if there is a newer copy, or a newer value has
+    replaced the message. A message whose record is still to be written gets that record behind the copy."""
     cdef const Message* m = delivery_message(d)
     if m == NULL:
         return is_paged(d) and paged_lsn(d) == lsn
-    return m.lsn == lsn or m.lsn & PENDING or same(&r.message, m)
+    return m.lsn == lsn or m.lsn & PENDING or same_record(&r.message, m)
 
 
-cdef inline Delivery* said_of(Durable* t, const RecordEntry* e, const RecordMsg* r, uint64_t lsn) noexcept nogil:
-    """The delivery for which this record must be there; NULL: none is."""
+cdef inline Delivery* delivery_of_entry(Durable* t, const RecordEntry* e, const RecordMsg* r, uint64_t lsn) noexcept nogil:
+    """Return the delivery that needs this record; NULL = none."""
     cdef Delivery* d = pending_delivery_at(t, e.store_session_id, e.position)
-    return d if d != NULL and d.state != D_RELEASED and is_of(t, d, r, lsn) else NULL
+    return d if d != NULL and d.state != D_RELEASED and is_recorded_by(t, d, r, lsn) else NULL
 
 
-cdef inline bint same(const RecordMessage* r, const Message* m) noexcept nogil:
+cdef inline bint same_record(const RecordMessage* r, const Message* m) noexcept nogil:
     return r.payload.n == m.payload.n and r.topic.n == m.topic.n and r.props.n == m.props.n \
         and memcmp(r.payload.p, m.payload.p, m.payload.n) == 0 and memcmp(r.topic.p, m.topic.p, m.topic.n) == 0 \
         and (m.props.n == 0 or memcmp(r.props.p, m.props.p, m.props.n) == 0)
 
 
-cdef void moved(Durable* t, Delivery* d, uint64_t before, uint64_t lsn) noexcept nogil:
+cdef void delivery_relocate(Durable* t, Delivery* d, uint64_t before, uint64_t lsn) noexcept nogil:
     cdef Message* m = delivery_message(d)
     cdef Pending* p
     if is_paged(d):
@@ -97,15 +97,15 @@ cdef void moved(Durable* t, Delivery* d, uint64_t before, uint64_t lsn) noexcept
             p.lsn_before = lsn
 
 
-cdef inline View kind_of_message() noexcept nogil:
-    # what is_first tells messages from subscriptions by: no filter is like it
+cdef inline View message_marker() noexcept nogil:
+    # is_first distinguishes messages from subscriptions by this name, which is no valid filter
     cdef View v
     v.p = <const uint8_t*>"\0msg"
     v.n = 4
     return v
 
 
-cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept nogil:
+cdef void message_copy(Broker* b, Durable* t, const StoreRecord* old) noexcept nogil:
     cdef RecordMsg r
     cdef RecordEntry e
     cdef View entries
@@ -126,7 +126,7 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
             continue
         if d.state == D_RELEASED:
             pending_delivery_release(b, session_at(t, e.store_session_id), d, e.position)
-        elif is_of(t, d, &r, old.lsn):
+        elif is_recorded_by(t, d, &r, old.lsn):
             exact = exact or is_paged(d) or d.message.lsn == old.lsn
             if n == 0:
                 first = <uint64_t>e.store_session_id << 32 | e.position
@@ -134,8 +134,9 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
             n += 1
     if n == 0 and not retained:
         return
-    # two copies come of a kill between a copy and the end of its segment: what is live of one is live of the other, unless somebody goes by this one
-    if not retained and not exact and not is_first(b, t, first, kind_of_message()):
+    # A kill between a copy and the deletion of its segment leaves two copies. The live entries of one are live in the other, so
+    # one is enough, unless a delivery refers to exactly this one.
+    if not retained and not exact and not is_first(b, t, first, message_marker()):
         return
     r.message.flags &= ~<uint32_t>RECORD_RETAINED_SET
     if retained:
@@ -149,20 +150,21 @@ cdef void message_again(Broker* b, Durable* t, const StoreRecord* old) noexcept 
     out = record_msg_put(out, &r.message, n)
     entries = r.entries
     while record_entry_next(&entries, &e):
-        if said_of(t, &e, &r, old.lsn) != NULL:
+        if delivery_of_entry(t, &e, &r, old.lsn) != NULL:
             out = record_entry_put(out, &e)
     record_msg_end_put(out, &r.message)
-    entries = r.entries          # a message in memory may be that of several: nothing is noted before all were looked at
+    # a message in memory may belong to several entries: positions are updated only after all entries were looked at
+    entries = r.entries
     while record_entry_next(&entries, &e):
-        d = said_of(t, &e, &r, old.lsn)
+        d = delivery_of_entry(t, &e, &r, old.lsn)
         if d != NULL:
-            moved(t, d, old.lsn, lsn)
+            delivery_relocate(t, d, old.lsn, lsn)
     if retained:
         retained_message(b, r.message.topic).lsn = lsn
         retained_from_kept(b, r.message.topic)
 
 
-cdef void released_again(Broker* b, Durable* t, View body) noexcept nogil:
+cdef void released_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordAck a
     cdef Delivery* d
     if record_released_check(body) != 0:
@@ -173,9 +175,9 @@ cdef void released_again(Broker* b, Durable* t, View body) noexcept nogil:
             pending_delivery_release(b, session_at(t, a.store_session_id), d, a.position)
 
 
-# ---------------------------------------------------------------- sessions and what is theirs
+# ---------------------------------------------------------------- sessions and their state
 
-cdef void session_again(Broker* b, Durable* t, View body) noexcept nogil:
+cdef void session_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordSession r
     cdef Session* s
     if record_session_read(body, &r) != 0:
@@ -186,7 +188,7 @@ cdef void session_again(Broker* b, Durable* t, View body) noexcept nogil:
         session_recorded(b, s)
 
 
-cdef bint seen_grow(Durable* t) noexcept nogil:
+cdef bint copied_grow(Durable* t) noexcept nogil:
     cdef uint32_t cap = (t.seen_mask + 1) * 2 if t.seen != NULL else SEEN_MIN
     cdef uint64_t* pairs = <uint64_t*>calloc(<size_t>cap * 2, sizeof(uint64_t))
     cdef uint32_t i, at
@@ -205,7 +207,8 @@ cdef bint seen_grow(Durable* t) noexcept nogil:
 
 
 cdef bint is_first(Broker* b, Durable* t, uint64_t about, View name) noexcept nogil:
-    """Was this not written again in this pass? 128 bits of keyed hash stand for it: nobody can make two that are the same."""
+    """Return whether this item was not copied yet in this pass. 128 bits of keyed hash identify it; a client cannot make two that
+    are equal."""
     cdef HashKey other
     cdef uint64_t first, second
     cdef uint32_t at
@@ -214,8 +217,8 @@ cdef bint is_first(Broker* b, Durable* t, uint64_t about, View name) noexcept no
     about *= <uint64_t>0x9E3779B97F4A7C15u
     first = (hash_bytes(&b.key, name.p, name.n) ^ about) | 1
     second = hash_bytes(&other, name.p, name.n) ^ about
-    if (t.seen == NULL or t.n_seen * 2 > t.seen_mask) and not seen_grow(t):
-        return 1                 # once more than need be
+    if (t.seen == NULL or t.n_seen * 2 > t.seen_mask) and not copied_grow(t):
+        return 1                 # no memory: it is copied once more than needed
     at = <uint32_t>(second & t.seen_mask)
     while t.seen[2 * at]:
         if t.seen[2 * at] == first and t.seen[2 * at + 1] == second:
@@ -228,13 +231,13 @@ cdef bint is_first(Broker* b, Durable* t, uint64_t about, View name) noexcept no
 
 
 cdef inline bint is_first_of(Broker* b, Durable* t, uint32_t store_session_id, int kind, uint16_t pid) noexcept nogil:
-    cdef View nothing
-    nothing.p = NULL
-    nothing.n = 0
-    return is_first(b, t, <uint64_t>store_session_id << 32 | <uint64_t>kind << 16 | pid, nothing)
+    cdef View no_name
+    no_name.p = NULL
+    no_name.n = 0
+    return is_first(b, t, <uint64_t>store_session_id << 32 | <uint64_t>kind << 16 | pid, no_name)
 
 
-cdef void subscription_again(Broker* b, Durable* t, View body) noexcept nogil:
+cdef void subscription_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordSub r
     cdef Filter f
     cdef Entry* e
@@ -247,7 +250,7 @@ cdef void subscription_again(Broker* b, Durable* t, View body) noexcept nogil:
         persist_subscription(b, s, r.filter, e.options, e.sub_id)
 
 
-cdef void inbox_again(Broker* b, Durable* t, View body) noexcept nogil:
+cdef void inbox_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordInbox r
     cdef Session* s
     cdef InboundQos2* h
@@ -256,7 +259,7 @@ cdef void inbox_again(Broker* b, Durable* t, View body) noexcept nogil:
         return
     s = session_at(t, r.store_session_id)
     h = inbox_find(&s.inbox, r.pid) if s != NULL else NULL
-    if s != NULL and h == NULL:  # released, and on its way?
+    if s != NULL and h == NULL:  # it was released; a fan-out job may still deliver it
         j = b.jobs
         while j != NULL and not (j.kind == JOB_FANOUT and j.session == s and j.released_pid == r.pid):
             j = j.next
@@ -264,7 +267,7 @@ cdef void inbox_again(Broker* b, Durable* t, View body) noexcept nogil:
         persist_inbound(b, s, r.pid, h.message if h != NULL else j.message)
 
 
-cdef void will_again(Broker* b, Durable* t, View body) noexcept nogil:
+cdef void will_copy(Broker* b, Durable* t, View body) noexcept nogil:
     cdef RecordWill r
     cdef Session* s
     cdef Client* c
@@ -280,42 +283,42 @@ cdef void will_again(Broker* b, Durable* t, View body) noexcept nogil:
         persist_will(b, s, c.will.message, c.will.delay_s, 0)
 
 
-# ---------------------------------------------------------------- the walk
+# ---------------------------------------------------------------- the walk over the segment
 
-cdef void look_at(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
+cdef void record_copy(Broker* b, Durable* t, const StoreRecord* r) noexcept nogil:
     if r.kind == RECORD_MSG:
-        message_again(b, t, r)
+        message_copy(b, t, r)
     elif r.kind == RECORD_RELEASED:
-        released_again(b, t, r.body)
+        released_copy(b, t, r.body)
     elif r.kind == RECORD_SESSION:
-        session_again(b, t, r.body)
+        session_copy(b, t, r.body)
     elif r.kind == RECORD_SUB:
-        subscription_again(b, t, r.body)
+        subscription_copy(b, t, r.body)
     elif r.kind == RECORD_INBOX:
-        inbox_again(b, t, r.body)
+        inbox_copy(b, t, r.body)
     elif r.kind == RECORD_WILL:
-        will_again(b, t, r.body)
+        will_copy(b, t, r.body)
     elif r.kind == RECORD_STREAMS and b.streams != NULL:
         streams_again(b)
 
 
 cdef bint clean_some(Broker* b) noexcept nogil:
-    """1: there is more of the segment to look at."""
+    """Copy one slice of the segment. Returns 1 if there is more."""
     cdef Durable* t = durable_of(b)
     cdef StoreRecord records[RECORDS]
     cdef uint32_t n, i
     cdef uint64_t changes = changes_of(b)
     if b.reactor.now_ms < t.pause_until_ms:
-        return 0                 # the next commit comes back to it
+        return 0                 # the next commit continues
     n = store_clean_chunk(&t.store, records, RECORDS)
     for i in range(n):
-        look_at(b, t, &records[i])
+        record_copy(b, t, &records[i])
     if lacks_since(b, changes):
-        store_clean_again(&t.store)      # without memory for all that counts of it the segment must not go
+        store_clean_again(&t.store)      # no memory for all live records: the segment must stay
         t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
     elif store_clean_done(&t.store):
         return 1
-    t.clean_pass += 1            # the segment was looked at to its end, or what comes next is looked at anew
+    t.clean_pass += 1            # the segment is complete, or its next pass begins at the start
     free(t.seen)
     t.seen = NULL
     t.n_seen = t.seen_mask = 0

@@ -1,15 +1,16 @@
-"""From what was recorded to what may be said: the open batch is sealed, the storage thread writes it, and what waited for it goes out. Knows the
-order of batches; not how they lie on a disk.
+"""Seal batches, then release acknowledgements: seal the open batch, let the storage thread write it, and release what waited for
+it. This module knows the order of batches, not their place on the disk.
 
     open batch --its time, or SEAL_EARLY_BYTES--> sealed (a ticket) --storage thread--> written [synced] --> committed: waiters
 
-One batch is on its way at a time, unless much waits: so a slow disk makes batches larger, not more.
+One batch is written at a time, unless many bytes wait. So a slow disk makes batches larger, not more numerous.
 
-Its time adapts. What is acknowledged by all who are owed it before its batch is sealed need not be written, and its publisher is told at once; where
-that is the fate of most messages it pays to be patient, and a batch is sealed `interval` after its first change. Where it is not, or something in
-the batch is for a session that is away, waiting only makes acknowledgements late: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits in
-any case, to find out. A batch that nobody waits for, of journals (streams.pxd) only, takes its time.
-Cost: one look at two counters per turn; of a batch, what is in it.
+The time of a batch adapts. A message that all its subscribers acknowledge before its batch is sealed need not be written (it is
+elided), and its publisher gets the acknowledgement at once. If most messages are elided, it pays to be patient: then a batch is
+sealed `interval` after its first change. If they are not, or the batch has a message for an offline session, waiting only delays
+acknowledgements: then a batch is sealed at the end of the turn, but not more often than every PACE_US. One batch in PROBES waits
+in any case, to measure. A batch without waiters, of journals (streams.pxd) only, is lazy. Cost: one look at two counters per
+turn; for a batch, its contents.
 """
 
 from libc.errno cimport EIO
@@ -55,16 +56,16 @@ from cext.store.store cimport (
 from cext.topic.index cimport IndexStats, index_stats
 
 cdef enum:
-    BATCHES = 64                 # of Durable.batches
+    BATCHES = 64                 # entries of Durable.batches
     PACE_US = 500
-    LAZY_US = 10000              # a batch that nobody waits for takes so long,
-    LAZY_BYTES = 1 << 20         # or until it has so much
+    LAZY_US = 10000              # time of a batch without waiters
+    LAZY_BYTES = 1 << 20         # size at which such a batch is sealed earlier
     PROBES = 64
-    SESSION_ROOM = 128           # what records of these take, about
+    SESSION_ROOM = 128           # approximate size of a session's record
     SUBSCRIPTION_ROOM = 96
 
 
-# ---------------------------------------------------------------- sealing
+# ---------------------------------------------------------------- seal
 
 cdef inline bint is_pending_delivery(const PendingDelivery* o) noexcept nogil:
     cdef Session* s = o.session
@@ -73,7 +74,7 @@ cdef inline bint is_pending_delivery(const PendingDelivery* o) noexcept nogil:
     return queue_at(&s.queue, o.position).state != D_DONE
 
 
-cdef inline void entry_of(const PendingDelivery* o, RecordEntry* e) noexcept nogil:
+cdef inline void entry_fill(const PendingDelivery* o, RecordEntry* e) noexcept nogil:
     e.store_session_id = o.session.store_session_id
     e.position = o.position
     e.sub_id = o.sub_id
@@ -82,7 +83,7 @@ cdef inline void entry_of(const PendingDelivery* o, RecordEntry* e) noexcept nog
 
 
 cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
-    """-1: no memory; nothing has changed."""
+    """Write the record of a pending message. Returns -1 if there is no memory; then nothing has changed."""
     cdef RecordMessage r
     cdef RecordEntry e
     cdef Message* m = p.message
@@ -93,7 +94,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     i = p.first
     while i:
         if is_pending_delivery(&t.pending_deliveries[i - 1]):
-            entry_of(&t.pending_deliveries[i - 1], &e)
+            entry_fill(&t.pending_deliveries[i - 1], &e)
             bytes += record_entry_size(&e)
             marks |= e.qos
             n += 1
@@ -106,7 +107,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     if m.flags & MESSAGE_RETAINED:
         r.flags |= RECORD_RETAINED_SET
     if m.flags & MESSAGE_RETAINED or marks & RECORD_ENTRY_SHARED:
-        r.source_hash = m.source_hash        # for those who do not want their own, and for groups that choose by publisher
+        r.source_hash = m.source_hash        # for No Local, and for shared groups that select by publisher
     bytes = record_msg_size(&r, bytes)
     if not persist_reserve(b, NULL, bytes + (retained_from_bytes(b, r.topic) if m.flags & MESSAGE_RETAINED else 0)):
         return -1
@@ -117,22 +118,22 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     i = p.first
     while i:
         if is_pending_delivery(&t.pending_deliveries[i - 1]):
-            entry_of(&t.pending_deliveries[i - 1], &e)
+            entry_fill(&t.pending_deliveries[i - 1], &e)
             out = record_entry_put(out, &e)
         i = t.pending_deliveries[i - 1].next
     record_msg_end_put(out, &r)
     if m.flags & MESSAGE_RETAINED:
         retained_from_kept(b, r.topic)
     if p.lsn_before:
-        m.flags |= MESSAGE_SPREAD            # those that are in the record before are not in this one
+        m.flags |= MESSAGE_SPREAD            # deliveries in the earlier record are not in this one
     if p.lsn_before == 0:
         b.messages.recorded_bytes += message_bytes(m) + RECORD_ROOM
     t.written_messages += 1
     return 0
 
 
-cdef void pending_deliveries_sealed(Broker* b, Durable* t) noexcept nogil:
-    """Whatever is done from here on is done to a record."""
+cdef void seal_pending_deliveries(Broker* b, Durable* t) noexcept nogil:
+    """Mark all deliveries of the batch as recorded: from here on, an acknowledgement refers to a record."""
     cdef uint32_t i
     cdef PendingDelivery* o
     cdef Session* s
@@ -162,8 +163,8 @@ cdef int acks_record(Durable* t) noexcept nogil:
     return 0
 
 
-cdef void waiters_sealed(Durable* t) noexcept nogil:
-    """What a session that waits for this batch may send afterwards is all that it has by now."""
+cdef void seal_waiters(Durable* t) noexcept nogil:
+    """Note for each session that waits for this batch that it may then send all deliveries that it has now."""
     cdef uint32_t i = t.waiters_tail
     cdef Waiter* w
     while i != t.waiters_head:
@@ -176,14 +177,14 @@ cdef void waiters_sealed(Durable* t) noexcept nogil:
             w.session.flags &= ~<uint32_t>SESSION_WAITS
 
 
-cdef inline uint64_t subscriptions(Broker* b) noexcept nogil:
+cdef inline uint64_t subscription_count(Broker* b) noexcept nogil:
     cdef IndexStats stats
     index_stats(b.index, &stats)
     return stats.subscriptions + stats.shared
 
 
 cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
-    """0: no memory. What is there already counts once."""
+    """Complete the records of the open batch. Returns 0 if there is no memory; records that are already written count once."""
     cdef uint32_t i
     for i in range(t.n_pendings):
         if t.pendings[i].message.lsn == (PENDING | i) and pending_record(b, t, &t.pendings[i]) != 0:
@@ -191,14 +192,16 @@ cdef bint batch_complete(Broker* b, Durable* t) noexcept nogil:
     return ends_record(t) == 0 and acks_record(t) == 0 and streams_recorded(b)
 
 
-cdef void memory_logged(Broker* b, Durable* t, bint short) noexcept nogil:
-    """Without memory for a batch all of it waits, and nobody is promised more."""
+cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
+    """Log the begin and the end of a memory shortage. Without memory for a batch the whole batch waits, and no new
+    acknowledgement is promised."""
     if short:
         t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
         if t.trouble & TROUBLE_MEMORY:
             return
         t.trouble |= TROUBLE_MEMORY
-        log_text(b, LOG_ERROR, "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
+        log_text(b, LOG_ERROR,
+                 "Error: no memory for the store: QoS 1 and 2 are refused until there is some again, QoS 0 goes on.")
     elif t.trouble & TROUBLE_MEMORY:
         t.trouble &= ~<uint8_t>TROUBLE_MEMORY
         log_text(b, LOG_NOTICE, "There is memory for the store again: QoS 1 and 2 are accepted.")
@@ -211,8 +214,8 @@ cdef inline bint is_patient(const Durable* t) noexcept nogil:
     return (t.patient and not t.urgent) or t.serial % PROBES == 0
 
 
-cdef void paced(Durable* t) noexcept nogil:
-    """The open batch is sealed now: did it pay to wait?"""
+cdef void pace_adapt(Durable* t) noexcept nogil:
+    """Adapt the pace when the open batch is sealed: measure whether it paid to wait."""
     cdef uint64_t elided = t.elided_messages - t.elided_before
     cdef uint64_t written = t.written_messages - t.written_before
     if is_patient(t) and elided + written:
@@ -227,11 +230,11 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     cdef uint32_t i
     cdef Batch* batch
     cdef bint complete = batch_complete(b, t)
-    memory_logged(b, t, not complete)
+    log_memory_state(b, t, not complete)
     if not complete:
         return
-    paced(t)
-    waiters_sealed(t)
+    pace_adapt(t)
+    seal_waiters(t)
     batch = &t.batches[t.batches_tail % BATCHES]
     batch.serial = t.serial
     batch.sync = t.strict or t.level == DURABILITY_STRICT
@@ -240,10 +243,10 @@ cdef void durable_seal(Broker* b) noexcept nogil:
         streams_seal(b)
     batch.ticket = store_seal(&t.store, batch.sync)
     t.batches_tail += 1
-    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscriptions(b) * SUBSCRIPTION_ROOM
+    t.store.live_bytes = b.messages.recorded_bytes + b.sessions.count * SESSION_ROOM + subscription_count(b) * SUBSCRIPTION_ROOM
     t.serial += 1
     t.sealed += 1
-    pending_deliveries_sealed(b, t)
+    seal_pending_deliveries(b, t)
     for i in range(t.n_pendings):
         message_unref(&b.messages, &b.reactor.buffers, t.pendings[i].message)
     t.n_pendings = 0
@@ -252,7 +255,7 @@ cdef void durable_seal(Broker* b) noexcept nogil:
     t.dirty = 0
 
 
-# ---------------------------------------------------------------- committed
+# ---------------------------------------------------------------- release
 
 cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
     cdef Session* s = w.session
@@ -269,7 +272,7 @@ cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
     session_record_done(b, s)
 
 
-cdef void committed(Broker* b, Durable* t) noexcept nogil:
+cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
     cdef Batch* batch
     cdef Waiter w
     cdef uint64_t written = store_written(&t.store)
@@ -286,12 +289,12 @@ cdef void committed(Broker* b, Durable* t) noexcept nogil:
         waiter_serve(b, &w)
 
 
-cdef void news(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
+cdef void store_events(Broker* b, Durable* t, uint32_t flags) noexcept nogil:
     cdef char why[STORE_WHY_MAX]
     cdef StoreStats stats
     cdef uint8_t before = t.trouble
     if flags & (STORE_FULL | STORE_FULL_OVER | STORE_ERROR | STORE_ERROR_OVER):
-        store_stats(&t.store, &stats)        # either may have come and gone, and come again
+        store_stats(&t.store, &stats)        # each condition may have begun and ended several times
         t.trouble &= TROUBLE_MEMORY
         t.trouble |= (TROUBLE_FULL if stats.full else 0) | (TROUBLE_ERROR if stats.failing else 0)
     if flags & STORE_FULL:
@@ -332,8 +335,8 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
     if t.news:
         t.news = 0
         flags = store_poll(&t.store)
-        news(b, t, flags)
-        committed(b, t)
+        store_events(b, t, flags)
+        release_committed(b, t)
         if b.streams != NULL:
             streams_news(b)
             cursors_receive(b)
@@ -343,14 +346,15 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
         t.cleaning = clean_some(b)
     if is_due(b, t):
         durable_seal(b)
-        committed(b, t)          # it may have proved empty
+        release_committed(b, t)          # the batch may have been empty
     if b.streams != NULL:
         streams_turn(b)
     return t.cleaning
 
 
 cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
-    """The end of the open batch's time, if that is sooner; while a batch is on its way the storage thread wakes us."""
+    """Return the loop's time-out in milliseconds: the end of the open batch's time, if that is sooner. While a batch is being
+    written, the storage thread wakes the loop."""
     cdef Durable* t = durable_of(b)
     cdef uint64_t now, due
     cdef int left = 1
@@ -365,7 +369,7 @@ cdef int durable_timeout_ms(Broker* b, int timeout_ms) noexcept nogil:
     return left if timeout_ms < 0 or left < timeout_ms else timeout_ms
 
 
-# ---------------------------------------------------------------- life
+# ---------------------------------------------------------------- start and end
 
 cdef void durable_gauges(Broker* b, StoreGauges* out) noexcept nogil:
     cdef Durable* t = durable_of(b)
@@ -428,7 +432,7 @@ cdef void durable_close(Broker* b) noexcept nogil:
 
 
 cdef void durable_fini(Broker* b) noexcept nogil:
-    """Sessions and messages must still be there."""
+    """Free everything. Sessions and messages must still exist."""
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
     if t == NULL:

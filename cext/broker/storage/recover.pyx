@@ -1,15 +1,15 @@
-"""What a broker was, from the records of its store, in the order in which they were written. Knows what each says; not how they were kept.
+"""Rebuild the broker's state from the records of its store, in the order in which they were written. This module knows the
+contents of records, not how they were stored.
 
-A record counts as it stands: a later one for the same thing takes its place, so that one that was copied (clean.pyx) or came twice changes
-nothing. What names something that is not there is passed over: its end was recorded, and the beginning is gone.
+A later record for the same thing replaces an earlier one. So a record that was copied (clean.pyx) or came twice changes nothing.
+A record that names something that does not exist is skipped: the end of that thing was recorded, and its beginning is deleted.
 
-Two walks. A session's own record is written anew whenever its client comes or goes, and copied by cleaning, so it may lie behind what
-belongs to the session: the first walk makes the sessions, the second gives them what is theirs. A number may have had several owners; what was
-recorded before the last RECORD_END of a number is nobody's.
+There are two walks. A session's own record is written again whenever its client comes or goes, and cleaning copies it, so it may
+lie behind the records that belong to the session. The first walk makes the sessions; the second gives them their subscriptions
+and deliveries. A store session id may have had several owners. Records before the last RECORD_END of an id belong to no session.
 
-Packet ids, positions and order are those of before. What may have been sent is sent again with DUP: everything, if the client was connected,
-else what lies before RecordSession.next.
-Cost: linear in the records; some 0.2 us each.
+Packet ids, positions and order are the same as before. Deliveries that may have been sent are sent again with DUP: all of them,
+if the client was connected; otherwise those before RecordSession.next. Cost: linear in the records; about 0.2 us each.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -54,22 +54,22 @@ from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
     STORE_SESSION_ID_MAX = 1 << 26
-    ODD = 1                      # what a *_apply returns: it was passed over
+    ODD = 1                      # result of a *_apply function: the record was skipped
     SLICE = 1000
 
 
-ctypedef struct Life:           # of a session's number
-    uint64_t owner              # hash of the client id that was said last; 0: none since the last end
-    uint32_t ends               # how many owners have ended, in the whole log
-    uint32_t ended              # and in the second walk up to here
+ctypedef struct StoreIdHistory:           # owners of a store session id
+    uint64_t owner              # hash of the client id in the last session record; 0 = none since the last end
+    uint32_t ends               # number of owners that have ended in the whole store
+    uint32_t ended              # number of owners that have ended so far, in the second walk
 
 
 ctypedef struct Load:
     Broker* b
-    Life* lives                 # by number
-    uint32_t n_lives
-    uint32_t cap_lives
-    bint again                  # the second walk
+    StoreIdHistory* histories                 # by store session id
+    uint32_t n_histories
+    uint32_t cap_histories
+    bint second_walk                  # in the second walk
     Durable* t
     uint64_t now_wall_ms
     uint32_t streams_cap
@@ -77,56 +77,59 @@ ctypedef struct Load:
 
 
 cdef inline Session* owner_of(Load* l, uint32_t store_session_id) noexcept nogil:
-    """Whose a record of the second walk is; NULL: of one that has ended."""
-    return session_at(l.t, store_session_id) if store_session_id >= l.n_lives or l.lives[store_session_id].ended == l.lives[store_session_id].ends else NULL
+    """Return the session that a record of the second walk belongs to; NULL = it has ended."""
+    if store_session_id < l.n_histories and l.histories[store_session_id].ended != l.histories[store_session_id].ends:
+        return NULL
+    return session_at(l.t, store_session_id)
 
 
-cdef int life_at(Load* l, uint32_t store_session_id) noexcept nogil:
-    """-1: no memory."""
-    cdef Life* lives
-    while l.n_lives <= store_session_id:
-        if l.n_lives == l.cap_lives:
-            lives = <Life*>grown(l.lives, &l.cap_lives, sizeof(Life))
-            if lives == NULL:
+cdef int history_at(Load* l, uint32_t store_session_id) noexcept nogil:
+    """Make room for the history of this id. Returns -1 if there is no memory."""
+    cdef StoreIdHistory* histories
+    while l.n_histories <= store_session_id:
+        if l.n_histories == l.cap_histories:
+            histories = <StoreIdHistory*>grown(l.histories, &l.cap_histories, sizeof(StoreIdHistory))
+            if histories == NULL:
                 return -1
-            l.lives = lives
-        memset(&l.lives[l.n_lives], 0, sizeof(Life))
-        l.n_lives += 1
+            l.histories = histories
+        memset(&l.histories[l.n_histories], 0, sizeof(StoreIdHistory))
+        l.n_histories += 1
     return 0
 
 
 cdef int owner_apply(Load* l, const StoreRecord* r) noexcept nogil:
-    """Counts who has ended; the same in both walks. Another client id under the same number: the end between them is lost."""
-    cdef RecordSession said
-    cdef Life* life
+    """Count ended owners, in the same way in both walks. A new client id under the same store session id means that the record of
+    the end is missing."""
+    cdef RecordSession record
+    cdef StoreIdHistory* history
     cdef uint64_t owner = 0
     cdef uint32_t store_session_id
     if r.kind == RECORD_END:
         if record_end_read(r.body, &store_session_id) != 0:
             return 0
-    elif record_session_read(r.body, &said) != 0:
+    elif record_session_read(r.body, &record) != 0:
         return 0
     else:
-        store_session_id = said.store_session_id
-        owner = hash_bytes(&l.b.key, said.id.p, said.id.n) | 1
+        store_session_id = record.store_session_id
+        owner = hash_bytes(&l.b.key, record.id.p, record.id.n) | 1
     if store_session_id == 0 or store_session_id > STORE_SESSION_ID_MAX:
         return 0
-    if life_at(l, store_session_id) != 0:
+    if history_at(l, store_session_id) != 0:
         return -1
-    life = &l.lives[store_session_id]
-    if owner == 0 or (life.owner and life.owner != owner):
-        if l.again:
-            life.ended += 1
+    history = &l.histories[store_session_id]
+    if owner == 0 or (history.owner and history.owner != owner):
+        if l.second_walk:
+            history.ended += 1
         else:
-            life.ends += 1
-    life.owner = owner
+            history.ends += 1
+    history.owner = owner
     return 0
 
 
 # ---------------------------------------------------------------- sessions
 
-cdef int number_at(Durable* t, uint32_t store_session_id) noexcept nogil:
-    """-1: no memory."""
+cdef int store_id_reserve(Durable* t, uint32_t store_session_id) noexcept nogil:
+    """Make room for this store session id. Returns -1 if there is no memory."""
     cdef Session** sessions_by_store_id
     while t.n_store_ids <= store_session_id:
         if t.n_store_ids == t.cap_store_ids:
@@ -157,11 +160,11 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
     cdef char* user = NULL
     if record_session_read(body, &r) != 0 or r.store_session_id == 0 or r.store_session_id > STORE_SESSION_ID_MAX:
         return ODD
-    if number_at(l.t, r.store_session_id) != 0:
+    if store_id_reserve(l.t, r.store_session_id) != 0:
         return -1
     s = l.t.sessions_by_store_id[r.store_session_id]
     if s != NULL and (s.id_len != r.id.n or memcmp(s.client_id, r.id.p, r.id.n) != 0):
-        session_forget(l, s)     # the end of the one before is lost
+        session_forget(l, s)     # the end record of the former session is missing
         s = NULL
     if s == NULL:
         s = sessions_find(&l.b.sessions, r.id)
@@ -186,8 +189,8 @@ cdef int session_apply(Load* l, View body) noexcept nogil:
     s.username = user
     s.expiry_s = r.expiry_s
     s.unsent = r.next
-    s.ends_ms = r.ends_wall_ms       # wall time until all is read
-    s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # the same
+    s.ends_ms = r.ends_wall_ms       # wall time until all records are read
+    s.access_turn = 1 if r.flags & RECORD_CONNECTED else 0       # 1 = the client was connected, until all records are read
     s.flags = s.flags & ~<uint32_t>SESSION_BRIDGE | (SESSION_BRIDGE if r.flags & RECORD_LINK else 0)
     return 0
 
@@ -203,16 +206,18 @@ cdef int end_apply(Load* l, View body) noexcept nogil:
     return 0
 
 
-cdef int sub_apply(Load* l, View body, bint there) noexcept nogil:
+cdef int sub_apply(Load* l, View body, bint is_subscribed) noexcept nogil:
     cdef RecordSub r
     cdef Filter f
     cdef Session* s
-    if (record_sub_read(body, &r) if there else record_unsub_read(body, &r)) != 0 or filter_parse(r.filter.p, r.filter.n, &f) != 0:
+    if (record_sub_read(body, &r) if is_subscribed else record_unsub_read(body, &r)) != 0:
+        return ODD
+    if filter_parse(r.filter.p, r.filter.n, &f) != 0:
         return ODD
     s = owner_of(l, r.store_session_id)
     if s == NULL:
         return 0
-    if not there:
+    if not is_subscribed:
         index_remove(l.b.index, &s.owner, &f)
     elif index_add(l.b.index, &s.owner, s, &f, <uint8_t>r.options, r.sub_id) < 0:
         return -1
@@ -230,9 +235,11 @@ cdef Message* message_of(Load* l, const RecordMessage* r, uint64_t lsn) noexcept
     return message_of_record(l.b, r, lsn, l.now_wall_ms)
 
 
-cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m, bint only) noexcept nogil:
-    """The message stays where it is until its turn comes; m: what it is where it must be in memory, made when it is first needed. 1: it is
-    what stands for the record, if anything does."""
+cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint64_t lsn, Message** m,
+                     bint is_only) noexcept nogil:
+    """Apply one delivery of a message's record. The message stays on the disk until its turn comes. *m is the message if it must
+    be in memory; it is made when it is first needed. Returns 1 if the delivery was placed, 0 if its session is gone, -1 if there
+    is no memory."""
     cdef Session* s = owner_of(l, e.store_session_id)
     cdef Delivery* d
     if s == NULL:
@@ -247,7 +254,7 @@ cdef int entry_apply(Load* l, const RecordEntry* e, const RecordMessage* r, uint
     d.qos = e.qos
     d.state = D_WAITING
     if l.b.settings.overflow != OVERFLOW_LAST_VALUE and not e.qos & RECORD_ENTRY_SHARED and delivery_page(
-            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, only and m[0] == NULL):
+            &l.b.messages, &l.b.reactor.buffers, &s.queue, d, lsn, r.topic.n + r.props.n + r.payload.n, is_only and m[0] == NULL):
         return 1
     if m[0] == NULL:
         m[0] = message_of(l, r, lsn)
@@ -263,7 +270,7 @@ cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
     cdef RecordEntry e
     cdef Message* m = NULL
     cdef Publication p
-    cdef bint only = 1
+    cdef bint is_only = 1
     cdef int rc = 0
     if record_msg_read(body, &r) != 0:
         return ODD
@@ -275,14 +282,14 @@ cdef int msg_apply(Load* l, View body, uint64_t lsn) noexcept nogil:
         retain_store(l.b, &p)
         publication_fini(l.b, &p)
     while rc >= 0 and record_entry_next(&r.entries, &e):
-        rc = entry_apply(l, &e, &r.message, lsn, &m, only)
-        only = only and rc == 0
+        rc = entry_apply(l, &e, &r.message, lsn, &m, is_only)
+        is_only = is_only and rc == 0
     if m != NULL:
         message_unref(&l.b.messages, &l.b.reactor.buffers, m)
     return -1 if rc < 0 else 0
 
 
-cdef Delivery* there(Load* l, const RecordAck* a) noexcept nogil:
+cdef Delivery* delivery_of_ack(Load* l, const RecordAck* a) noexcept nogil:
     cdef Session* s = owner_of(l, a.store_session_id)
     if s == NULL or <int>(a.position - s.queue.floor) < 0 or <int>(a.position - s.queue.tail) >= 0:
         return NULL
@@ -295,7 +302,7 @@ cdef int acks_apply(Load* l, View body) noexcept nogil:
     if record_acks_check(body) != 0:
         return ODD
     while record_ack_next(&body, &a):
-        d = there(l, &a)
+        d = delivery_of_ack(l, &a)
         if d != NULL:
             delivery_gone(l, d)
     return 0
@@ -321,13 +328,13 @@ cdef int released_apply(Load* l, View body) noexcept nogil:
 
 cdef int retained_gone_apply(Load* l, View body) noexcept nogil:
     cdef Publication p
-    cdef View nothing
+    cdef View empty
     cdef Message* m
     if record_topic_read(body) != 0:
         return ODD
-    nothing.p = NULL
-    nothing.n = 0
-    m = message_new(&l.b.messages, body, nothing, nothing)
+    empty.p = NULL
+    empty.n = 0
+    m = message_new(&l.b.messages, body, empty, empty)
     if m == NULL:
         return -1
     publication_of(&p, m)
@@ -339,7 +346,7 @@ cdef int retained_gone_apply(Load* l, View body) noexcept nogil:
 
 # ---------------------------------------------------------------- inbound QoS 2, wills
 
-cdef void inbox_take(Load* l, Session* s, uint16_t pid) noexcept nogil:
+cdef void inbox_drop(Load* l, Session* s, uint16_t pid) noexcept nogil:
     cdef InboundQos2* h = inbox_find(&s.inbox, pid)
     if h == NULL:
         return
@@ -348,17 +355,17 @@ cdef void inbox_take(Load* l, Session* s, uint16_t pid) noexcept nogil:
     inbox_remove(&s.inbox, h)
 
 
-cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
+cdef int inbox_apply(Load* l, View body, bint is_set) noexcept nogil:
     cdef RecordInbox r
     cdef Session* s
     cdef Message* m = NULL
-    if (record_inbox_read(body, &r) if still else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
+    if (record_inbox_read(body, &r) if is_set else record_inbox_done_read(body, &r)) != 0 or r.pid == 0:
         return ODD
     s = owner_of(l, r.store_session_id)
     if s == NULL:
         return 0
-    inbox_take(l, s, r.pid)
-    if not still:
+    inbox_drop(l, s, r.pid)
+    if not is_set:
         return 0
     if not r.refused:
         m = message_of(l, &r.message, 0)
@@ -368,10 +375,10 @@ cdef int inbox_apply(Load* l, View body, bint still) noexcept nogil:
     return inbox_add(&s.inbox, r.pid, m)
 
 
-cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
+cdef int will_apply(Load* l, View body, bint is_set) noexcept nogil:
     cdef RecordWill r
     cdef Session* s
-    if not still:
+    if not is_set:
         if record_end_read(body, &r.store_session_id) != 0:
             return ODD
     elif record_will_read(body, &r) != 0:
@@ -382,17 +389,17 @@ cdef int will_apply(Load* l, View body, bint still) noexcept nogil:
     if s.will != NULL:
         message_unref(&l.b.messages, &l.b.reactor.buffers, s.will)
         s.will = NULL
-    if not still:
+    if not is_set:
         return 0
     s.will = message_of(l, &r.message, 0)
-    # of who was connected the delay begins now: its connection ended with the process
+    # If the client was connected, the delay begins now: its connection ended with the process.
     s.will_due_ms = l.b.reactor.now_ms + <uint64_t>r.delay_s * 1000 + 1
     if r.due_wall_ms:
         s.will_due_ms = min(s.will_due_ms, monotonic_of(l.b, r.due_wall_ms, l.now_wall_ms))
     return 0 if s.will != NULL else -1
 
 
-cdef int from_apply(Load* l, View body) noexcept nogil:
+cdef int publisher_apply(Load* l, View body) noexcept nogil:
     cdef RecordFrom r
     if record_from_read(body, &r) != 0:
         return ODD
@@ -401,7 +408,8 @@ cdef int from_apply(Load* l, View body) noexcept nogil:
 
 
 cdef int streams_apply(Load* l, View body) noexcept nogil:
-    """The last one counts: what the journals have behind it was never committed."""
+    """Remember the positions of the streams. The last record counts: records behind that position in the journals were never
+    committed."""
     cdef uint8_t* p
     if record_streams_check(body) != 0:
         return ODD
@@ -418,7 +426,7 @@ cdef int streams_apply(Load* l, View body) noexcept nogil:
 
 # ---------------------------------------------------------------- all of it
 
-cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
+cdef int session_record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
     cdef Load* l = <Load*>ctx
     cdef int rc
     if r.kind != RECORD_SESSION and r.kind != RECORD_END:
@@ -432,7 +440,7 @@ cdef int apply_sessions(void* ctx, const StoreRecord* r) noexcept nogil:
     return rc
 
 
-cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
+cdef int record_apply(void* ctx, const StoreRecord* r) noexcept nogil:
     cdef Load* l = <Load*>ctx
     cdef int rc = 0
     l.out.records += 1
@@ -453,7 +461,7 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
     elif r.kind == RECORD_WILL or r.kind == RECORD_WILL_GONE:
         rc = will_apply(l, r.body, r.kind == RECORD_WILL)
     elif r.kind == RECORD_RETAINED_FROM:
-        rc = from_apply(l, r.body)
+        rc = publisher_apply(l, r.body)
     elif r.kind == RECORD_STREAMS:
         rc = streams_apply(l, r.body)
     if rc > 0:
@@ -462,12 +470,12 @@ cdef int apply(void* ctx, const StoreRecord* r) noexcept nogil:
     return rc
 
 
-cdef void deliveries_restored(Load* l, Session* s, bint was_connected) noexcept nogil:
+cdef void deliveries_restore(Load* l, Session* s, bint was_connected) noexcept nogil:
     cdef Queue* q = &s.queue
     cdef Delivery* d
     cdef uint32_t i
     if s.unsent != 0 and (q.floor == q.tail or <int>(s.unsent - q.tail) > 0):
-        d = queue_place(q, s.unsent - 1)     # positions go on where they were
+        d = queue_place(q, s.unsent - 1)     # positions continue where they were
     i = q.floor
     while i != q.tail:
         d = queue_at(q, i)
@@ -481,24 +489,25 @@ cdef void deliveries_restored(Load* l, Session* s, bint was_connected) noexcept 
     l.out.messages += q.pending
 
 
-cdef void session_restored(Load* l, Session* s) noexcept nogil:
+cdef void session_restore(Load* l, Session* s) noexcept nogil:
     cdef bint was_connected = s.access_turn
     s.access_turn = 0
-    deliveries_restored(l, s, was_connected)
-    cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1         # also where the clock was put back
+    deliveries_restore(l, s, was_connected)
+    # upper limit, for the case that the clock was set back
+    cdef uint64_t last_ms = l.b.reactor.now_ms + <uint64_t>s.expiry_s * 1000 + 1
     if s.flags & SESSION_BRIDGE:
-        s.ends_ms = 1            # unless its bridge is still there, which takes it before any timer (local_begin)
+        s.ends_ms = 1           # ends now, unless its bridge still exists, which takes the session before any timer (local_begin)
     elif was_connected:
         s.ends_ms = 0 if s.expiry_s == EXPIRY_NEVER else last_ms
     elif s.ends_ms:
         s.ends_ms = min(last_ms, monotonic_of(l.b, s.ends_ms, l.now_wall_ms))
     share_restored(l.b, s)
-    session_watch(l.b, s)        # also of who is over already: its will goes out first
+    session_watch(l.b, s)        # also for a session that is over already: its will is sent first
     l.out.sessions += 1
 
 
-cdef int numbers_restored(Durable* t) noexcept nogil:
-    """-1: no memory."""
+cdef int free_ids_restore(Durable* t) noexcept nogil:
+    """Fill the list of free store session ids. Returns -1 if there is no memory."""
     cdef uint32_t store_session_id
     cdef uint32_t* free_store_ids
     for store_session_id in range(1, t.n_store_ids):
@@ -528,21 +537,21 @@ cdef int durable_recover(Broker* b, StoreLoss* loss, Recovered* out) noexcept no
     l.now_wall_ms = clock_wall_ms()
     l.out = out
     l.t.loading = 1
-    rc = store_scan(l.t.store.dir, &l.t.store.files, apply_sessions, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
-    for store_session_id in range(l.n_lives):
-        l.lives[store_session_id].owner = 0
-    l.again = 1
+    rc = store_scan(l.t.store.dir, &l.t.store.files, session_record_apply, &l, &first_loss, l.t.store.shared.why, STORE_WHY_MAX)
+    for store_session_id in range(l.n_histories):
+        l.histories[store_session_id].owner = 0
+    l.second_walk = 1
     if rc == 0:
-        rc = store_recover(&l.t.store, apply, &l, loss)
-    free(l.lives)
+        rc = store_recover(&l.t.store, record_apply, &l, loss)
+    free(l.histories)
     if rc == 0:
-        rc = number_at(l.t, 0) | numbers_restored(l.t) | (0 if store_session_id_reserve(b) else -1)
+        rc = store_id_reserve(l.t, 0) | free_ids_restore(l.t) | (0 if store_session_id_reserve(b) else -1)
     l.t.loading = 0
     if rc != 0:
         return -1
     s = sessions_first(&b.sessions, &at)
     while s != NULL:
-        session_restored(&l, s)
+        session_restore(&l, s)
         s = sessions_next(&b.sessions, s, &at)
     out.subscriptions = b.index.stats.subscriptions + b.index.stats.shared
     out.retained = b.retained.count

@@ -1,11 +1,12 @@
-"""The streams' journals behind the door of the store: what the storage thread does with them, and when. Knows journals and time; not what is in them, nor
-how batches are made.
+"""Write the journals of streams as an extension of the store: what the storage thread does with them, and when. This module knows
+journals and time. It does not know the messages in them or how batches are made.
 
     loop:     streams_seal -> store_seal [lock: hand]
-    storage:  [lock: take] -> write -> the batch -> [sync, where it is asked for -> the store's] ... tend: sync, mark, retention, once a second
+    storage:  [lock: take] -> write -> the batch -> [sync, if requested -> the store's] ...
+              once a second tend: sync, mark, retention
 
-Invariant: a mark is moved only while all that was taken has its batch written, so that readers never see what a start would drop. A stream that cannot be
-written holds up the store's batches: nothing is acknowledged that is not in it.
+Invariant: a mark moves only while the batch of all taken records is written, so readers never see a record that a start would
+drop. A stream that cannot be written stops the store's batches: no message is acknowledged that is missing in it.
 """
 
 from libc.errno cimport EEXIST, EIO, ENOSPC
@@ -34,13 +35,13 @@ from cext.topic.index cimport Group, index_add, index_group
 from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
-    PACE_US = 1000000           # marks are so far apart, and what is not synced for a batch
-    SOON_US = 100000            # the first record after a pause is seen by readers after so long
-    AGAIN_US = 250000           # after something failed
-    IDLE_US = 10000000          # between two looks at what has become too old
+    PACE_US = 1000000           # interval between two marks, and between two syncs that no batch requires
+    SOON_US = 100000            # delay after which readers see the first record after a pause
+    AGAIN_US = 250000           # pause after an error
+    IDLE_US = 10000000          # interval between two checks for expired records
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- the extension
 
 cdef void extension_hand(void* ctx, bint sealed) noexcept nogil:
     cdef Streams* t = <Streams*>ctx
@@ -68,7 +69,7 @@ cdef void extension_take(void* ctx) noexcept nogil:
         cursors_take_requests(<Cursors*>t.cursors)
 
 
-cdef int outcome_of(const Journal* j, char* why, size_t why_n) noexcept nogil:
+cdef int write_error_of(const Journal* j, char* why, size_t why_n) noexcept nogil:
     snprintf(why, why_n, "%s", <const char*>j.writer.why)
     return -ENOSPC if j.writer.stats.full else -EIO
 
@@ -78,35 +79,35 @@ cdef int extension_write(void* ctx, char* why, size_t why_n) noexcept nogil:
     cdef Journal* j
     cdef uint64_t records, now, due, wall = 0
     cdef uint32_t i
-    cdef int got = 0
+    cdef int result = 0
     cdef bint wrote = 0
     for i in range(t.n):
         j = &t.at[i].journal
         records = j.writer.stats.records
         wall = wall or clock_wall_us()
         if journal_write(j, wall) < 0:
-            got = outcome_of(j, why, why_n)
+            result = write_error_of(j, why, why_n)
         wrote |= records != j.writer.stats.records
     if wrote and not t.writer.dirty:
         now = clock_monotonic_us()
         due = max(t.writer.marked_us + PACE_US, now + SOON_US)
         t.writer.dirty = 1
         t.writer.due_us = min(t.writer.due_us, due) if t.writer.due_us else due
-    return got
+    return result
 
 
 cdef int extension_sync(void* ctx, char* why, size_t why_n) noexcept nogil:
     cdef Streams* t = <Streams*>ctx
     cdef uint32_t i
-    cdef int got = 0
+    cdef int result = 0
     for i in range(t.n):
         if journal_sync(&t.at[i].journal) < 0:
-            got = outcome_of(&t.at[i].journal, why, why_n)
-    return got
+            result = write_error_of(&t.at[i].journal, why, why_n)
+    return result
 
 
 cdef bint marks_move(Streams* t) noexcept nogil:
-    """0: not all of them."""
+    """Sync all journals and move their marks. Returns 0 if some failed."""
     cdef uint64_t now = clock_wall_us()
     cdef uint32_t i
     cdef bint all = 1
@@ -116,8 +117,8 @@ cdef bint marks_move(Streams* t) noexcept nogil:
     return all
 
 
-cdef bint old_goes(Streams* t) noexcept nogil:
-    """0: not all of it."""
+cdef bint delete_expired(Streams* t) noexcept nogil:
+    """Delete expired segments. Returns 0 if some failed."""
     cdef uint64_t now = clock_wall_us()
     cdef uint32_t i
     cdef bint all = 1
@@ -127,32 +128,32 @@ cdef bint old_goes(Streams* t) noexcept nogil:
     return all
 
 
-cdef uint64_t door_tend(void* ctx, bint committed, bint last, bint* news) noexcept nogil:
+cdef uint64_t extension_tend(void* ctx, bint committed, bint last, bint* changed) noexcept nogil:
     cdef Streams* t = <Streams*>ctx
-    cdef uint64_t due = tended(t, committed, last, news)
-    cdef uint64_t serve = cursors_serve(<Cursors*>t.cursors, committed, news) if t.cursors != NULL and not last else 0
+    cdef uint64_t due = journals_tend(t, committed, last, changed)
+    cdef uint64_t serve = cursors_serve(<Cursors*>t.cursors, committed, changed) if t.cursors != NULL and not last else 0
     return min(due, serve) if due and serve else due or serve
 
 
-cdef uint64_t tended(Streams* t, bint committed, bint last, bint* news) noexcept nogil:
+cdef uint64_t journals_tend(Streams* t, bint committed, bint last, bint* changed) noexcept nogil:
     cdef uint64_t now = clock_monotonic_us()
-    cdef bint well
+    cdef bint complete
     if not last and (t.writer.due_us == 0 or now < t.writer.due_us):
         return t.writer.due_us
-    well = committed and marks_move(t)
+    complete = committed and marks_move(t)
     if not last:
-        well = old_goes(t) and well          # also on a full disk: it may be what makes room
+        complete = delete_expired(t) and complete          # also on a full disk, because it may make room
     t.writer.marked_us = now
-    t.writer.dirty = not well
-    t.writer.due_us = now + AGAIN_US if not well else now + IDLE_US if t.writer.retains else 0
-    news[0] = 1                              # blocks come back, and what went wrong is to be told
+    t.writer.dirty = not complete
+    t.writer.due_us = now + AGAIN_US if not complete else now + IDLE_US if t.writer.retains else 0
+    changed[0] = 1                              # blocks have returned, and errors are to be reported
     return t.writer.due_us
 
 
-# ---------------------------------------------------------------- opening and closing
+# ---------------------------------------------------------------- open and close
 
-cdef int path_of(Broker* b, const char* name, char* path) noexcept nogil:
-    """name: with the slash before it. -1: too long."""
+cdef int stream_path(Broker* b, const char* name, char* path) noexcept nogil:
+    """Write the path of a stream's folder; `name` begins with a slash. Returns -1 if it is too long."""
     return 0 if snprintf(path, JOURNAL_PATH_MAX, "%s/streams%s", durable_of(b).store.dir, name) < JOURNAL_PATH_MAX else -1
 
 
@@ -160,23 +161,24 @@ cdef int streams_begin(Broker* b, char* why) noexcept nogil:
     cdef Durable* d = durable_of(b)
     cdef char path[JOURNAL_PATH_MAX]
     cdef char text[128]
-    cdef int got
+    cdef int result
     b.streams = calloc(1, sizeof(Streams))
     if b.streams == NULL:
         snprintf(why, STREAM_WHY_MAX, "No memory for streams")
         return -1
-    if path_of(b, b"", path) != 0:
+    if stream_path(b, b"", path) != 0:
         snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
         return -1
-    got = d.store.files.mkdir(d.store.files.ctx, path)
-    if got < 0 and got != -EEXIST:
-        error_text(text, sizeof(text), got)
+    result = d.store.files.mkdir(d.store.files.ctx, path)
+    if result < 0 and result != -EEXIST:
+        error_text(text, sizeof(text), result)
         snprintf(why, STREAM_WHY_MAX, "Cannot make the directory %s: %s", <const char*>path, <const char*>text)
         return -1
     return 0
 
 
-cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* options, bint events, JournalFound* found, char* why) noexcept nogil:
+cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* options, bint events, JournalFound* found,
+                         char* why) noexcept nogil:
     cdef Durable* d = durable_of(b)
     cdef Streams* t = streams_of(b)
     cdef Stream* s = <Stream*>calloc(1, sizeof(Stream))
@@ -188,7 +190,7 @@ cdef Stream* stream_open(Broker* b, const char* name, const JournalOptions* opti
         return NULL
     snprintf(s.name, sizeof(s.name), "/%s", name)
     o.n_until = record_stream_find(d.streams, stream_name(s), o.until)
-    if path_of(b, s.name, path) != 0:
+    if stream_path(b, s.name, path) != 0:
         snprintf(why, STREAM_WHY_MAX, "The name of the directory is too long: %s", d.store.dir)
         free(s)
         return NULL
@@ -230,8 +232,8 @@ cdef void streams_open_done(Broker* b) noexcept nogil:
     d.store.extension.take = extension_take
     d.store.extension.write = extension_write
     d.store.extension.sync = extension_sync
-    d.store.extension.tend = door_tend
-    streams_of(b).changed = 1            # the first batch names how far each has come
+    d.store.extension.tend = extension_tend
+    streams_of(b).changed = 1            # the first batch records the position of each stream
     batch_opened(d, 0)
 
 
