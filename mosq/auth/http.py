@@ -1,4 +1,4 @@
-"""A plugin: asks a web service. Needs urllib3: `pip install 'mosq[http]'`.
+"""A plugin: asks a web service. Needs urllib3; from a checkout: `pip install '.[http]'`.
 
     plugin python:mosq.auth.http:Http               HttpAcl: also asks what clients may do
     plugin_opt_auth_url https://auth.example/mqtt   POST username, password, clientid, address, and common_name of a

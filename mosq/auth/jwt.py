@@ -1,4 +1,4 @@
-"""A plugin: the password is a JSON Web Token [RFC 7519]. Needs PyJWT: `pip install 'mosq[jwt]'`.
+"""A plugin: the password is a JSON Web Token [RFC 7519]. Needs PyJWT; from a checkout: `pip install '.[jwt]'`.
 
     plugin python:mosq.auth.jwt:Jwt                 JwtAcl: the token also says what its client may do
     plugin_opt_algorithms ES256,RS256               required; HS256, HS384, HS512 with a secret, others with a key

@@ -138,7 +138,7 @@ HOW = options(
 OUT = options(
     option("--json", "json_file", metavar="FILE", help="Write the result as JSON; -: to standard output."),
     option("--parquet", "parquet_file", metavar="FILE",
-           help="Write a row for each phase; needs pyarrow (mosq[bench])."),
+           help="Write a row for each phase; needs the extra bench (pyarrow)."),
     option("--name", default="", metavar="TEXT", help="Of the run, for who reads its files."),
     option("-q", "--quiet", is_flag=True, help="No lines for people."))
 FLOW = options(

@@ -99,7 +99,7 @@ def demo(seconds: int, devices: int, where: str) -> int:
     broker = _broker(folder, port)
     live = Live(found)
     try:
-        live.say(f"broker: port {port}, {devices} devices; tables: {found.tables}")
+        live.log(f"broker: port {port}, {devices} devices; tables: {found.tables}")
         fleet = Fleet("127.0.0.1", port, devices)
         fleet.start()
         spark = spark_session("mosq pipeline demo", master=found.master, conf=found.spark)
@@ -107,14 +107,14 @@ def demo(seconds: int, devices: int, where: str) -> int:
             timer = threading.Timer(seconds, stop.set)
             timer.start()
             try:
-                jobs.run(spark, found, say=live.say, told=live.told, stop=stop)
+                jobs.run(spark, found, log=live.log, report=live.report, stop=stop)
             finally:
                 timer.cancel()
         fleet.end()
-        live.say(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, what is left is read")
+        live.log(f"fleet: {fleet.sent:,} rounds of messages sent; the broker stops, what is left is read")
         broker.terminate()
         broker.wait()
-        jobs.run(spark, found, once=True, say=live.say, told=live.told)
+        jobs.run(spark, found, once=True, log=live.log, report=live.report)
     finally:
         live.end()
         broker.kill()

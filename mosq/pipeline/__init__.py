@@ -1,6 +1,9 @@
-"""The data pipeline: Spark jobs over what the broker carried (docs/pipeline.md). A process of its own: the broker never
-imports this package, and this module imports nothing, so that `mosq pipeline doctor` works where Spark does not."""
+"""Run Spark jobs over the messages and events that the broker wrote to its streams (docs/pipeline.md).
+
+The pipeline is a process of its own: the broker never imports this package. This module imports nothing, so that `mosq
+pipeline doctor` works on a machine without Spark.
+"""
 
 
 class MosqPipelineError(Exception):
-    """What is wrong, where, and what to do about it, in one text."""
+    """State in one text what is wrong, where it is, and what the user can do about it."""

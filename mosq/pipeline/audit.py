@@ -1,11 +1,14 @@
-"""What became of the messages of persistent sessions, by what the broker counted (events of kind 9, `account`):
-cumulative, so each row must add up by itself, none may be less than an earlier one of its session, and a session that
-has ended owes nothing.
+"""Check the accounts of persistent sessions: every published message must have an outcome.
+
+The broker writes the counters of a session as events of kind 9 (`account`). The counters are cumulative. So each row
+must add up by itself, no counter may be less than in an earlier row of its session, and a session that has ended has no
+queued messages.
 
     restored + published = acknowledged + expired + dropped + gone + queued
 
-A row that does not add up is an alarm, never a rounding error. Where the broker could not write events (kind 10,
-`gap`), or a row could not be read, the audit says that it is not complete."""
+A row that does not add up is an alarm, never a rounding error. If the broker could not write events (kind 10, `gap`),
+or if a row cannot be read, the audit reports that it is not complete.
+"""
 
 import contextlib
 from typing import TYPE_CHECKING, Any
@@ -44,11 +47,12 @@ NONE = pa.schema(
         pa.field("difference", pa.int64()),
     ]
 ).empty_table()
-UNREADABLE = "account: not what the broker writes"
+UNREADABLE = "account: not in the format that the broker writes"
 
 
-def told(batch: "DataFrame") -> pa.Table:
-    """The account and gap events of a batch, decoded."""
+def decoded(batch: "DataFrame") -> pa.Table:
+    """Return the account and gap events of a batch, with their payloads decoded, in the order of stream, shard and seq.
+    """
     text = F.col("payload").cast("string")
     value = F.from_json(text, SCHEMA, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     rows = batch.where(F.col("kind").isin(ACCOUNT, GAP)).select(*KEYS, "topic", "kind", "payload", value.alias("v"))
@@ -67,7 +71,7 @@ def _missing(rows: pa.Table, names: tuple[str, ...]) -> Any:
 
 
 def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
-    """Rows of gold/backlog, rows that cannot be read (of the quarantine), and how many events were lost."""
+    """Return the rows of gold/backlog, the unreadable rows (for the quarantine), and the number of lost events."""
     of_account, of_gap = (rows.filter(pc.equal(rows["kind"], kind)) for kind in (ACCOUNT, GAP))
     bad_account = _missing(of_account, ("session", *COUNTERS, "ended"))
     bad_gap = _missing(of_gap, ("lost",))
@@ -87,7 +91,10 @@ def accounts(rows: pa.Table) -> tuple[pa.Table, pa.Table, int]:
 
 
 def with_difference(rows: pa.Table) -> pa.Table:
-    """`difference`: what was to be delivered, less what became of it; 0 where all adds up."""
+    """Append the column `difference`: restored + published, less acknowledged, expired, dropped, gone and queued.
+
+    It is 0 if the row adds up.
+    """
     difference = pc.add(rows["restored"], rows["published"])
     for name in ENDS:
         difference = pc.subtract(difference, rows[name])
@@ -95,7 +102,7 @@ def with_difference(rows: pa.Table) -> pa.Table:
 
 
 def wrong(rows: pa.Table) -> pa.Table:
-    """The rows that do not add up by themselves."""
+    """Return the rows that do not add up by themselves."""
     return rows.filter(_is_wrong(rows))
 
 
@@ -107,7 +114,7 @@ def _is_wrong(rows: pa.Table) -> Any:
 
 
 def why(row: dict[str, Any]) -> str:
-    """In words, what is wrong with a row."""
+    """Explain in words why a row is wrong."""
     session = f"{row['client_id']} (session {row['session']})"
     if row["difference"]:
         parts = " + ".join(f"{name} {row[name]:,}" for name in ENDS)
@@ -116,21 +123,24 @@ def why(row: dict[str, Any]) -> str:
     if row["ended"] and row["queued"]:
         return f"{session}: has ended, and {row['queued']:,} messages are still queued"
     low = [name for name in COUNTERS if row[name] < 0]
-    said = f"{', '.join(low)} less than nothing" if low else "counters went down, or an earlier row did not add up"
-    return f"{session}: {said}"
+    problem = f"{', '.join(low)} below zero" if low else "counters went down, or an earlier row did not add up"
+    return f"{session}: {problem}"
 
 
-# ---- over all batches: what `status --audit` tells
+# ---- over all batches, for `status --audit`
 
 OF_SESSION = ("client_id", "session")
 RISING = tuple(name for name in COUNTERS if name != "queued")
-REMEMBERED = "audit"  # a folder beside the checkpoint: N.parquet is `sessions` of all batches up to N
+REMEMBERED = "audit"  # a folder beside the checkpoint; N.parquet holds `sessions` of all batches up to N
 FOLD_ROWS = 1_000_000
 
 
 def sessions(rows: pa.Table, before: pa.Table | None = None) -> pa.Table:
-    """Of each session its last row, the most that each counter was, and in `wrong` whether any row of it was. `before`:
-    the same of other rows, which may be among these as well."""
+    """Return one row for each session: its last row, the maximum of each counter, and `wrong`.
+
+    `wrong` is true if any row of the session does not add up. `before` is the result of an earlier call for other rows;
+    those may be among `rows` as well.
+    """
     each = rows.append_column("wrong", _is_wrong(rows))
     for name in RISING:
         each = each.append_column(f"{name}_most", rows[name])
@@ -138,14 +148,17 @@ def sessions(rows: pa.Table, before: pa.Table | None = None) -> pa.Table:
         each = pa.concat_tables([before.select(each.column_names), each])
     last = [name for name in rows.column_names if name not in OF_SESSION]
     most = [f"{name}_most" for name in RISING]
-    told = [*((name, "last") for name in last), *((name, "max") for name in most), ("wrong", "any")]
-    found = each.sort_by("seq").group_by(list(OF_SESSION), use_threads=False).aggregate(told)
-    found = found.select([*OF_SESSION, *(f"{name}_{how}" for name, how in told)])
+    aggregates = [*((name, "last") for name in last), *((name, "max") for name in most), ("wrong", "any")]
+    found = each.sort_by("seq").group_by(list(OF_SESSION), use_threads=False).aggregate(aggregates)
+    found = found.select([*OF_SESSION, *(f"{name}_{how}" for name, how in aggregates)])
     return found.rename_columns([*OF_SESSION, *last, *most, "wrong"])
 
 
 def of_sessions(found: pa.Table) -> pa.Table:
-    """Of `sessions`: the last rows, and in `wrong` also whether a counter went down."""
+    """Return the last row of each session; here `wrong` is also true if a counter went down.
+
+    `found` is a result of `sessions`.
+    """
     bad = found["wrong"]
     for name in RISING:
         bad = pc.or_(bad, pc.less(found[name], found[f"{name}_most"]))
@@ -154,8 +167,11 @@ def of_sessions(found: pa.Table) -> pa.Table:
 
 
 def all_sessions(settings: "Settings", tries: int = 5) -> pa.Table:
-    """`sessions` of all that there is: of what is remembered, and of the batches behind that. FileNotFoundError: runs
-    and compactions beside it put others in the place of what it read, `tries` times."""
+    """Return `sessions` over all batches: the remembered result, and the batches after it.
+
+    Raises FileNotFoundError if runs or compactions replaced files while this function read them, `tries` times in a
+    row.
+    """
     for _ in range(tries - 1):
         with contextlib.suppress(FileNotFoundError):
             return _all_sessions(settings)
@@ -184,7 +200,7 @@ def _remembered(settings: "Settings") -> "Path | None":
 
 
 def remember(settings: "Settings", batch: int) -> None:
-    """So that nobody has to read all batches up to this one again."""
+    """Write the result of all batches up to this one, so that later audits need not read those batches again."""
     import pyarrow.parquet as pq
 
     new = settings.checkpoints / REMEMBERED / f"{batch}.parquet"
@@ -193,7 +209,7 @@ def remember(settings: "Settings", batch: int) -> None:
     try:
         found = all_sessions(settings)
     except FileNotFoundError:
-        return  # `compact` has put another in its place since it was listed: next time
+        return  # `compact` replaced a file after it was listed: the next call remembers
     new.parent.mkdir(parents=True, exist_ok=True)
     unready = new.with_suffix(".new")
     pq.write_table(found, unready, compression="snappy")

@@ -1,6 +1,8 @@
-"""From what was observed to how to start the broker (`mosq pipeline capacity`): each piece of advice is an option that
-the broker has, its value, the formula with its inputs, and what it is expected to save. Knows the broker's defaults by
-its table of options, and how its pool and tables grow; not where the observations come from.
+"""Compute broker options from observed traffic (`mosq pipeline capacity`).
+
+Each piece of advice is an option of the broker, its value, the formula with its inputs, and the expected saving. This
+module knows the broker's defaults from the table of options, and how the broker's pool and tables grow. It does not
+know where the observations come from.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.observed import Observed
 
-GROW_STEPS = 4  # in which the pool reaches its peak
+GROW_STEPS = 4  # number of allocations in which the pool should reach its peak
 GROW_LEAST = 100
 CACHE_TOPIC_BYTES = 200
-CACHE_FIRST, CACHE_GROWTH, CACHE_WAYS = 512, 4, 4  # it begins with so many topics, and forgets them when it grows
-REPEATS_LEAST = 2  # how often a topic comes, at least, for its look-up to be worth remembering
+CACHE_FIRST, CACHE_GROWTH, CACHE_WAYS = 512, 4, 4  # first topics; growth (it forgets its topics); places for a topic
+REPEATS_LEAST = 2  # repetitions of a topic from which a cached look-up is worth its memory
 BUCKET_BYTES = 8
-NAME_BYTES = 16  # of a name that is found by hash, at most
-NAMES_SCANNED = 32  # at a level, one after the other: still quick
+NAME_BYTES = 16  # most bytes of a name that is found by hash
+NAMES_SCANNED = 32  # names at a level that are still scanned fast enough
 BYTES_WORTH = 64 << 10
 QUEUE_ROOM = 1.25
 QUEUE_LEAST = 100
-CONNECTION_COSTS = 50 + 1  # of turn_budget: the first delivery to a connection in a turn
-UNKNOWN = "cannot be told: there are no events; have the broker write them: stream_events true"
+CONNECTION_COSTS = 50 + 1  # units of turn_budget for the first delivery to a connection in a turn
+UNKNOWN = "unknown: there are no events; let the broker write them with stream_events true"
 
 
 def default_of(option: str) -> int:
@@ -41,11 +43,11 @@ def default_of(option: str) -> int:
 @dataclass
 class Advice:
     option: str
-    value: int | str | None  # None: leave it as it is
+    value: int | str | None  # None: keep the default
     formula: str
     inputs: dict[str, Any] = field(default_factory=dict)
     saving: str = ""
-    expected: dict[str, Any] = field(default_factory=dict)  # what counters will show
+    expected: dict[str, Any] = field(default_factory=dict)  # values that the counters will show
 
     @property
     def default(self) -> Any:
@@ -53,10 +55,10 @@ class Advice:
 
     @property
     def is_flag(self) -> bool:
-        """Of the command line; the others are lines of a configuration."""
+        """Return whether the option is a flag of the command line; the others are lines of a configuration file."""
         return self.option in TUNING
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "default": self.default, "flag": self.is_flag}
 
 
@@ -73,26 +75,26 @@ class Plan:
         ]
 
     def lines(self) -> list[str]:
-        """Of a configuration file: what is no flag."""
+        """Return the options that have no flag, as lines of a configuration file."""
         return [f"{one.option} {one.value}" for one in self.advice if not one.is_flag and one.value is not None]
 
     def text(self) -> Iterator[str]:
-        """For people: what to type, then why."""
+        """Yield the advice as text: first the command line and configuration, then the reasons."""
         yield f"mosq {' '.join(self.flags())}".rstrip()
         if lines := self.lines():
             yield "and in the configuration:"
             yield from (f"  {line}" for line in lines)
         for one in self.advice:
             yield ""
-            yield f"{one.option}: {'leave it' if one.value is None else one.value} (default: {one.default})"
+            yield f"{one.option}: {'keep the default' if one.value is None else one.value} (default: {one.default})"
             yield f"  formula  {one.formula}"
             if one.inputs:
                 yield f"  inputs   {', '.join(f'{name} {shown(str(value))}' for name, value in one.inputs.items())}"
             if one.saving:
                 yield f"  expected {one.saving}"
 
-    def told(self) -> dict[str, Any]:
-        return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.told() for one in self.advice]}
+    def as_dict(self) -> dict[str, Any]:
+        return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.as_dict() for one in self.advice]}
 
 
 def plan(seen: Observed, context_bytes: int) -> Plan:
@@ -113,9 +115,11 @@ def plan(seen: Observed, context_bytes: int) -> Plan:
 
 
 def steps_of(curves: list[Any], grow: int, idle_max: int) -> tuple[int, int]:
-    """How often the pool takes memory from the system on this way, and how many contexts it has at the end. A block
-    goes back when more than idle_max are idle, and one empty block stays in any case. This takes for granted that who
-    leaves leaves whole blocks empty: where they do not, less goes back and is taken again."""
+    """Return how often the pool takes memory from the system along these curves, and its contexts at the end.
+
+    A block goes back to the system when more than idle_max contexts are idle; one empty block always stays. This
+    assumes that clients that leave empty whole blocks. If they do not, fewer blocks go back and are taken again.
+    """
     blocks = taken = 0
     for curve in curves:
         blocks = 0
@@ -157,9 +161,9 @@ def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
     yield Advice(
         "pool_idle_max",
         idle,
-        "wave + pool_grow; the wave is the most clients that went and came again",
+        "wave + pool_grow; the wave is the largest number of clients that left and came back",
         {"wave": wave, "pool_grow": grow},
-        f"{_amount((was_end - at_end) * context_bytes, 'kept after the crowd has gone')}; the wave comes back without "
+        f"{_amount((was_end - at_end) * context_bytes, 'kept after the peak')}; the wave comes back without "
         "an allocation",
         {"contexts_at_end": at_end, "contexts_at_end_by_default": was_end, "bytes": (was_end - at_end) * context_bytes},
     )
@@ -174,17 +178,17 @@ def match_cache(seen: Observed) -> Advice:
     inputs = {"topics": seen.short_topics, "messages": seen.messages, "wildcard_filters": seen.subscribed.wild}
     most = default_of("match_cache")
     if not seen.subscribed.wild:
-        return Advice("match_cache", None, "there are no filters with wildcards: it is not asked", inputs)
+        return Advice("match_cache", None, "there are no filters with wildcards, so the cache is not used", inputs)
     if seen.messages < REPEATS_LEAST * seen.short_topics:
         return Advice(
             "match_cache",
             "off",
-            f"topics repeat less than {REPEATS_LEAST} times: nothing to remember",
+            f"topics repeat less than {REPEATS_LEAST} times: caching them saves nothing",
             inputs,
             _amount(most * CACHE_TOPIC_BYTES, "at most"),
             {"bytes": most * CACHE_TOPIC_BYTES},
         )
-    # twice as many places: a topic has four, which it shares with others
+    # twice as many places as topics: a topic has four possible places, which it shares with other topics
     value = min(
         max(CACHE_FIRST, 1 << max(2 * seen.short_topics - 1, 1).bit_length()),
         int(BY_KEYWORD["match_cache"].high or 1 << 20),
@@ -195,14 +199,16 @@ def match_cache(seen: Observed) -> Advice:
         value,
         f"2 x topics of at most 128 bytes, rounded up to a power of two, at least {CACHE_FIRST}",
         inputs,
-        f"{_amount((most - value) * CACHE_TOPIC_BYTES, 'at most')}; {hits:.1%} of these messages find what is "
-        "remembered, while subscriptions stay as they are",
+        f"{_amount((most - value) * CACHE_TOPIC_BYTES, 'at most')}; {hits:.1%} of these messages find their topic in "
+        "the cache, as long as subscriptions do not change",
         {"hit_share": hits, "bytes": (most - value) * CACHE_TOPIC_BYTES},
     )
 
 
 def misses_of(topics: int, most: int) -> int:
-    """Until the cache has grown: each topic once for every size, and the places taken before it grows."""
+    """Return the misses until the cache has grown: each topic once for every size, and the places that are taken before
+    it grows.
+    """
     places, misses = CACHE_FIRST, topics
     while places < min(most, 2 * topics):
         misses += topics + places // CACHE_WAYS
@@ -220,14 +226,14 @@ def hash_buckets(seen: Observed) -> Advice:
     inputs = {"tables": len(sizes), "largest": most, "filters_without_wildcards": total}
     if moves * BUCKET_BYTES < BYTES_WORTH or unused > total * BUCKET_BYTES:
         return Advice(
-            "hash_buckets", None, "as many as needed: tables are small, or one is much larger than the others", inputs
+            "hash_buckets", None, "keep the default: tables are small, or one is much larger than the others", inputs
         )
     return Advice(
         "hash_buckets",
         most,
         "filters of the largest table (by first letter)",
         inputs,
-        f"{moves:,} moves while they are subscribed; {unused:,} bytes more",
+        f"{moves:,} moves saved while clients subscribe; {unused:,} bytes more",
         {"moves": moves, "bytes": -unused},
     )
 
@@ -241,7 +247,7 @@ def child_hash(seen: Observed) -> Advice:
         return Advice(
             "child_hash_threshold",
             None,
-            f"lists of up to {NAMES_SCANNED} names may be scanned; it is only worth it from {BYTES_WORTH >> 10} KiB on",
+            f"lists of more than {NAMES_SCANNED} names are not scanned; less than {BYTES_WORTH >> 10} KiB is no gain",
             inputs,
         )
     return Advice(
@@ -254,7 +260,7 @@ def child_hash(seen: Observed) -> Advice:
     )
 
 
-# ---------------------------------------------------------------- queues, and who waits for whom
+# ---------------------------------------------------------------- queues and turns
 
 
 def queue(seen: Observed) -> Advice:
@@ -271,17 +277,17 @@ def queue(seen: Observed) -> Advice:
         "sessions": seen.queues.sessions,
         "payload_mean": round(seen.payload_mean),
     }
-    said = (
-        f"{seen.queues.dropped:,} drops of before would have found room"
+    drops = (
+        f"{seen.queues.dropped:,} earlier drops would have found room"
         if seen.queues.dropped
-        else "no drops, as before"
+        else "no drops, as observed"
     )
     return Advice(
         "max_queued_messages",
         value,
-        f"{QUEUE_ROOM} x the most that waited or was dropped, rounded up to hundreds, at least {QUEUE_LEAST}",
+        f"{QUEUE_ROOM} x the most waiting and dropped messages, rounded up to hundreds, at least {QUEUE_LEAST}",
         inputs,
-        f"{said}; {_amount(worst, 'if every queue fills up')}",
+        f"{drops}; {_amount(worst, 'if every queue fills up')}",
         {"drops": 0, "bytes": worst},
     )
 
@@ -292,14 +298,14 @@ def memory(seen: Observed) -> Advice:
     default, need = default_of("queue_memory"), seen.queues.together_bytes
     inputs = {"waiting_bytes": need}
     if 2 * need <= default:
-        return Advice("queue_memory", None, "twice what waited at once is less than the default", inputs)
+        return Advice("queue_memory", None, "twice the bytes that waited at once fit into the default", inputs)
     value = 1 << (2 * need - 1).bit_length()
     return Advice(
         "queue_memory",
         value,
-        "2 x what waited at once, rounded up to a power of two",
+        "2 x the bytes that waited at once, rounded up to a power of two",
         inputs,
-        "waiting messages stay in memory, none is read back from the disk",
+        "waiting messages stay in memory, the broker reads none back from the disk",
         {"bytes": default - value},
     )
 
@@ -316,9 +322,9 @@ def turn(seen: Observed) -> Advice:
         min(work, 5 * default),
         f"the largest fan-out x {CONNECTION_COSTS}, at most 5 x the default",
         inputs,
-        "its message goes out in one turn (others wait for so long)"
+        "the broker sends its message in one turn (other connections wait that long)"
         if work <= 5 * default
-        else "its message goes out in fewer turns",
+        else "the broker sends its message in fewer turns",
         {},
     )
 

@@ -1,22 +1,25 @@
-"""An MQTT topic filter as a regular expression that Java's and Python's engines take alike."""
+"""Translate an MQTT topic filter into a regular expression that means the same to Java's and Python's engines."""
 
 import re
 
 FILTER_BYTES_MAX = 65_535
 
 
-def problem(said: str) -> str | None:
-    """Why this is no topic filter; None: it is one."""
-    if not said or "\0" in said or len(said.encode(errors="surrogatepass")) > FILTER_BYTES_MAX:
+def problem(text: str) -> str | None:
+    """Return why the text is not a topic filter, or None if it is one."""
+    if not text or "\0" in text or len(text.encode(errors="surrogatepass")) > FILTER_BYTES_MAX:
         return "1 to 65,535 bytes without a zero"
-    levels = said.split("/")
+    levels = text.split("/")
     if "#" in levels[:-1] or any(len(level) > 1 and ("#" in level or "+" in level) for level in levels):
         return "`+` and `#` as whole levels, `#` as the last one"
     return None
 
 
 def regex(filter: str) -> str:
-    """To be searched in a topic. Wildcards at the first level do not match topics that begin with `$` [v5 4.7.2-1]."""
+    """Return the expression to search in a topic.
+
+    Wildcards at the first level do not match topics that begin with `$` [v5 4.7.2-1].
+    """
     levels = filter.split("/")
     shield = r"(?!\$)" if levels[0] in ("+", "#") else ""
     end = "(?!.)"
@@ -28,5 +31,5 @@ def regex(filter: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # what is special in either engine is ASCII; all else stands for itself
+    # the special characters of both engines are ASCII; all others stand for themselves
     return re.sub(r"([^\w\s/\x80-\U0010ffff-])", r"\\\1", text, flags=re.ASCII)

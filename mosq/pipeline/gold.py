@@ -1,15 +1,18 @@
-"""Gold: what a batch adds to each table of sums. One Spark job groups the batch in two ways at once; what comes out is
-small, and is cut into tables here.
+"""Compute gold: the rows that a batch adds to each table of sums.
 
-The rows on disk are partial: a window of one key has a row for each batch that saw it, and they add up (counts and sums
-are added, maxima taken, percentiles come from a histogram). So a batch is done without looking at another one, doing it
-again gives the same rows, and merging batches changes nothing. The finished tables are views: mosq/pipeline/views.py.
-So is it with a message that lies in several streams: each of them counts it here, in gold/traffic, and the views take
-one of them.
+One Spark job groups the batch in two ways at once. Its result is small; this module cuts it into tables.
 
-Late is what is older than the watermark: its window was told as complete. A shard of a stream is one order, so that is
-a matter of each shard by itself (only a clock that was set back makes rows late), and a shard with a long backlog makes
-no other one's rows late. Late rows are counted in gold/late and are in no window; bronze and silver have them."""
+The rows on disk are partial: a window of one key has a row for each batch that contained it. The views add them up:
+counts and sums are added, maxima taken, percentiles computed from a histogram. So a batch needs no look at other
+batches, doing it again gives the same rows, and merging batches changes nothing. The finished tables are views
+(mosq/pipeline/views.py). A message that lies in several streams is counted for each of them in gold/traffic; the views
+take the count of one stream.
+
+A row is late if it is older than the watermark: its window was already reported as complete. The records of a shard
+have one order, so each shard has its own watermark. Only a clock that was set back makes rows late, and a shard with a
+long backlog makes no rows of other shards late. Late rows are counted in gold/late and are in no window; bronze and
+silver have them.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -33,7 +36,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 
 def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]") -> pa.Table:
-    """The batch, grouped. `seen_us`: of "stream/shard" the largest time before this batch."""
+    """Return the batch, grouped. `seen_us` maps "stream/shard" to the largest time before this batch."""
     time_us = F.unix_micros("time")
     latency_us = F.greatest(F.unix_micros("commit_time") - time_us, F.lit(0))
     rows = batch.select(
@@ -58,8 +61,11 @@ def sums(batch: "DataFrame", settings: "Settings", seen_us: "Mapping[str, int]")
 
 
 def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
-    """A look-up in a map, not a comparison with numbers: those would be part of the generated code, which would be
-    compiled anew for each batch."""
+    """Return the watermark of a row, in microseconds.
+
+    It is a look-up in a map and not a comparison with numbers. Numbers would be part of the generated code, and Spark
+    would compile that again for each batch.
+    """
     if not seen_us:
         return F.lit(-(1 << 62))
     pairs = [F.lit(part) for place, time_us in sorted(seen_us.items()) for part in (place, time_us - behind_us)]
@@ -68,13 +74,13 @@ def _watermark(seen_us: "Mapping[str, int]", behind_us: int) -> "Column":
 
 
 def _bucket(us: "Column") -> "Column":
-    """The largest number in the same bucket."""
+    """Return the largest number in the same bucket."""
     exponent = F.floor(F.log2(F.greatest(us, F.lit(1)))).cast("int") - HISTOGRAM_BITS
     step = F.expr("1L").cast("long") * F.pow(F.lit(2), F.greatest(exponent, F.lit(0))).cast("long")
     return (F.floor(us / step).cast("long") + 1) * step - 1
 
 
-# ---- what came out, cut into tables
+# ---- the result, cut into tables
 
 
 def _where(found: pa.Table, **wanted: object) -> pa.Table:
@@ -90,7 +96,7 @@ def _where(found: pa.Table, **wanted: object) -> pa.Table:
 
 
 def _grouped(found: pa.Table, keys: list[str], aggregates: dict[str, str], **names: str) -> pa.Table:
-    """Sums and the like, in the order of the keys, under their own names or those that are told."""
+    """Return aggregates in the order of the keys; `names` gives columns other names than their own."""
     done = found.group_by(keys, use_threads=False).aggregate(list(aggregates.items()))
     done = done.select([*keys, *(f"{name}_{how}" for name, how in aggregates.items())])
     done = done.rename_columns([names.get(name, name) for name in (*keys, *aggregates)])
@@ -98,14 +104,14 @@ def _grouped(found: pa.Table, keys: list[str], aggregates: dict[str, str], **nam
 
 
 def _windowed(found: pa.Table, length_us: int) -> pa.Table:
-    """Begin and end of the window in front."""
+    """Put begin and end of the window in front of the other columns."""
     start = found["window_us"]
     columns = {"window_start": start.cast(TIME), "window_end": pc.add(start, length_us).cast(TIME)}
     return pa.table({**columns, **{name: found[name] for name in found.column_names if name != "window_us"}})
 
 
 def cut(found: pa.Table, settings: "Settings") -> dict[str, pa.Table]:
-    """The rows of each table of sums."""
+    """Return the rows of each table of sums."""
     in_time = found.filter(pc.invert(found["late"]))
     of_client, of_shard = _where(in_time, of_shard=0), _where(found, of_shard=1)
     volume = {"n": "sum", "n_bytes": "sum"}
@@ -138,20 +144,20 @@ def _churn(found: pa.Table) -> pa.Table:
 
 
 def positions(found: pa.Table) -> dict[str, dict[str, int]]:
-    """Of "stream/shard": how many rows, the last number, the largest time."""
+    """Return for each "stream/shard" the number of rows, the last sequence number and the largest time."""
     of_shard = _where(found, of_shard=1)
     rows = _grouped(of_shard, ["stream", "shard"], {"n": "sum", "seq": "max", "time_us": "max"}).to_pylist()
     return {f"{row['stream']}/{row['shard']}": {key: row[key] for key in ("n", "seq", "time_us")} for row in rows}
 
 
 def by(found: pa.Table, key: str) -> dict[int, int]:
-    """How many rows of each kind, or of each rule."""
+    """Return the number of rows of each kind, or of each rule."""
     rows = _where(found, of_shard=0, kind=MESSAGE) if key == "rule" else _where(found, of_shard=1)
     return {row[key]: row["n"] for row in _grouped(rows, [key], {"n": "sum"}).to_pylist() if row[key] is not None}
 
 
 def read_gold(spark: "SparkSession", settings: "Settings", name: str) -> "DataFrame":
-    """A finished table (views.VIEWS), of what is there now."""
+    """Return a finished table (views.VIEWS) over the current rows."""
     table = settings.table(views.source(name))
     view = f"mosq_{views.source(name).replace('/', '_')}"
     tables.read_table(spark, table).createOrReplaceTempView(view)

@@ -1,9 +1,12 @@
-"""The schema that messages in JSON suggest, where the settings give none. A function of the texts; nothing in them may
-cost more than it has bytes: what is too much, or too deep, is left out or stays text.
+"""Infer a schema from JSON messages, if the settings give none.
 
-A number is DOUBLE: what a sample of 21 suggests must hold 21.5 as well. What is never the same, or null, is STRING,
-which Spark fills with the JSON of it. Names count once, however they are written: readers of tables do not tell `a`
-from `A`."""
+The result depends on the texts only. No text may cost more than its bytes are worth: fields beyond the limits are left
+out, and values that are nested too deep become text.
+
+A number is DOUBLE, because a sample with 21 must not exclude 21.5. A field whose values differ in type, or are always
+null, is STRING; Spark fills it with the JSON text. Names that differ only in case count once, because readers of tables
+do not distinguish `a` and `A`.
+"""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,27 +16,31 @@ from pyspark.sql import types as T  # noqa: N812
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FIELDS_MAX = 500  # of all levels together
-DEPTH_MAX = 8  # of objects and arrays in one another
+FIELDS_MAX = 500  # at most, of all levels together
+DEPTH_MAX = 8  # nested objects and arrays, at most
 NAME_MAX = 256  # characters
 TEXT, NUMBER, BOOL = "string", "double", "boolean"
 
 
 class _Fields(dict[str, Any]):
-    """Types by name. A type is None (only null so far), a word, [type] for an array, or these for an object."""
+    """Map names to types. A type is None (only null so far), a word, [type] for an array, or a _Fields for an object.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.folded: set[str] = set()  # the names in small letters
+        self.folded: set[str] = set()  # the names in lower case
 
 
 def schema(texts: "Iterable[str]") -> tuple[T.StructType, bool]:
-    """Of those that are JSON objects, in the order in which names came; and whether some were left out: there were more
-    than FIELDS_MAX, or they are none that a column can have."""
+    """Return the schema of the texts that are JSON objects, and whether fields were left out.
+
+    Fields are in the order of their first occurrence. A field is left out if there are more than FIELDS_MAX, or if its
+    name cannot be a column's.
+    """
     found, top = _Found(), _Fields()
     for text in texts:
         try:
-            # a number of many digits costs as an integer
+            # an integer of many digits would cost quadratic time
             value = json.loads(text, parse_int=float)
         except (ValueError, RecursionError):
             continue
@@ -80,7 +87,7 @@ class _Found:
 def _spark(type: Any) -> T.DataType:
     if isinstance(type, list):
         return T.ArrayType(_spark(type[0]))
-    if isinstance(type, _Fields) and type:  # Parquet knows no struct without fields
+    if isinstance(type, _Fields) and type:  # Parquet has no struct without fields
         return _struct(type)
     return {NUMBER: T.DoubleType(), BOOL: T.BooleanType()}.get(type if isinstance(type, str) else "", T.StringType())
 

@@ -1,7 +1,9 @@
-"""Results of the performance lab in Spark: what `make paper`, `make bench`, `make load` and `mosq bench --json` and
---parquet write, as tables `runs` (a row for each phase of each run), `medians` (repetitions together) and `locust`. The
-figures are those of `mosq bench report --csv` (tests compare them); which case a run by hand belongs to is said by the
-same function as there.
+"""Read results of the performance lab into Spark.
+
+The results are the files of `make paper`, `make bench`, `make load`, and of `mosq bench --json` and --parquet. The
+tables are `runs` (a row for each phase of each run), `medians` (the repetitions together) and `locust`. The figures are
+those of `mosq bench report --csv`, and tests compare them. The case of a run by hand comes from the same function as
+there.
 """
 
 from __future__ import annotations
@@ -46,11 +48,11 @@ LOCUST = (
     "mean_ms: DOUBLE, p50_ms: DOUBLE, p95_ms: DOUBLE, p99_ms: DOUBLE, max_ms: DOUBLE>>"
 )
 OF_LOCUST = ("mean", "p50", "p95", "p99", "max")
-GROUPS = (*DURATIONS, "broker", "generator", "option")  # of flat names in Parquet
+GROUPS = (*DURATIONS, "broker", "generator", "option")  # prefixes of the flat names in Parquet
 PROBLEMS_MAX = 50
-# as the paper tells them: of the repetitions together
+# the paper's figures: over all repetitions together
 PAPER = """
-    WITH told AS (
+    WITH finished AS (
       SELECT *, CASE WHEN time_mean_us IS NOT NULL THEN time_count END AS n
       FROM runs WHERE complete = 1 AND suite = 'paper'),
     moments AS (
@@ -58,7 +60,7 @@ PAPER = """
         sum(n * time_mean_us) / sum(n) AS delay_us,
         sum(n * (time_stdev_us * time_stdev_us + time_mean_us * time_mean_us)) / sum(n) AS square,
         max(time_max_us) AS largest_us
-      FROM told GROUP BY test, `case`, x, broker, variant, phase)
+      FROM finished GROUP BY test, `case`, x, broker, variant, phase)
     SELECT test, `case`, x, broker, variant, phase, repetitions, run_time_us, delay_us,
       sqrt(greatest(square - delay_us * delay_us, 0)) AS deviation_us, largest_us
     FROM moments ORDER BY test, `case`, x, broker, variant, phase"""
@@ -69,7 +71,10 @@ SHORT = (
 
 
 class LoadResults:
-    """`problems`: what could not be read, as FILE:LINE: why; the rest is there."""
+    """Hold the tables of a folder of results.
+
+    `problems` lists what could not be read, as FILE:LINE: reason. The other results are in the tables.
+    """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.spark, self.folder = spark, Path(folder)
@@ -86,10 +91,10 @@ class LoadResults:
         if self.locust is not None:
             self.locust.createOrReplaceTempView("locust")
         if self.locust is None and self.runs.isEmpty():
-            told = f" ({'; '.join(self.problems[:3])})" if self.problems else ""
+            reasons = f" ({'; '.join(self.problems[:3])})" if self.problems else ""
             raise MosqPipelineError(
-                f"{folder}: no results in it{told}; expected runs.jsonl, locust.json, or files of `mosq bench --json` "
-                "or --parquet"
+                f"{folder}: no results in it{reasons}; expected runs.jsonl, locust.json, or files of "
+                "`mosq bench --json` or --parquet"
             )
 
     # ------------------------------------------------------------ reading
@@ -111,53 +116,53 @@ class LoadResults:
         )
         good = f.coalesce(good, f.lit(False))
         if not results.where(~good).isEmpty():
-            self._tell(results.select("place", good.alias("good")))
+            self._report_bad_lines(results.select("place", good.alias("good")))
         return rows(results.where(good))
 
-    def _tell(self, results: DataFrame) -> None:
-        """Which lines are no results: their numbers are counted only now."""
+    def _report_bad_lines(self, results: DataFrame) -> None:
+        """Add a problem for each line that is not a result. Line numbers are counted only in this case."""
         number: dict[str, int] = {}
         for row in results.toLocalIterator():
             number[row.place] = number.get(row.place, 0) + 1
             if not row.good and len(self.problems) < PROBLEMS_MAX:
                 line = f":{number[row.place]}" if row.place.endswith(".jsonl") else ""
-                self.problems.append(f"{row.place}{line}: no result of the lab in format {FORMAT}")
+                self.problems.append(f"{row.place}{line}: not a result of the lab in format {FORMAT}")
 
     def _by_hand(self) -> DataFrame:
-        """place, value: files of `mosq bench`, with what `run` says elsewhere."""
+        """Return place, value: the files of `mosq bench`, with `run` added as other files have it."""
         found: list[tuple[str, dict[str, Any]]] = []
         for file in sorted(self.folder.glob("*.json")):
             if file.name in ("about.json", "locust.json"):
                 continue
             try:
-                told = json.loads(file.read_bytes())
-                if not isinstance(told, dict) or not isinstance(told.get("phases"), list):
-                    raise ValueError("no result of `mosq bench --json`")
-                found.append((str(file), told))
+                result = json.loads(file.read_bytes())
+                if not isinstance(result, dict) or not isinstance(result.get("phases"), list):
+                    raise ValueError("not a result of `mosq bench --json`")
+                found.append((str(file), result))
             except (OSError, ValueError, RecursionError) as error:
                 self.problems.append(f"{file}: {getattr(error, 'strerror', None) or error}")
         for file in sorted(self.folder.glob("*.parquet")):
             found += [(str(file), one) for one in self._of_parquet(file)]
         found.sort(key=lambda one: str(one[1].get("started", "")))
         try:
-            runs = runs_of([told for _, told in found])
+            runs = runs_of([result for _, result in found])
         except WrongError as error:
             raise MosqPipelineError(f"{self.folder}: {error}") from None
-        texts = [(file, json.dumps({**told, "run": run})) for (file, told), run in zip(found, runs, strict=True)]
+        texts = [(file, json.dumps({**result, "run": run})) for (file, result), run in zip(found, runs, strict=True)]
         return self.spark.createDataFrame(texts, "place STRING, value STRING")
 
     def _of_parquet(self, file: Path) -> list[dict[str, Any]]:
-        """A file of `mosq bench --parquet` has a row for each phase of one run, and joined names."""
+        """Return the runs of a file of `mosq bench --parquet`: a row for each phase of one run, with joined names."""
         from pyspark.sql import functions as f
 
         try:
             found = self.spark.read.parquet(str(file))
             lines = [json.loads(row[0]) for row in found.select(f.to_json(f.struct("*"))).collect()]
-        except Exception as error:  # Spark's own, of many kinds
-            self.problems.append(f"{file}: no result of `mosq bench --parquet`: {str(error).splitlines()[0][:200]}")
+        except Exception as error:  # Spark raises exceptions of many types
+            self.problems.append(f"{file}: not a result of `mosq bench --parquet`: {str(error).splitlines()[0][:200]}")
             return []
         if not lines or "scenario" not in lines[0]:
-            self.problems.append(f"{file}: no result of `mosq bench --parquet`")
+            self.problems.append(f"{file}: not a result of `mosq bench --parquet`")
             return []
         phases = []
         for line in lines:
@@ -185,11 +190,11 @@ class LoadResults:
         file = self.folder / "locust.json"
         if not file.is_file():
             return None
-        told = self.spark.read.text(str(file), wholetext=True).select(f.from_json("value", LOCUST).alias("l"))
-        if told.where(f.col("l.format") == FORMAT).isEmpty():
-            self.problems.append(f"{file}: no result of `make load` in format {FORMAT}")
+        read = self.spark.read.text(str(file), wholetext=True).select(f.from_json("value", LOCUST).alias("l"))
+        if read.where(f.col("l.format") == FORMAT).isEmpty():
+            self.problems.append(f"{file}: not a result of `make load` in format {FORMAT}")
             return None
-        entry = told.select(f.explode("l.entries").alias("e"))
+        entry = read.select(f.explode("l.entries").alias("e"))
         return entry.select(
             "e.type",
             "e.name",
@@ -199,14 +204,15 @@ class LoadResults:
             *((f.col(f"e.{name}_ms") * 1e3).alias(f"{name}_us") for name in OF_LOCUST),
         )
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ tables for callers
 
     def paper(self) -> DataFrame:
-        """Mean run time, mean and deviation of the delays of all repetitions together, the largest."""
+        """Return mean run time, mean and deviation of the delays, and the largest delay, of all repetitions together.
+        """
         return self.spark.sql(PAPER)
 
     def paper_table(self) -> DataFrame:
-        """The paper's figures, or, where its tests are not there, the medians."""
+        """Return the paper's figures, or the medians if the folder has no runs of the paper's tests."""
         found = self.paper()
         return found if not found.isEmpty() else self.medians.select(*SHORT).orderBy(*SHORT[:6])
 
@@ -226,14 +232,14 @@ class LoadResults:
         return [folder / name for name in tables]
 
 
-def asked(found: LoadResults, query: str) -> DataFrame:
+def query_result(found: LoadResults, query: str) -> DataFrame:
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         return found.spark.sql(query)
     except (AnalysisException, ParseException) as error:
         raise MosqPipelineError(
-            f"--sql: {str(error).splitlines()[0]}; tables are runs, medians and locust: DESCRIBE runs"
+            f"--sql: {str(error).splitlines()[0]}; the tables are runs, medians and locust: DESCRIBE runs"
         ) from None
 
 
@@ -241,20 +247,20 @@ def asked(found: LoadResults, query: str) -> DataFrame:
 
 
 def rows(results: DataFrame) -> DataFrame:
-    """A row for each phase in which something is done."""
+    """Return a row for each phase that measured work."""
     from pyspark.sql import functions as f
 
     one = (
         results.select("r.*")
         .select("started", "scenario", "options.rate", "run.*", f.explode("phases").alias("p"))
-        .withColumnRenamed("rate", "asked_rate")
+        .withColumnRenamed("rate", "rate_limit")
     )
     seconds, per = f.coalesce("p.seconds", f.lit(0.0)), f.coalesce("p.per", f.lit(0))
     times = {name: duration(f.col(f"p.{name}")) for name in DURATIONS}
     count = {name: f.coalesce(f"p.{name}.count", f.lit(0)) for name in DURATIONS}
 
     def of_times(name: str) -> Column:
-        """Of the durations that say most: of deliveries, else of connecting, else of acknowledgements."""
+        """Return the figure of deliveries if there are any, else of connecting, else of acknowledgements."""
         return (
             f.when(count["latency"] > 0, times["latency"][name])
             .when(count["connect"] > 0, times["connect"][name])
@@ -280,7 +286,7 @@ def rows(results: DataFrame) -> DataFrame:
         seconds.alias("seconds"),
         per.alias("per"),
         f.coalesce("p.rate", f.when(seconds > 0, per / seconds), f.lit(0.0)).alias("rate"),
-        f.coalesce(f.col("asked_rate") > 0, f.lit(False)).cast("int").alias("at_fixed_rate"),
+        f.coalesce(f.col("rate_limit") > 0, f.lit(False)).cast("int").alias("at_fixed_rate"),
         f.coalesce("p.limit", f.lit("")).alias("limit"),
         f.coalesce("p.foreign_cpu_share", f.lit(0.0)).alias("foreign_cpu_share"),
         "p.broker.cpu_us_per",
@@ -297,8 +303,8 @@ def rows(results: DataFrame) -> DataFrame:
     )
 
 
-def duration(told: Column) -> dict[str, Column]:
-    """Its figures; the deviation, where it is not told, from the histogram."""
+def duration(given: Column) -> dict[str, Column]:
+    """Return the figures of a duration; if it has no deviation, compute it from the histogram."""
     from pyspark.sql import functions as f
 
     def add(sums: Column, bucket: Column) -> Column:
@@ -309,15 +315,15 @@ def duration(told: Column) -> dict[str, Column]:
         return f.when(sums.n > 0, f.sqrt(f.greatest(sums.q / sums.n - f.pow(sums.s / sums.n, 2), f.lit(0.0))))
 
     nothing = f.struct(*(f.lit(0.0).alias(name) for name in ("n", "s", "q")))
-    there = f.coalesce(told["count"], f.lit(0)) > 0
-    found = {name: f.when(there, told[name]) for name in ("count", *TIMES)}
-    of_histogram = f.aggregate(told["buckets_ns"], nothing, add, deviation)
-    found["stdev_us"] = f.when(there, f.coalesce(told["stdev_us"], of_histogram))
+    there = f.coalesce(given["count"], f.lit(0)) > 0
+    found = {name: f.when(there, given[name]) for name in ("count", *TIMES)}
+    of_histogram = f.aggregate(given["buckets_ns"], nothing, add, deviation)
+    found["stdev_us"] = f.when(there, f.coalesce(given["stdev_us"], of_histogram))
     return found
 
 
 def medians(runs: DataFrame) -> DataFrame:
-    """The repetitions of what came to its end: median, least and most, and letters for what to beware of."""
+    """Return median, minimum and maximum of the repetitions that were complete, and letters that mark doubts."""
     from pyspark.sql import functions as f
 
     value: dict[str, Column] = {

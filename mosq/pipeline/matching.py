@@ -1,8 +1,9 @@
-"""Topics against filters, as many as there are: the broker's own index in Spark's workers (`mosq pipeline match`).
+"""Match any number of topics against any number of filters, with the broker's own index in Spark's workers.
 
-The filters go to each worker as one block of Arrow (a broadcast); the index of them is built once in a worker's process
-and kept for its next task. Batches of topics go in as Arrow has them and come out as pairs or counts: no object per
-row. Invariant: a batch that comes out has at most MOST pairs and about BYTES_MOST of texts. Cost: docs/pipeline.md.
+`mosq pipeline match` uses this module. The filters go to each worker as one block of Arrow (a broadcast). A worker's
+process builds the index once and keeps it for its next task. Batches of topics go in as Arrow arrays and come out as
+pairs or counts, so there is no Python object for each row. Invariant: a batch that comes out has at most MOST pairs and
+about BYTES_MOST bytes of text. Cost: docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
     Batches = Iterator[Any]
 
-MOST = 1 << 18                      # pairs of a batch that comes out
-BYTES_MOST = 1 << 29                # of its texts: Arrow has 31 bits for them
-INDEXES_KEPT = 2                    # in a worker
-# ids of the sums that are no filter's
+MOST = 1 << 18                      # pairs in one batch of the result
+BYTES_MOST = 1 << 29                # bytes of text in one batch of the result: Arrow's offsets have 31 bits
+INDEXES_KEPT = 2                    # indexes that a worker keeps
+# ids of sums that belong to no filter
 TOPICS, DELIVERIES, UNMATCHED, BAD = -1, -2, -3, -4
 SHARED = "$share/"
 
 
 class Block:
-    """The filters, as they travel: equal when their bytes are."""
+    """Hold the filters as Spark sends them to workers; two blocks are equal if their bytes are."""
 
     def __init__(self, rows: pa.Table) -> None:
         sink = pa.BufferOutputStream()
@@ -51,7 +52,7 @@ class Block:
 
 
 class Indexed:
-    """The filters, and the index that finds them."""
+    """Hold the filters and the index over them."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.columns = {name: _single(rows[name]) for name in rows.column_names}
@@ -74,40 +75,42 @@ def _longest(texts: Any) -> int:
 
 @functools.lru_cache(maxsize=INDEXES_KEPT)
 def indexed(block: Block) -> Indexed:
-    """Built once in a process."""
+    """Return the index of a block; a process builds it once."""
     return Indexed(pa.ipc.open_stream(pa.py_buffer(block.bytes)).read_all())
 
 
 class Matching:
-    """`rows`: Filters.rows, with client_id where it is asked who receives what."""
+    """Match topics against `rows` (Filters.rows); they have the column client_id if results are per client."""
 
     def __init__(self, spark: SparkSession, rows: pa.Table) -> None:
         self.by_client = CLIENT in rows.column_names
         self.n = len(rows)
         self.block = spark.sparkContext.broadcast(Block(rows))
 
-    def pairs(self, topics: DataFrame, tell_bad: Callable[[int], None] | None = None) -> DataFrame:
-        """Who would receive what: topic, filter, shared (one member of the group receives it) and, where known,
-        client_id."""
+    def pairs(self, topics: DataFrame, report_bad: Callable[[int], None] | None = None) -> DataFrame:
+        """Return the deliveries: topic, filter, shared (one member of the group receives it) and, if known, client_id.
+        """
         block, by_client = self.block, self.by_client
 
         def run(batches: Batches) -> Batches:
-            return pairs(batches, indexed(block.value), by_client, tell_bad)
+            return pairs(batches, indexed(block.value), by_client, report_bad)
 
         client = f"{CLIENT} string, " if by_client else ""
         return topics.mapInArrow(run, f"{TOPIC} string, {client}{FILTER} string, shared boolean")
 
-    def per_topic(self, topics: DataFrame, tell_bad: Callable[[int], None] | None = None) -> DataFrame:
-        """How often a message to each topic would be delivered: 0, too."""
+    def per_topic(self, topics: DataFrame, report_bad: Callable[[int], None] | None = None) -> DataFrame:
+        """Return how many deliveries a message to each topic would cause, including 0."""
         block = self.block
 
         def run(batches: Batches) -> Batches:
-            return per_topic(batches, indexed(block.value), tell_bad)
+            return per_topic(batches, indexed(block.value), report_bad)
 
         return topics.mapInArrow(run, f"{TOPIC} string, deliveries bigint")
 
     def sums(self, topics: DataFrame) -> DataFrame:
-        """id, n: of each filter that matches something how many topics, and TOPICS, DELIVERIES, UNMATCHED, BAD."""
+        """Return id, n: for each filter that matches something the number of topics, and TOPICS, DELIVERIES, UNMATCHED,
+        BAD.
+        """
         from pyspark.sql import functions as f
 
         block = self.block
@@ -118,7 +121,7 @@ class Matching:
         return topics.mapInArrow(run, "id int, n bigint").groupBy("id").agg(f.sum("n").alias("n"))
 
     def per_filter(self, summed: DataFrame) -> DataFrame:
-        """Of `sums`: filter, shared, topics and, where known, client_id. Filters that match nothing have 0."""
+        """Return filter, shared, topics and, if known, client_id, for a result of `sums`. Unmatched filters have 0."""
         block, by_client = self.block, self.by_client
 
         def run(batches: Batches) -> Batches:
@@ -130,7 +133,8 @@ class Matching:
         return of_filters.mapInArrow(run, f"{client}{FILTER} string, shared boolean, topics bigint")
 
     def per_client(self, summed: DataFrame) -> DataFrame:
-        """client_id, filters, topics (what it would receive), shared (what it or another member would)."""
+        """Return client_id, filters, topics (that the client would receive), shared (that it or another member would).
+        """
         from pyspark.sql import functions as f
 
         return self.per_filter(summed).groupBy(CLIENT).agg(
@@ -141,7 +145,7 @@ class Matching:
 
 # ---------------------------------------------------------------- in a worker
 
-def pairs(batches: Batches, index: Indexed, by_client: bool, tell_bad: Callable[[int], None] | None) -> Batches:
+def pairs(batches: Batches, index: Indexed, by_client: bool, report_bad: Callable[[int], None] | None) -> Batches:
     for batch in batches:
         topics = batch.column(0)
         texts = column(topics)
@@ -149,8 +153,8 @@ def pairs(batches: Batches, index: Indexed, by_client: bool, tell_bad: Callable[
         at = 0
         while at < len(topics):
             offsets, found, bad = index.matcher.match(texts, at, most)
-            if bad and tell_bad is not None:
-                tell_bad(bad)
+            if bad and report_bad is not None:
+                report_bad(bad)
             ends = np.frombuffer(offsets, np.int32)
             n = len(ends) - 1
             ids = pa.Array.from_buffers(pa.int32(), len(found) // 4, [None, pa.py_buffer(found)])
@@ -166,11 +170,11 @@ def _named_pairs(topics: Any, rows: Any, index: Indexed, ids: Any, by_client: bo
                                        "shared": index.shared.take(ids)})
 
 
-def per_topic(batches: Batches, index: Indexed, tell_bad: Callable[[int], None] | None) -> Batches:
+def per_topic(batches: Batches, index: Indexed, report_bad: Callable[[int], None] | None) -> Batches:
     for batch in batches:
         counts, bad = index.matcher.count(column(batch.column(0)))
-        if bad and tell_bad is not None:
-            tell_bad(bad)
+        if bad and report_bad is not None:
+            report_bad(bad)
         yield pa.RecordBatch.from_arrays(
             [batch.column(0), pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, pa.py_buffer(counts)])],
             names=[TOPIC, "deliveries"])
@@ -180,8 +184,8 @@ def sums(batches: Batches, index: Indexed) -> Batches:
     tally = np.zeros(index.matcher.n, np.int64)
     topics = deliveries = unmatched = wrong = 0
     for batch in batches:
-        told, bad = index.matcher.count(column(batch.column(0)), tally)
-        counts = np.frombuffer(told, np.int64)
+        buffer, bad = index.matcher.count(column(batch.column(0)), tally)
+        counts = np.frombuffer(buffer, np.int64)
         topics += batch.num_rows
         deliveries += int(counts.sum())
         unmatched += int((counts == 0).sum()) - bad

@@ -1,5 +1,8 @@
-"""What is matched: filters, read here as a whole since every worker gets all of them, and topics, which Spark reads in
-parts. Both are anybody's files: what is no filter is left out and told with its line; what is no file of ours, at once.
+"""Read the filters and topics to be matched.
+
+This module reads all filters, because every worker needs all of them. Spark reads the topics in parts. Both come from
+files of users: a line that is not a filter or topic is left out and reported with its number; a file of another kind is
+an error at once.
 """
 
 from __future__ import annotations
@@ -22,22 +25,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILTER, CLIENT, TOPIC = "filter", "client_id", "topic"
-BYTES_MAX = 1 << 30                 # of a file of filters: each worker has it, and an index of it
+BYTES_MAX = 1 << 30                 # largest file of filters: each worker holds it, and an index of it
 URLS = ("mqtt://", "mqtts://", "ws://", "wss://")
 CONTROL, GONE = "$CONTROL/mosq/broker/v1", "Client not found"
-SHOWN_MAX = 100                     # bad lines that are kept to be told
+SHOWN_MAX = 100                     # bad lines that are valid_filters for the report
 
 
 @dataclass
 class Bad:
-    """What was left out: how many, and the first of them as (line, text, why)."""
+    """Count the lines that were left out, and keep the first of them as (line, text, reason)."""
 
     path: str
     unit: str = "line"
     count: int = 0
     first: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def told(self, most: int = 10) -> Iterator[str]:
+    def lines(self, most: int = 10) -> Iterator[str]:
         for line, text, why in self.first[:most]:
             yield f"{self.path}:{line}: {text[:80]!r} is {why}"
         if self.count > most:
@@ -46,14 +49,14 @@ class Bad:
 
 @dataclass
 class Filters:
-    """`rows`: distinct, all of them right; columns filter and, where it is known whose they are, client_id."""
+    """Hold distinct valid filters: the column filter and, if known, client_id."""
 
     rows: pa.Table
     bad: Bad
 
 
 def column(texts: Any) -> Column:
-    """An Arrow array of texts as the matcher takes it: no copy."""
+    """Return an Arrow array of texts in the form that the matcher takes, without a copy."""
     if pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type):
         texts = texts.cast(pa.string())
     _, offsets, text = texts.buffers()
@@ -69,13 +72,16 @@ def why(problem: int, what: str) -> str:
 # ---------------------------------------------------------------- filters
 
 def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
-    """From a file (.txt, .csv, .parquet), a bronze table (the subscriptions that stand), or a running broker (a URL).
-    `clients`: whose they are counts."""
+    """Read filters from a file (.txt, .csv, .parquet), from the subscriptions in a bronze table, or from a broker (a
+    URL).
+
+    `clients`: keep the client id of each filter.
+    """
     if path.startswith(URLS):
         return _of_broker(path, clients)
     place = Path(path)
     if (place / ABOUT).is_file():
-        return kept(subscribed(read_table(spark, path)).toArrow(), path, "row", clients)
+        return valid_filters(subscribed(read_table(spark, path)).toArrow(), path, "row", clients)
     try:
         size = place.stat().st_size
     except OSError as error:
@@ -92,11 +98,11 @@ def read_filters(spark: SparkSession, path: str, clients: bool) -> Filters:
         raise MosqPipelineError(f"cannot read {path}: {error.strerror or error}") from None
     except pa.ArrowInvalid as error:
         raise MosqPipelineError(f"cannot read {path}: {error}") from None
-    return kept(table, path, "line" if read is _text else "row", clients)
+    return valid_filters(table, path, "line" if read is _text else "row", clients)
 
 
 def _of_broker(url: str, clients: bool) -> Filters:
-    """What all its sessions subscribed to, asked as `mosq ctl` does."""
+    """Return the subscriptions of all sessions of a running broker, with the same commands that `mosq ctl` sends."""
     from mosq.tools.ctl.connection import Connection, ConnectionProblemError
     from mosq.tools.ctl.conversation import Conversation, NoAnswerError
 
@@ -104,12 +110,12 @@ def _of_broker(url: str, clients: bool) -> Filters:
     found: dict[str, list[str]] = {FILTER: [], CLIENT: []}
     try:
         connection.take_url(url)
-        told = f"{connection.host} port {connection.port_used}"  # the URL may have a password
+        address = f"{connection.host} port {connection.port_used}"  # the URL may contain a password
         conversation = Conversation(connection)
     except ConnectionProblemError as error:
         raise MosqPipelineError(f"{error}") from None
     except NoAnswerError as error:
-        raise MosqPipelineError(f"{told}: {error}") from None
+        raise MosqPipelineError(f"{address}: {error}") from None
     try:
         for client in _pages(conversation, {"command": "listClients", "count": 1000}, "clients", "cursor"):
             for one in _pages(conversation, {"command": "listSubscriptions", "clientid": client["clientid"]},
@@ -117,22 +123,22 @@ def _of_broker(url: str, clients: bool) -> Filters:
                 found[FILTER].append(one["topic"])
                 found[CLIENT].append(client["clientid"])
     except NoAnswerError as error:
-        raise MosqPipelineError(f"{told}: {error}") from None
+        raise MosqPipelineError(f"{address}: {error}") from None
     finally:
         conversation.close()
     table = pa.table({name: pa.array(values, pa.string()) for name, values in found.items()})
-    return kept(table, told, "row", clients)
+    return valid_filters(table, address, "row", clients)
 
 
 def _pages(conversation: Any, command: dict[str, Any], of: str, place: str) -> Iterator[dict[str, Any]]:
-    """All of a list that comes in pages. Who has left meanwhile has nothing."""
+    """Yield all elements of a list that comes in pages; a client that has left in between yields none."""
     at = 0
     while True:
         answer = conversation.ask(CONTROL, {**command, place: at})
         if "error" in answer:
             if answer["error"] == GONE:
                 return
-            raise MosqPipelineError(f"the broker says: {answer['error']}")
+            raise MosqPipelineError(f"the broker answers: {answer['error']}")
         rows = answer["data"][of]
         yield from rows
         at = answer["data"]["cursor"] if place == "cursor" else at + len(rows) if answer["data"]["more"] and rows else 0
@@ -141,7 +147,7 @@ def _pages(conversation: Any, command: dict[str, Any], of: str, place: str) -> I
 
 
 def _text(path: Path, clients: bool) -> pa.Table:
-    """A filter a line; with `clients`: client id, tab, filter."""
+    """Read one filter per line; with `clients`, read client id, tab, filter."""
     lines = [line.removesuffix(b"\r") for line in path.read_bytes().split(b"\n")]
     if not clients:
         return pa.table({FILTER: pa.array(lines, pa.binary())})
@@ -176,8 +182,8 @@ def _columns(table: pa.Table, path: Path, clients: bool) -> pa.Table:
     return table.select(wanted)
 
 
-def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
-    """Without what is no filter, and each once."""
+def valid_filters(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
+    """Return the distinct valid filters of a table; count the others as bad."""
     texts = table[FILTER].combine_chunks().cast(pa.binary())
     texts = texts.fill_null(b"")
     found = pa.array(problems(column(texts), True), pa.uint8()) if len(texts) else pa.array([], pa.uint8())
@@ -198,7 +204,7 @@ def kept(table: pa.Table, path: str, unit: str, clients: bool) -> Filters:
 # ---------------------------------------------------------------- topics
 
 def read_topics(spark: SparkSession, path: str) -> DataFrame:
-    """A column `topic`, without empty lines; of a bronze table the topics of its messages, each once."""
+    """Return a column `topic` without empty lines; from a bronze table the distinct topics of its messages."""
     from pyspark.sql import functions as f
 
     place = Path(path)
@@ -224,7 +230,7 @@ def _topic_of(frame: DataFrame, path: str) -> DataFrame:
 
 
 def write_csv(rows: DataFrame, out: str) -> None:
-    """A folder of CSV as Spark writes it, in which a spreadsheet takes no name for a formula."""
+    """Write a folder of CSV with Spark; texts are guarded so that a spreadsheet does not run them as formulas."""
     from pyspark.sql import functions as f
 
     from mosq.tools.bench.html.csv_files import FORMULA, GUARD
@@ -238,7 +244,7 @@ def write_csv(rows: DataFrame, out: str) -> None:
 
 
 def bad_topics(spark: SparkSession, path: str) -> Bad:
-    """Goes through the topics once more, now with their places: asked for only where there is something to tell."""
+    """Read the topics once more to find the lines of bad ones. Callers use it only if there are bad topics."""
     place = Path(path)
     unit = "line" if place.suffix not in (".parquet", ".csv") and not place.is_dir() else "row"
     bad = Bad(path, unit)
@@ -261,24 +267,26 @@ def bad_topics(spark: SparkSession, path: str) -> Bad:
         before[one.file, one.block] = at.get(one.file, 0)
         at[one.file] = at.get(one.file, 0) + one.rows
         bad.count += one.problem
-    told = sorted((one for one in found if one.row is not None), key=lambda one: (one.file, one.block, one.row))
-    for one in told[:SHOWN_MAX]:
+    bad_rows = sorted((one for one in found if one.row is not None), key=lambda one: (one.file, one.block, one.row))
+    for one in bad_rows[:SHOWN_MAX]:
         bad.first.append((before[one.file, one.block] + one.row + 1, bytes(one.topic).decode(errors="replace"),
                           why(one.problem, "topic")))
     return bad
 
 
 def _located(batches: Iterator[Any]) -> Iterator[Any]:
-    """In a worker. Of each block of a file: its rows and how many are bad (row null), and the first bad ones."""
+    """Yield, in a worker, for each block of a file its rows and the number of bad ones (row null), and the first bad
+    ones.
+    """
     seen: dict[tuple[str, int], list[int]] = {}
-    told: list[tuple[str, int, None, int, bytes, int]] = []
+    bad_rows: list[tuple[str, int, None, int, bytes, int]] = []
     for batch in batches:
         texts = batch.column(0).cast(pa.binary()).fill_null(b"")
         found = problems(column(texts), False)
         runs = pc.run_end_encode(batch.column(2))
         first = 0
         for end, block in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-            # a block at the same place of another file is another one
+            # a block at the same offset of another file is a different block
             for start, stop in _files(batch.column(1), first, end):
                 file = batch.column(1)[start].as_py()
                 count = seen.setdefault((file, block), [0, 0])
@@ -286,10 +294,10 @@ def _located(batches: Iterator[Any]) -> Iterator[Any]:
                     if found[i] and len(texts[i].as_py()):
                         count[1] += 1
                         if count[1] <= SHOWN_MAX:
-                            told.append((file, block, None, count[0] + i - start, texts[i].as_py(), found[i]))
+                            bad_rows.append((file, block, None, count[0] + i - start, texts[i].as_py(), found[i]))
                 count[0] += stop - start
             first = end
-    rows = [(file, block, n, None, None, bad) for (file, block), (n, bad) in seen.items()] + told
+    rows = [(file, block, n, None, None, bad) for (file, block), (n, bad) in seen.items()] + bad_rows
     columns = {"file": pa.string(), "block": pa.int64(), "rows": pa.int64(), "row": pa.int64(), "topic": pa.binary(),
                "problem": pa.int32()}
     yield pa.RecordBatch.from_pydict({name: pa.array([row[i] for row in rows], type)

@@ -1,6 +1,7 @@
-"""What the broker carried, in the few numbers that a capacity plan is made of. Everything is counted in Spark, from the
-bronze table (messages and broker events); what comes here is small. A number that the streams cannot tell is None,
-never a guess.
+"""Count what the broker carried, for a capacity plan.
+
+Spark counts everything from the bronze table (messages and broker events), so the results are small. A number that the
+streams do not contain is None, never a guess.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mosq.journal.kinds import ACCOUNT, CONNECT, DISCONNECT, DROP, MESSAGE, REFUSED, START, SUBSCRIBE, TAKE_OVER
-from mosq.pipeline.matching_files import FILTER, kept
+from mosq.pipeline.matching_files import FILTER, valid_filters
 from mosq.pipeline.subscriptions import subscribed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LIVES = 10_000  # starts of the broker that are told apart
-QUEUE_FULL = 0  # reason of a drop: max_queued_messages
-CACHED_TOPIC_BYTES = 128  # longer topics are not remembered by the match cache
-WILD_MAX = 500_000  # filters with wildcards that are looked at by level
-TABLE_FIRST = 8  # buckets that a table has anyway
-CROWDED = 9  # names at a level that are found by hash
+LIVES = 10_000  # starts of the broker that are counted apart, at most
+QUEUE_FULL = 0  # reason of a drop: the queue had max_queued_messages
+CACHED_TOPIC_BYTES = 128  # longest topic that the match cache remembers
+WILD_MAX = 500_000  # most filters with wildcards whose levels are examined
+TABLE_FIRST = 8  # least buckets of a table
+CROWDED = 9  # names at a level from which the level has a hash table
 
 
 @dataclass
 class Connections:
-    """How many were connected, after each moment in which that changed: a curve for each life of the broker."""
+    """Hold how many clients were connected after each change: a curve for each run of the broker."""
 
     curves: list[Any]  # of int64
     connects: int
@@ -38,7 +39,7 @@ class Connections:
 
     @property
     def wave(self) -> int:
-        """The most that went and came again."""
+        """Return the largest number of clients that left and came back."""
         return max((_wave(curve) for curve in self.curves if len(curve)), default=0)
 
 
@@ -50,23 +51,23 @@ def _wave(curve: Any) -> int:
 
 @dataclass
 class Subscribed:
-    """Filters at the end of what was observed."""
+    """Count the filters at the end of the observed time."""
 
     filters: int = 0
     wild: int = 0
     partitions: list[int] = field(default_factory=list)  # filters without wildcards, by first letter
-    names_most: int = 0  # at one level of the tree
-    names_crowded: int = 0  # at levels with CROWDED names and more
-    fan_out: int = 0  # the most deliveries of one message
+    names_most: int = 0  # most names at one level of the tree
+    names_crowded: int = 0  # names at levels with at least CROWDED names
+    fan_out: int = 0  # most deliveries of one message
     fan_out_topic: str = ""
 
 
 @dataclass
 class Queues:
-    most: int = 0  # messages of one session, that waited or were dropped since there was no room
+    most: int = 0  # messages of one session that waited, or were dropped for lack of room
     most_client: str = ""
-    dropped: int = 0  # for want of room
-    together_bytes: int = 0  # about, of all sessions at once
+    dropped: int = 0  # messages that were dropped for lack of room
+    together_bytes: int = 0  # estimated bytes of all sessions at once
     sessions: int = 0
 
 
@@ -74,7 +75,7 @@ class Queues:
 class Observed:
     messages: int = 0
     topics: int = 0
-    short_topics: int = 0  # those that the match cache can remember
+    short_topics: int = 0  # topics that the match cache can remember
     payload_mean: float = 0.0
     seconds: float = 0.0
     connections: Connections | None = None
@@ -86,28 +87,28 @@ def observe(bronze: DataFrame) -> Observed:
     from pyspark.sql import functions as f
 
     messages = bronze.where(f.col("kind") == MESSAGE)
-    # what lies in several streams counts once: see views.py
-    told_by = messages.groupBy("topic", "stream").agg(
+    # a message that lies in several streams counts once: see views.py
+    per_stream = messages.groupBy("topic", "stream").agg(
         f.count("*").alias("n"),
         f.sum(f.octet_length("payload")).alias("n_bytes"),
         f.min("time").cast("double").alias("first"),
         f.max("time").cast("double").alias("last"),
     )
-    of_topic = told_by.groupBy("topic").agg(
+    of_topic = per_stream.groupBy("topic").agg(
         f.max("n").alias("n"),
         f.max("n_bytes").alias("n_bytes"),
         f.min("first").alias("first"),
         f.max("last").alias("last"),
     )
-    told = of_topic.agg(
+    totals = of_topic.agg(
         f.sum("n").alias("messages"),
         f.sum("n_bytes").alias("n_bytes"),
         f.count("topic").alias("topics"),
         f.count_if(f.octet_length("topic") <= CACHED_TOPIC_BYTES).alias("short"),
         (f.max("last") - f.min("first")).alias("seconds"),
     ).first()
-    n = told.messages or 0
-    seen = Observed(n, told.topics, told.short, (told.n_bytes or 0) / max(n, 1), told.seconds or 0.0)
+    n = totals.messages or 0
+    seen = Observed(n, totals.topics, totals.short, (totals.n_bytes or 0) / max(n, 1), totals.seconds or 0.0)
     topics = of_topic.where("topic is not null").select("topic")
     events = bronze.where(f.col("kind") > MESSAGE)
     there = {row.kind for row in events.select("kind").distinct().collect()}
@@ -121,8 +122,11 @@ def observe(bronze: DataFrame) -> Observed:
 
 
 def connections(events: DataFrame) -> Connections:
-    """A connection ends with what comes next of its client: a disconnect, or a take-over; at a start of the broker all
-    of them have ended. Who was refused had none."""
+    """Return the curves of connected clients.
+
+    A connection ends with the next event of its client, a disconnect or a take-over. A start of the broker ends all
+    connections. A refused client had no connection.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -158,7 +162,7 @@ def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:
 
     from mosq.pipeline.matching import Matching
 
-    filters = kept(subscribed(events).toArrow(), "the subscriptions", "row", clients=True).rows
+    filters = valid_filters(subscribed(events).toArrow(), "the subscriptions", "row", clients=True).rows
     if not len(filters):
         return Subscribed()
     distinct = [
@@ -179,7 +183,10 @@ def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:
 
 
 def partitions(exact: set[str]) -> list[int]:
-    """How many filters each table of whole filters has: by first letter, those with `$` apart. docs/index.md"""
+    """Return the number of filters in each table of filters without wildcards: by first letter, those with `$` apart.
+
+    See docs/index.md.
+    """
     sizes: dict[tuple[bool, str], int] = {}
     for text in exact:
         letter = text[0].lower() if text[0].isascii() and text[0].isalpha() else ""
@@ -188,19 +195,21 @@ def partitions(exact: set[str]) -> list[int]:
 
 
 def crowds(wild: set[str]) -> tuple[int, int]:
-    """Of the tree of filters with wildcards: the most names at a level, and how many names are at crowded ones."""
+    """Return the most names at a level of the tree of filters with wildcards, and the number of names at crowded
+    levels.
+    """
     below: dict[tuple[str, ...], set[str]] = {}
     for text in wild:
         levels = tuple(text.split("/"))
         for depth, name in enumerate(levels):
-            if name not in ("+", "#") and depth:  # the first level is 27 ways
+            if name not in ("+", "#") and depth:  # the first level is divided in 27 parts
                 below.setdefault(levels[:depth], set()).add(name)
     sizes = [len(names) for names in below.values()]
     return max(sizes, default=0), sum(size for size in sizes if size >= CROWDED)
 
 
 def queues(events: DataFrame, payload_mean: float) -> Queues:
-    """From the accounts of sessions, and the drops that were for want of room."""
+    """Read the accounts of sessions, and the drops for lack of room."""
     from pyspark.sql import functions as f
 
     account = f.from_json(f.col("payload").cast("string"), "session bigint, queued bigint").alias("a")
@@ -212,7 +221,7 @@ def queues(events: DataFrame, payload_mean: float) -> Queues:
         .agg(f.count("*").alias("dropped"))
     )
     of_client = queued.join(full, "client_id", "full").fillna(0).withColumn("need", f.col("queued") + f.col("dropped"))
-    told = of_client.agg(f.sum("queued"), f.sum("dropped"), f.sum("n"), f.max(f.struct("need", "client_id"))).first()
-    if told[3] is None:
+    totals = of_client.agg(f.sum("queued"), f.sum("dropped"), f.sum("n"), f.max(f.struct("need", "client_id"))).first()
+    if totals[3] is None:
         return Queues()
-    return Queues(told[3].need, told[3].client_id or "", told[1], int((told[0] or 0) * payload_mean), told[2])
+    return Queues(totals[3].need, totals[3].client_id or "", totals[1], int((totals[0] or 0) * payload_mean), totals[2])

@@ -1,5 +1,7 @@
-"""A Spark session with what the pipeline counts on, and `format("mosq")` registered in it. What is missing on this
-machine is told before Spark is started, since Spark's own messages are about something else."""
+"""Start a Spark session with the settings that the pipeline needs, and register `format("mosq")` in it.
+
+Missing requirements of this machine are reported before Spark is started, because Spark's own messages are misleading.
+"""
 
 import os
 import re
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.settings import TIME_ZONE
+from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,18 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_AT_LEAST = 17
-# a package: versions (at least, below); pyspark 4.3 fails in many places with pandas 3
+# package: versions (at least, below); pyspark 4.3 fails in many places with pandas 3
 PACKAGES = {
     "pyspark": ((4, 2), (5,)),
     "pandas": ((2, 2), (3,)),
     "pyarrow": ((18,), None),
     "protobuf": ((5,), None),
 }
-INSTALL = "pip install 'mosq[pipeline]'"
+INSTALL = install_advice("pipeline")
 
 
 def java() -> Path | None:
-    """The one that Spark would start."""
+    """Return the java that Spark would start."""
     home = os.environ.get("JAVA_HOME")
     if home and (found := Path(home, "bin/java")).exists():
         return found
@@ -40,10 +43,10 @@ def java() -> Path | None:
 
 def java_version(program: Path) -> int | None:
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(found[1]) if found else None
 
 
@@ -52,7 +55,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def package_versions() -> dict[str, str | None]:
-    """None: it is not installed."""
+    """Return the installed version of each package, or None."""
     found: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
@@ -63,17 +66,17 @@ def package_versions() -> dict[str, str | None]:
 
 
 def package_problems() -> dict[str, str]:
-    """Of each package that is not as it should be: what is wrong with it, and what mends it."""
+    """Return for each unsuitable package the problem and its fix."""
     problems = {}
-    for name, said in package_versions().items():
+    for name, installed in package_versions().items():
         least, below = PACKAGES[name]
         wanted = f"{name}>={_dotted(least)}" + (f",<{_dotted(below)}" if below else "")
-        if said is None:
+        if installed is None:
             problems[name] = f"{name} is not installed: {INSTALL}"
             continue
-        version = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
+        version = tuple(int(part) for part in re.findall(r"\d+", installed)[:3])
         if version < least or (below and version >= below):
-            problems[name] = f"{name} {said} does not work with the pipeline: pip install '{wanted}'"
+            problems[name] = f"{name} {installed} does not work with the pipeline: pip install '{wanted}'"
     return problems
 
 
@@ -85,12 +88,12 @@ def java_problem() -> str | None:
     if version is None:
         return f"{program} does not run: set JAVA_HOME to a Java of version {JAVA_AT_LEAST} or later"
     if version < JAVA_AT_LEAST:
-        return f"{program} is Java {version}, Spark needs {JAVA_AT_LEAST}: set JAVA_HOME to a later one"
+        return f"{program} is Java {version}, Spark needs {JAVA_AT_LEAST}: set JAVA_HOME to a later version"
     return None
 
 
 def problems() -> list[str]:
-    """Why no session can be started here, each with what mends it."""
+    """Return why a session cannot be started here, each reason with its fix."""
     found = list(package_problems().values())
     why = java_problem()
     return found if why is None else [*found, why]
@@ -98,19 +101,19 @@ def problems() -> list[str]:
 
 def _conf(master: str) -> dict[str, str]:
     here = Path(__file__).parent
-    # workers find the same mosq as this process, wherever they are started
+    # workers import the same mosq as this process, wherever they are started
     conf = {
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(str, (here / "workers", here.parent.parent))),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        # quiet from the first line on; `setLogLevel` would come too late
+        # quiet from the first line on; `setLogLevel` takes effect too late
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(here / 'log4j2.properties').as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
         TIME_ZONE: "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # the default is a type of its own that readers other than Spark understand each in their way
+        # the default, INT96, is interpreted differently by readers other than Spark
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     if master.startswith("local"):
@@ -123,8 +126,11 @@ def _conf(master: str) -> dict[str, str]:
 
 
 def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, str] | None" = None) -> "SparkSession":
-    """A new session, or the one that this process has. `master`: "local[*]" unless told (under spark-submit: what that
-    says). `conf` goes before what is set here."""
+    """Return a new session, or the session of this process.
+
+    `master` is "local[*]" by default; under spark-submit its own setting is the default. `conf` overrides the settings
+    of this module.
+    """
     if found := problems():
         raise MosqPipelineError("Spark cannot be started:\n" + "\n".join(f"- {problem}" for problem in found))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -142,7 +148,7 @@ def spark_session(app: str, *, master: str | None = None, conf: "Mapping[str, st
 
 
 def register(spark: "SparkSession") -> None:
-    """Makes the formats known to a session that somebody else has made."""
+    """Register the formats in a session that the caller has made."""
     from mosq.pipeline.mqtt import MqttSource
     from mosq.pipeline.source import JournalSource
 

@@ -1,7 +1,8 @@
-"""The settings of the pipeline: one file in TOML. What is wrong with it is told with the file, the key and what was
-expected.
+"""Read the settings of the pipeline, one file in TOML.
 
-Paths are relative to the file. Knows nothing of Spark: a schema is looked at where it is used."""
+An error names the file, the key and the expected value. Paths are relative to the file. This module does not use Spark:
+a schema is checked where it is used.
+"""
 
 import re
 import tomllib
@@ -28,7 +29,7 @@ TIME_ZONE = "spark.sql.session.timeZone"
 
 @dataclass(frozen=True)
 class Silver:
-    """What becomes of the messages whose topics match; of several rules the first one."""
+    """Name the table and format of the messages that match a filter; the first matching rule applies."""
 
     name: str
     topic: str
@@ -40,7 +41,7 @@ class Silver:
 class Settings:
     file: Path
     journal: Path
-    streams: tuple[str, ...]  # (): all that are there
+    streams: tuple[str, ...]  # (): all streams
     tables: Path
     checkpoints: Path
     trigger_us: int
@@ -48,20 +49,20 @@ class Settings:
     watermark_us: int
     prefix_levels: int
     batch_rows: int
-    consumer: str  # the mark that keeps retention from passing us; "": none
+    consumer: str  # consumer whose mark holds back retention; "": none
     stop_on_loss: bool
     master: str
     silver: tuple[Silver, ...]
     spark: dict[str, str]
 
     def table(self, name: str) -> Path:
-        """bronze, quarantine, silver/NAME, gold/NAME"""
+        """Return the folder of a table: bronze, quarantine, silver/NAME, gold/NAME."""
         return self.tables / name
 
 
-def duration_us(said: object) -> int | None:
-    """ "5 seconds", "10 minutes", "500 ms"; None: it is none."""
-    found = re.fullmatch(r"\s*(\d{1,9})\s*([a-z]+)\s*", said) if isinstance(said, str) else None
+def duration_us(text: object) -> int | None:
+    """Return a duration such as "5 seconds", "10 minutes", "500 ms" in microseconds, or None if it is not one."""
+    found = re.fullmatch(r"\s*(\d{1,9})\s*([a-z]+)\s*", text) if isinstance(text, str) else None
     if found is None:
         return None
     unit = UNITS_US.get(found[2]) or UNITS_US.get(found[2].removesuffix("s"))
@@ -69,7 +70,7 @@ def duration_us(said: object) -> int | None:
 
 
 class _Reading:
-    """One table of the file; keys are taken out as they are read, so that what is left is unknown."""
+    """Read one table of the file. A key is removed when it is read, so that the remaining keys are unknown ones."""
 
     def __init__(self, file: Path, where: str, content: dict[str, Any]) -> None:
         self.file, self.where, self.content = file, where, dict(content)
@@ -78,7 +79,7 @@ class _Reading:
         return MosqPipelineError(f"{self.file}: {self.where} {key}: expected {expected}; got {got!r}")
 
     def take(self, key: str, kind: type, expected: str, default: Any = None) -> Any:
-        """`default` None: the key must be there."""
+        """Return the value of a key; with `default` None the key is required."""
         if key not in self.content:
             if default is None:
                 raise MosqPipelineError(f"{self.file}: {self.where} {key} is missing: expected {expected}")
@@ -106,10 +107,10 @@ class _Reading:
 
     def duration_us(self, key: str, default: str) -> int:
         expected = 'a time such as "5 seconds", "10 minutes" or "1 day"'
-        said = self.text(key, expected, default)
-        value = duration_us(said)
+        text = self.text(key, expected, default)
+        value = duration_us(text)
         if value is None:
-            raise self.wrong(key, expected, said)
+            raise self.wrong(key, expected, text)
         return value
 
     def end(self, known: str) -> None:
@@ -147,7 +148,7 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
         journal=main.path("journal", "the folder of the broker's streams"),
         streams=_streams(main),
         tables=main.path("tables", "a folder for the tables", "tables"),
-        checkpoints=main.path("checkpoints", "a folder for what the jobs remember", "checkpoints"),
+        checkpoints=main.path("checkpoints", "a folder for the state of the jobs", "checkpoints"),
         trigger_us=main.duration_us("trigger", "5 seconds"),
         window_us=main.duration_us("window", "1 minute"),
         watermark_us=main.duration_us("watermark", "10 minutes"),
@@ -168,12 +169,12 @@ def _settings(path: Path, content: dict[str, Any]) -> Settings:
         settings.checkpoints in settings.tables.parents,
     )
     if any(inside):
-        raise MosqPipelineError(f"{path}: [pipeline] tables and checkpoints lie in one another: expected two folders")
+        raise MosqPipelineError(f"{path}: [pipeline] tables and checkpoints lie in one another: use two folders")
     return settings
 
 
 def _streams(main: _Reading) -> tuple[str, ...]:
-    expected = "a list of names of streams; empty: all that are there"
+    expected = "a list of names of streams; empty: all streams"
     names = main.take("streams", list, expected, [])
     for name in names:
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -184,7 +185,7 @@ def _streams(main: _Reading) -> tuple[str, ...]:
 
 
 def _consumer(main: _Reading) -> str:
-    expected = "a name of letters, digits, '_', '-'; \"\": retention does not wait for us"
+    expected = "a name of letters, digits, '_', '-'; \"\": retention does not wait for the pipeline"
     name: str = main.take("consumer", str, expected, "pipeline")
     if name and not NAME.fullmatch(name):
         raise main.wrong("consumer", expected, name)
@@ -201,7 +202,7 @@ def _rules(path: Path, rules: list[Any]) -> tuple[Silver, ...]:
         if not NAME.fullmatch(name):
             raise rule.wrong("name", "1 to 64 letters, digits, '_', '-'", name)
         if name in (one.name for one in found):
-            raise rule.wrong("name", "a name of its own; two rules write two tables", name)
+            raise rule.wrong("name", "a unique name; two rules write two tables", name)
         topic = rule.text("topic", "a topic filter")
         if (why := filters.problem(topic)) is not None:
             raise rule.wrong("topic", f"a topic filter: {why}", topic)
@@ -228,6 +229,6 @@ def _spark(path: Path, content: dict[str, Any]) -> dict[str, str]:
             )
         if key.lower() == TIME_ZONE.lower() and value != "UTC":
             raise MosqPipelineError(
-                f'{path}: [spark] {key}: expected "UTC", or nothing, since times of the tables are UTC; got {value!r}'
+                f'{path}: [spark] {key}: expected "UTC" or no such key, as times of the tables are UTC; got {value!r}'
             )
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in content.items()}

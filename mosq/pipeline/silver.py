@@ -1,8 +1,11 @@
-"""Silver: messages as typed rows, by the rules of the settings. A message whose payload cannot be read goes to the
-quarantine with the reason; a message whose topic no rule names stays in bronze.
+"""Compute silver: messages as typed rows, by the rules of the settings.
 
-Knows a batch of bronze as a DataFrame. Everything is a function of that batch and of the schemas, which are settled
-before the first row is written and kept beside the checkpoint: so doing a batch again gives the same rows."""
+A message whose payload cannot be read goes to the quarantine with the reason. A message whose topic matches no rule
+stays in bronze only.
+
+The input is a batch of bronze as a DataFrame. The result depends only on that batch and on the schemas, which are fixed
+before the first row is written and stored beside the checkpoint. So doing a batch again gives the same rows.
+"""
 
 import json
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql import types as T  # noqa: N812
 
 from mosq.journal.kinds import MESSAGE
@@ -30,7 +33,7 @@ REASON, CORRUPT, RAW, VALUE = "_mosq_reason", "_mosq_corrupt", "_mosq_payload", 
 RESERVED = (*KEYS, "batch_id", REASON, RAW)
 NUMBER = r"\A\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*(?!.)"
 SAMPLE_ROWS = 1000
-SAMPLE_CHARS = 65_536  # longer ones are not looked at
+SAMPLE_CHARS = 65_536  # longer messages are not used to infer a schema
 NO_QUARANTINE = pa.schema(
     [
         pa.field("stream", pa.string()),
@@ -48,7 +51,7 @@ NO_QUARANTINE = pa.schema(
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of the settings, and the schema that it has by now."""
+    """Hold a rule of the settings and its schema, None if not known yet."""
 
     number: int
     silver: "Silver"
@@ -60,7 +63,7 @@ class Rule:
 
 
 def which(rules: "tuple[Silver, ...]") -> "Column":
-    """The number of the first rule that a topic matches; null: none."""
+    """Return the number of the first rule that a topic matches, or null."""
     found = F.lit(None).cast("int")
     for i, rule in reversed(list(enumerate(rules))):
         found = F.when(F.col("topic").rlike(filters.regex(rule.topic)), F.lit(i)).otherwise(found)
@@ -71,7 +74,7 @@ def which(rules: "tuple[Silver, ...]") -> "Column":
 
 
 def settled(settings: "Settings") -> list[Rule]:
-    """The rules with the schemas that are known: told by the settings, or once inferred."""
+    """Return the rules with their known schemas: from the settings, or inferred earlier."""
     return [Rule(i, silver, _known(settings, silver)) for i, silver in enumerate(settings.silver)]
 
 
@@ -89,31 +92,31 @@ def _known(settings: "Settings", silver: "Silver") -> T.StructType | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise MosqPipelineError(
-            f"{path}: this is no schema ({error}): remove it to infer one anew, or give [[silver]] {silver.name} a"
-            f" schema in {settings.file}"
+            f"{path}: this is not a schema ({error}): remove the file to infer the schema again, or set a schema for"
+            f" [[silver]] {silver.name} in {settings.file}"
         ) from None
 
 
-def _ddl(settings: "Settings", silver: "Silver", said: str) -> T.StructType:
+def _ddl(settings: "Settings", silver: "Silver", text: str) -> T.StructType:
     wrong = (
         f'{settings.file}: [[silver]] {silver.name} schema: expected columns, such as "temperature DOUBLE, unit STRING"'
     )
     try:
-        schema = T.StructType.fromDDL(said)
+        schema = T.StructType.fromDDL(text)
     except PySparkException as error:
         raise MosqPipelineError(f"{wrong}; {str(error).strip().splitlines()[0]}") from None
     if not isinstance(schema, T.StructType) or not schema.fields:
-        raise MosqPipelineError(f"{wrong}; got {said!r}")
+        raise MosqPipelineError(f"{wrong}; got {text!r}")
     for level, names in _levels(schema):
         if double := next((name for name in names if names.count(name) > 1), None):
-            raise MosqPipelineError(f"{wrong}, each name once{level}; {double} is there twice")
+            raise MosqPipelineError(f"{wrong}, each name once{level}; {double} occurs twice")
     if CORRUPT in (field.name for field in schema.fields):
-        raise MosqPipelineError(f"{wrong}; {CORRUPT} is a name of the pipeline's own")
+        raise MosqPipelineError(f"{wrong}; {CORRUPT} is reserved for the pipeline")
     return schema
 
 
 def _levels(type: T.DataType, within: str = "") -> "Iterator[tuple[str, list[str]]]":
-    """The names of each object, as readers of tables tell them apart."""
+    """Yield the names of each object in lower case: readers of tables do not distinguish case."""
     if isinstance(type, T.ArrayType):
         yield from _levels(type.elementType, within)
     elif isinstance(type, T.MapType):
@@ -128,34 +131,36 @@ def _pin(settings: "Settings", silver: "Silver") -> "Path":
     return settings.checkpoints / "schemas" / f"{silver.name}.json"
 
 
-def infer(settings: "Settings", rule: Rule, batch: "DataFrame", say: "Callable[[str], object]") -> Rule:
-    """The rule with the schema that the first messages suggest; it holds from now on. Without one where none of them is
-    a JSON object."""
+def infer(settings: "Settings", rule: Rule, batch: "DataFrame", log: "Callable[[str], object]") -> Rule:
+    """Infer the schema of a rule from the first messages; it stays fixed from now on.
+
+    Return the rule unchanged if no message is a JSON object.
+    """
     rows = of_rule(batch, settings, rule).select(F.col("payload").cast("string").alias("text"))
     short = rows.where(f"length(text) <= {SAMPLE_CHARS} AND is_valid_utf8(text)")
     sample = [row.text for row in short.limit(SAMPLE_ROWS).collect()]
     found, left_out = inference.schema(sample)
-    kept: dict[str, T.StructField] = {}
+    fields: dict[str, T.StructField] = {}
     for field in found.fields:
         if field.name != CORRUPT:
-            kept.setdefault(column(field.name).lower(), field)
-    if not kept:
+            fields.setdefault(column(field.name).lower(), field)
+    if not fields:
         return rule
-    schema = T.StructType(list(kept.values()))
+    schema = T.StructType(list(fields.values()))
     state.put(_pin(settings, rule.silver), schema.jsonValue())
-    said = ", ".join(f"{tables.quoted(field.name)} {tables.ddl(field.dataType)}" for field in schema.fields)
-    rest = " There is more in them, which no column was made for." if left_out else ""
-    say(
+    columns = ", ".join(f"{tables.quoted(field.name)} {tables.ddl(field.dataType)}" for field in schema.fields)
+    rest = " Further fields of the messages have no column." if left_out else ""
+    log(
         shown(
             f"silver {rule.silver.name}: inferred from {len(sample):,} messages, and fixed from now on: schema ="
-            f' "{said}".{rest}'
+            f' "{columns}".{rest}'
         )
     )
     return Rule(rule.number, rule.silver, schema)
 
 
 def column(name: str) -> str:
-    """What a field is called in its table: one with the name of a column of ours gets a `_`."""
+    """Return the column name for a field; a reserved name gets a `_` at its end."""
     name = name.replace("`", "_")
     return f"{name}_" if name.lower() in RESERVED else name
 
@@ -168,7 +173,7 @@ def of_rule(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame"
 
 
 def read(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
-    """KEYS, the rule's columns, the payload, and in REASON why it cannot be read, or null."""
+    """Return KEYS, the rule's columns, the payload, and in REASON why it cannot be read, or null."""
     rows = of_rule(batch, settings, rule).select(*KEYS, F.col("payload").alias(RAW))
     if rule.silver.format == "sparkplug":
         return _sparkplug(rows)
@@ -199,13 +204,16 @@ def _csv_ddl(schema: T.StructType) -> str:
 
 
 def _json_reason(empty: "Column", text: "Column", bad: "Column") -> "Column":
-    """Spark reads the first value and passes over what follows it, and of an array of objects it takes the first."""
+    """Return why a payload is not one JSON object.
+
+    Spark reads the first value and ignores the text after it; from an array of objects it reads the first.
+    """
 
     def values(end: str) -> "Column":
         return F.coalesce(F.json_array_length(F.concat(F.lit("["), text, F.lit(end))), F.lit(0))
 
     n = values("]")
-    # a `]` of its own may have ended the array, and what follows was not looked at: then one value more changes nothing
+    # a `]` in the text may have ended the array, so that the rest was not read: then one more value changes nothing
     tail = text.contains("]") & (values(",0]") != n + 1)
     return (
         empty.when(text.rlike(r"\A\s*\["), "json: an array, expected an object")
@@ -224,7 +232,7 @@ def _sparkplug(rows: "DataFrame") -> "DataFrame":
 
 
 def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
-    """In the workers."""
+    """Decode payloads, in the workers."""
     types = {
         "string": pa.string(),
         "bigint": pa.int64(),
@@ -241,7 +249,7 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
         out: list[dict[str, object]] = []
         for row in batch.to_pylist():
             try:
-                # what could be read needs its payload no more
+                # a readable message needs its payload no longer
                 out += [
                     row | metric | {RAW: None, REASON: None}
                     for metric in sparkplug.metrics(row["topic"], row[RAW])

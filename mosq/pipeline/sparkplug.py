@@ -1,16 +1,19 @@
-"""Payloads of Sparkplug B: metrics out of protobuf. Knows the numbers of the fields that are needed here and no more;
-what else is in a payload is passed over, as protobuf does. Hostile bytes end in an error of protobuf's, never in a
-wrong row."""
+"""Decode payloads of Sparkplug B: metrics in protobuf.
+
+This module knows only the fields that it needs, and skips the others, as protobuf does. Hostile bytes raise an error of
+protobuf, and never give a wrong row.
+"""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mosq.pipeline import MosqPipelineError
+from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# field: number, type of protobuf; the wire says no more
+# field: number, type of protobuf; the wire format has no names
 PAYLOAD = {"timestamp": (1, "uint64"), "seq": (3, "uint64")}
 METRICS = 2
 METRIC = {
@@ -29,10 +32,10 @@ METRIC = {
     "bytes_value": (16, "bytes"),
 }
 VALUES = ("int_value", "long_value", "float_value", "double_value", "boolean_value", "string_value", "bytes_value")
-# datatypes whose numbers are two's complement in an unsigned field: the bits
+# datatypes with numbers in two's complement in an unsigned field: their bits
 SIGNED = {1: 32, 2: 32, 3: 32, 4: 64}
 UINT64_TYPE = 8
-# what a metric is as a row; of the values one is not null, or none
+# the columns of a metric; at most one of the values is not null
 COLUMNS = {
     "edge_group": "string",
     "message_type": "string",
@@ -51,22 +54,22 @@ COLUMNS = {
     "string_value": "string",
     "bytes_value": "binary",
 }
-TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later ones are no times
+TIME_MS_MAX = 253_402_300_799_999  # the year 9999: later times are invalid
 LEVELS = (4, 5)
 
 
 class UnreadableError(ValueError):
-    """Why a message is no payload of Sparkplug's."""
+    """Explain why a message is not a payload of Sparkplug."""
 
 
 @cache
 def _message() -> Any:
-    """The class that decodes."""
+    """Return the class that decodes payloads."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
         raise MosqPipelineError(
-            "Sparkplug needs protobuf, which is not installed: pip install 'mosq[pipeline]'"
+            f"Sparkplug needs protobuf, which is not installed: {install_advice('pipeline')}"
         ) from None
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="mosq/sparkplug.proto", package="mosq.sparkplug", syntax="proto2")
@@ -103,28 +106,26 @@ def _value(metric: Any) -> tuple[str, object] | None:
         bits = SIGNED.get(metric.datatype)
         if bits is not None and value >= 1 << bits - 1:
             value -= 1 << bits
-        if value >= 1 << 63:  # a UInt64 that no bigint holds
+        if value >= 1 << 63:  # a UInt64 that does not fit into a bigint
             return "double_value", float(value)
         return "long_value", value
     return ("double_value", float(value)) if name == "float_value" else (name, value)
 
 
 def metrics(topic: str, payload: bytes | None) -> "list[dict[str, object]]":
-    """A row of COLUMNS for each metric."""
+    """Return a row of COLUMNS for each metric."""
     levels = topic.split("/")
     if len(levels) not in LEVELS:
-        raise UnreadableError("sparkplug: not a topic of spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
+        raise UnreadableError("sparkplug: not a topic of the form spBv1.0/GROUP/TYPE/NODE[/DEVICE]")
     if levels[2] == "STATE":
-        raise UnreadableError("sparkplug: STATE is no protobuf")
+        raise UnreadableError("sparkplug: STATE is not protobuf")
     if not payload:
         raise UnreadableError("empty")
     message = _message()()
     try:
         message.ParseFromString(payload)
         return list(_rows(levels, message))
-    except (
-        Exception
-    ) as error:  # DecodeError and UnicodeDecodeError; the implementations of protobuf raise others beside them
+    except Exception as error:  # DecodeError and UnicodeDecodeError; some implementations of protobuf raise others
         raise UnreadableError("sparkplug: not a payload of Sparkplug B") from error
 
 
@@ -150,6 +151,6 @@ def _rows(levels: list[str], message: Any) -> "Iterator[dict[str, object]]":
         if (value := _value(metric)) is not None:
             row[value[0]] = value[1]
         for key in ("metric", "string_value"):
-            if isinstance(row[key], bytes):  # what the fast implementation makes of a string that is no UTF-8
+            if isinstance(row[key], bytes):  # the fast implementation returns bytes for a string that is not UTF-8
                 raise ValueError(key)
         yield row

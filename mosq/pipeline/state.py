@@ -1,7 +1,8 @@
-"""What the jobs remember beside Spark's checkpoint: what they were set up with, and what stands after each batch. All
-of it is small, and written as a whole or not at all; that of a batch comes after everything else of it.
+"""Store the state of the jobs beside Spark's checkpoint: the settings of the tables, and the state after each batch.
 
-A change of the settings that would make old and new rows of one table differ is refused, with what to do."""
+Each file is small, and is written as a whole or not at all. The state of a batch is written after everything else of
+the batch. A change of the settings that would make old and new rows of one table differ is refused, with advice.
+"""
 
 import contextlib
 import fcntl
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-JOBS = ("silver", "gold", "audit")  # beside bronze, which all stand on
+JOBS = ("silver", "gold", "audit")  # jobs beside bronze, which all need
 FORMAT = 1
-KEPT = 8  # Spark may do the last batch again, and asks for the one before it
+KEPT = 8  # Spark may do the last batch again, and needs the state before it
 SETUP = "setup.json"
-QUERY = "spark"  # Spark's own checkpoint
-REBUILDING = "rebuild.json"  # there while the other tables are made anew from bronze
+QUERY = "spark"  # folder of Spark's own checkpoint
+REBUILDING = "rebuild.json"  # exists while the other tables are rebuilt from bronze
 
 
 def put(path: Path, content: object) -> None:
@@ -32,7 +33,7 @@ def put(path: Path, content: object) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> "Iterator[None]":
-    """One process at a time; `busy` is what the second one is told."""
+    """Lock a file for one process at a time; the second process gets an error with the text `busy`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
         try:
@@ -43,14 +44,14 @@ def locked(path: Path, busy: str) -> "Iterator[None]":
 
 
 def get(path: Path) -> Any:
-    """None: there is no such file."""
+    """Return the content of a file, or None if it does not exist."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise MosqPipelineError(
-            f"{path} is damaged ({error}): restore it, or begin anew with other folders for tables and checkpoints"
+            f"{path} is damaged ({error}): restore it, or begin again with other folders for tables and checkpoints"
         ) from None
 
 
@@ -74,13 +75,13 @@ def _batches(settings: "Settings") -> dict[int, Path]:
 
 
 def after(settings: "Settings", batch: int | None = None) -> dict[str, Any]:
-    """What stood after the last batch, or after the last one that is not later than `batch`."""
+    """Return the state after the last batch, or after the last one that is not later than `batch`."""
     found = {number: path for number, path in _batches(settings).items() if batch is None or number <= batch}
     if not found:
         if batch is not None and batch >= 0:
             raise MosqPipelineError(
-                f"{settings.checkpoints / 'batches'}: what stood after batch {batch} is gone; Spark goes on behind it."
-                " Restore that folder, or run `mosq pipeline run --rebuild`"
+                f"{settings.checkpoints / 'batches'}: the state after batch {batch} is gone, but Spark continues after"
+                " it. Restore that folder, or run `mosq pipeline run --rebuild`"
             )
         return empty()
     state: dict[str, Any] = get(found[max(found)])
@@ -95,11 +96,11 @@ def put_after(settings: "Settings", state: dict[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-# ---- what the tables were made with
+# ---- the settings of the tables
 
 
 def streams(settings: "Settings") -> dict[str, Stream]:
-    """The streams that are read: those that are named, or all that are there."""
+    """Return the streams to read: those that the settings name, or all."""
     if not settings.journal.is_dir():
         raise MosqPipelineError(
             f"{settings.journal}: there is no such folder; expected the broker's streams there (`stream NAME FILTER` in"
@@ -110,7 +111,7 @@ def streams(settings: "Settings") -> dict[str, Stream]:
     for name in settings.streams:
         if name not in there:
             raise MosqPipelineError(
-                f"{settings.journal}: there is no stream {name}, but {', '.join(there) or 'none at all'}; "
+                f"{settings.journal}: there is no stream {name}, only {', '.join(there) or 'none'}; "
                 f"correct [pipeline] streams in {settings.file}"
             )
     names = settings.streams or tuple(there)
@@ -134,7 +135,7 @@ def _identity(stream: Stream) -> dict[str, Any]:
 def check_rebuilt(settings: "Settings") -> None:
     if (settings.checkpoints / REBUILDING).exists():
         raise MosqPipelineError(
-            f"{settings.checkpoints}: a rebuild was begun and did not end; run `mosq pipeline run --rebuild` again"
+            f"{settings.checkpoints}: a rebuild began and did not finish; run `mosq pipeline run --rebuild` again"
         )
 
 
@@ -159,29 +160,31 @@ DERIVED = {
     "prefix_levels": "[pipeline] prefix_levels",
     "jobs": "the jobs that run",
 }
-REBUILD = "Put it back, or run `mosq pipeline run --rebuild`, which computes silver and gold anew from bronze"
+REBUILD = "Undo the change, or run `mosq pipeline run --rebuild`, which computes silver and gold again from bronze"
 
 
 def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -> None:
-    """Whether the tables that are there were made with the same; the first time there are none. What a rebuild makes
-    anew may differ."""
+    """Check that the existing tables were made with the same settings; the first time there are none.
+
+    A rebuild may change the settings in DERIVED.
+    """
     had = get(settings.checkpoints / SETUP)
     if had is None:
         if (settings.tables / "bronze").exists():
             raise MosqPipelineError(
-                f"{settings.tables} holds tables, but {settings.checkpoints} does not say how far they are: "
+                f"{settings.tables} holds tables, but {settings.checkpoints} does not hold their progress: "
                 "restore the checkpoints, or begin with another folder for tables"
             )
         return
     if had["format"] != FORMAT:
         raise MosqPipelineError(
             f"{settings.checkpoints}: written by another version of mosq (format {had['format']}): update, or begin"
-            " anew"
+            " again with other folders"
         )
     if query_id(settings) is None and _batches(settings):
         raise MosqPipelineError(
-            f"{settings.checkpoints / QUERY} is gone, so Spark would number its batches anew, and they would be taken"
-            " for those that are there: restore it, or begin with other folders for tables and checkpoints"
+            f"{settings.checkpoints / QUERY} is gone, so Spark would number its batches from 0 again, and they would"
+            " be mistaken for existing ones: restore it, or begin with other folders for tables and checkpoints"
         )
     if had["tables"] != now["tables"]:
         raise MosqPipelineError(
@@ -189,10 +192,10 @@ def check(settings: "Settings", now: dict[str, Any], rebuilding: bool = False) -
             f" [pipeline] tables or checkpoints in {settings.file}"
         )
     _check_streams(settings, had["streams"], now["streams"])
-    for key, said in DERIVED.items():
+    for key, what in DERIVED.items():
         if had[key] != now[key] and not rebuilding:
             raise MosqPipelineError(
-                f"{settings.file}: {said} is not what the tables in {settings.tables} were made with"
+                f"{settings.file}: {what} differs from the settings that the tables in {settings.tables} have"
                 f"{_difference(had[key], now[key])}. {REBUILD}."
             )
 
@@ -201,18 +204,18 @@ def _check_streams(settings: "Settings", had: dict[str, Any], now: dict[str, Any
     for name, stream in had.items():
         if name not in now:
             raise MosqPipelineError(
-                f"stream {name} was read before and is not now: put it back ({settings.file}: [pipeline] streams, or"
+                f"stream {name} was read before but is not now: restore it ({settings.file}: [pipeline] streams, or"
                 f" the broker's folder {settings.journal}), or begin with other folders for tables and checkpoints"
             )
         if stream["id"] != now[name]["id"]:
             raise MosqPipelineError(
-                f"{settings.journal / name} is not the stream that was read before (it was made anew, and its numbers"
-                " begin again): begin with other folders for tables and checkpoints; the old tables stay readable"
+                f"{settings.journal / name} is not the stream that was read before (it was created again, and its"
+                " numbers begin again): begin with other folders for tables and checkpoints; old tables stay readable"
             )
         if stream["shards"] > now[name]["shards"]:
             raise MosqPipelineError(
-                f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: shards may"
-                " only grow; was an old copy put back? Restore the newer one, or begin with other folders"
+                f"{settings.journal / name} had {stream['shards']} shards and has {now[name]['shards']}: the number of"
+                " shards may only grow; was an old copy restored? Restore the newer one, or begin with other folders"
             )
 
 
@@ -224,6 +227,6 @@ def _difference(had: object, now: object) -> str:
 
 
 def query_id(settings: "Settings") -> str | None:
-    """Spark's name for the query of the checkpoint; None: it never ran."""
+    """Return Spark's id of the checkpoint's query, or None if it never ran."""
     found = get(settings.checkpoints / QUERY / "metadata")
     return None if found is None else str(found["id"])

@@ -1,5 +1,8 @@
-"""The subscriptions that stand at the end of what was read, by the broker's events. They end with their session, and
-with a start of the broker, which tells anew those that it knows."""
+"""Find the subscriptions that exist at the end of the events that were read.
+
+A subscription ends with its session, and with a start of the broker; the broker then writes the existing subscriptions
+again.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -10,26 +13,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STANDING = f"""
-WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS said FROM {{bronze}}
+WITH events AS (SELECT client_id, topic, kind, seq, CAST(payload AS STRING) AS body FROM {{bronze}}
   WHERE kind IN ({DISCONNECT}, {SUBSCRIBE}, {UNSUBSCRIBE}, {ACCOUNT}, {START})
   OR (kind = {CONNECT} AND reason < {REFUSED})),
-lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(said, '$.expiry_s') END, true)
+lives AS (SELECT *, last_value(CASE WHEN kind = {CONNECT} THEN get_json_object(body, '$.expiry_s') END, true)
   OVER (PARTITION BY client_id ORDER BY seq) AS expiry_s FROM events
   WHERE kind IN ({CONNECT}, {DISCONNECT}, {ACCOUNT})),
 ends AS (SELECT client_id, max(seq) AS seq FROM lives
-  WHERE (kind = {CONNECT} AND get_json_object(said, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
-  OR (kind = {ACCOUNT} AND get_json_object(said, '$.ended') = 'true') GROUP BY client_id),
+  WHERE (kind = {CONNECT} AND get_json_object(body, '$.present') = 'false') OR (kind = {DISCONNECT} AND expiry_s = '0')
+  OR (kind = {ACCOUNT} AND get_json_object(body, '$.ended') = 'true') GROUP BY client_id),
 start AS (SELECT coalesce(max(seq), -1) AS start_seq FROM events WHERE kind = {START}),
-last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(said, seq) AS said, max(seq) AS seq FROM events
+last AS (SELECT client_id, topic, max_by(kind, seq) AS kind, max_by(body, seq) AS body, max(seq) AS seq FROM events
   WHERE kind IN ({SUBSCRIBE}, {UNSUBSCRIBE}) GROUP BY client_id, topic)
-SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.said, '$.qos') AS TINYINT) AS qos
+SELECT last.client_id, last.topic AS filter, CAST(get_json_object(last.body, '$.qos') AS TINYINT) AS qos
 FROM last CROSS JOIN start LEFT JOIN ends USING (client_id)
 WHERE last.kind = {SUBSCRIBE} AND last.seq > greatest(coalesce(ends.seq, -1), start_seq)
 """
 
 
 def subscribed(bronze: "DataFrame") -> "DataFrame":
-    """client_id, filter, qos."""
+    """Return client_id, filter, qos of the existing subscriptions."""
     if not {"kind", "topic", "client_id", "seq", "payload"} <= set(bronze.columns):
         raise MosqPipelineError("this is not a bronze table: it has no kind, topic, client_id, seq and payload")
     return bronze.sparkSession.sql(STANDING, bronze=bronze)

@@ -1,11 +1,12 @@
-"""Tables: folders of Parquet files that any reader may trust, Spark or not.
+"""Write and read tables: folders of Parquet files that any reader may trust, Spark or not.
 
-A batch is written to `<table>/.tmp-N`, synced, and renamed to `<table>/batch_id=N`: it is there as a whole or not at
-all, and a batch that is there is not written again. So a query that is killed and started again writes each batch once,
-as long as its source gives a batch the same rows again, which journal streams do. `<table>/_table.json` says whose
-table it is.
+A batch is written to `<table>/.tmp-N`, synced, and renamed to `<table>/batch_id=N`. So it exists as a whole or not at
+all, and an existing batch is not written again. A query that is killed and started again writes each batch once, if its
+source gives the batch the same rows again; journal streams do. `<table>/_table.json` names the query that the table
+belongs to.
 
-Files lie on this machine or on shared storage that is mounted: renames of folders must be atomic."""
+Files lie on this machine or on mounted shared storage; renames of folders must be atomic there.
+"""
 
 import fcntl
 import json
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 ABOUT = "_table.json"
 FORMAT = 1
 GLOB = "batch_id=*/**/*.parquet"
-# what Spark calls the types of Arrow that small tables have
+# Spark's names for the Arrow types of small tables
 ARROW = {
     "string": "string",
     "int8": "tinyint",
@@ -43,12 +44,12 @@ ARROW = {
 
 
 def table_path(table: Path | str) -> Path:
-    said = str(table)
-    if said.startswith("file:"):
-        said = said[5:].removeprefix("//")
-    if "://" in said:
+    text = str(table)
+    if text.startswith("file:"):
+        text = text[5:].removeprefix("//")
+    if "://" in text:
         raise MosqPipelineError(f"{table}: a table is a folder of this machine or of mounted storage, not a URL")
-    return Path(said).absolute()
+    return Path(text).absolute()
 
 
 def sync(path: Path) -> None:
@@ -60,7 +61,7 @@ def sync(path: Path) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """On the disk when this returns, as a whole or not at all."""
+    """Write a file; it is on the disk when this returns, as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
@@ -78,32 +79,34 @@ def sync_tree(top: Path) -> None:
 
 @contextmanager
 def locked(table: Path) -> "Iterator[None]":
-    """One writer at a time: batches and compaction."""
+    """Lock the table for one writer at a time: batches and compaction."""
     with (table.parent / f".{table.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def about(table: Path | str) -> dict[str, Any]:
-    """What is known of a table: query, partition_by, columns, compacted; {}: there is none."""
+    """Return the table's query, partition_by, columns and compacted; {} if there is no table."""
     path = table_path(table) / ABOUT
     try:
-        said: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise MosqPipelineError(f"{path} is damaged ({error}): restore it, or begin with a new table") from error
-    if said.get("format") != FORMAT:
-        raise MosqPipelineError(f"{path} is of format {said.get('format')}: written by another version of mosq; update")
-    return said
+    if content.get("format") != FORMAT:
+        format = content.get("format")
+        raise MosqPipelineError(f"{path} is of format {format}: written by another version of mosq; update")
+    return content
 
 
-def put_about(table: Path, said: dict[str, Any]) -> None:
-    put(table / ABOUT, json.dumps({"format": FORMAT} | said, indent=1))
+def put_about(table: Path, content: dict[str, Any]) -> None:
+    put(table / ABOUT, json.dumps({"format": FORMAT} | content, indent=1))
 
 
 def ddl(type: "DataType") -> str:
-    """As Spark's SQL takes it, whatever fields are called; its own text does not quote their names."""
+    """Return a type in the form that Spark's SQL accepts for any names of fields; Spark's own text does not quote them.
+    """
     if type.typeName() == "array":
         return f"array<{ddl(type.elementType)}>"
     if type.typeName() == "struct":
@@ -112,7 +115,7 @@ def ddl(type: "DataType") -> str:
 
 
 def quoted(name: str) -> str:
-    """Where it must be."""
+    """Quote a name if it needs quotes."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
 
 
@@ -129,27 +132,27 @@ def _check(table: Path, had: dict[str, Any], now: dict[str, Any]) -> None:
     if had["partition_by"] != now["partition_by"]:
         raise MosqPipelineError(
             f"{table} is partitioned by {had['partition_by'] or 'nothing'}, not by {now['partition_by'] or 'nothing'}: "
-            "take a new table"
+            "use a new table"
         )
     if had["columns"] != now["columns"]:
         old, new = had["columns"].items(), now["columns"].items()
-        gone = ", ".join(f"{name} {kind}" for name, kind in old - new) or "nothing"
-        come = ", ".join(f"{name} {kind}" for name, kind in new - old) or "nothing"
+        gone = ", ".join(f"{name} {kind}" for name, kind in old - new) or "none"
+        come = ", ".join(f"{name} {kind}" for name, kind in new - old) or "none"
         raise MosqPipelineError(
-            f"{table}: its columns have changed; no more: {gone}; new: {come}. Readers would see two tables in one: "
-            "write to a new table with a new checkpoint, or bring back the schema that it was made with"
+            f"{table}: its columns have changed; removed: {gone}; new: {come}. Readers would see two tables in one: "
+            "write to a new table with a new checkpoint, or restore the schema that it was created with"
         )
 
 
 def query_of(spark: "SparkSession") -> str | None:
-    """The streaming query that this thread works for."""
+    """Return the id of the streaming query that this thread works for, or None."""
     # Spark sets it for the thread that foreachBatch is called in
-    said: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    return said
+    query: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return query
 
 
 def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by: "Sequence[str]" = ()) -> bool:
-    """Writes a batch as a whole; False: it was there already. For foreachBatch; a table has one query."""
+    """Write a batch as a whole; return False if it exists already. For foreachBatch; a table has one query."""
     now = {
         "query": query_of(df.sparkSession),
         "partition_by": list(partition_by),
@@ -160,8 +163,7 @@ def write_batch(df: "DataFrame", table: Path | str, batch_id: int, partition_by:
 
 
 def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
-    """Of a table that is made anew as a whole: the batch takes the place of the one before. For a moment both are
-    there, so its view asks for the last one."""
+    """Replace the content of a table by one batch. For a moment both batches exist, so the view reads the last one."""
     path = table_path(table)
     now: dict[str, Any] = {"query": None, "partition_by": [], "columns": _columns(df), "compacted": -1, "whole": True}
     _put(path, batch_id, now, lambda tmp: df.write.parquet(str(tmp)))
@@ -177,7 +179,7 @@ def keep_only(table: Path, batch_id: int) -> None:
 
 
 def write_arrow(rows: Any, table: Path | str, batch_id: int, query: str | None, whole: bool = False) -> bool:
-    """The same for a pyarrow.Table, which is written here, not by Spark: it is small. `query`: whose table it is."""
+    """Write a pyarrow.Table as a batch without Spark, because it is small. `query` is the query that owns the table."""
     import pyarrow.parquet as pq
 
     columns = {field.name: ARROW[str(field.type)] for field in rows.schema}
@@ -210,7 +212,7 @@ def _put(path: Path, batch_id: int, now: dict[str, Any], write: "Callable[[Path]
 
 
 def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
-    """Of a table now, or of one of its batches."""
+    """Return the files of a table, or of one of its batches."""
     return sorted(table_path(table).glob(GLOB if batch_id is None else f"batch_id={batch_id}/**/*.parquet"))
 
 
@@ -219,19 +221,19 @@ def batches(table: Path | str) -> list[int]:
 
 
 def batch_of(table: Path | str, path: Path) -> int:
-    """Of a file or folder in the table."""
+    """Return the batch of a file or folder in the table."""
     return int(path.relative_to(table_path(table)).parts[0].partition("=")[2])
 
 
 def count(table: Path | str, batch_id: int | None = None) -> int:
-    """Rows, by what the files say of themselves."""
+    """Return the number of rows from the metadata of the files."""
     import pyarrow.parquet as pq
 
     return sum(pq.read_metadata(path).num_rows for path in files(table, batch_id))
 
 
 def counts(table: Path | str, batch_id: int, column: str) -> dict[str, int]:
-    """How often each value of a column is there in a batch; only that column is read."""
+    """Return how often each value of a column occurs in a batch; only that column is read."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -243,7 +245,7 @@ def counts(table: Path | str, batch_id: int, column: str) -> dict[str, int]:
 
 
 def read_batch(spark: "SparkSession", table: Path | str, batch_id: int) -> "DataFrame":
-    """One batch of a table, without its number."""
+    """Read one batch of a table, without its number."""
     path = table_path(table)
     return spark.read.schema(_ddl(path)).parquet(str(path / f"batch_id={batch_id}"))
 
@@ -255,8 +257,10 @@ def append(
     trigger: str | None = None,
     partition_by: "Sequence[str]" = (),
 ) -> "StreamingQuery":
-    """Starts a query that appends a stream to a table, every row once. `trigger`: "5 seconds"; None: what is there now,
-    and the query ends."""
+    """Start a query that appends a stream to a table, every row once.
+
+    `trigger` is a text such as "5 seconds"; with None the query reads the current records and ends.
+    """
     table_path(table)
 
     def put(df: "DataFrame", batch_id: int) -> None:
@@ -269,13 +273,13 @@ def append(
 
 
 def _ddl(path: Path) -> str:
-    said = about(path)
-    if not said:
+    content = about(path)
+    if not content:
         raise MosqPipelineError(f"there is no table in {path}: nothing was written to it yet, or the path is another")
-    return ", ".join(f"`{name}` {kind}" for name, kind in said["columns"].items())
+    return ", ".join(f"`{name}` {kind}" for name, kind in content["columns"].items())
 
 
 def read_table(spark: "SparkSession", table: Path | str) -> "DataFrame":
-    """What is in a table now; `batch_id` is its last column."""
+    """Read the current content of a table; `batch_id` is its last column."""
     path = table_path(table)
     return spark.read.schema(f"{_ddl(path)}, batch_id bigint").option("basePath", str(path)).parquet(str(path))

@@ -1,5 +1,8 @@
-"""What went wrong, in one text that says what to do, out of what Spark tells: an exception of the JVM that holds a
-traceback of a worker that holds our own message, each as text."""
+"""Explain errors of Spark in one text with advice.
+
+Spark passes on an exception of the JVM that contains a traceback of a worker that contains our own message, all as
+text.
+"""
 
 import contextlib
 import errno
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-# our own message, up to the line that a traceback goes on with
+# our own message, up to the line with which the traceback continues
 OURS = re.compile(
     r"MosqPipelineError: (.+?)(?=\n\s*\n|\n\s*at |\nTraceback|\nDriver stacktrace|\n\S*Error|\Z)", re.DOTALL
 )
@@ -26,7 +29,7 @@ GONE = re.compile(
 
 
 def explained(error: BaseException, settings: "Settings") -> str | None:
-    """None: nothing better can be said than what the error says."""
+    """Return a better text for an error, or None if there is none."""
     if isinstance(error, MosqPipelineError):
         return str(error)
     text = str(error)
@@ -36,27 +39,27 @@ def explained(error: BaseException, settings: "Settings") -> str | None:
         return (
             f"no space left for {settings.tables}, {settings.checkpoints} or Spark's own files"
             f" ({settings.spark.get('spark.local.dir', '/tmp')}): free some or compact (`mosq pipeline compact`), and"
-            " run again; the batch that was begun is done again as a whole"
+            " run again; the unfinished batch is done again as a whole"
         )
     if isinstance(error, PermissionError):
         return f"{error.filename}: {error.strerror}; let this user write there"
     if MEMORY.search(text):
         return (
-            f"a batch does not fit into Spark's memory: in {settings.file} take a smaller [pipeline] batch_rows (now"
+            f"a batch does not fit into Spark's memory: in {settings.file} set a smaller [pipeline] batch_rows (now"
             f' {settings.batch_rows:,}), or more memory ([spark] "spark.driver.memory" = "4g"), and run again'
         )
     if "failed to connect back" in text:
         return (
-            "a Python worker of Spark's did not start within the ten seconds that Spark waits: this machine has too"
-            " much to do; run again"
+            "a Python worker of Spark did not start within the ten seconds that Spark waits: this machine is"
+            " overloaded; run again"
         )
     if GONE.search(text):
-        return "Spark's JVM has ended: was it killed, or was there no memory for it? Run again: it goes on where it was"
+        return "Spark's JVM has ended: was it killed, or did memory run out? Run again: it continues where it was"
     return None
 
 
 @contextlib.contextmanager
-def told_plainly(settings: "Settings") -> "Iterator[None]":
+def plain_errors(settings: "Settings") -> "Iterator[None]":
     try:
         yield
     except Exception as error:

@@ -1,5 +1,7 @@
-"""The finished gold tables, as SQL over the partial rows on disk. The same text for Spark and for DuckDB, so that a
-number is the same whoever reads it; tests compare them."""
+"""Define the finished gold tables as SQL over the partial rows on disk.
+
+Spark and DuckDB use the same text, so that every reader gets the same numbers; tests compare them.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,11 @@ VOLUME = "CAST(sum(messages) AS BIGINT) AS messages, CAST(sum(bytes) AS BIGINT) 
 QUANTILES = {"p50_us": "0.5", "p90_us": "0.9", "p99_us": "0.99", "p999_us": "0.999"}
 TRAFFIC = f"{WINDOW}, stream, prefix, topic, client_id"
 _TRAFFIC = f"SELECT {TRAFFIC}, {VOLUME} FROM {{traffic}} GROUP BY {TRAFFIC}"
-# A stream has all messages of a topic, or none. So of those that have a topic each tells the same, but for one that is
-# read less far, came later or lost something: the one that tells most counts.
+# A stream has all messages of a topic, or none. So all streams with a topic count the same messages, except a stream
+# that is read less far, was configured later or lost some. The largest count is used.
 _ONCE = (
     f"SELECT {WINDOW}, prefix, topic, client_id, max(messages) AS messages, max(bytes) AS bytes"
-    f" FROM ({_TRAFFIC}) AS told GROUP BY {WINDOW}, prefix, topic, client_id"
+    f" FROM ({_TRAFFIC}) AS per_stream GROUP BY {WINDOW}, prefix, topic, client_id"
 )
 
 
@@ -26,7 +28,7 @@ def _volume(key: str) -> str:
 
 
 def _latency() -> str:
-    # the largest number of the bucket that the quantile falls into, but not more than there was
+    # the largest number of the bucket that contains the quantile, but at most the largest value
     found = ", ".join(
         f"least(min(CASE WHEN upto >= {q} * total THEN bucket_us END), max(max_us)) AS {name}"
         for name, q in QUANTILES.items()
@@ -40,23 +42,23 @@ def _latency() -> str:
     )
 
 
-# A session on a connection begins with a connect, and ends with what comes next of the same client: a disconnect, a
-# take-over, or another connect where the broker was killed; where only a start of the broker comes, when is not known.
-# Messages belong to the last connect before them; those that lie in several streams count once, as above.
+# A connection begins with a connect, and ends with the next event of the same client: a disconnect, a take-over, or
+# another connect if the broker was killed. If only a start of the broker follows, the end is unknown. Messages belong
+# to the last connect before them; messages that lie in several streams count once, as above.
 _SESSIONS = """
-WITH told AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
+WITH events AS (SELECT client_id, time, seq, kind, reason FROM {bronze}
   WHERE kind IN (3, 8) OR (kind = 2 AND reason < 128)),
 edges AS (SELECT *, lead(kind) OVER w_next AS next_kind, lead(time) OVER w_next AS next_time,
   lead(reason) OVER w_next AS next_reason,
-  count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM told
+  count(CASE WHEN kind = 2 THEN 1 END) OVER w_upto AS n FROM events
   WINDOW w_next AS (PARTITION BY client_id ORDER BY seq),
   w_upto AS (PARTITION BY client_id ORDER BY seq ROWS UNBOUNDED PRECEDING)),
 marked AS (SELECT client_id, kind, stream, topic, count(CASE WHEN kind = 2 THEN 1 END) OVER (PARTITION BY client_id
   ORDER BY time, CASE WHEN kind = 2 THEN 0 ELSE 1 END, seq ROWS UNBOUNDED PRECEDING) AS n
   FROM {bronze} WHERE kind = 1 OR (kind = 2 AND reason < 128)),
-told_by AS (SELECT client_id, n, stream, topic, count(*) AS messages FROM marked WHERE kind = 1
+per_stream AS (SELECT client_id, n, stream, topic, count(*) AS messages FROM marked WHERE kind = 1
   GROUP BY client_id, n, stream, topic),
-once AS (SELECT client_id, n, topic, max(messages) AS messages FROM told_by GROUP BY client_id, n, topic),
+once AS (SELECT client_id, n, topic, max(messages) AS messages FROM per_stream GROUP BY client_id, n, topic),
 sent AS (SELECT client_id, n, sum(messages) AS messages FROM once GROUP BY client_id, n),
 begun AS (SELECT coalesce(max(seq), -1) AS start_seq FROM {bronze} WHERE kind = 11)
 SELECT edges.client_id, edges.time AS connected_at, CASE WHEN next_kind <> 2 THEN next_time END AS disconnected_at,
@@ -89,19 +91,19 @@ VIEWS = {
         " session ORDER BY seq DESC) AS age FROM {backlog}) AS aged WHERE age = 1"
     ),
     "sessions": _SESSIONS,
-    # made anew as a whole: for a moment two of them are there
+    # written again as a whole: for a moment two batches exist
     "fanout": (
         "SELECT topic, subscribers, messages FROM {fanout} WHERE batch_id = (SELECT max(batch_id) FROM {fanout})"
     ),
 }
 SPARK = {"text": "STRING", "next_us": "unix_micros(next_time)", "time_us": "unix_micros(edges.time)"}
 DUCKDB = {"text": "VARCHAR", "next_us": "epoch_us(next_time)", "time_us": "epoch_us(edges.time)"}
-# the views that read something else than the gold table of their own name
+# views that read another table than the gold table of their own name
 SOURCES = {"topics": "traffic", "clients": "traffic", "prefixes": "traffic", "audit": "backlog", "sessions": "bronze"}
 
 
 def source(view: str) -> str:
-    """The table that a view reads: bronze, or gold/NAME."""
+    """Return the table that a view reads: bronze, or gold/NAME."""
     name = SOURCES.get(view, view)
     return name if name == "bronze" else f"gold/{name}"
 
@@ -111,7 +113,7 @@ def sql(view: str, dialect: dict[str, str], table: str) -> str:
 
 
 def for_duckdb(tables: "Path", there: "list[str]") -> str:
-    """A script that makes a view of each table that is there: `duckdb -init views.sql`."""
+    """Return a script that creates a view of each existing table: `duckdb -init views.sql`."""
 
     def scan(table: str) -> str:
         path = str(tables / table / GLOB).replace("'", "''")

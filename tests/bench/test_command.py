@@ -20,6 +20,7 @@ from mosq.tools.bench.spec import Spec
 from mosq.cli.commands import main
 from tests.bench.fake import Fake
 from tests.harness.broker import free_port
+from mosq.tools.extras import install_advice
 
 ROOT = Path(__file__).parents[2]
 FEW = ("--publishers", "3", "--messages", "300")
@@ -163,7 +164,7 @@ def test_rows_are_flat_and_say_whether_they_are_complete() -> None:
 def test_parquet_without_pyarrow_says_what_to_install(capfd, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     status, _, err = typed(capfd, "pairs", "-p", "1", "--parquet", str(tmp_path / "r.parquet"))
-    assert (status, err) == (1, "Error: Parquet needs pyarrow, which is not installed: pip install 'mosq[bench]'\n")
+    assert (status, err) == (1, f"Error: Parquet needs pyarrow, which is not installed: {install_advice('bench')}\n")
 
 
 @pytest.mark.interop

@@ -189,7 +189,7 @@ def test_by_a_proxy(there: Answering, monkeypatch: pytest.MonkeyPatch, capsys: p
                                                  "proxy_password": "p@"})]  # fmt: skip
     monkeypatch.setitem(sys.modules, "socks", None)
     assert main(["ctl", "--proxy", "socks5h://h", "-p", str(there.port), *LIST]) == 1
-    assert "pip install 'mosq[socks]'" in capsys.readouterr().err
+    assert "pip install '.[socks]'" in capsys.readouterr().err
 
 
 def test_debug_tells_what_goes_over_the_wire(there: Answering, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def after(found: settings.Settings, **said: Any) -> dict[str, Any]:
 def test_status_before_the_first_batch_and_after(found: settings.Settings, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "status", "-s", str(found.file)]) == 0
     out = capsys.readouterr().out
-    assert "nothing yet; `mosq pipeline run --once`" in out and "0 rows read, 100 behind" in out
+    assert "no batch yet; `mosq pipeline run --once`" in out and "0 rows read, 100 behind" in out
     after(found)
     assert main(["pipeline", "status", "--json", "-s", str(found.file)]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -71,7 +71,7 @@ def test_what_stood_is_kept_for_some_batches_and_asked_for_by_number(found: sett
         state.put_after(found, state.empty() | {"batch": i})
     assert state.after(found)["batch"] == 19 and state.after(found, 15)["batch"] == 15 and state.after(found, -1) == state.empty()
     assert len(list((found.checkpoints / "batches").glob("*.json"))) == state.KEPT
-    with pytest.raises(Exception, match="what stood after batch 2 is gone"):
+    with pytest.raises(Exception, match="the state after batch 2 is gone"):
         state.after(found, 2)
     (found.checkpoints / "batches/19.json").write_text("{")
     with pytest.raises(Exception, match=r"19\.json is damaged"):
@@ -82,18 +82,18 @@ def test_the_live_view_is_a_line_for_each_batch_or_one_that_changes(found: setti
     before, now = state.empty(), after(found, quarantine={"empty": 4})
     out = io.StringIO()
     shown = live.Live(found, out=out)
-    shown.told(before, now, 1.25)
+    shown.report(before, now, 1.25)
     line = out.getvalue()
     assert line.startswith("batch 3  99 rows  1.2 s") and "1 behind" in line and "quarantine 4" in line and line.endswith("\n")
     terminal = io.StringIO()
     terminal.isatty = lambda: True      # type: ignore[method-assign]
     shown = live.Live(found, out=terminal)
-    shown.told(before, now, 1.0)
-    shown.told(before, now, 1.0)
-    shown.say("something")
+    shown.report(before, now, 1.0)
+    shown.report(before, now, 1.0)
+    shown.log("something")
     assert terminal.getvalue().count("\r") == 2 and terminal.getvalue().endswith("\nsomething\n")
     silent = io.StringIO()
-    live.Live(found, quiet=True, out=silent).told(before, now, 1.0)
+    live.Live(found, quiet=True, out=silent).report(before, now, 1.0)
     assert silent.getvalue() == ""
 
 
@@ -107,7 +107,7 @@ def test_signals_ask_the_run_to_stop(found: settings.Settings) -> None:
     ("[STREAM_FAILED] ... pyspark.errors... Traceback\n  File x\nmosq.pipeline.MosqPipelineError: stream t: shard 0: 1 to 2 are damaged. Restore\n\tat org.apache", "^stream t: shard 0: 1 to 2 are damaged. Restore$"),
     ("java.io.IOException: No space left on device", "no space left for .*tables"),
     ("java.lang.OutOfMemoryError: Java heap space", r"smaller \[pipeline\] batch_rows \(now 500,000\)"),
-    ("SparkException: Python worker failed to connect back.", "this machine has too much to do; run again"),
+    ("SparkException: Python worker failed to connect back.", "this machine is overloaded; run again"),
     ("An error occurred: Py4JNetworkError: Answer from Java side is empty", "Spark's JVM has ended"),
 ])
 def test_what_spark_says_becomes_what_to_do(found: settings.Settings, said: str, told: str) -> None:
@@ -123,7 +123,7 @@ def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: P
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\ntrigger = "100 ms"\nbatch_rows = 600\n')
     found = settings.load(tmp_path)
     stream.fill(1000)
-    told = live.Live.told
+    told = live.Live.report
 
     def ended(self: live.Live, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
         """More comes when all is read; and when that is read, too, the signal."""
@@ -134,7 +134,7 @@ def test_follow_goes_on_until_it_is_told_to_end(spark: SparkSession, tmp_path: P
         elif rows == 1200:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(live.Live, "told", ended)
+    monkeypatch.setattr(live.Live, "report", ended)
     monkeypatch.setattr(type(spark), "stop", lambda session: None)       # others use it
     assert main(["pipeline", "run", "-s", str(found.file)]) == 0
     lines = capsys.readouterr().err.splitlines()

@@ -91,7 +91,7 @@ def test_report(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytes
     status, _, _ = asked(capsys, "report", "-s", bronze, "--out", tmp_path / "out", "--load", lab, "-q")
     assert status == 0
     html = (tmp_path / "out/report.html").read_text()
-    assert all(f'id="{name}"' in html for name in ("source", "churn", "load", "locust", "missing")) and "What is not here" in html
+    assert all(f'id="{name}"' in html for name in ("source", "churn", "load", "locust", "missing")) and "Missing sections" in html
     assert (tmp_path / "out/sessions.csv").read_text().startswith("client_id,connected_at")
     (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "."\n')
     status, _, err = asked(capsys, "report", "-s", tmp_path)

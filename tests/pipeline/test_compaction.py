@@ -214,6 +214,6 @@ def test_one_at_a_time_and_file_systems_that_cannot(table: Path, monkeypatch: py
     with compaction._alone(table), pytest.raises(MosqPipelineError, match="compacted by another process"):
         compaction.compact(table, 5)
     monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 0xFF)        # flags that no file system takes: EINVAL
-    with pytest.raises(MosqPipelineError, match="cannot let two folders change places"):
+    with pytest.raises(MosqPipelineError, match="cannot exchange two folders"):
         compaction.compact(table, 5)
     assert read(table) == list(range(6 * ROWS)) and os.listdir(table.parent)

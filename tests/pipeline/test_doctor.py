@@ -16,6 +16,7 @@ from mosq.pipeline.runs import doctor, first
 from mosq.pipeline.source.options import Options
 from mosq.pipeline.source.streams import find
 from tests.pipeline.journals import Journal
+from mosq.tools.extras import install_advice
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
 
 
 def bad(file: Path) -> dict[str, tuple[str, str]]:
-    return {one.what: (one.found, one.mend) for one in doctor.examine(file) if not one.ok}
+    return {one.what: (one.found, one.fix) for one in doctor.examine(file) if not one.ok}
 
 
 def test_all_is_well(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +63,11 @@ def test_all_is_well(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(("changed", "what", "found", "mend"), [
-    ({"pyspark": None}, "pyspark", "not installed", "pip install 'mosq[pipeline]'"),
+    ({"pyspark": None}, "pyspark", "not installed", install_advice("pipeline")),
     ({"pandas": "3.0.1"}, "pandas", "3.0.1", "pip install 'pandas>=2.2,<3'"),
     ({"pandas": "2.1.4"}, "pandas", "2.1.4", "pip install 'pandas>=2.2,<3'"),
     ({"pyarrow": "14.0"}, "pyarrow", "14.0", "pip install 'pyarrow>=18'"),
-    ({"protobuf": None}, "protobuf", "not installed", "pip install 'mosq[pipeline]'"),
+    ({"protobuf": None}, "protobuf", "not installed", install_advice("pipeline")),
 ])
 def test_packages(folder: Path, java: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str | None], what: str, found: str, mend: str) -> None:
     versions(monkeypatch, **changed)
@@ -125,7 +126,7 @@ def test_what_is_no_stream_is_left_alone(folder: Path, java: Path, monkeypatch: 
         mark.unlink()
     assert list(state.streams(found)) == ["tele"] and "tele" in bad(folder)["journal"][0]
     assert any("streams: tele" in line for line in first.init(str(folder / "new"), None, str(folder / "streams")))
-    with pytest.raises(MosqPipelineError, match="start that broker once, which makes the mark anew"):
+    with pytest.raises(MosqPipelineError, match="start that broker once, which writes the mark again"):
         find(Options({"path": str(folder / "streams")}))
 
 
@@ -140,6 +141,6 @@ def test_it_runs_where_nothing_is_installed(folder: Path) -> None:
               "assert not any(name.startswith('mosq.pipeline') for name in sys.modules)\n"
               f"sys.exit(main(['pipeline', *sys.argv[1:], '-s', {str(folder)!r}]))")
     done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pyspark: not installed\n     -> pip install 'mosq[pipeline]'" in done.stdout, done.stderr
+    assert done.returncode == 1 and "pyspark: not installed\n     -> install it from the checkout: pip install '.[pipeline]'" in done.stdout, done.stderr
     done = subprocess.run([sys.executable, "-c", script, "run", "--once"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "pip install 'mosq[pipeline]'" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 1 and "pip install '.[pipeline]'" in done.stderr and "Traceback" not in done.stderr

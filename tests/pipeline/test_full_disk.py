@@ -101,13 +101,13 @@ def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(spark: Spar
     for room in disk.ROOMS:
         disk.leave(room)
         with pytest.raises(MosqPipelineError, match=r"no space left for .*tables.*: free some or compact .*and run again"):
-            jobs.run(spark, found, once=True, say=lambda line: None)
+            jobs.run(spark, found, once=True, log=lambda line: None)
         stood.append(sorted(path.parent.relative_to(found.tables).as_posix() for path in found.tables.glob("**/batch_id=*")))
     assert state.after(found) == state.empty()      # no batch is done
     if isinstance(disk, Tmpfs):
         assert stood[:2] == [[], []] and "bronze" in stood[2] and "silver/texts" not in stood[2]
     disk.empty()
-    jobs.run(spark, found, once=True, say=lambda line: None)
+    jobs.run(spark, found, once=True, log=lambda line: None)
     for table in ("bronze", "silver_texts"):
         assert in_duckdb(found, f"SELECT count(*), count(DISTINCT seq) FROM {table}") == [(MESSAGES, MESSAGES)], table
     assert in_duckdb(found, "SELECT sum(messages), count(*) FROM topics") == [(MESSAGES, MESSAGES)]
@@ -120,7 +120,7 @@ def test_compaction_on_a_full_disk_changes_nothing(tmp_path: Path, disk: Tmpfs |
     for i in range(4):
         tables.write_arrow(rows, table, i, "query")
     disk.leave(40 * KIB)
-    with pytest.raises(MosqPipelineError, match=r"/t: no space left to merge it.*: free some, and compact again; nothing is lost"):
+    with pytest.raises(MosqPipelineError, match=r"/t: no space left to merge it.*Free some space, and compact again; no data is lost"):
         compaction.compact(table, 3)
     assert sorted(path.name for path in table.parent.iterdir() if path.is_dir()) == ["t"] and tables.batches(table) == [0, 1, 2, 3]
     disk.empty()

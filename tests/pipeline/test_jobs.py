@@ -168,18 +168,18 @@ class Ran:
         self.folder = folder
         self.journals = write(folder)
         self.settings = load(folder)
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.batches: list[int] = []
         self.records = naive(folder)
 
-    def told(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+    def report(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
         self.batches.append(now["batch"])
 
 
 @pytest.fixture(scope="module")
 def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     found = Ran(tmp_path_factory.mktemp("ran"))
-    jobs.run(spark, found.settings, once=True, say=found.said.append, told=found.told)
+    jobs.run(spark, found.settings, once=True, log=found.lines.append, report=found.report)
     yield found
     for journal in found.journals:
         journal.close()
@@ -213,10 +213,10 @@ def test_silver_is_typed_and_what_cannot_be_read_is_kept_with_the_reason(ran: Ra
     assert rows("SELECT metric, long_value, string_value, device, topic FROM silver_plant ORDER BY metric") == [
         ("m", 5, None, "d", "spBv1.0/g/DDATA/n/d"), ("s", None, "on", "d", "spBv1.0/g/DDATA/n/d")]
     wanted = Counter((topic, why, payload) for topic, payload, why in PAYLOADS if why is not None)
-    wanted["", "account: not what the broker writes", b'{"session": 5}'] += 1
+    wanted["", "account: not in the format that the broker writes", b'{"session": 5}'] += 1
     assert Counter(rows("SELECT coalesce(topic, ''), reason, coalesce(payload, ''::BLOB) FROM quarantine")) == wanted
     assert Counter(state.after(ran.settings)["quarantine"]) == Counter(why for (_, why, _), n in wanted.items() for _ in range(n))
-    assert any("silver guessed: inferred from" in line for line in ran.said)
+    assert any("silver guessed: inferred from" in line for line in ran.lines)
 
 
 def test_gold_is_what_naive_sums_are(ran: Ran, spark: SparkSession) -> None:
@@ -331,7 +331,7 @@ def views_of(found: settings.Settings) -> dict[str, list[str]]:
 
 def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark: SparkSession) -> None:
     before, stood = snapshot(ran.settings), state.after(ran.settings)
-    jobs.rebuild(spark, ran.settings, say=ran.said.append)
+    jobs.rebuild(spark, ran.settings, log=ran.lines.append)
     assert snapshot(ran.settings) == before
     now = state.after(ran.settings)
     assert {key: now[key] for key in ("batch", "shards", "quarantine", "audit", "late")} == {key: stood[key] for key in ("batch", "shards", "quarantine", "audit", "late")}
@@ -339,7 +339,7 @@ def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark
     assert snapshot(ran.settings) == before
     assert in_duckdb(ran.settings, "SELECT count(*) FROM bronze") == [(len(ran.records),)]
     finished = views_of(ran.settings)
-    jobs.rebuild(spark, ran.settings, say=ran.said.append)      # the numbers of merged batches are not there any more; sums are cut otherwise
+    jobs.rebuild(spark, ran.settings, log=ran.lines.append)      # the numbers of merged batches are not there any more; sums are cut otherwise
     now = snapshot(ran.settings)
     assert {name: rows for name, rows in now.items() if "gold" not in name} == {name: rows for name, rows in before.items() if "gold" not in name}
     assert views_of(ran.settings) == finished
@@ -382,8 +382,8 @@ def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: 
     found = load(tmp_path, batch_rows=1000)
     for i, (function, table) in enumerate(STEPS):
         with killed(monkeypatch, function, table, after=i % 2 == 1 or function == "put_after"), pytest.raises(Killed):
-            jobs.run(spark, found, once=True, say=lambda line: None)
-    jobs.run(spark, found, once=True, say=lambda line: None)
+            jobs.run(spark, found, once=True, log=lambda line: None)
+    jobs.run(spark, found, once=True, log=lambda line: None)
     got = snapshot(found)
     partial = {name for name in wanted if name.startswith("gold/") and name != "gold/backlog"}
     assert {name: rows for name, rows in got.items() if name not in partial} == {name: rows for name, rows in wanted.items() if name not in partial}
@@ -401,7 +401,7 @@ def test_rows_that_are_late_are_counted_and_in_no_window(spark: SparkSession, tm
     stream.fill(10)
     stream.now_us = T0_US - 3_600_000_000        # the clock is set back; within a block time stands still
     stream.fill(10)
-    jobs.run(spark, found, once=True, say=lambda line: None)
+    jobs.run(spark, found, once=True, log=lambda line: None)
     late = state.after(found)["late"]
     assert late == in_duckdb(found, "SELECT sum(rows) FROM late")[0][0] == 10
     assert in_duckdb(found, "SELECT sum(messages) FROM topics") == [(20,)]
@@ -423,8 +423,8 @@ def begun(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[settings.Settin
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
-    ("temp DOUBLE", "temp FLOAT", r"\[\[silver\]\] is not what the tables .* were made with \(telemetry\)\. Put it back, or run `mosq pipeline run --rebuild`"),
-    ('window = "10 seconds"', 'window = "20 seconds"', r"window is not what .*it was 10000000, and is 20000000"),
+    ("temp DOUBLE", "temp FLOAT", r"\[\[silver\]\] differs from the settings that the tables .* have \(telemetry\)\. Undo the change, or run `mosq pipeline run --rebuild`"),
+    ('window = "10 seconds"', 'window = "20 seconds"', r"window differs .*it was 10000000, and is 20000000"),
     ("prefix_levels = 2", "prefix_levels = 1", "prefix_levels is not"),
     ('name = "csv"', 'name = "vsc"', r"\(csv, vsc\)"),
     ('journal = "streams"', 'journal = "streams"\ntables = "elsewhere"', "belongs to the tables in"),
@@ -445,7 +445,7 @@ def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(beg
     jobs.prepare(found, state.JOBS)         # a stream may come
     named = found.file.read_text().replace('journal = "streams"', 'journal = "streams"\nstreams = ["tele"]')
     found.file.write_text(named)
-    with pytest.raises(MosqPipelineError, match="stream more was read before and is not now: put it back"):
+    with pytest.raises(MosqPipelineError, match="stream more was read before but is not now: restore it"):
         jobs.prepare(settings.load(found.file), state.JOBS)
     found.file.write_text(named.replace("tele", "nope"))
     with pytest.raises(MosqPipelineError, match="there is no stream nope, but more, tele"):
@@ -466,7 +466,7 @@ def test_a_stream_that_was_made_anew_and_checkpoints_that_are_gone_are_refused(b
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.checkpoints)
     found.table("bronze").mkdir(parents=True)
-    with pytest.raises(MosqPipelineError, match=r"holds tables, but .* does not say how far they are"):
+    with pytest.raises(MosqPipelineError, match=r"holds tables, but .* does not hold their progress"):
         jobs.prepare(found, state.JOBS)
     shutil.rmtree(found.journal)
     with pytest.raises(MosqPipelineError, match="there is no such folder; expected the broker's streams"):

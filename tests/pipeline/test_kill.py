@@ -125,7 +125,7 @@ def test_every_record_is_there_once(spark: SparkSession, tmp_path: Path) -> None
             driver.close()
             compacting.close()
         assert broker.stop() == 0
-        jobs.run(spark, found, once=True, say=lambda line: None)
+        jobs.run(spark, found, once=True, log=lambda line: None)
         there = journalled(broker)
     check_journal(there, load, seed)
     check_tables(spark, found, there, seed)

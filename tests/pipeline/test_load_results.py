@@ -15,7 +15,7 @@ from mosq.tools.bench.html.reading import read
 from mosq.tools.bench.parquet import flat
 from mosq.cli.commands import main
 from mosq.pipeline import MosqPipelineError
-from mosq.pipeline.load_results import KEY, LoadResults, asked
+from mosq.pipeline.load_results import KEY, LoadResults, query_result
 from mosq.pipeline.report import load
 from tests.report import folder as made_up
 
@@ -78,9 +78,9 @@ def test_a_lab_and_its_locust(spark: SparkSession, tmp_path: Path) -> None:
         assert ours[key] == pytest.approx(values, rel=1e-6)
     sections = load.sections(found)
     assert all(section.filled for section in sections) and len(sections[0].charts) > 8
-    assert asked(found, "SELECT max(rate) AS most FROM runs WHERE broker = 'mosq'").first().most > 0
+    assert query_result(found, "SELECT max(rate) AS most FROM runs WHERE broker = 'mosq'").first().most > 0
     with pytest.raises(MosqPipelineError, match="tables are runs, medians and locust"):
-        asked(found, "SELECT nonsense FROM runs")
+        query_result(found, "SELECT nonsense FROM runs")
 
 
 def test_the_results_in_the_repository(spark: SparkSession, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_what_is_bad_is_told_with_its_line(spark: SparkSession, tmp_path: Path) 
     assert sorted(read.rows["filter"].to_pylist()) == ["#", "a/+"]
     assert [(line, why) for line, _, why in read.bad.first] == [
         (3, "not a valid filter"), (4, "not a valid filter"), (5, "not UTF-8 without control characters"), (8, "not UTF-8 without control characters")]
-    assert next(iter(read.bad.told())) == f"{tmp_path / 'filters.txt'}:3: 'a+' is not a valid filter" and read.bad.count == 4
+    assert next(iter(read.bad.lines())) == f"{tmp_path / 'filters.txt'}:3: 'a+' is not a valid filter" and read.bad.count == 4
     # a file in several blocks, and bad ones in each
     lines = [b"site/%d" % i for i in range(30_000)]
     for at in (0, 9_999, 29_999):

@@ -103,7 +103,7 @@ def test_figures_are_those_of_the_tables(made: Tables, folder: Path) -> None:
 def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
     audit = about_sessions.audit(made)
     assert audit.warnings[0] == "ALARM: messages of 2 of 7 sessions do not add up."
-    assert "+3 between what was published and what became of it" in audit.warnings[1] and "owing, session 8: has ended, and 5 still wait" in audit.warnings[2]
+    assert "+3 between published messages and their outcomes" in audit.warnings[1] and "owing, session 8: has ended, and 5 still wait" in audit.warnings[2]
     good = about_sessions.audit(gold.tables(spark, wrong=False))
     assert good.warnings == [] and good.notes[0].startswith("All 5 sessions add up")
 
@@ -113,7 +113,7 @@ def test_fan_out_and_lag_and_reasons(made: Tables) -> None:
     by = {row[0].text: row[1].text for row in sections.fan_out(made).tables[0].rows}
     assert by == {"nobody": "2", "1": "69", "2 to 9": "1"}
     source = sections.source(made)
-    assert "10 records are on the disk and not in the tables yet" in source.notes[0] and source.tables[0].rows[0][2].text == "10"
+    assert "10 records are on the disk but not in the tables yet" in source.notes[0] and source.tables[0].rows[0][2].text == "10"
     drops = about_sessions.drops(made)
     assert {row[0].text for row in drops.tables[0].rows} == {"queue messages", "expired", "reason 200"}
     ends = {row[0].text for row in about_sessions.churn(made).tables[0].rows}

@@ -59,14 +59,14 @@ def test_all_that_can_be_said(tmp_path: Path) -> None:
     ("[pipeline]\njournal = 'j'\ntables = 'x/y'\ncheckpoints = 'x'", "lie in one another"),
     ("[pipeline]\njournal = 'j'\n[bronze]", "at the top: bronze is unknown"),
     ("[pipeline]\njournal = 'j'\n[spark]\nspark.driver.memory = '2g'", r"\[spark\] spark: expected a text"),
-    ("[pipeline]\njournal = 'j'\n[spark]\n'spark.sql.session.timezone' = 'Europe/Berlin'", r"\[spark\] .*: expected \"UTC\", or nothing, .*; got 'Europe/Berlin'"),
+    ("[pipeline]\njournal = 'j'\n[spark]\n'spark.sql.session.timezone' = 'Europe/Berlin'", r"\[spark\] .*: expected \"UTC\" or no such key, .*; got 'Europe/Berlin'"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a/#/b'\nformat = 'json'", r"\[\[silver\]\] number 1 topic: expected a topic filter: `\+` and `#`"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = ''\nformat = 'json'", "topic: expected a topic filter"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a/b'\ntopic = 'a'\nformat = 'json'", "name: expected 1 to 64 letters"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'xml'", "format: expected one of json, csv, number, sparkplug; got 'xml'"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'csv'", "schema is missing: expected columns"),
     ("[pipeline]\njournal = 'j'\n[[silver]]\nname = 'a'\ntopic = 'a'\nformat = 'number'\nschema = 'x INT'", "schema: expected none: the columns of number are known"),
-    ("[pipeline]\njournal = 'j'\n" + RULE + RULE, "number 2 name: expected a name of its own"),
+    ("[pipeline]\njournal = 'j'\n" + RULE + RULE, "number 2 name: expected a unique name"),
     ("silver = 5\n[pipeline]\njournal = 'j'", "silver: expected tables"),
 ])
 def test_a_mistake_is_told_with_file_key_and_what_was_expected(tmp_path: Path, text: str, said: str) -> None:

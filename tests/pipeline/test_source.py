@@ -89,7 +89,7 @@ def test_a_schema_picks_columns(folder: Path) -> None:
     Journal(folder).fill(3)
     reader = source.reader(picked)
     assert [batch.schema.names for part in reader.partitions() for batch in reader.read(part)] == [["topic", "seq"]]
-    with pytest.raises(MosqPipelineError, match=r"has no column seq int: .schema.. may pick some of: stream string"):
+    with pytest.raises(MosqPipelineError, match=r"has no column seq int: .schema.. may select from: stream string"):
         source.reader(StructType().add("seq", IntegerType()))
 
 
@@ -142,9 +142,9 @@ def test_positions(folder: Path) -> None:
     assert begins('{"a": [3, 10]}') == [3, 10] and begins('{"a": "latest"}') == [10, 10] and begins('{}') == [0, 0]
     assert begins("2026-09-21T14:13:20.006") == [3, 2] == begins("2026-09-21T16:13:20.006+02:00")
     assert begins('{"a": "2030-01-01"}') == [10, 10]
-    with pytest.raises(MosqPipelineError, match="stream a, shard 1: 11 is not there yet; the next one will be 10"):
+    with pytest.raises(MosqPipelineError, match="stream a, shard 1: 11 does not exist yet; the next one will be 10"):
         begins('{"a": [0, 11]}')
-    with pytest.raises(MosqPipelineError, match="stream a has 2 shards, and 1 numbers are given"):
+    with pytest.raises(MosqPipelineError, match="stream a has 2 shards, but the option has 1 numbers"):
         begins('{"a": [0]}')
     found = rows(batch(folder, startingOffsets='{"a": [3, 9]}', endingOffsets="2026-09-21T14:13:20.013"))
     assert [(row["shard"], row["seq"]) for row in found] == [(0, 3), (0, 4), (0, 5)]
@@ -277,12 +277,12 @@ def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Pat
     journal.fill(5)
     end = reader.latestOffset(start, ALL)
     said = start["streams"]["a"]
-    refuses(reader, {"version": 1, "streams": {"a": {**said, "next": [*said["next"], 0]}}}, "has 2 shards, and the checkpoint has read 3")
+    refuses(reader, {"version": 1, "streams": {"a": {**said, "next": [*said["next"], 0]}}}, "has 2 shards, but the checkpoint has read 3")
     journal.close()
     shutil.rmtree(journal.path)
     shutil.copytree(tmp_path / "copy", journal.path)
     for each in (reader, streaming(folder, failOnDataLoss="false")):
-        refuses(each, end, "are not there yet. The stream ends before what this reader has seen")
+        refuses(each, end, "are not there yet. The stream ends before the position that this reader has reached")
         with pytest.raises(MosqPipelineError, match="not there yet"):
             rows(each, start, end)
     shutil.rmtree(journal.path)
@@ -292,8 +292,8 @@ def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Pat
     assert "a" in streaming(folder, failOnDataLoss="false").latestOffset(start, ALL)["streams"]
     assert "a" in streaming(folder, streams="b").latestOffset(start, ALL)["streams"]
     Journal(folder, "a", shards=2).fill(9)
-    refuses(reader, start, "is another one than the checkpoint has read .*it was removed and made anew")
-    refuses(streaming(folder, failOnDataLoss="false"), start, "is another one")
+    refuses(reader, start, "is not the stream that the checkpoint has read .*it was removed and created again")
+    refuses(streaming(folder, failOnDataLoss="false"), start, "is not the stream that the checkpoint has read")
 
 
 # ---- what is lost
@@ -318,7 +318,7 @@ def holed(folder: Path) -> tuple[Path, dict[str, list[Any]]]:
 
 
 @pytest.mark.parametrize(("why", "advice"), [
-    ("retired", "are no longer kept. Retention went past this reader"),
+    ("retired", "are no longer kept. Retention deleted records before this reader read them"),
     ("missing", "are missing. Restore the stream's files from a copy"),
     ("damaged", "are damaged. Restore the stream's files from a copy"),
 ])
@@ -351,7 +351,7 @@ def test_who_falls_behind_a_retention_by_age_is_told_or_goes_on_behind_it(folder
             (journal.path / "consumers/slow").unlink(missing_ok=True)
         assert journal.face.retain(journal.now_us) and journal.face.mark(journal.now_us)
         assert Stream(journal.path).marks()[0].first_seq == first
-    said = rf"stream a in {journal.path}: shard 0: 0 to 35 are no longer kept\. Retention went past this reader: keep more \(retain_age"
+    said = rf"stream a in {journal.path}: shard 0: 0 to 35 are no longer kept\. Retention deleted records before this reader read them: keep more \(retain_age"
     for again in (lambda: reader.latestOffset(start, ALL), lambda: rows(reader, start, begun)):
         with pytest.raises(MosqPipelineError, match=said):
             again()

@@ -436,7 +436,7 @@ def test_what_is_not_installed_is_said(capfd: pytest.CaptureFixture[str], monkey
         monkeypatch.delattr(sys.modules["mosq.tools.bench.html"], name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     assert main(["bench", "report", folder.write(tmp_path, [one()])]) == 1
-    assert "is not installed: pip install 'mosq[bench]'" in capfd.readouterr().err
+    assert "is not installed: install it from the checkout: pip install '.[bench]'" in capfd.readouterr().err
 
 
 def test_reading_and_comparing_need_nothing_installed() -> None:

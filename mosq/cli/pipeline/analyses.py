@@ -97,7 +97,7 @@ def _match(                             # parameters: one for each option of `ma
     say(f"reading {filters}")
     read = read_filters(spark, filters, clients)
     if not len(read.rows):
-        first = next(read.bad.told(), "it is empty")
+        first = next(read.bad.lines(), "it is empty")
         raise MosqPipelineError(f"{filters}: there is no filter in it ({first})")
     work, frame = Matching(spark, read.rows), read_topics(spark, topics)
     say(f"matching with {work.n:,} filters")
@@ -123,7 +123,7 @@ def _match(                             # parameters: one for each option of `ma
         say.tell(f"{out}: {written.count():,} rows")
     elif limit:
         _show(rows, limit)
-    return _tell_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), say)
+    return _report_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), say)
 
 
 def _tell_totals(totals: dict[int, int], filters: int, say: Steps) -> None:
@@ -151,10 +151,10 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-def _tell_bad(told: list[Any], say: Steps) -> int:
+def _report_bad(told: list[Any], say: Steps) -> int:
     say.end()
     for one in told:
-        for line in one.told():
+        for line in one.lines():
             click.echo(f"Warning: {shown(line)}: left out", err=True)
     return EXIT_PARTS if any(one.count for one in told) else EXIT_OK
 
@@ -198,7 +198,7 @@ def capacity(file: str, master: str | None, only_flags: bool, as_json: bool, qui
     finally:
         say.end()
     if as_json:
-        click.echo(json.dumps(found.told(), indent=1))
+        click.echo(json.dumps(found.as_dict(), indent=1))
     elif only_flags:
         click.echo(" ".join(found.flags()))
     else:
@@ -256,7 +256,7 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     from mosq.pipeline.report.gather import Lag, Tables
     from mosq.pipeline.runs import status
     from mosq.pipeline.tables import about, read_table
-    from mosq.pipeline.trouble import told_plainly
+    from mosq.pipeline.trouble import plain_errors
 
     def there(name: str) -> bool:
         return bool(about(settings.table(name)))
@@ -272,7 +272,7 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
     if there("gold/traffic"):
         say("matching topics with subscriptions")
         try:
-            with told_plainly(settings):
+            with plain_errors(settings):
                 fanout.write(spark, settings)
         except (MosqPipelineError, OSError) as error:       # one may not write to the tables, or the disk is full
             say.tell(f"{error}: fan-out is told as it was found before")
@@ -319,7 +319,7 @@ def load_results(folder: str, csv_folder: str | None, sql: str | None, limit: in
         if csv_folder is not None:
             for path in found.write_csv(Path(csv_folder)):
                 say.tell(str(path))
-        rows = results.asked(found, sql) if sql is not None else found.paper_table()
+        rows = results.query_result(found, sql) if sql is not None else found.paper_table()
         columns, shown_rows = rows.columns, rows.limit(limit).collect()
     finally:
         say.end()

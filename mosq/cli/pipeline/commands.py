@@ -89,9 +89,9 @@ def run(jobs: tuple[str, ...], file: str, master: str | None, how: str, quiet: b
     try:
         with work.stopped_by_signals() as stop:
             if how == "rebuild":
-                work.rebuild(spark, settings, jobs=wanted, say=live.say, told=live.told, stop=stop)
+                work.rebuild(spark, settings, jobs=wanted, log=live.log, report=live.report, stop=stop)
             else:
-                work.run(spark, settings, once=how == "once", jobs=wanted, say=live.say, told=live.told, stop=stop)
+                work.run(spark, settings, once=how == "once", jobs=wanted, log=live.log, report=live.report, stop=stop)
     finally:
         live.end()
         spark.stop()
@@ -185,7 +185,7 @@ def doctor(file: str, as_json: bool) -> int:
     for one in found:
         click.echo(f"{'ok  ' if one.ok else 'BAD '} {one.what}: {one.found}")
         if not one.ok:
-            click.echo(f"     -> {one.mend}")
+            click.echo(f"     -> {one.fix}")
     click.echo(
         "All is well." if not bad else f"{len(bad)} {'thing needs' if len(bad) == 1 else 'things need'} mending."
     )

@@ -7,6 +7,7 @@ import click
 
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.settings import FILE
+from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,8 @@ def guarded(command: "Callable[..., int]") -> "Callable[..., int]":
             click.echo(f"Error: {error}", err=True)
         except ImportError as error:
             click.echo(
-                f"Error: {error.name or error} is not there: pip install 'mosq[pipeline]'; `mosq pipeline doctor` tells"
-                " all that is missing",
+                f"Error: {error.name or error} is not installed: {install_advice('pipeline')};"
+                " `mosq pipeline doctor` lists all that is missing",
                 err=True,
             )
         except OSError as error:

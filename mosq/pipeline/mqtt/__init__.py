@@ -1,8 +1,8 @@
-"""`format("mqtt")`: any broker as a Spark source, at least once, and as a sink. docs/pipeline-source.md has the
-options.
+"""Provide `format("mqtt")`: any broker as a Spark source, at least once, and as a sink.
 
-MQTT cannot seek, and acknowledgements belong to a connection: so what comes is spooled, synced and then acknowledged,
-and the position in the spool is Spark's offset."""
+docs/pipeline-source.md lists the options. MQTT cannot seek, and acknowledgements belong to a connection. So the
+receiver spools a message, syncs the spool and then acknowledges; Spark's offset is the position in the spool.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class MqttSource(DataSource):
         return "mqtt"
 
     def schema(self) -> str:
-        ReadOptions(self.options)  # what is wrong is told at load(), not when the query runs
+        ReadOptions(self.options)  # raises errors at load(), not when the query runs
         return DDL
 
     def streamReader(self, schema: "StructType") -> MqttStreamReader:  # noqa: N802
@@ -48,8 +48,10 @@ class MqttSource(DataSource):
 
 
 def create_sessions(options: "Mapping[str, str]") -> None:
-    """Makes the sessions and subscriptions of a read, so that the broker keeps messages from now on. What was published
-    before the first SUBSCRIBE never comes."""
+    """Create the sessions and subscriptions of a read, so that the broker queues messages from now on.
+
+    Messages that were published before the first SUBSCRIBE are never received.
+    """
     from mosq.pipeline.mqtt.receiver import Receiver
 
     receiver = Receiver(ReadOptions(options))

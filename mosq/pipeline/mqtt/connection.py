@@ -1,4 +1,4 @@
-"""A paho client for a broker, and what went wrong in words. Knows neither spools nor Spark."""
+"""Connect a paho client to a broker, and explain errors in words. This module knows neither spools nor Spark."""
 
 import ssl
 from typing import TYPE_CHECKING, Any, cast
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mosq.pipeline.mqtt.options import Access
 
 ADVICE = {
-    "Not authorized": "say username and passwordFile, or let this user in",
-    "Bad user name or password": "say username and passwordFile as the broker knows them",
+    "Not authorized": "set username and passwordFile, or grant this user access",
+    "Bad user name or password": "set username and passwordFile to the values that the broker knows",
     "Unsupported protocol version": 'set the option version to "3.1.1"',
     "Session taken over": "another client has the same client id: give each query a clientId of its own",
-    "Banned": "the broker does not want this client",
+    "Banned": "the broker has banned this client",
 }
 
 
@@ -28,14 +28,14 @@ def refused(access: "Access", reason: object) -> MosqPipelineError:
 
 
 def unreachable(access: "Access", error: object) -> MosqPipelineError:
-    said = f"{access} cannot be reached: {error}"
-    return MosqPipelineError(f"{said}. Is the broker running, and is the option broker right?")
+    problem = f"{access} cannot be reached: {error}"
+    return MosqPipelineError(f"{problem}. Is the broker running, and is the option broker right?")
 
 
 def client(access: "Access", client_id: str, keep_session: bool) -> Client:
-    kept: dict[str, Any] = {} if access.version == 5 else {"clean_session": not keep_session}
+    session: dict[str, Any] = {} if access.version == 5 else {"clean_session": not keep_session}
     version = MQTTProtocolVersion(access.version)
-    paho = Client(CallbackAPIVersion.VERSION2, client_id, protocol=version, manual_ack=keep_session, **kept)
+    paho = Client(CallbackAPIVersion.VERSION2, client_id, protocol=version, manual_ack=keep_session, **session)
     paho.connect_timeout = access.connect_timeout_s
     if access.username is not None:
         paho.username_pw_set(access.username, access.password())
@@ -54,7 +54,7 @@ def client(access: "Access", client_id: str, keep_session: bool) -> Client:
 
 
 def close(paho: Client) -> None:
-    """Sends what waits and DISCONNECT. Paho leaves the socket of a connection that it was just making again."""
+    """Send queued packets and DISCONNECT. If paho is reconnecting, it leaves a socket open; close that too."""
     paho.disconnect()
     paho.loop_stop()
     if (left := paho.socket()) is not None:
@@ -62,7 +62,7 @@ def close(paho: Client) -> None:
 
 
 def connect(paho: Client, access: "Access", session_expiry_s: int = 0, receive_maximum: int = 0) -> None:
-    """Sends CONNECT; the broker's answer comes to on_connect."""
+    """Send CONNECT; paho passes the broker's answer to on_connect."""
     properties, first = None, cast("Any", {})
     if access.version == 5:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]

@@ -1,5 +1,8 @@
-"""`df.writeStream.format("mqtt")`: rows are published, and a batch is done when the broker has acknowledged all of
-them. At least once: a task or a batch that is tried again publishes again."""
+"""Publish rows: `df.writeStream.format("mqtt")`, at least once.
+
+A batch is done when the broker has acknowledged all of its messages. A task or batch that Spark runs again publishes
+again.
+"""
 
 import threading
 import time
@@ -35,9 +38,8 @@ def check_columns(schema: "StructType", options: "WriteOptions") -> None:
     for field in schema.fields:
         if field.dataType.simpleString() not in TYPES.get(field.name, ()):
             raise MosqPipelineError(
-                f'format("mqtt") writes no column {field.name} {field.dataType.simpleString()}: there are topic '
-                'string, payload '
-                "binary or string, and if wanted qos int and retain boolean; select these"
+                f'format("mqtt") cannot write the column {field.name} {field.dataType.simpleString()}: the columns are '
+                "topic string, payload binary or string, and optionally qos int and retain boolean; select these"
             )
     for name in ("payload",) if options.topic else ("topic", "payload"):
         if name not in schema.fieldNames():
@@ -47,7 +49,7 @@ def check_columns(schema: "StructType", options: "WriteOptions") -> None:
 
 
 class _Sending:
-    """A connection of a task."""
+    """Publish the rows of one task over one connection."""
 
     def __init__(self, options: "WriteOptions") -> None:
         self.options = options
@@ -80,8 +82,8 @@ class _Sending:
             self._check()
             if time.monotonic() > end:
                 raise MosqPipelineError(
-                    f"{self.options.access} has not acknowledged {what} for {self.options.ack_timeout_s:g} s; option "
-                    "ackTimeout"
+                    f"{self.options.access} has not acknowledged {what} for {self.options.ack_timeout_s:g} s; see "
+                    "option ackTimeout"
                 )
         self._check()
 
@@ -95,8 +97,8 @@ class _Sending:
         self.client.loop_start()
         try:
             if not self.connected.wait(access.connect_timeout_s):
-                said = f"{access} does not answer for {access.connect_timeout_s:g} s; option connectTimeout"
-                raise MosqPipelineError(said)
+                late = f"{access} does not answer for {access.connect_timeout_s:g} s; see option connectTimeout"
+                raise MosqPipelineError(late)
             self._check()
             for row in rows:
                 self._wait(self.room, "a message")
@@ -110,11 +112,11 @@ class _Sending:
 
     def _publish(self, row: Any) -> None:
         options = self.options
-        said = {name: value for name, value in row.asDict().items() if value is not None}
-        topic, payload = said.get("topic", options.topic), said.get("payload", b"")
-        qos, retain = said.get("qos", options.qos), said.get("retain", options.retain)
+        values = {name: value for name, value in row.asDict().items() if value is not None}
+        topic, payload = values.get("topic", options.topic), values.get("payload", b"")
+        qos, retain = values.get("qos", options.qos), values.get("retain", options.retain)
         if not topic:
-            raise MosqPipelineError("a row has no topic: leave such rows out, or say the option topic")
+            raise MosqPipelineError("a row has no topic: filter such rows out, or set the option topic")
         try:
             self.client.publish(topic, bytes(payload) if isinstance(payload, bytearray) else payload, qos, retain)
         except (ValueError, TypeError) as error:

@@ -1,8 +1,11 @@
-"""Receives from a broker into a spool: at least once. What a broker sent is acknowledged when it is on the disk, by the
-connection that it came by; what is not acknowledged, the broker sends again.
+"""Receive messages from a broker into a spool, at least once.
 
-A lane is a connection with a persistent session; several share the subscription. Paho's threads hand messages over; one
-thread spools and acknowledges, many messages with one sync."""
+The receiver acknowledges a message when it is on the disk, on the connection that it came from. The broker sends
+unacknowledged messages again.
+
+A lane is a connection with a persistent session; several lanes share the subscription. Paho's threads hand messages to
+one thread, which spools and acknowledges them, many messages with one sync.
+"""
 
 import queue
 import threading
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.mqtt.options import ReadOptions
 
-WAITING_MAX = 10_000  # messages between a connection and the disk; then the connection is not read
-TOGETHER_MAX = 5_000  # with one sync
+WAITING_MAX = 10_000  # messages between a connection and the disk; when it is full, the connection is not read
+TOGETHER_MAX = 5_000  # messages for one sync
 RETAIN_EVERY_S = 30
-GONE = "the broker had lost the session of this lane: what was published meanwhile is not known"
+GONE = "the broker had lost the session of this lane: the number of messages that were published since is unknown"
 
 
 class Lane:
-    """A connection, and which of its connections it is: an acknowledgement is for the one that the message came by."""
+    """Hold a connection and its generation: an acknowledgement must go to the connection that the message came from."""
 
     def __init__(self, receiver: "Receiver", number: int) -> None:
         self.receiver = receiver
@@ -48,7 +51,7 @@ class Lane:
         connect(self.client, options.access, options.session_expiry_s, options.receive_maximum)
         self.client.loop_start()
 
-    # ---- called by paho's thread
+    # ---- paho's thread calls these
 
     def _connected(self, paho: "Client", _: object, flags: Any, reason: Any, properties: object) -> None:
         if reason.is_failure:
@@ -66,8 +69,8 @@ class Lane:
         options = self.receiver.options
         for (topic, qos), reason in zip(options.subscriptions(), reasons, strict=False):
             if reason.is_failure or reason.value < qos:
-                said = reason if reason.is_failure else f"only QoS {reason.value} is granted"
-                error = f"{options.access} does not grant the subscription {topic}: {said}"
+                problem = reason if reason.is_failure else f"only QoS {reason.value} is granted"
+                error = f"{options.access} does not grant the subscription {topic}: {problem}"
                 self.receiver.fail(MosqPipelineError(error))
                 return
         self.receiver.establish(self.number)
@@ -82,7 +85,7 @@ class Lane:
     def _message(self, paho: "Client", _: object, message: "MQTTMessage") -> None:
         self.receiver.put((self, self.generation, message))
 
-    # ---- called by the spooling thread
+    # ---- the spooling thread calls this
 
     def acknowledge(self, generation: int, message: "MQTTMessage") -> None:
         with self.lock:
@@ -91,7 +94,10 @@ class Lane:
 
 
 class Receiver:
-    """May be started where `options` say so once; raises what went wrong at the next `check`."""
+    """Receive messages on all lanes. Only one Receiver may run for the same `options`.
+
+    An error in a thread is kept; the next call of `check` raises it.
+    """
 
     def __init__(self, options: "ReadOptions") -> None:
         self.options = options
@@ -106,7 +112,7 @@ class Receiver:
         self._spooling = threading.Thread(target=self._spool_all, name="mqtt-spool", daemon=True)
 
     def start(self) -> None:
-        """Returns when the broker has all sessions and subscriptions."""
+        """Start all lanes; return when the broker has all sessions and subscriptions."""
         try:
             self._spooling.start()
             for lane in self._lanes:
@@ -118,7 +124,7 @@ class Receiver:
                     if time.monotonic() > end:
                         raise MosqPipelineError(
                             f"{self.options.access} does not answer for {self.options.access.connect_timeout_s:g} s; "
-                            "option connectTimeout"
+                            "see option connectTimeout"
                         )
         except BaseException:
             self.stop()
@@ -129,28 +135,28 @@ class Receiver:
             raise self._failed
 
     def stop(self) -> None:
-        """The sessions stay with the broker, which keeps messages for them."""
+        """Close the connections. The sessions stay at the broker, which queues messages for them."""
         self._stopping.set()
-        if self._spooling.is_alive():  # before the connections go, so that what is spooled is acknowledged
+        if self._spooling.is_alive():  # before the connections close, so that spooled messages are acknowledged
             self._spooling.join()
         for lane in self._lanes:
             close(lane.client)
         self.spool.close()
 
     def drain(self) -> None:
-        """Until no message has come for a while: what the broker had kept is here."""
+        """Wait until no message has come for `drain_s`: then all messages that the broker had queued are here."""
         self.spooled_at = time.monotonic()
         while time.monotonic() < self.spooled_at + self.options.drain_s:
             self.check()
             time.sleep(0.05)
 
-    # ---- for lanes
+    # ---- lanes call these
 
     def fail(self, error: MosqPipelineError) -> None:
         self._failed = self._failed or error
 
     def put(self, item: object) -> None:
-        """Waits while there is no room: then the broker waits too."""
+        """Queue an item; wait while the queue is full. The broker waits too, because the connection is not read."""
         while not self._stopping.is_set():
             try:
                 self._queue.put(item, timeout=0.1)
@@ -159,12 +165,12 @@ class Receiver:
             return
 
     def look(self, lane: int, present: bool) -> bool:
-        """The broker has the session of this lane, or has it not -> whether to subscribe."""
+        """Note whether the broker has the session of this lane; return whether the lane must subscribe."""
         with self._sessions_lock:
             if present and lane in self._established:
                 self._lanes[lane].ready.set()
                 return False
-            if lane in self._established:  # written down: what comes now is a session like one that was always there
+            if lane in self._established:  # recorded as lost: the session that follows is like one that never existed
                 self._established.remove(lane)
                 self._lost.add(lane)
                 self.spool.put_sessions(self._established, self._lost)
@@ -173,8 +179,8 @@ class Receiver:
             self.fail(
                 MosqPipelineError(
                     f"{self.options.access} has no session {self.options.client_id(lane)} any more: it has expired "
-                    "(option sessionExpiry, or the broker's own limit), or was removed; what was published since is "
-                    "lost. Set failOnDataLoss=false to go on, which puts a row of kind 10 (gap) there"
+                    "(option sessionExpiry, or the broker's own limit), or was removed; messages that were published "
+                    "since are lost. Set failOnDataLoss=false to continue; a row of kind 10 (gap) marks the loss"
                 )
             )
             return False
@@ -210,9 +216,9 @@ class Receiver:
                 for item in items:
                     self._spool_one(item)
                 self.spool.commit()
-            except Exception as error:  # whatever it is: a query that goes on without rows would hide it
-                said = f"what came cannot be spooled: {type(error).__name__}: {error}"
-                self.fail(error if isinstance(error, MosqPipelineError) else MosqPipelineError(said))
+            except Exception as error:  # any exception: a query that continues without rows would hide it
+                problem = f"received messages cannot be spooled: {type(error).__name__}: {error}"
+                self.fail(error if isinstance(error, MosqPipelineError) else MosqPipelineError(problem))
                 return
             self.spooled_at = time.monotonic()
             self.acknowledge(items)
@@ -248,7 +254,7 @@ class Receiver:
 
 
 def _properties(message: "MQTTMessage", key_property: str | None) -> tuple[bytes, str | None]:
-    """As they stood in the packet, without their length; and the key that the publisher gave."""
+    """Return the properties as in the packet, without their length, and the key that the publisher gave."""
     if message.properties is None or message.properties.isEmpty():  # type: ignore[no-untyped-call]
         return b"", None
     packed: bytes = message.properties.pack()  # type: ignore[no-untyped-call]

@@ -1,10 +1,12 @@
-"""Where received messages lie before they are acknowledged: a journal stream, a shard for each lane. Its numbers are
-what Spark's offsets say.
+"""Keep received messages before they are acknowledged: a journal stream with a shard for each lane.
 
-Each message has a key. One that a broker sends again (DUP, after a connection was lost) gets the key that it had: a
-broker has at most `window` unacknowledged messages in a session and sends them again in their order, with the packet
-identifiers that they had [v5 4.4.0-1], so what comes again is among the last `window` of its lane, has the same
-identifier and the same content. Cost: one digest per message, and so many of them in memory."""
+Spark's offsets are the sequence numbers of this stream.
+
+Each message has a key. A message that the broker sends again (DUP, after a connection was lost) gets the key that it
+had before. The broker has at most `window` unacknowledged messages in a session, and sends them again in their order
+with the same packet identifiers [v5 4.4.0-1]. So a repeated message is among the last `window` of its lane, and has the
+same identifier and content. Cost: one digest per message, and `window` digests per lane in memory.
+"""
 
 import fcntl
 import hashlib
@@ -25,7 +27,7 @@ READER = "spark"
 
 
 class SpoolError(MosqPipelineError):
-    """Somebody else has it open, or it cannot be opened."""
+    """The spool is open in another process, or cannot be opened."""
 
 
 class Received(NamedTuple):
@@ -37,7 +39,7 @@ class Received(NamedTuple):
     dup: bool
     packet_id: int
     properties: bytes
-    key: str | None  # that its publisher gave it
+    key: str | None  # key that the publisher gave
 
 
 def _digest(topic: str, payload: bytes, properties: bytes) -> bytes:
@@ -54,7 +56,7 @@ class Spool:
         self.path = folder / name
         self._state = folder / f"{name}.json"
         self._window = window
-        # all that lies in the folder is read by one query
+        # one query reads everything in the folder
         self._lock = (folder / ".lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,30 +64,30 @@ class Spool:
         except OSError as error:
             self._lock.close()
             raise SpoolError(
-                f"the spool {folder} cannot be opened: {error}. One query receives into a spool: stop the other one, "
+                f"the spool {folder} cannot be opened: {error}. Only one query may use a spool: stop the other one, "
                 "or give each a spool of its own"
             ) from error
         stream = Stream(self.path)
         self._writer.commit()
-        if stream.consumer(READER) is None:  # before anything may be dropped
+        if stream.consumer(READER) is None:  # registered before retention may delete anything
             stream.put_consumer(READER, [0] * lanes)
         self._id = journal_api.marks(self.path)["stream_id"][:12]
-        # of each lane, the last ones by packet identifier: digest and key
+        # for each lane, the last messages by packet identifier: digest and key
         self._last: list[OrderedDict[int, tuple[bytes, str]]] = [self._tail(stream, lane) for lane in range(lanes)]
 
-    # ---- lanes whose sessions the broker has
+    # ---- lanes and their sessions at the broker
 
     def sessions(self) -> tuple[set[int], set[int]]:
-        """Lanes whose sessions the broker has, and lanes whose sessions it has lost."""
+        """Return the lanes whose sessions the broker has, and the lanes whose sessions it has lost."""
         try:
-            said = json.loads(self._state.read_text())
-            return set(said["established"]), set(said["lost"])
+            state = json.loads(self._state.read_text())
+            return set(state["established"]), set(state["lost"])
         except FileNotFoundError:
             return set(), set()
         except (ValueError, KeyError, TypeError) as error:
             raise MosqPipelineError(
-                f"{self._state} is damaged ({error!r}): remove it; then the lanes subscribe again, and whether the "
-                "broker lost their sessions meanwhile is not known"
+                f"{self._state} is damaged ({error!r}): remove it; then the lanes subscribe again, and it is unknown "
+                "whether the broker lost their sessions in between"
             ) from error
 
     def put_sessions(self, established: set[int], lost: set[int]) -> None:
@@ -136,7 +138,7 @@ class Spool:
         )
 
     def append_gap(self, lane: int, why: str) -> None:
-        """What came between is not known: a row that says so."""
+        """Append a row that marks an unknown number of lost messages."""
         self._append(lane, "", json.dumps({"lost": None, "why": why}).encode(), kind=GAP)
 
     def _append(self, lane: int, topic: str, payload: bytes, **more: "int | bool | str | bytes") -> None:
@@ -151,8 +153,8 @@ class Spool:
             self._writer.commit()
         except OSError as error:
             raise MosqPipelineError(
-                f"the spool {self.path} cannot be written: {error}. Nothing is acknowledged to the broker, so nothing "
-                "is lost: make room, and start the query again"
+                f"the spool {self.path} cannot be written: {error}. No message was acknowledged to the broker, so none "
+                "is lost: free some space, and start the query again"
             ) from error
 
     def retain(self) -> None:

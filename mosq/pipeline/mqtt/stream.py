@@ -1,4 +1,4 @@
-"""`spark.readStream.format("mqtt")`: a receiver beside the driver, and the journal's source on its spool."""
+"""Implement `spark.readStream.format("mqtt")`: a receiver beside the driver, and the journal's source on its spool."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.mqtt.options import ReadOptions
 
-# a column: what it is called in the spool
+# column: its name in the spool
 COLUMNS = {
     "lane": "shard",
     "seq": "seq",
@@ -42,18 +42,21 @@ class MqttStreamReader(JournalStreamReader):
         super().__init__(Options(of_spool, batch=False), [COLUMNS[name] for name in columns])
         self.names = list(columns)
         self.mqtt = options
-        self.held_back = options.window  # the spool knows by them what comes again
+        self.held_back = options.window  # records from which the spool recognises repeated messages
         self._receiver: Receiver | None = None
 
     def _receiving(self) -> Receiver:
-        """Started when Spark first asks where to begin: readers are also made for other ends."""
+        """Return the receiver; start it when Spark first asks for an offset.
+
+        Spark also makes readers for other purposes.
+        """
         if self._receiver is None:
             end = time.monotonic() + TRIES_S
             while True:
                 try:
                     receiver = Receiver(self.mqtt)
                     break
-                except SpoolError:  # the query before this one may still be about to end
+                except SpoolError:  # the previous query may still be ending
                     if time.monotonic() > end:
                         raise
                     time.sleep(0.2)

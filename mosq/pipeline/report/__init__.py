@@ -1,6 +1,6 @@
-"""The report of the pipeline: gold tables and audits as one page and CSV files. Sections are made here of small results
-of Spark; how they are drawn is mosq/tools/bench/html.
-how they are drawn is mosq/tools/bench/html.
+"""Make the report of the pipeline: gold tables and audits as one page and CSV files.
 
-    tables (what is there) -> gather (Spark: to a few rows) -> sections -> mosq.tools.bench.html (charts, page, CSV)
+This package makes sections of small results of Spark; mosq/tools/bench/html draws them.
+
+    tables -> gather (Spark: reduce to a few rows) -> sections -> mosq.tools.bench.html (charts, page, CSV)
 """

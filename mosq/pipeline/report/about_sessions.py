@@ -1,5 +1,5 @@
-"""The sections of the report about clients and their sessions: does it add up, what was dropped,
-who came and went, what waits.
+"""Make the sections of the report about clients and their sessions: the audit, drops, connections, and waiting
+messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALARMS_LISTED = 20
 
 
 def drop_names() -> tuple[str, ...]:
-    """By the number that events of drops have."""
+    """Return the names of the reasons for drops, by the number that the events have."""
     from cext.engine import DROPS
 
     named: tuple[str, ...] = DROPS
@@ -39,7 +39,11 @@ def reason_of(code: int) -> str:
 
 
 def wrong() -> Column:
-    """What the jobs call so: it does not add up (`difference`), something is below zero, or who has ended owes."""
+    """Return the condition of a wrong row, as the jobs define it.
+
+    A row is wrong if it does not add up (`difference`), if a counter is below zero, or if an ended session has queued
+    messages.
+    """
     from pyspark.sql import functions as f
 
     return reduce(
@@ -53,8 +57,8 @@ def audit(tables: Tables) -> Section:
     section = Section(
         "audit",
         "Audit: does every message add up?",
-        "Of each persistent session what was published to it, and what became of it: acknowledged, expired, dropped, "
-        "gone or still waiting.",
+        "For each persistent session: the messages that were published to it, and their outcome: acknowledged, "
+        "expired, dropped, gone or still waiting.",
         empty=f"no accounts of sessions: {EVENTS}",
     )
     last, every = tables.get("audit"), tables.get("backlog")
@@ -62,10 +66,10 @@ def audit(tables: Tables) -> Section:
         return section
     from pyspark.sql import functions as f
 
-    told = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
-    if not told.n:
+    totals = last.agg(f.count("*").alias("n"), *(f.sum(name).alias(name) for name in COUNTERS)).first()
+    if not totals.n:
         return section
-    # a row that was wrong once is an alarm, also when a later one is right again
+    # a row that was once wrong is an alarm, even if a later one is right
     rows = (last if every is None else every).where(wrong())
     alarms = (
         rows.groupBy("client_id", "session")
@@ -78,22 +82,22 @@ def audit(tables: Tables) -> Section:
         .limit(gather.LISTED + 1)
         .collect()
     )
-    section.facts = [("Sessions", f"{told.n:,}"), *((name.capitalize(), f"{told[name]:,}") for name in COUNTERS)]
+    section.facts = [("Sessions", f"{totals.n:,}"), *((name.capitalize(), f"{totals[name]:,}") for name in COUNTERS)]
     if alarms:
         shown = "more than " if len(alarms) > gather.LISTED else ""
         section.warnings = [
-            f"ALARM: messages of {shown}{min(len(alarms), gather.LISTED):,} of {told.n:,} sessions do not add up.",
+            f"ALARM: messages of {shown}{min(len(alarms), gather.LISTED):,} of {totals.n:,} sessions do not add up.",
             *(f"{row.client_id}, session {row.session}: {_why(row)}" for row in alarms[:ALARMS_LISTED]),
         ]
         section.tables.append(_missing(alarms[: gather.LISTED]))
     else:
         section.notes = [
-            f"All {told.n:,} sessions add up: what was published was acknowledged, expired, dropped, is gone or waits."
+            f"All {totals.n:,} sessions add up: each message was acknowledged, expired, dropped, is gone or waits."
         ]
     section.charts = bars(
-        "What became of what was published",
+        "Outcome of the published messages",
         "count",
-        [(name, told[name]) for name in ("acknowledged", "queued", "expired", "dropped", "gone")],
+        [(name, totals[name]) for name in ("acknowledged", "queued", "expired", "dropped", "gone")],
     )
     return section
 
@@ -117,20 +121,20 @@ def _missing(alarms: list[Any]) -> Table:
 
 def _why(row: Any) -> str:
     if row.difference:
-        return f"{row.difference:+,} between what was published and what became of it; since {moment(row.since)}"
+        return f"{row.difference:+,} between published messages and their outcomes; since {moment(row.since)}"
     low = [name for name in COUNTERS if row[name] < 0]
     return f"{', '.join(low)} below zero" if low else f"has ended, and {row.queued:,} still wait"
 
 
-# ---------------------------------------------------------------- drops, comings and goings
+# ---------------------------------------------------------------- drops and connections
 
 
 def drops(tables: Tables) -> Section:
     section = Section(
         "drops",
         "Drops",
-        "Messages that did not reach somebody, by reason.",
-        empty=f"nothing was dropped, or nobody told: {EVENTS}",
+        "Messages that did not reach a client, by reason.",
+        empty=f"no message was dropped, or there are no events: {EVENTS}",
     )
     there = tables.over("drops")
     if there is None:
@@ -166,7 +170,7 @@ def drops(tables: Tables) -> Section:
     section.tables = [
         Table(
             "",
-            (*names("Reason"), *figures("Drops", "Clients"), *names("Most of"), *figures("there")),
+            (*names("Reason"), *figures("Drops", "Clients"), *names("Client with most"), *figures("Its drops")),
             tuple(
                 (
                     words(reason_of(row.reason)),
@@ -193,9 +197,9 @@ STEPS = (
 def churn(tables: Tables) -> Section:
     section = Section(
         "churn",
-        "Comings and goings",
-        "Who connected and left, how long connections lasted, and why they ended.",
-        empty=f"nobody came or went, or nobody told: {EVENTS}",
+        "Connections",
+        "Which clients connected and left, how long connections lasted, and why they ended.",
+        empty=f"no client connected or left, or there are no events: {EVENTS}",
     )
     there, sessions = tables.over("churn"), tables.get("sessions")
     if there is not None:
@@ -256,7 +260,7 @@ def _ends(rows: list[Any], quantiles: int) -> Table:
     )
 
 
-# reasons of disconnects: MQTT's, and the broker's for ends that MQTT has no word for
+# reasons of disconnects: MQTT's, and the broker's own for ends without an MQTT reason code
 ENDS = {
     0x00: "disconnected",
     0x04: "disconnected, with will",
@@ -275,7 +279,7 @@ ENDS = {
 
 
 def _end(reason: str) -> str:
-    """In the table MQTT's reason codes are numbers."""
+    """Return the words for a reason; in the table the reason codes of MQTT are numbers."""
     if not reason.lstrip("-").isdigit():
         return reason
     code = int(reason) & 0xFF
@@ -286,7 +290,7 @@ def backlog(tables: Tables) -> Section:
     section = Section(
         "backlog",
         "Offline backlog",
-        "Messages that wait for sessions: of those that are away, and of those that are slow.",
+        "Messages that wait for sessions whose clients are offline or slow.",
         empty=f"no accounts of sessions: {EVENTS}",
     )
     there = tables.over("backlog", "time")
@@ -317,15 +321,15 @@ def backlog(tables: Tables) -> Section:
     ):
         own.setdefault(row.client_id, {})[row.bin] = {"queued": float(row.queued)}
     section.facts = [
-        ("Sessions that told", f"{frame.select('client_id', 'session').distinct().count():,}"),
+        ("Sessions with accounts", f"{frame.select('client_id', 'session').distinct().count():,}"),
         ("Most waiting of one session", f"{most[0].most:,} ({most[0].client_id})"),
     ]
     section.charts = [
         *lines(
-            "Waiting messages of all sessions that told", "count", [gather.drawn(together, over, "queued", "all", 0)]
+            "Waiting messages of all sessions", "count", [gather.drawn(together, over, "queued", "all", 0)]
         ),
         *lines(
-            "Of those with most",
+            "Waiting messages of the sessions with most",
             "count",
             [gather.drawn(own.get(one, {}), over, "queued", one, slot) for slot, one in enumerate(lead)],
         ),
@@ -333,7 +337,7 @@ def backlog(tables: Tables) -> Section:
     section.tables = [
         Table(
             "",
-            (*names("Client"), *figures("at most", "last"), *names("Told at")),
+            (*names("Client"), *figures("at most", "last"), *names("Last account at")),
             tuple(
                 (words(row.client_id), number("count", row.most), number("count", row.now), words(moment(row.time)))
                 for row in most

@@ -1,5 +1,6 @@
-"""From tables of any size to the few rows that a page shows: everything here is one query of Spark with a bounded
-result.
+"""Reduce tables of any size to the few rows that a page shows.
+
+Each function is one query of Spark with a bounded result.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-POINTS = 60  # of a line over time
-LINES = 6  # of a chart
-LISTED = 50  # rows of a table
+POINTS = 60  # most points of a line over time
+LINES = 6  # most lines of a chart
+LISTED = 50  # most rows of a table
 BARS = 15
 
 
 @dataclass
 class Lag:
-    """Of a stream: rows in bronze, rows on the disk that are not, and for how long the first of them has waited."""
+    """Hold a stream's rows in bronze, its newer rows on the disk, and the waiting time of the oldest newer row."""
 
     stream: str
     rows: int
@@ -33,8 +34,11 @@ class Lag:
 
 @dataclass
 class Tables:
-    """What there is; what is not there is None. `gold`: topics, clients, prefixes, latency, drops, churn, sessions,
-    backlog, audit, fanout, late (docs/pipeline.md)."""
+    """Hold the tables that exist; a missing one is None.
+
+    The keys of `gold`: topics, clients, prefixes, latency, drops, churn, sessions, backlog, audit, fanout, late
+    (docs/pipeline.md).
+    """
 
     gold: Mapping[str, DataFrame]
     bronze: DataFrame | None = None
@@ -46,7 +50,7 @@ class Tables:
         return self.gold.get(name)
 
     def over(self, name: str, column: str = "window_start") -> tuple[DataFrame, Span] | None:
-        """A table, and the time that it covers; None: it is not there, or empty."""
+        """Return a table and the time that it covers, or None if it is missing or empty."""
         frame = self.get(name)
         covered = None if frame is None else span(frame, column)
         return None if frame is None or covered is None else (frame, covered)
@@ -54,7 +58,7 @@ class Tables:
 
 @dataclass
 class Span:
-    """The time that the windows of a table cover, cut into at most POINTS bins of whole windows."""
+    """Hold the time that the windows of a table cover, cut into at most POINTS bins of whole windows."""
 
     first_s: float
     last_s: float
@@ -79,13 +83,13 @@ def span(frame: DataFrame, column: str = "window_start") -> Span | None:
 
     at = f.col(column).cast("double")
     window = f.max(f.col("window_end").cast("double") - at) if column == "window_start" else f.lit(1.0)
-    told = frame.agg(f.min(at).alias("first"), f.max(at).alias("last"), window.alias("window")).first()
-    if told is None or told.first is None:
+    ends = frame.agg(f.min(at).alias("first"), f.max(at).alias("last"), window.alias("window")).first()
+    if ends is None or ends.first is None:
         return None
-    width = told.window or 1.0
-    while (told.last - told.first) / width >= POINTS:
+    width = ends.window or 1.0
+    while (ends.last - ends.first) / width >= POINTS:
         width *= 2
-    return Span(told.first, told.last, width, told.window or 1.0, column)
+    return Span(ends.first, ends.last, width, ends.window or 1.0, column)
 
 
 def once(value: float) -> Spread:
@@ -93,7 +97,7 @@ def once(value: float) -> Spread:
 
 
 def summed(frame: DataFrame, over: Span, names: Sequence[str]) -> dict[int, dict[str, int]]:
-    """Of each bin the sums of these columns."""
+    """Return the sums of these columns in each bin."""
     from pyspark.sql import functions as f
 
     rows = frame.groupBy(over.bin()).agg(*(f.sum(name).alias(name) for name in names)).collect()
@@ -101,7 +105,7 @@ def summed(frame: DataFrame, over: Span, names: Sequence[str]) -> dict[int, dict
 
 
 def rates(sums: dict[int, dict[str, int]], over: Span, name: str, label: str, slot: int) -> Line:
-    """A line per second: nothing is 0."""
+    """Return a line per second; a bin without rows is 0."""
     return Line(
         label,
         slot,
@@ -115,7 +119,7 @@ def counts(sums: dict[int, dict[str, int]], over: Span, name: str, label: str, s
 
 
 def top(frame: DataFrame, key: str, names: Sequence[str], most: int = LISTED) -> list[Any]:
-    """The keys with the largest sums of the first name."""
+    """Return the keys with the largest sums of the first name."""
     from pyspark.sql import functions as f
 
     rows: list[Any] = (
@@ -129,7 +133,7 @@ def top(frame: DataFrame, key: str, names: Sequence[str], most: int = LISTED) ->
 
 
 def of_keys(frame: DataFrame, over: Span, key: str, name: str, keys: Sequence[Any]) -> list[Line]:
-    """A line per second for each of these keys."""
+    """Return a line per second for each of these keys."""
     from pyspark.sql import functions as f
 
     rows = frame.where(f.col(key).isin(list(keys))).groupBy(over.bin(), key).agg(f.sum(name).alias("n")).collect()
@@ -140,7 +144,7 @@ def of_keys(frame: DataFrame, over: Span, key: str, name: str, keys: Sequence[An
 
 
 def worst(frame: DataFrame, over: Span, names: Sequence[str]) -> dict[int, dict[str, float]]:
-    """Of each bin the largest values."""
+    """Return the largest values in each bin."""
     from pyspark.sql import functions as f
 
     rows = frame.groupBy(over.bin()).agg(*(f.max(name).alias(name) for name in names)).collect()

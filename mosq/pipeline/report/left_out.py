@@ -1,4 +1,4 @@
-"""The sections of the report about what is in no table: payloads that could not be read, rows that came too late."""
+"""Make the sections of the report about rows that are in no table: unreadable payloads, and late rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def quarantine(tables: Tables) -> Section:
     section = Section(
         "quarantine",
         "Quarantine",
-        "Payloads that are not what the settings say of their topics, with the reason.",
+        "Payloads that do not have the format of their topic in the settings, with the reason.",
         empty="every payload could be read, or no [[silver]] reads any",
     )
     frame = tables.quarantine
@@ -102,9 +102,9 @@ def late(tables: Tables) -> Section:
     sums = gather.summed(frame, over, ("rows",))
     section.warnings = [
         f"{sum(one['rows'] for one in sums.values()):,} rows came late: bronze and silver have them, the windows here "
-        "do not. A clock that was set back makes rows late; a longer watermark in the settings waits for them."
+        "do not. A clock that was set back makes rows late; a longer watermark in the settings includes them."
     ]
     section.charts = lines(
-        "Late rows by the time they belong to", "count", [gather.counts(sums, over, "rows", "rows", 1)]
+        "Late rows by their own time", "count", [gather.counts(sums, over, "rows", "rows", 1)]
     )
     return section

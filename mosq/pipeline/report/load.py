@@ -1,4 +1,4 @@
-"""Sections of the lab's results, as Spark computed them."""
+"""Make the sections of the lab's results, as Spark computed them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sections(found: LoadResults) -> list[Section]:
 
 def measured(found: LoadResults) -> Section:
     section = Section(
-        "load", "Load results", "Medians of the repetitions, by the lab's results.", empty="no run came to its end"
+        "load", "Load results", "Medians of the repetitions in the lab's results.", empty="no run was complete"
     )
     section.warnings = list(found.problems)
     rows = found.medians.orderBy("suite", "test", "phase", "case", "x", "broker", "variant").collect()
@@ -76,12 +76,12 @@ def _place(row: Any) -> str:
 
 
 def _charts(rows: list[Any], name: str, kind: str, what: str, slots: dict[str, int]) -> list[Chart]:
-    told = [(row, value) for row in rows if (value := _spread(row, name)) is not None]
+    known = [(row, value) for row in rows if (value := _spread(row, name)) is not None]
     title = f"{rows[0].title or rows[0].test}: {what}"
-    xs = {row.x for row, _ in told}
+    xs = {row.x for row, _ in known}
     if len(xs) > 1 and None not in xs:
         series: dict[tuple[str, str, str], list[tuple[float, Spread]]] = {}
-        for row, value in told:
+        for row, value in known:
             series.setdefault((row.case, row.broker, row.variant), []).append((row.x, value))
         drawn = tuple(
             Line(
@@ -94,7 +94,7 @@ def _charts(rows: list[Any], name: str, kind: str, what: str, slots: dict[str, i
         )
         return [Lines(title, kind, "", drawn)]
     cases: dict[str, list[Bar]] = {}
-    for row, value in told[:BARS_MAX]:
+    for row, value in known[:BARS_MAX]:
         cases.setdefault(_place(row), []).append(
             Bar(label(row.broker, row.variant), slots[row.broker], bool(row.variant), value)
         )
@@ -105,7 +105,7 @@ def paper(found: LoadResults) -> Section:
     section = Section(
         "paper",
         "The paper's tests",
-        "As the paper told them: of all repetitions together.",
+        "The paper's figures, over all repetitions together.",
         empty="no run of the paper's tests",
     )
     rows = found.paper().collect()

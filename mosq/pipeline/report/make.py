@@ -1,4 +1,4 @@
-"""The page and its CSV files, written into a folder: report.html, and a file for each table that is there."""
+"""Write the page and its CSV files into a folder: report.html, and a file for each existing table."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 PIPELINE = Kind("mosq pipeline report", "how_pipeline.html", "the CSV file has them")
 CSV_ROWS_MAX = 200_000
-PAYLOAD_MAX = 1024  # bytes of it that a row shows: all rows are in memory
+PAYLOAD_MAX = 1024  # most bytes of a payload that a row shows: all rows are in memory
 PAGE = "report.html"
-AT_ONCE = 3  # queries whose results are small: what they cost is that Spark plans them, each on one core
+AT_ONCE = 3  # concurrent queries: their results are small, and planning a query uses one core
 
 
-def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:
-    """Alarms first; what has nothing to show is named at the end."""
+def contents(tables: Tables, progress: Callable[[str], None], more: list[Section] | None = None) -> list[Section]:
+    """Return the sections, alarms first; sections with nothing to show are named at the end."""
     parts = (
         ("audit", about_sessions.audit),
         ("source", sections.source),
         ("traffic", sections.traffic),
-        ("topics", lambda t: sections.ranked(t, "topics", "topic", "Topics", "Which topics carry most, and when.")),
-        ("clients", lambda t: sections.ranked(t, "clients", "client_id", "Clients", "Who publishes most, and when.")),
+        ("topics", lambda t: sections.ranked(t, "topics", "topic", "Topics", "Topics with most messages, over time.")),
+        ("clients", lambda t: sections.ranked(t, "clients", "client_id", "Clients", "Clients that publish most.")),
         (
             "prefixes",
             lambda t: sections.ranked(
-                t, "prefixes", "prefix", "Prefixes", "The same by the first levels of the topic."
+                t, "prefixes", "prefix", "Prefixes", "The messages by the first levels of their topic."
             ),
         ),
         ("latency", sections.latency),
@@ -51,7 +51,7 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
     )
 
     def made(part: tuple[str, Callable[[Tables], Section]]) -> Section:
-        tell(f"reading {part[0]}")
+        progress(f"reading {part[0]}")
         return part[1](tables)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -59,11 +59,11 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
     shown = [section for section in every if section.filled]
     empty = [section for section in every if not section.filled]
     if empty:
-        rest = Section("missing", "What is not here", "Sections that had nothing to show, and why.")
+        rest = Section("missing", "Missing sections", "Sections that had nothing to show, and why.")
         rest.tables = [
             Table(
                 "",
-                names("Section", "Since there is"),
+                names("Section", "Reason"),
                 tuple((words(one.heading), words(one.empty)) for one in empty),
             )
         ]
@@ -72,10 +72,10 @@ def contents(tables: Tables, tell: Callable[[str], None], more: list[Section] | 
 
 
 def write(
-    out: Path, title: str, tables: Tables, tell: Callable[[str], None], more: list[Section] | None = None
+    out: Path, title: str, tables: Tables, progress: Callable[[str], None], more: list[Section] | None = None
 ) -> list[Path]:
-    """Raises MosqPipelineError when the folder cannot be written."""
-    shown = contents(tables, tell, more)
+    """Write the page and the CSV files. Raises MosqPipelineError if the folder cannot be written."""
+    shown = contents(tables, progress, more)
     alarms = [warning for section in shown for warning in section.warnings if warning.startswith("ALARM")]
     html = page(
         title,
@@ -83,10 +83,10 @@ def write(
         or [
             "Every message of every session adds up."
             if any(one.id == "audit" for one in shown)
-            else "Nothing is known of sessions: the broker's events are not there."
+            else "Sessions are unknown: the broker's events are missing."
         ],
         shown,
-        tell,
+        progress,
         PIPELINE,
     )
     written = [out / PAGE]
@@ -95,7 +95,7 @@ def write(
         written[0].write_text(html, encoding="utf-8", errors="replace")
         for name, frame in (*tables.gold.items(), ("quarantine", tables.quarantine)):
             if frame is not None:
-                tell(f"writing {name}.csv")
+                progress(f"writing {name}.csv")
                 csv_files.put(out, {f"{name}.csv": (frame.columns, _rows(frame))})
                 written.append(out / f"{name}.csv")
     except OSError as error:
@@ -104,7 +104,7 @@ def write(
 
 
 def _rows(frame: DataFrame) -> Iterator[list[Any]]:
-    """At most CSV_ROWS_MAX: the newest, where there is a time."""
+    """Yield at most CSV_ROWS_MAX rows, the newest ones if the table has a time."""
     from pyspark.sql import functions as f
 
     at = next((name for name in ("window_start", "time", "connected_at") if name in frame.columns), None)

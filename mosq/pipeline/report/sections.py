@@ -1,5 +1,7 @@
-"""The sections of the report about traffic: each a function from the tables to what is shown, or why there is nothing.
-Those about sessions are in about_sessions.py, those about what is in no table in left_out.py.
+"""Make the sections of the report about traffic.
+
+Each section is a function of the tables; it returns its content, or the reason why it is empty. The sections about
+sessions are in about_sessions.py, those about rows that are in no table in left_out.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 RUN = "`mosq pipeline run` has not written it yet"
 
-# ---------------------------------------------------------------- what it is of
+# ---------------------------------------------------------------- the source
 
 
 def source(tables: Tables) -> Section:
@@ -25,12 +27,12 @@ def source(tables: Tables) -> Section:
 
     section = Section(
         "source",
-        "What this is of",
-        "Which tables were read, what time they cover, and how far they are behind the broker.",
+        "Source",
+        "Which tables were read, the time that they cover, and how far they are behind the broker.",
     )
     section.facts.append(("Tables", tables.place))
     if tables.bronze is not None:
-        told = tables.bronze.agg(
+        totals = tables.bronze.agg(
             f.count("*").alias("n"),
             f.min("time").alias("first"),
             f.max("time").alias("last"),
@@ -38,13 +40,13 @@ def source(tables: Tables) -> Section:
             f.sum((f.col("kind") == GAP).cast("long")).alias("gaps"),
         ).first()
         section.facts += [
-            ("Rows in bronze", f"{told.n:,}, of which {told.messages or 0:,} are messages"),
-            ("From", moment(told["first"])),
-            ("To", moment(told["last"])),
+            ("Rows in bronze", f"{totals.n:,}, of which {totals.messages or 0:,} are messages"),
+            ("From", moment(totals["first"])),
+            ("To", moment(totals["last"])),
         ]
-        if told.gaps:
+        if totals.gaps:
             section.warnings.append(
-                f"{told.gaps:,} times the broker could not write its events: what is counted by events is too low."
+                f"{totals.gaps:,} times the broker could not write its events: figures from events are too low."
             )
     if tables.lag:
         behind = sum(one.behind for one in tables.lag)
@@ -60,9 +62,9 @@ def source(tables: Tables) -> Section:
         heads = (*names("Stream"), *figures("Rows in bronze", "Behind", "Behind by"))
         section.tables.append(Table("How far the tables are", heads, rows))
         section.notes.append(
-            f"{behind:,} records are on the disk and not in the tables yet: `mosq pipeline run --once` reads them."
+            f"{behind:,} records are on the disk but not in the tables yet: `mosq pipeline run --once` reads them."
             if behind
-            else "Everything that is on the disk is in the tables."
+            else "All records on the disk are in the tables."
         )
     return section
 
@@ -71,7 +73,7 @@ def traffic(tables: Tables) -> Section:
     section = Section(
         "traffic",
         "Traffic",
-        "Messages and bytes of payload that the broker took, over time.",
+        "Messages and bytes of payload that the broker received, over time.",
         empty=f"no gold/topics: {RUN}",
     )
     there = tables.over("topics")
@@ -102,7 +104,7 @@ def traffic(tables: Tables) -> Section:
 
 
 def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> Section:
-    """topics, clients, prefixes: which have most, and when."""
+    """Return the section of topics, clients or prefixes: those with most messages, over time."""
     section = Section(name, heading, sentence, empty=f"no gold/{name}: {RUN}")
     there = tables.over(name)
     if there is None:
@@ -111,12 +113,12 @@ def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> 
     from pyspark.sql import functions as f
 
     most = gather.top(frame, key, ("messages", "bytes"))
-    told = frame.agg(f.count_distinct(key).alias("n"), f.sum("messages").alias("messages")).first()
+    totals = frame.agg(f.count_distinct(key).alias("n"), f.sum("messages").alias("messages")).first()
     section.facts = [
-        (heading, f"{told.n:,}"),
+        (heading, f"{totals.n:,}"),
         (
             f"Share of the first {min(10, len(most))}",
-            f"{sum(row.messages for row in most[:10]) / max(told.messages, 1):.0%}",
+            f"{sum(row.messages for row in most[:10]) / max(totals.messages, 1):.0%}",
         ),
     ]
     lead = [row[key] for row in most[: gather.LINES]]
@@ -130,7 +132,7 @@ def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> 
         (
             words(str(row[key])),
             number("count", row.messages),
-            Cell(f"{row.messages / max(told.messages, 1):.1%}"),
+            Cell(f"{row.messages / max(totals.messages, 1):.1%}"),
             number("bytes", row.bytes),
             Cell(numbers.digits(row.bytes / max(row.messages, 1))),
         )
@@ -140,7 +142,7 @@ def ranked(tables: Tables, name: str, key: str, heading: str, sentence: str) -> 
     return section
 
 
-# ---------------------------------------------------------------- how long, to how many
+# ---------------------------------------------------------------- latency and fan-out
 
 QUANTILES = (("p50_us", "p50"), ("p90_us", "p90"), ("p99_us", "p99"), ("p999_us", "p99.9"), ("max_us", "maximum"))
 
@@ -149,7 +151,7 @@ def latency(tables: Tables) -> Section:
     section = Section(
         "latency",
         "Latency",
-        "How long messages waited from their arrival until they were on the disk, and so in the stream.",
+        "The time from a message's arrival until it was on the disk, and so in the stream.",
         empty=f"no gold/latency: {RUN}",
     )
     there = tables.over("latency")
@@ -198,15 +200,15 @@ def latency(tables: Tables) -> Section:
     return section
 
 
-FAN_OUTS = ((0, "nobody"), (1, "1"), (9, "2 to 9"), (99, "10 to 99"), (999, "100 to 999"), (None, "1,000 and more"))
+FAN_OUTS = ((0, "none"), (1, "1"), (9, "2 to 9"), (99, "10 to 99"), (999, "100 to 999"), (None, "1,000 and more"))
 
 
 def fan_out(tables: Tables) -> Section:
     section = Section(
         "fanout",
         "Fan-out",
-        "How many subscribers a message to each topic reaches, by the subscriptions that stood at the end of it all.",
-        empty="no subscriptions are known: it needs the broker's events (stream_events true)",
+        "How many subscribers a message to each topic reaches, by the subscriptions at the end of the time.",
+        empty="no subscriptions are known: this needs the broker's events (stream_events true)",
     )
     found = tables.get("fanout")
     if found is None:
@@ -230,7 +232,7 @@ def fan_out(tables: Tables) -> Section:
         f.sum("messages").alias("messages"), f.sum(f.col("messages") * f.col("subscribers")).alias("deliveries")
     ).first()
     section.facts = [
-        ("Topics that reach nobody", f"{by_place[0].topics if 0 in by_place else 0:,}"),
+        ("Topics without subscribers", f"{by_place[0].topics if 0 in by_place else 0:,}"),
         ("Deliveries per message", numbers.digits(total.deliveries / max(total.messages, 1))),
     ]
     section.charts = [
@@ -251,6 +253,6 @@ def fan_out(tables: Tables) -> Section:
         (words(row.topic), number("count", row.subscribers), number("count", row.messages)) for row in most
     )
     heads = (*names("Topic"), *figures("Subscribers", "Messages"))
-    first, section.folded = listed("Topics that reach most", heads, reaching)
+    first, section.folded = listed("Topics with most subscribers", heads, reaching)
     section.tables = [Table("By fan-out", (*names("Subscribers"), *figures("Topics", "Messages")), by_fan_out), *first]
     return section

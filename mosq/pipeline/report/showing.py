@@ -1,4 +1,4 @@
-"""How the report shows figures: cells, heads, lines and bars of what Spark has counted."""
+"""Format figures for the report: cells, heads, lines and bars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def number(kind: str, value: float | None, tone: str = "") -> Cell:
 
 
 def moment(value: Any) -> str:
-    """A time of a table, which Spark gives as UTC without saying so."""
+    """Format a time of a table; Spark returns UTC without a time zone."""
     return value.strftime("%Y-%m-%d %H:%M:%S") if value is not None else ""
 
 
@@ -35,7 +35,7 @@ def moment_s(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration for people."""
+    """Format a duration for the reader."""
     for unit, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if value >= 2 * unit:
             return f"{value / unit:,.3g} {name}"
@@ -55,6 +55,6 @@ def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0
 
 
 def listed(title: str, heads: tuple[Head, ...], rows: tuple[tuple[Cell, ...], ...]) -> Any:
-    """The first rows, and all where there are more of them, folded."""
+    """Return a table of the first rows, and a folded table of all if there are more."""
     first = [Table(title, heads, rows[: gather.BARS])]
     return first, [] if len(rows) <= gather.BARS else [(f"The first {len(rows)}", Table(title, heads, rows))]

@@ -1,14 +1,17 @@
-"""Merges the small files of many batches into large ones, while others read and write the table.
+"""Merge the small files of many batches into large ones, while other processes read and write the table.
 
-Batches that follow one another become one until it is large (so it has less than twice of what that is: a rebuild does
-one at a time). Its rows take the place of the last one of its range, in a copy of the table's folder (all other files
-are links); then the two folders change places in one step, and the files of the old one go. Who has listed the table
-before and opens a file after that finds it missing, and must begin again; who lists while it happens finds the old
-names, the new ones, or old ones that he cannot open. Nobody finds a row twice or not at all, as long as he lists files
-before he reads the first one, as Spark and DuckDB do.
+Consecutive batches become one until it is large. A merged batch has less than twice the limit, because a rebuild
+processes one batch at a time. The merged rows replace the last batch of their range in a copy of the table's folder;
+all other files there are links. Then the two folders change places in one step, and the files of the old one are
+deleted.
 
-Killed before the change, it has changed nothing; killed after it, it leaves the old folder. The next one removes what
-is left over. Memory: a row group of a file that is read, and one of the file that is written."""
+A reader that listed the table before and opens a file after the exchange finds the file missing, and must begin again.
+A reader that lists during the exchange finds the old names, the new names, or old names that it cannot open. No reader
+finds a row twice or misses one, as long as it lists all files before it reads the first one, as Spark and DuckDB do.
+
+A process that is killed before the exchange has changed nothing; killed after it, it leaves the old folder. The next
+compaction removes the leftovers. Memory: a row group of one file that is read, and one of the file that is written.
+"""
 
 import ctypes
 import errno
@@ -25,17 +28,17 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-# a batch of so much is left as it is
+# a batch of this size stays unchanged
 LARGE_BYTES = 128 << 20
 LARGE_ROWS = 5_000_000
-# of a row group
+# limits of a row group
 GROUP_BYTES = 64 << 20
 GROUP_ROWS = 128 << 10
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
-    """A line for each table. What the jobs are not done with is left alone."""
+    """Compact all tables; yield a line for each. Batches that the jobs have not finished stay unchanged."""
     with alone(settings):
         state.check_rebuilt(settings)
         done = state.after(settings)["batch"]
@@ -48,20 +51,20 @@ def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
 
 
 def alone(settings: "Settings") -> "AbstractContextManager[None]":
-    """Tables are merged, or made anew, by one process."""
+    """Lock the tables, so that only one process merges or rebuilds them."""
     busy = f"{settings.tables}: another `mosq pipeline compact` or `run --rebuild` works on these tables; wait for it"
     return state.locked(settings.checkpoints / "compact.lock", busy)
 
 
 def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
-    """-> how many batches became how many; (0, 0): too few that are small."""
+    """Merge small batches; return how many batches became how many, or (0, 0) if too few are small."""
     new = table.parent / f".{table.name}.new"
     with _alone(table):
         shutil.rmtree(new, ignore_errors=True)
-        said = tables.about(table)
-        if said["partition_by"]:
+        known = tables.about(table)
+        if known["partition_by"]:
             raise MosqPipelineError(
-                f"{table} is partitioned by {', '.join(said['partition_by'])}: such tables are not merged"
+                f"{table} is partitioned by {', '.join(known['partition_by'])}: such tables are not merged"
             )
         ranges = _ranges(table, upto)
         gone = {number for numbers in ranges for number in numbers}
@@ -72,11 +75,11 @@ def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
                 _merge(table, numbers, new)
             _put_in_place(new, table, gone)
         except (OSError, MosqPipelineError) as error:
-            shutil.rmtree(new, ignore_errors=True)  # what was begun, or what it took the place of
+            shutil.rmtree(new, ignore_errors=True)  # the unfinished copy, or the old folder
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MosqPipelineError(
-                    f"{table}: no space left to merge it, which for a moment takes as much as its small files have:"
-                    " free some, and compact again; nothing is lost"
+                    f"{table}: no space left to merge it; merging needs as much free space as its small files have."
+                    " Free some space, and compact again; no data is lost"
                 ) from error
             raise
         _emptied(new)
@@ -84,8 +87,11 @@ def compact(table: Path, upto: int, at_least: int = 2) -> tuple[int, int]:
 
 
 def _emptied(old: Path) -> None:
-    """The names of its batches stay until the next time: who has opened the folder before the change, and lists it only
-    now, would else find some of them, or none, and take that for the table."""
+    """Delete the files of the old folder, but keep the names of its batches until the next compaction.
+
+    A reader that opened the folder before the exchange and lists it only now would otherwise find some of the batches,
+    or none, and take that for the table.
+    """
     (old / tables.ABOUT).unlink()
     for batch in old.glob("batch_id=*"):
         for path in batch.iterdir():
@@ -97,8 +103,8 @@ def _put_in_place(new: Path, table: Path, gone: set[int]) -> None:
         for path in table.glob("batch_id=*"):
             if tables.batch_of(table, path) not in gone:
                 shutil.copytree(path, new / path.name, copy_function=os.link)
-        said = tables.about(table)
-        tables.put_about(new, said | {"compacted": max(*gone, said["compacted"])})
+        known = tables.about(table)
+        tables.put_about(new, known | {"compacted": max(*gone, known["compacted"])})
         tables.sync_tree(new)
         _exchange(new, table)
         tables.sync(table.parent)
@@ -110,7 +116,7 @@ def _alone(table: Path) -> "AbstractContextManager[None]":
 
 
 def _ranges(table: Path, upto: int) -> list[list[int]]:
-    """Batches that become one: neighbours, up to the one that makes it large."""
+    """Return the batches that become one: neighbours, up to the one that makes the merged batch large."""
     found: list[list[int]] = [[]]
     n_bytes = n_rows = 0
     for number in tables.batches(table):
@@ -134,7 +140,7 @@ def _merge(table: Path, numbers: list[int], new: Path) -> None:
     files = [path for number in numbers for path in tables.files(table, number)]
     schema = _plain(pq.read_schema(files[-1]))
     rows = 0
-    # a name that no reader has listed before: what it listed it must not find again with other rows
+    # a name that no reader has listed before: a listed name must not get other rows
     with pq.ParquetWriter(folder / f"merged-{numbers[0]}-{numbers[-1]}.parquet", schema, compression="snappy") as out:
         for group in _groups(files, schema):
             out.write_table(group)
@@ -142,13 +148,13 @@ def _merge(table: Path, numbers: list[int], new: Path) -> None:
     counted = sum(pq.read_metadata(path).num_rows for path in files)
     if rows != counted:
         raise MosqPipelineError(
-            f"{table}: {counted:,} rows are in batches {numbers[0]} to {numbers[-1]}, and {rows:,} were read: is a file"
-            " damaged? Nothing was changed"
+            f"{table}: {counted:,} rows are in batches {numbers[0]} to {numbers[-1]}, but {rows:,} were read: is a"
+            " file damaged? Nothing was changed"
         )
 
 
 def _groups(files: list[Path], schema: Any) -> "Iterator[Any]":
-    """The rows as tables, each of which becomes a row group."""
+    """Yield the rows as tables; each becomes a row group."""
     import pyarrow as pa
 
     waiting: list[Any] = []
@@ -164,19 +170,19 @@ def _groups(files: list[Path], schema: Any) -> "Iterator[Any]":
 
 
 def _batches(files: list[Path]) -> "Iterator[Any]":
-    """Of so many rows that they have GROUP_BYTES, about, and GROUP_ROWS, at most."""
+    """Yield batches of about GROUP_BYTES, and at most GROUP_ROWS rows."""
     import pyarrow.parquet as pq
 
     for path in files:
         with pq.ParquetFile(path) as found:
-            said = found.metadata
-            n_bytes = sum(said.row_group(i).total_byte_size for i in range(said.num_row_groups))
-            most = max(1, min(GROUP_ROWS, said.num_rows * GROUP_BYTES // max(n_bytes, 1)))
+            metadata = found.metadata
+            n_bytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+            most = max(1, min(GROUP_ROWS, metadata.num_rows * GROUP_BYTES // max(n_bytes, 1)))
             yield from found.iter_batches(most)
 
 
 def _plain(schema: Any) -> Any:
-    """Files of one table differ in what they say of nulls, and of who wrote them."""
+    """Return the schema without nullability and metadata: files of one table differ in these."""
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
@@ -189,7 +195,7 @@ def _exchange(new: Path, table: Path) -> None:
     code = ctypes.get_errno()
     if code in (errno.EINVAL, errno.ENOSYS):
         raise MosqPipelineError(
-            f"{table}: this file system cannot let two folders change places, so tables on it are not merged; ext4,"
+            f"{table}: this file system cannot exchange two folders, so tables on it are not merged; ext4,"
             " XFS, Btrfs and tmpfs can"
         )
     raise OSError(code, os.strerror(code), str(table))

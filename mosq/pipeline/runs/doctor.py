@@ -1,5 +1,7 @@
-"""`mosq pipeline doctor`: what the pipeline needs here, whether it is there, and how to mend it. Imports nothing that
-may be missing, starts no Spark, changes nothing."""
+"""Check the needs of the pipeline on this machine (`mosq pipeline doctor`), and report how to fix each problem.
+
+This module imports nothing that may be missing, starts no Spark and changes nothing.
+"""
 
 import importlib.util
 import os
@@ -21,7 +23,7 @@ class Finding(NamedTuple):
     ok: bool
     what: str
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(file: Path | str) -> list[Finding]:
@@ -30,16 +32,16 @@ def examine(file: Path | str) -> list[Finding]:
 
 def _packages() -> "Iterator[Finding]":
     problems = session.package_problems()
-    for name, said in session.package_versions().items():
+    for name, version in session.package_versions().items():
         if (why := problems.get(name)) is None:
-            yield Finding(True, name, said or "")
+            yield Finding(True, name, version or "")
         else:
-            yield Finding(False, name, said or "not installed", why.partition(": ")[2])
+            yield Finding(False, name, version or "not installed", why.partition(": ")[2])
 
 
 def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
-    where = f"JAVA_HOME={home}" if home else "JAVA_HOME is not set, the one on the path counts"
+    where = f"JAVA_HOME={home}" if home else "JAVA_HOME is not set, so the java on the path is used"
     why = session.java_problem()
     if why is not None:
         return Finding(False, "Java", f"{why.partition(': ')[0]} ({where})", why.partition(": ")[2])
@@ -47,13 +49,13 @@ def _java() -> Finding:
 
 
 def _worker() -> Finding:
-    """What Spark's Python workers are: `run` sets it; a cluster with another one needs the same packages."""
-    said = os.environ.get("PYSPARK_PYTHON")
-    if said and Path(said).resolve() != Path(sys.executable).resolve() and shutil.which(said) is None:
+    """Check the program of Spark's Python workers. `run` sets it; another one on a cluster needs the same packages."""
+    program = os.environ.get("PYSPARK_PYTHON")
+    if program and Path(program).resolve() != Path(sys.executable).resolve() and shutil.which(program) is None:
         return Finding(
-            False, "PYSPARK_PYTHON", f"{said} is not there", f"unset it, or export PYSPARK_PYTHON={sys.executable}"
+            False, "PYSPARK_PYTHON", f"{program} is not there", f"unset it, or export PYSPARK_PYTHON={sys.executable}"
         )
-    return Finding(True, "PYSPARK_PYTHON", said or f"not set: {sys.executable}")
+    return Finding(True, "PYSPARK_PYTHON", program or f"not set: {sys.executable}")
 
 
 def _memory() -> Finding:
@@ -62,12 +64,12 @@ def _memory() -> Finding:
         free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError):
         return Finding(True, "memory", "not known")
-    said = f"{free / (1 << 30):.1f} GiB available"
+    text = f"{free / (1 << 30):.1f} GiB available"
     return Finding(
         free >= MEMORY_BYTES,
         "memory",
-        said,
-        "Spark's JVM and its workers take 1 to 2 GiB: free some, or take another machine",
+        text,
+        "Spark's JVM and its workers take 1 to 2 GiB: free some, or use another machine",
     )
 
 
@@ -76,7 +78,7 @@ def _settings(file: Path | str) -> "Iterator[Finding]":
         found = settings.load(file)
     except MosqPipelineError as error:
         yield Finding(
-            False, "settings", str(error), "correct that, or `mosq pipeline init DIR` for a file to begin with"
+            False, "settings", str(error), "correct it, or run `mosq pipeline init DIR` to create a first file"
         )
         return
     yield Finding(True, "settings", str(found.file))
@@ -98,7 +100,7 @@ def _journal(found: "settings.Settings") -> Finding:
             str(error),
             f"let this user read {found.journal}, or correct [pipeline] journal in {found.file}",
         )
-    said = ", ".join(
+    text = ", ".join(
         f"{name} ({len(shards)} shard{'s' * (len(shards) > 1)}, {sum(mark.seq - mark.first_seq for mark in shards):,}"
         " records)"
         for name, shards in marks.items()
@@ -109,15 +111,15 @@ def _journal(found: "settings.Settings") -> Finding:
             return Finding(
                 False,
                 "journal",
-                f"{said}; {found.journal / closed[0] / 'consumers'} cannot be written",
+                f"{text}; {found.journal / closed[0] / 'consumers'} cannot be written",
                 'let this user write there (it holds the mark that retention respects), or set consumer = "" in'
                 f" {found.file}",
             )
-    return Finding(True, "journal", f"{found.journal}: {said}")
+    return Finding(True, "journal", f"{found.journal}: {text}")
 
 
 def _writable(folder: Path) -> bool:
-    """A folder that is there, or could be made."""
+    """Return whether the folder exists and is writable, or could be created."""
     while not folder.exists():
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
@@ -135,5 +137,5 @@ def _folder(what: str, folder: Path) -> Finding:
     while not there.exists():
         there = there.parent
     free = shutil.disk_usage(there).free
-    said = f"{folder}: {free / (1 << 30):.1f} GiB free"
-    return Finding(free >= DISK_BYTES, what, said, "free some space, or name a folder on another disk in the settings")
+    text = f"{folder}: {free / (1 << 30):.1f} GiB free"
+    return Finding(free >= DISK_BYTES, what, text, "free some space, or name a folder on another disk in the settings")

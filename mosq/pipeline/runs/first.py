@@ -1,4 +1,4 @@
-"""`mosq pipeline init`: settings to begin with, with every key and what it means."""
+"""Write first settings with all keys and their meanings (`mosq pipeline init`)."""
 
 import os
 from pathlib import Path
@@ -7,32 +7,32 @@ from mosq.journal.folders import streams_below
 from mosq.pipeline import MosqPipelineError
 from mosq.pipeline.settings import FILE, load
 
-STREAMS = "streams"  # the folder of streams in that of the store
+STREAMS = "streams"  # folder of the streams in the store's folder
 JOURNAL = "/var/lib/mosquitto/mosquitto.db.store/streams"
 
 TEMPLATE = """\
-# Settings of `mosq pipeline` (docs/pipeline.md). Paths are relative to this file. What is commented out is the default.
+# Settings of `mosq pipeline` (docs/pipeline.md). Paths are relative to this file. A commented line shows the default.
 
 [pipeline]
 journal = {journal}            # the folder of the broker's streams
-# streams = []                 # which of them; empty: all that are there
+# streams = []                 # which of them; empty: all
 # tables = "tables"            # Parquet, for Spark, DuckDB, pandas
-# checkpoints = "checkpoints"  # how far they are; belongs to the tables
-# trigger = "5 seconds"        # how often `run` looks for what is new
-# window = "1 minute"          # of gold
+# checkpoints = "checkpoints"  # progress of the jobs; belongs to the tables
+# trigger = "5 seconds"        # how often `run` looks for new records
+# window = "1 minute"          # length of gold's windows
 # watermark = "10 minutes"     # later rows are counted in gold/late
-# prefix_levels = 1            # of topics, in the view prefixes
-# batch_rows = 500_000         # at most, of one batch
-# consumer = "pipeline"        # retention waits for what this one has not read; "": it does not wait
-# stop_on_loss = true          # false: go on behind what is damaged or gone, and count it
+# prefix_levels = 1            # levels of a topic in the view prefixes
+# batch_rows = 500_000         # most rows of one batch
+# consumer = "pipeline"        # retention keeps records until this consumer has read them; "": it does not wait
+# stop_on_loss = true          # false: skip damaged or missing records, and count them
 # master = "local[*]"
 
-# Messages as typed rows: the first rule whose filter matches. What cannot be read goes to the table `quarantine`.
+# Messages as typed rows: the first rule whose filter matches. Unreadable payloads go to the table `quarantine`.
 # [[silver]]
 # name = "telemetry"
 # topic = "site/+/telemetry"
 # format = "json"                                   # json, csv, number or sparkplug
-# schema = "temperature DOUBLE, unit STRING"        # json may go without: then the first messages say it
+# schema = "temperature DOUBLE, unit STRING"        # optional for json: then inferred from the first messages
 
 # [spark]                                           # Spark's own settings
 # "spark.driver.memory" = "2g"
@@ -40,7 +40,7 @@ journal = {journal}            # the folder of the broker's streams
 
 
 def init(where: str, config: str | None, journal: str | None) -> list[str]:
-    """Writes the file and makes its folders; -> what to tell."""
+    """Write the settings file and create its folders; return lines for the user."""
     path = Path(where).absolute()
     if path.suffix != ".toml":
         path /= FILE
@@ -70,7 +70,7 @@ def _toml(text: str) -> str:
 
 
 def _of_broker(file: str) -> Path:
-    """Where the broker with this configuration keeps its streams."""
+    """Return the folder where the broker with this configuration keeps its streams."""
     from mosq.config.errors import ConfigError
     from mosq.config.parser import load_config
     from mosq.server.storage import store_directory
@@ -82,5 +82,5 @@ def _of_broker(file: str) -> Path:
     store = store_directory(config)
     if store is None:
         raise MosqPipelineError(f"{file}: no `persistence true`, so that broker writes no streams; streams need it")
-    # a relative persistence_location counts from where the broker is started
+    # a relative persistence_location is relative to the folder in which the broker is started
     return Path(os.path.abspath(store)) / STREAMS

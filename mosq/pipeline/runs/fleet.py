@@ -1,5 +1,8 @@
-"""A simulated fleet for the demonstration: devices that send telemetry, some of it bad, some that go and come back;
-sessions that stay away; dashboards. One thread, one poll, clients by paho."""
+"""Simulate a fleet for the demonstration: devices, offline sessions and dashboards.
+
+The devices send telemetry, some of it bad; some disconnect and come back. One thread with one poll runs all clients
+(paho).
+"""
 
 import json
 import math
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TICK_S = 0.05
-BAD = 0.02  # of all payloads
-LEAVES = 0.002  # of all messages: the device is gone without a word, and comes back
+BAD = 0.02  # share of bad payloads
+LEAVES = 0.002  # share of messages at which the device closes its socket without DISCONNECT and connects again
 SITES = 8
 AWAY, DASHBOARDS = 5, 3
 OUTDATED = b'{"temperature": "n/a"}'
@@ -54,7 +57,7 @@ class Device:
 
 
 class Fleet(threading.Thread):
-    """Runs until `end()`."""
+    """Run the simulated clients until `end()` is called."""
 
     def __init__(self, host: str, port: int, devices: int = 200, per_second: float = 2.0) -> None:
         super().__init__(name="fleet", daemon=True)
@@ -66,7 +69,7 @@ class Fleet(threading.Thread):
         self.devices = [Device(number, host, port) for number in range(devices)]
 
     def _leave_sessions(self) -> None:
-        """Persistent sessions whose clients stay away: what is published to them is queued."""
+        """Create persistent sessions whose clients stay offline, so that the broker queues messages for them."""
         for number in range(AWAY):
             subscribed = threading.Event()
             client = paho.Client(CallbackAPIVersion.VERSION2, f"archive-{number}", clean_session=False)
@@ -91,7 +94,7 @@ class Fleet(threading.Thread):
     def run(self) -> None:
         try:
             self._run()
-        except Exception as error:  # told by `end`
+        except Exception as error:  # `end` raises it
             self.error = error
 
     def _run(self) -> None:

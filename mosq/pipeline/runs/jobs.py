@@ -1,9 +1,11 @@
-"""The jobs as one streaming query: each micro-batch of the journal becomes a batch of bronze, and what is computed of
-it, read back from bronze, becomes the batch with the same number of all other tables. What stands then is remembered
-last.
+"""Run the jobs as one streaming query.
 
-Invariant: every table has a batch once or not at all, and doing a batch again (the driver was killed) writes the same
-rows. So nothing is ever lost or doubled, whoever reads. Cost: a batch takes some Spark jobs, of 0.2 s at least each."""
+Each micro-batch of the journal becomes a batch of bronze. All other tables get a batch with the same number, computed
+from that batch read back from bronze. The state after the batch is written last.
+
+Invariant: every table has a batch once or not at all, and doing a batch again (after the driver was killed) writes the
+same rows. So no row is lost or doubled for any reader. Cost: a batch takes several Spark jobs of at least 0.2 s each.
+"""
 
 import contextlib
 import functools
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 
     from mosq.pipeline.settings import Settings
 
-    Say = Callable[[str], object]
-    # state before and after a batch, and the seconds that it took
-    Told = Callable[[dict[str, Any], dict[str, Any], float], object]
+    Log = Callable[[str], object]
+    # gets the state before and after a batch, and the seconds that the batch took
+    Report = Callable[[dict[str, Any], dict[str, Any], float], object]
 
 BRONZE = "bronze"
 LOOK_S = 0.2
@@ -41,17 +43,17 @@ REMEMBER_S = 600
 
 
 class Jobs:
-    """What is done with a batch."""
+    """Process batches."""
 
     def __init__(
         self,
         spark: "SparkSession",
         settings: "Settings",
         jobs: "Sequence[str]" = JOBS,
-        say: "Say" = print,
-        told: "Told | None" = None,
+        log: "Log" = print,
+        report: "Report | None" = None,
     ) -> None:
-        self.spark, self.settings, self.say, self.told = spark, settings, say, told
+        self.spark, self.settings, self.log, self.report = spark, settings, log, report
         self.jobs = frozenset(jobs)  # beside bronze
         self.rules = typed.settled(settings) if "silver" in self.jobs else []
         self.error: BaseException | None = None
@@ -61,19 +63,19 @@ class Jobs:
         self.remembered_at = time.monotonic()
 
     def batch(self, df: "DataFrame", batch_id: int) -> None:
-        """For foreachBatch."""
+        """Process a batch, as foreachBatch calls it."""
         with self.at_work:
             self._batch(df, batch_id)
 
     def stop(self, query: "StreamingQuery") -> None:
-        """Behind the batch that is being done: Spark would end its jobs in the middle, and complain."""
+        """Stop the query after the current batch. Spark would otherwise abort its jobs in the middle and log errors."""
         with self.at_work:
             self.stopping = True
         query.stop()
 
     def _batch(self, df: "DataFrame", batch_id: int) -> None:
         if self.stopping:
-            raise MosqPipelineError("no further batch is begun")
+            raise MosqPipelineError("the query is stopping: no further batch begins")
         try:
             if state.after(self.settings, None)["batch"] >= batch_id:
                 return
@@ -82,12 +84,14 @@ class Jobs:
             if time.monotonic() - self.remembered_at > REMEMBER_S:
                 self.remember(now)
         except BaseException as error:
-            self.error = error  # Spark tells only a text of it
+            self.error = error  # Spark passes on only a text of it
             raise
 
     def derive(self, batch_id: int, before: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Everything but bronze, of a batch of bronze. before: what stood after the one in front of it, where that is
-        known; -> what stands after it."""
+        """Compute everything but bronze from a batch of bronze.
+
+        `before` is the state after the previous batch, if known. Return the state after this batch.
+        """
         began = time.monotonic()
         before = before or state.after(self.settings, batch_id - 1)
         batch = tables.read_batch(self.spark, self.settings.table(BRONZE), batch_id)
@@ -110,12 +114,12 @@ class Jobs:
         self._empty(now)
         self._views(now)
         state.put_after(self.settings, now)
-        if self.told is not None:
-            self.told(before, now, time.monotonic() - began)
+        if self.report is not None:
+            self.report(before, now, time.monotonic() - began)
         return now
 
     def _next(self, before: dict[str, Any], batch_id: int, found: "pa.Table") -> dict[str, Any]:
-        """What stands after the batch, as far as it is known before its tables are written."""
+        """Return the state after the batch, as far as it is known before its tables are written."""
         positions = gold.positions(found)
         shards = dict(before["shards"])
         for place, at in positions.items():
@@ -141,42 +145,44 @@ class Jobs:
         now["rows"][table] = now["rows"].get(table, 0) + n
 
     def _small(self, table: str, rows: "pa.Table", now: dict[str, Any]) -> None:
-        """A batch without rows is not written, but the first one is: then all tables are there from the beginning."""
+        """Write a batch unless it has no rows.
+
+        The first batch is always written, so that all tables exist from the start.
+        """
         if not rows.num_rows and table in now["rows"]:
             return
         tables.write_arrow(rows, self.settings.table(table), now["batch"], tables.query_of(self.spark))
         self._counted(table, rows.num_rows, now)
 
     def _silver(self, number: int, messages: int, batch: "DataFrame", now: dict[str, Any]) -> "list[DataFrame]":
-        """Writes what a rule can read; -> what it cannot, where there may be such."""
+        """Write the messages that a rule can read; return those that it may not be able to read."""
         rule = self.rules[number]
         if rule.silver.format == "json" and rule.schema is None:
-            rule = self.rules[number] = typed.infer(self.settings, rule, batch, self.say)
+            rule = self.rules[number] = typed.infer(self.settings, rule, batch, self.log)
         rows = typed.read(batch, self.settings, rule)
         if rule.schema is not None:
             table = self.settings.table(rule.table)
             tables.write_batch(typed.good(rows), table, now["batch"])
             written = tables.count(table, now["batch"])
             self._counted(rule.table, written, now)
-            if written == messages and rule.silver.format != "sparkplug":  # whose messages have many rows, or none
+            if written == messages and rule.silver.format != "sparkplug":  # sparkplug: a message has many rows, or none
                 return []
         return [typed.quarantined(rows, rule)]
 
     def _audit(self, batch: "DataFrame", now: dict[str, Any]) -> "list[DataFrame]":
-        rows, unreadable, lost = audit.accounts(audit.told(batch))
+        rows, unreadable, lost = audit.accounts(audit.decoded(batch))
         self._small("gold/backlog", rows, now)
         bad = audit.wrong(rows)
-        said = now["audit"]
-        said["rows"] += rows.num_rows
-        said["wrong"] += bad.num_rows
-        said["lost_events"] += lost
-        said["examples"] = [*said["examples"], *(audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist())][
-            : audit.EXAMPLES
-        ]
+        summary = now["audit"]
+        summary["rows"] += rows.num_rows
+        summary["wrong"] += bad.num_rows
+        summary["lost_events"] += lost
+        examples = [audit.why(row) for row in bad.slice(0, audit.EXAMPLES).to_pylist()]
+        summary["examples"] = [*summary["examples"], *examples][: audit.EXAMPLES]
         return [self.spark.createDataFrame(unreadable)] if unreadable.num_rows else []
 
     def _quarantine(self, bad: "list[DataFrame]", now: dict[str, Any]) -> None:
-        """One batch of what could not be read, whoever tried."""
+        """Write one batch of all unreadable payloads."""
         table = self.settings.table("quarantine")
         tables.write_batch(functools.reduce(DataFrame.unionByName, bad), table, now["batch"])
         for reason, n in tables.counts(table, now["batch"], "reason").items():
@@ -184,7 +190,7 @@ class Jobs:
             self._counted("quarantine", n, now)
 
     def _empty(self, now: dict[str, Any]) -> None:
-        """What no row was for yet."""
+        """Create the tables that have no rows yet."""
         if "audit" in self.jobs:
             self._small("gold/backlog", audit.NONE, now)
         if self.jobs & {"audit", "silver"}:
@@ -200,7 +206,7 @@ class Jobs:
             self.there = there
 
     def remember(self, now: dict[str, Any]) -> None:
-        """At the end of a run, and now and then."""
+        """Write the audit's result, at the end of a run and every REMEMBER_S seconds."""
         self.remembered_at = time.monotonic()
         if "audit" in self.jobs:
             audit.remember(self.settings, now["batch"])
@@ -210,7 +216,7 @@ class Jobs:
 
 
 def alone(settings: "Settings") -> "contextlib.AbstractContextManager[None]":
-    """One process works on these tables."""
+    """Lock the tables for this process."""
     busy = f"{settings.checkpoints} is in use: another `mosq pipeline run` works on these tables; stop it first"
     return state.locked(settings.checkpoints / "lock", busy)
 
@@ -238,7 +244,7 @@ def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -
 
 
 def prepare(settings: "Settings", jobs: "Sequence[str]") -> None:
-    """The folders, and whether what is in them was made with the same settings."""
+    """Create the folders, and check that their content was made with the same settings."""
     state.check_rebuilt(settings)
     now = state.setup(settings, jobs)
     state.check(settings, now)
@@ -252,14 +258,14 @@ def run(
     *,
     once: bool = False,
     jobs: "Sequence[str]" = JOBS,
-    say: "Say" = print,
-    told: "Told | None" = None,
+    log: "Log" = print,
+    report: "Report | None" = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Until all is read that is there now (`once`), or until `stop`."""
-    with alone(settings), trouble.told_plainly(settings):
+    """Run until all current records are read (`once`), or until `stop` is set."""
+    with alone(settings), trouble.plain_errors(settings):
         prepare(settings, jobs)
-        work = Jobs(spark, settings, jobs, say, told)
+        work = Jobs(spark, settings, jobs, log, report)
         query = start(spark, settings, work, once)
         try:
             while not query.awaitTermination(LOOK_S):
@@ -269,7 +275,7 @@ def run(
             query.stop()
             if work.error is not None:
                 raise work.error from error
-            if not work.stopping:  # else it ends with that it was ended
+            if not work.stopping:  # else the error only reports the stop
                 raise
         work.remember(state.after(settings))
 
@@ -279,13 +285,15 @@ def rebuild(
     settings: "Settings",
     *,
     jobs: "Sequence[str]" = JOBS,
-    say: "Say" = print,
-    told: "Told | None" = None,
+    log: "Log" = print,
+    report: "Report | None" = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Everything but bronze, computed anew from bronze, with the settings of now. Killed or stopped, it must be done
-    again."""
-    with alone(settings), compaction.alone(settings), trouble.told_plainly(settings):
+    """Compute everything but bronze again from bronze, with the current settings.
+
+    If the process is killed or stopped, the rebuild must be run again.
+    """
+    with alone(settings), compaction.alone(settings), trouble.plain_errors(settings):
         now = state.setup(settings, jobs)
         query = state.query_id(settings)
         state.put(settings.checkpoints / state.REBUILDING, now)
@@ -298,12 +306,12 @@ def rebuild(
             settings.checkpoints / audit.REMEMBERED,
         ):
             shutil.rmtree(folder, ignore_errors=True)
-        # tables belong to the query that goes on writing them
+        # a table belongs to the query that writes it
         spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
         try:
-            work = Jobs(spark, settings, jobs, say, told)
+            work = Jobs(spark, settings, jobs, log, report)
             before = state.empty()
-            for number in tables.batches(settings.table(BRONZE)):  # not all numbers: some were merged
+            for number in tables.batches(settings.table(BRONZE)):  # numbers have holes after merges
                 if stop is not None and stop.is_set():
                     raise MosqPipelineError("the rebuild was stopped: run `mosq pipeline run --rebuild` again")
                 before = work.derive(number, before)
@@ -316,7 +324,7 @@ def rebuild(
 
 @contextlib.contextmanager
 def stopped_by_signals() -> "Iterator[threading.Event]":
-    """SIGINT and SIGTERM set the event. Spark's own handler for SIGINT would end its jobs in the middle."""
+    """Set the event on SIGINT and SIGTERM. Spark's own handler for SIGINT would abort its jobs in the middle."""
     stop = threading.Event()
 
     def handler(number: int, frame: "FrameType | None") -> None:

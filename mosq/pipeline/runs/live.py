@@ -1,4 +1,4 @@
-"""What is seen while `run` runs: a line for each batch; on a terminal one line that changes."""
+"""Show progress while `run` runs: a line for each batch; on a terminal one line that changes."""
 
 import sys
 import time
@@ -19,9 +19,9 @@ class Live:
         self.one_line = self.out.isatty()
         self.began = time.monotonic()
         self.rows = 0
-        self.open = False  # a line that is not ended
+        self.open = False  # the last line has no line end yet
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.end()
         print(line, file=self.out, flush=True)
 
@@ -30,7 +30,7 @@ class Live:
             print(file=self.out, flush=True)
             self.open = False
 
-    def told(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+    def report(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
         if self.quiet:
             return
         line = self._line(before, now, seconds)

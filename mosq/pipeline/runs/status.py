@@ -1,5 +1,7 @@
-"""How far the tables are: what is remembered after the last batch, beside the marks of the journal now. Starts no
-Spark, takes no lock, works while `run` does and when it does not."""
+"""Report the progress of the tables: the state after the last batch, and the marks of the journal now.
+
+This module starts no Spark and takes no lock, so it works while `run` runs and while it does not.
+"""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,8 +16,10 @@ SHOWN = 20
 
 
 def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each stream: rows in bronze, rows in the journal behind the last batch, and how much later the newest of them
-    is than the newest of ours, in seconds."""
+    """Return for each stream its rows in bronze, the rows behind the last batch, and the delay in seconds.
+
+    The delay is the time between the newest row of the journal and the newest row of bronze.
+    """
     found = {}
     for name, stream in state.streams(settings).items():
         rows = behind = 0
@@ -35,7 +39,7 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
     now = state.after(settings)
-    said: dict[str, Any] = {
+    found: dict[str, Any] = {
         "settings": str(settings.file),
         "tables": str(settings.tables),
         "batch": now["batch"],
@@ -46,16 +50,16 @@ def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
         "audit": now["audit"],
     }
     try:
-        said["streams"] = lag(settings, now)
+        found["streams"] = lag(settings, now)
     except (MosqPipelineError, OSError, ValueError) as error:
-        said["streams"], said["journal_error"] = {}, str(error)
+        found["streams"], found["journal_error"] = {}, str(error)
     if with_audit:
-        said["audit"] = now["audit"] | _audit(settings)
-    return said
+        found["audit"] = now["audit"] | _audit(settings)
+    return found
 
 
 def _audit(settings: "Settings") -> dict[str, Any]:
-    """Over all sessions: what was counted last, and which do not add up."""
+    """Return the last counters over all sessions, and the sessions that do not add up."""
     import pyarrow.compute as pc
 
     from mosq.pipeline import audit
@@ -77,26 +81,26 @@ def ago(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def text(said: dict[str, Any]) -> str:
-    if said["batch"] < 0:
-        head = f"{said['tables']}: nothing yet; `mosq pipeline run --once` reads what there is."
+def text(found: dict[str, Any]) -> str:
+    if found["batch"] < 0:
+        head = f"{found['tables']}: no batch yet; `mosq pipeline run --once` reads the records."
     else:
-        head = f"{said['tables']}: batch {said['batch']:,}, {ago(time.time() - said['at'])} ago."
+        head = f"{found['tables']}: batch {found['batch']:,}, {ago(time.time() - found['at'])} ago."
     lines = [head, ""]
-    lines += [f"Journal: {said['journal_error']}"] if "journal_error" in said else []
-    for name, stream in said["streams"].items():
+    lines += [f"Journal: {found['journal_error']}"] if "journal_error" in found else []
+    for name, stream in found["streams"].items():
         behind = f"{stream['behind']:,} behind" if stream["behind"] else "nothing behind"
         seconds = f" ({stream['behind_s']:.1f} s)" if stream["behind_s"] else ""
         lines.append(f"stream {name:<24} {stream['rows']:>14,} rows read, {behind}{seconds}")
-    lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(said["rows"].items())]
-    if said["late"]:
+    lines += [f"table  {name:<24} {n:>14,} rows" for name, n in sorted(found["rows"].items())]
+    if found["late"]:
         lines.append(
-            f"late: {said['late']:,} rows came after their window was complete; they are in bronze and silver, not in"
+            f"late: {found['late']:,} rows came after their window was complete; they are in bronze and silver, not in"
             " the windows of gold"
         )
-    for reason, n in sorted(said["quarantine"].items(), key=lambda one: -one[1]):
+    for reason, n in sorted(found["quarantine"].items(), key=lambda one: -one[1]):
         lines.append(f"quarantine: {n:,} x {reason}")
-    return "\n".join(lines + _audit_lines(said["audit"]))
+    return "\n".join(lines + _audit_lines(found["audit"]))
 
 
 def _audit_lines(found: dict[str, Any]) -> list[str]:
@@ -105,7 +109,7 @@ def _audit_lines(found: dict[str, Any]) -> list[str]:
         wrong = f"ALARM: {found['sessions_wrong']:,} sessions whose counters went down"
     lines = [f"audit: {found['rows']:,} rows, {wrong or 'all add up'}"]
     if found["lost_events"]:
-        lines.append(f"audit: {found['lost_events']:,} events are lost, so it is not complete")
+        lines.append(f"audit: {found['lost_events']:,} events are lost, so the audit is not complete")
     if "sessions" in found:
         totals = ", ".join(f"{name} {n:,}" for name, n in found["totals"].items())
         lines.append(f"audit: {found['sessions']:,} sessions: {totals}")

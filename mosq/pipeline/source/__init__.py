@@ -1,9 +1,9 @@
-"""`format("mosq")`: the broker's journal streams as a Spark source, batch and streaming. docs/pipeline-source.md: the
-options.
+"""Provide `format("mosq")`: the broker's journal streams as a Spark source, batch and streaming.
 
-Spark asks in a process beside the driver (which streams, up to where) and reads in workers (a range of a shard, as
-Arrow batches that the native decoder filled). Filters are not pushed down: Spark 4 gives wrong rows when a DataFrame
-with pushed ones is used twice."""
+docs/pipeline-source.md lists the options. Spark calls the reader in a process beside the driver (for the streams and
+their ends) and in workers (for a range of a shard, as Arrow batches that the native decoder filled). Filters are not
+pushed down: Spark 4 returns wrong rows if a DataFrame with pushed filters is used twice.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def columns_of(source: str, schema: "StructType", ddl: str) -> list[str]:
-    """Those that `.schema()` picked, or all: the rest is decoded and goes no further."""
+    """Return the columns that `.schema()` selected, or all. The other columns are decoded and then dropped."""
     types = dict(column.split() for column in ddl.split(", "))
     for field in schema.fields:
         if field.dataType.simpleString() != types.get(field.name):
-            said = f"{field.name} {field.dataType.simpleString()}"
-            raise MosqPipelineError(f'format("{source}") has no column {said}: .schema() may pick some of: {ddl}')
+            missing = f"{field.name} {field.dataType.simpleString()}"
+            raise MosqPipelineError(f'format("{source}") has no column {missing}: .schema() may select from: {ddl}')
     names: list[str] = schema.fieldNames()
     return names
 
@@ -37,7 +37,7 @@ class JournalSource(DataSource):
         return "mosq"
 
     def schema(self) -> str:
-        Options(self.options)  # what is wrong is told at load(), not when the query runs
+        Options(self.options)  # raises errors at load(), not when the query runs
         return DDL
 
     def reader(self, schema: "StructType") -> "JournalReader":

@@ -1,4 +1,4 @@
-"""`spark.read.format("mosq")`: what is on the disk when the query is planned, or a part of it."""
+"""Implement `spark.read.format("mosq")`: the records on the disk when the query is planned, or a part of them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -32,5 +32,5 @@ class JournalReader(DataSourceReader):
         return parts
 
     def read(self, partition: Any) -> "Iterator[Any]":
-        # Spark asks for one partition, of None, where there is none
+        # if there is no partition, Spark asks for one with the value None
         return partition.read(self.options.fail_on_loss, self.columns) if isinstance(partition, Part) else iter(())

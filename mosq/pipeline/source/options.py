@@ -1,4 +1,4 @@
-"""What a read may be told with `.option()`: checked as a whole before anything is read."""
+"""Check the options of a read as a whole, before anything is read."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from mosq.pipeline import MosqPipelineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    # where to begin or end: "earliest", "latest", a time in microseconds, or a number for each shard
+    # start or end: "earliest", "latest", a time in microseconds, or a sequence number for each shard
     Position = str | int | list[int]
 
 BOTH = ("path", "streams", "startingOffsets", "failOnDataLoss", "maxRecordsPerPartition")
@@ -22,13 +22,13 @@ KNOWN = {name.lower(): name for name in BOTH + OF_BATCH + OF_STREAM}
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def _wrong(name: str, said: str, wanted: str) -> MosqPipelineError:
-    return MosqPipelineError(f'format("mosq"): option {name} is {said!r}: expected {wanted}')
+def _wrong(name: str, text: str, wanted: str) -> MosqPipelineError:
+    return MosqPipelineError(f'format("mosq"): option {name} is {text!r}: expected {wanted}')
 
 
-def time_us(said: str) -> int | None:
+def time_us(text: str) -> int | None:
     try:
-        when = datetime.fromisoformat(said)
+        when = datetime.fromisoformat(text)
     except ValueError:
         return None
     if when.tzinfo is None:
@@ -37,7 +37,7 @@ def time_us(said: str) -> int | None:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _position(name: str, said: str, value: object) -> "Position":
+def _position(name: str, text: str, value: object) -> "Position":
     if value in ("earliest", "latest"):
         return str(value)
     if isinstance(value, str) and (when := time_us(value)) is not None:
@@ -46,21 +46,21 @@ def _position(name: str, said: str, value: object) -> "Position":
         return value
     raise _wrong(
         name,
-        said,
-        "earliest, latest, an ISO time (UTC unless it says otherwise), or JSON: {stream: one of these, or a list with "
+        text,
+        "earliest, latest, an ISO time (UTC unless it has a time zone), or JSON: {stream: one of these, or a list with "
         "the sequence number for each shard}",
     )
 
 
-def _positions(name: str, said: str) -> "dict[str, Position]":
-    """Of each stream that is named; "": of all others."""
-    if not said.lstrip().startswith("{"):
-        return {"": _position(name, said, said)}
+def _positions(name: str, text: str) -> "dict[str, Position]":
+    """Return the position of each named stream; "" stands for all others."""
+    if not text.lstrip().startswith("{"):
+        return {"": _position(name, text, text)}
     try:
-        value = json.loads(said)
+        value = json.loads(text)
     except ValueError as error:
-        raise _wrong(name, said, f"JSON ({error})") from None
-    return {stream: _position(name, said, position) for stream, position in value.items()}
+        raise _wrong(name, text, f"JSON ({error})") from None
+    return {stream: _position(name, text, position) for stream, position in value.items()}
 
 
 class Options:
@@ -90,35 +90,35 @@ class Options:
         return self._given.get(name.lower(), default)
 
     def _path(self) -> Path:
-        said = self._text("path", "")
-        if not said:
+        text = self._text("path", "")
+        if not text:
             raise MosqPipelineError(
                 'format("mosq") needs a path, the folder of the streams: '
                 '.load("/var/lib/mosquitto/mosquitto.db.store/streams")'
             )
-        path = said.removeprefix("file://").removeprefix("file:")
+        path = text.removeprefix("file://").removeprefix("file:")
         if "://" in path:
-            raise _wrong("path", said, "a folder of this machine or of mounted storage")
+            raise _wrong("path", text, "a folder of this machine or of mounted storage")
         return Path(path)
 
     def _streams(self) -> list[str]:
         names = [name.strip() for name in self._text("streams", "").split(",") if name.strip()]
         for name in names:
             if not NAME.fullmatch(name):
-                raise _wrong("streams", name, "names of streams, with commas between them")
+                raise _wrong("streams", name, "names of streams, separated by commas")
         return sorted(set(names))
 
     def _bool(self, name: str, default: bool) -> bool:
-        said = self._text(name, str(default)).lower()
-        if said not in ("true", "false"):
-            raise _wrong(name, said, "true or false")
-        return said == "true"
+        text = self._text(name, str(default)).lower()
+        if text not in ("true", "false"):
+            raise _wrong(name, text, "true or false")
+        return text == "true"
 
     def _count(self, name: str, default: int) -> int:
-        said = self._text(name, str(default))
-        found = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", said.strip().lower())
+        text = self._text(name, str(default))
+        found = re.fullmatch(r"(\d{1,15})\s*([kmg]?)b?", text.strip().lower())
         if not found or (name.lower() in self._given and not int(found[1])):
-            raise _wrong(name, said, "a number above 0 (k, m and g are possible behind it)")
+            raise _wrong(name, text, "a number above 0, optionally followed by k, m or g")
         return int(found[1]) * UNITS[found[2]]
 
     def _consumer(self) -> str:

@@ -1,4 +1,4 @@
-"""Ranges of shards: how much of them a batch takes, and cut into what one task reads."""
+"""Plan the ranges of shards that a batch takes, and cut them into parts for tasks."""
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -30,14 +30,16 @@ class Part(InputPartition):
 
 
 def cut(stream: str, path: "Path", shard: int, lo: int, hi: int, most: int) -> list[Part]:
-    """Parts of nearly the same size, of at most so many records."""
+    """Return parts of nearly equal size with at most `most` records each."""
     n = -(-(hi - lo) // most)
     edges = [lo + (hi - lo) * i // max(n, 1) for i in range(n + 1)]
     return [Part(stream, path, shard, a, b) for a, b in pairwise(edges)]
 
 
 def _shares(wanted: "Sequence[int]", most: int) -> list[int]:
-    """Parts of `most`, as large as what is wanted: in all not more, and something for each as long as there is some."""
+    """Divide `most` in proportion to what is wanted: at most `most` in all, and at least 1 for each while there is
+    some.
+    """
     total, shares = sum(wanted), []
     for want in wanted:
         share = min(want, max(1, most * want // total), most) if want else 0
@@ -53,7 +55,7 @@ def within_records(ranges: "Ranges", most: int) -> "Ranges":
 
 
 def _sizes(path: "Path", shard: int, lo: int, hi: int) -> "Iterator[tuple[int, int, int]]":
-    """(from, up to, bytes on the disk) of the segments of a range; bytes are spread evenly in each."""
+    """Yield (from, up to, bytes on the disk) for the segments of a range; bytes are spread evenly in each segment."""
     sizes = Stream(path).sizes(shard)
     if not sizes:
         return
@@ -64,7 +66,7 @@ def _sizes(path: "Path", shard: int, lo: int, hi: int) -> "Iterator[tuple[int, i
 
 
 def _up_to(path: "Path", shard: int, lo: int, hi: int, n_bytes: int) -> int:
-    """Where about so many bytes end; one record at least."""
+    """Return the sequence number at which about `n_bytes` end, after at least one record."""
     for a, b, size in _sizes(path, shard, lo, hi):
         if size > n_bytes:
             return max(a + (b - a) * n_bytes // size, lo + 1)

@@ -1,7 +1,8 @@
-"""A range of a shard as Arrow batches of the source's columns: those that the decoder filled, and the stream's name.
+"""Read a range of a shard as Arrow batches: the columns that the decoder filled, and the stream's name.
 
-Invariant: each number of the range is a row, or lies in a row of kind 10 (gap), or the read fails. What is a gap is
-found by the numbers themselves; the reader is only asked why."""
+Invariant: each sequence number of the range is a row, or lies in a row of kind 10 (gap), or the read fails. A gap is
+found by the sequence numbers; the reader only supplies its reason.
+"""
 
 import json
 from itertools import pairwise
@@ -27,41 +28,44 @@ DDL = (
     "properties binary"
 )
 BEHIND = "behind the end"
-# of a batch: see the figures of perf/spark_source.py
+# limits of a batch: see the figures of perf/spark_source.py
 ROWS, TEXT_BYTES = 1 << 16, 16 << 20
 FROM_COPY = "Restore the stream's files from a copy"
 ADVICE = {
     "damaged": FROM_COPY,
     "missing": FROM_COPY,
-    "retired": "Retention went past this reader: keep more (retain_age, retain_bytes), name a `consumer`, and begin "
-    "anew with a new checkpoint",
-    BEHIND: "The stream ends before what this reader has seen of it, as when an older copy was put back: "
-    "begin anew with a new checkpoint and new tables",
+    "retired": "Retention deleted records before this reader read them: keep more (retain_age, retain_bytes), name a "
+    "`consumer`, and begin again with a new checkpoint",
+    BEHIND: "The stream ends before the position that this reader has reached, as when an older copy was restored: "
+    "begin again with a new checkpoint and new tables",
 }
-OR_GO_ON = "; or set failOnDataLoss=false, which goes on behind them and puts a row of kind 10 (gap) in their place"
+OR_GO_ON = "; or set failOnDataLoss=false, which skips them and puts a row of kind 10 (gap) in their place"
 
 
 def lost(stream: str, path: "Path", hole: Range) -> MosqPipelineError:
     if hole.why == BEHIND:
-        said = f"shard {hole.shard}: {hole.lo} to {hole.hi - 1} are not there yet"
-        return MosqPipelineError(f"stream {stream} in {path}: {said}. {ADVICE[BEHIND]}")
+        missing = f"shard {hole.shard}: {hole.lo} to {hole.hi - 1} are not there yet"
+        return MosqPipelineError(f"stream {stream} in {path}: {missing}. {ADVICE[BEHIND]}")
     return MosqPipelineError(f"stream {stream} in {path}: {hole}. {ADVICE[hole.why]}{OR_GO_ON}")
 
 
 def _gap(stream: str, hole: Range) -> dict[str, Any]:
-    said = {"lost": hole.hi - hole.lo, "from": hole.lo, "to": hole.hi - 1, "why": hole.why}
+    content = {"lost": hole.hi - hole.lo, "from": hole.lo, "to": hole.hi - 1, "why": hole.why}
     flags = {"qos": 0, "reason": 0, "retain": False, "dup": False}
     return flags | {
         "stream": stream,
         "shard": hole.shard,
         "seq": hole.lo,
         "kind": GAP,
-        "payload": json.dumps(said).encode(),
+        "payload": json.dumps(content).encode(),
     }
 
 
 def _text(column: Any) -> Any:
-    """What is no UTF-8 must not reach a table, whose readers would stop at it. Brokers refuse it; files may lie."""
+    """Return a column in which all text is UTF-8, because readers of tables stop at other bytes.
+
+    Brokers refuse such text, but files may contain it.
+    """
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -76,15 +80,15 @@ def _named(stream: str, batch: Any) -> Any:
     return pa.RecordBatch.from_arrays([pa.repeat(stream, batch.num_rows), *columns], schema=SCHEMA)
 
 
-def _holes(shard: int, seqs: Any, at: int, told: list[Range]) -> list[Range]:
-    """Ranges from `at` on that the numbers leave out."""
+def _holes(shard: int, seqs: Any, at: int, reported: list[Range]) -> list[Range]:
+    """Return the ranges from `at` on that are missing in the sequence numbers."""
     if seqs[-1].as_py() + 1 - at == len(seqs):
         return []
-    return [_why(shard, a + 1, b, told) for a, b in pairwise([at - 1, *seqs.to_pylist()]) if b != a + 1]
+    return [_why(shard, a + 1, b, reported) for a, b in pairwise([at - 1, *seqs.to_pylist()]) if b != a + 1]
 
 
-def _why(shard: int, lo: int, hi: int, told: list[Range]) -> Range:
-    why = next((hole.why for hole in told if hole.lo < hi and lo < hole.hi and hole.why in ADVICE), "damaged")
+def _why(shard: int, lo: int, hi: int, reported: list[Range]) -> Range:
+    why = next((hole.why for hole in reported if hole.lo < hi and lo < hole.hi and hole.why in ADVICE), "damaged")
     return Range(shard, why, lo, hi)
 
 
@@ -97,8 +101,8 @@ def read_range(
     fail_on_loss: bool = True,
     columns: "Sequence[str] | None" = None,
 ) -> "Iterator[Any]":
-    """RecordBatches of SCHEMA, or of those of its `columns`, of the records from lo up to, not including, hi."""
-    told: list[Range] = []
+    """Yield RecordBatches of SCHEMA, or of its `columns`, with the records from lo up to, not including, hi."""
+    reported: list[Range] = []
 
     def checked(holes: list[Range]) -> list[dict[str, Any]]:
         if holes and fail_on_loss:
@@ -112,11 +116,11 @@ def read_range(
     if end < hi:
         raise lost(stream, path, Range(shard, BEHIND, max(lo, end), hi))
     at = lo
-    for batch in batches(path, shard, lo, hi, ROWS, TEXT_BYTES, told.append):
+    for batch in batches(path, shard, lo, hi, ROWS, TEXT_BYTES, reported.append):
         seqs = batch.column("seq")
-        if gaps := checked(_holes(shard, seqs, at, told)):
+        if gaps := checked(_holes(shard, seqs, at, reported)):
             yield picked(pa.RecordBatch.from_pylist(gaps, schema=SCHEMA))
         at = seqs[-1].as_py() + 1
         yield picked(_named(stream, batch))
     if at < hi:
-        yield picked(pa.RecordBatch.from_pylist(checked([_why(shard, at, hi, told)]), schema=SCHEMA))
+        yield picked(pa.RecordBatch.from_pylist(checked([_why(shard, at, hi, reported)]), schema=SCHEMA))

@@ -1,11 +1,12 @@
-"""`spark.readStream.format("mosq")`: micro-batches between offsets, which say of each shard what comes next.
+"""Implement `spark.readStream.format("mosq")`: micro-batches between offsets.
 
-An offset is JSON and lies in the checkpoint, so its format stands:
+An offset holds the next sequence number of each shard. It is JSON and lies in the checkpoint, so its format is fixed:
 
     {"version": 1, "streams": {"telemetry": {"id": "<the stream's id>", "next": [1000, 1010]}}}
 
-A stream that was not there before has `"from": [...]` beside it, once: where the batch that ends there begins in it. A
-batch is the same records whenever it is read again."""
+A new stream has `"from": [...]` in addition, once: the start of the batch that ends there. A batch has the same records
+whenever it is read again.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     Offset = dict[str, Any]
 
 VERSION = 1
-NEW_CHECKPOINT = "begin anew with a new checkpoint and new tables"
+NEW_CHECKPOINT = "begin again with a new checkpoint and new tables"
 
 
 def _streams(offset: "Offset") -> dict[str, dict[str, Any]]:
@@ -50,15 +51,15 @@ def _offset(streams: dict[str, dict[str, Any]]) -> "Offset":
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    held_back = 0  # so many records of a shard are kept though they are done with
+    held_back = 0  # finished records of a shard that are kept
 
     def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
         self.options = options
         self.columns = columns
-        self.target: dict[str, list[int]] | None = None  # of a trigger that takes what there is now
-        self.told: dict[str, list[int]] = {}  # to streams, of the consumer
+        self.target: dict[str, list[int]] | None = None  # ends for a trigger that takes the current records only
+        self.consumer_marks: dict[str, list[int]] = {}  # the consumer's mark that each stream has
 
-    # ---- where to begin, and how far there is something
+    # ---- offsets: start and end
 
     def initialOffset(self) -> "Offset":  # noqa: N802
         streams = find(self.options)
@@ -74,7 +75,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = {name: seen.end for name, seen in find(self.options).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Spark passes one limit on: the other one is looked up where it counts
+        # Spark passes one limit; the other one is applied in latestOffset
         if self.options.trigger_records:
             return ReadMaxRows(self.options.trigger_records)
         if self.options.trigger_bytes:
@@ -87,9 +88,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: "Offset", limit: ReadLimit) -> "Offset":  # noqa: N802
         had = _streams(start)
         streams = self._seen(had)
-        # Spark asks this only when all batches below `start` are done with: here the consumer's mark is not a batch
-        # late, as it is in commit()
-        self._tell_consumer(had, streams)
+        # Spark calls this only when all batches below `start` are finished: so the consumer's mark is up to date here,
+        # and not one batch late, as it would be in commit().
+        self._put_consumer_marks(had, streams)
         ranges = {}
         for name, seen in streams.items():
             if self.target is not None and name not in self.target:
@@ -106,7 +107,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges = within_bytes(ranges, paths, self.options.trigger_bytes)
         if all(lo == hi for lo, hi in ranges.values()):
             return start
-        now = {name: {"id": said["id"], "next": said["next"]} for name, said in had.items()}
+        now = {name: {"id": entry["id"], "next": entry["next"]} for name, entry in had.items()}
         for name in dict.fromkeys(name for name, _ in ranges):
             seen, shards = streams[name], [ranges[key] for key in sorted(ranges) if key[0] == name]
             now[name] = {"id": seen.id, "next": [hi for _, hi in shards]}
@@ -115,60 +116,60 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(now)
 
     def _seen(self, had: dict[str, dict[str, Any]]) -> dict[str, Seen]:
-        """The streams there are, of which nothing contradicts what was read of them before."""
+        """Return the current streams, after a check that they do not contradict what was read before."""
         streams = find(self.options)
-        for name, said in had.items():
+        for name, entry in had.items():
             if name in streams:
-                self._check(said, streams[name])
+                self._check(entry, streams[name])
             elif not self.options.streams and self.options.fail_on_loss:
                 raise MosqPipelineError(
-                    f"stream {name}, which was read before, is not in {self.options.path} any more: bring it back, or "
-                    "say which are to be read (option `streams`), or set failOnDataLoss=false"
+                    f"stream {name}, which was read before, is not in {self.options.path} any more: restore it, or "
+                    "name the streams to read (option `streams`), or set failOnDataLoss=false"
                 )
         return streams
 
-    def _check(self, said: dict[str, Any], seen: Seen) -> None:
+    def _check(self, entry: dict[str, Any], seen: Seen) -> None:
         where = f"stream {seen.name} in {seen.path}"
-        if said["id"] != seen.id:
+        if entry["id"] != seen.id:
             raise MosqPipelineError(
-                f"{where} is another one than the checkpoint has read (its id is {seen.id}, it was {said['id']}): it "
-                "was removed and made anew, so its numbers mean other records. Bring back the old folder, or "
+                f"{where} is not the stream that the checkpoint has read (its id is {seen.id}, it was {entry['id']}): "
+                "it was removed and created again, so its numbers mean other records. Restore the old folder, or "
                 f"{NEW_CHECKPOINT}"
             )
-        if len(said["next"]) > len(seen.end):
+        if len(entry["next"]) > len(seen.end):
             raise MosqPipelineError(
-                f"{where} has {len(seen.end)} shards, and the checkpoint has read {len(said['next'])}: shards never "
-                f"become fewer, so this is not what was read. Bring back the old folder, or {NEW_CHECKPOINT}"
+                f"{where} has {len(seen.end)} shards, but the checkpoint has read {len(entry['next'])}: the number of "
+                f"shards never decreases, so this is another stream. Restore the old folder, or {NEW_CHECKPOINT}"
             )
-        for shard, (seq, first, end) in enumerate(zip(said["next"], seen.first, seen.end, strict=False)):
+        for shard, (seq, first, end) in enumerate(zip(entry["next"], seen.first, seen.end, strict=False)):
             if seq > end:
                 raise lost(seen.name, seen.path, Range(shard, BEHIND, end, seq))
             if seq < first and self.options.fail_on_loss:
                 raise lost(seen.name, seen.path, Range(shard, "retired", seq, first))
 
     @staticmethod
-    def _starts(said: dict[str, Any] | None, seen: Seen) -> list[int]:
-        if said is None:  # it has come since: all of it is new
+    def _starts(entry: dict[str, Any] | None, seen: Seen) -> list[int]:
+        if entry is None:  # the stream is new: all of it is read
             return list(seen.first)
-        return [*said["next"], *[0] * (len(seen.end) - len(said["next"]))]
+        return [*entry["next"], *[0] * (len(seen.end) - len(entry["next"]))]
 
     # ---- a batch
 
     def partitions(self, start: "Offset", end: "Offset") -> "Sequence[Part]":
         before, streams = _streams(start), find(self.options)
         parts: list[Part] = []
-        for name, said in _streams(end).items():
+        for name, entry in _streams(end).items():
             had = before.get(name)
-            starts = said["from"] if had is None else had["next"] + [0] * (len(said["next"]) - len(had["next"]))
-            if starts == said["next"]:
+            starts = entry["from"] if had is None else had["next"] + [0] * (len(entry["next"]) - len(had["next"]))
+            if starts == entry["next"]:
                 continue
             if name not in streams:
                 raise MosqPipelineError(
-                    f"the batch that was begun reads the stream {name}, which is not among the streams of this read "
-                    "any more: bring it back until the batch is done"
+                    f"the unfinished batch reads the stream {name}, which is not among the streams of this read "
+                    "any more: restore it until the batch is done"
                 )
-            self._check({"id": said["id"], "next": starts}, streams[name])
-            for shard, (lo, hi) in enumerate(zip(starts, said["next"], strict=True)):
+            self._check({"id": entry["id"], "next": starts}, streams[name])
+            for shard, (lo, hi) in enumerate(zip(starts, entry["next"], strict=True)):
                 parts += cut(name, streams[name].path, shard, lo, hi, self.options.partition_records)
         return parts
 
@@ -176,20 +177,20 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows: Iterator[Any] = partition.read(self.options.fail_on_loss, self.columns)
         return rows
 
-    # ---- what is done with
+    # ---- finished records
 
-    def _tell_consumer(self, had: dict[str, dict[str, Any]], streams: dict[str, Seen]) -> None:
+    def _put_consumer_marks(self, had: dict[str, dict[str, Any]], streams: dict[str, Seen]) -> None:
         if not self.options.consumer:
             return
         for name, seen in streams.items():
             seqs = [max(0, seq - self.held_back) for seq in self._starts(had.get(name), seen)]
-            if self.told.get(name) != seqs:
+            if self.consumer_marks.get(name) != seqs:
                 try:
                     Stream(seen.path).put_consumer(self.options.consumer, seqs)
                 except OSError as error:
                     raise MosqPipelineError(
                         f"the mark of the consumer {self.options.consumer} cannot be written to {seen.path}/consumers "
-                        f"({error}): let this process write there, or leave the option `consumer` away, and keep "
+                        f"({error}): let this process write there, or remove the option `consumer`, and keep "
                         "records long enough"
                     ) from error
-                self.told[name] = seqs
+                self.consumer_marks[name] = seqs

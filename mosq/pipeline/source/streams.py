@@ -1,4 +1,4 @@
-"""The streams that a read is about: found in the folder, with what their marks say. No lock, no broker."""
+"""Find the streams of a read in their folder, with the positions in their marks. This needs no lock and no broker."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Seen(NamedTuple):
-    """A stream now. Of each shard: its oldest record, and behind the last one that is on the disk."""
+    """Hold the current state of a stream: for each shard its oldest record, and the number after its last on the disk.
+    """
 
     name: str
     path: "Path"
@@ -29,17 +30,17 @@ def look(name: str, path: "Path") -> Seen:
     except FileNotFoundError:
         raise MosqPipelineError(
             f"there is no stream in {path}: name another one, or configure `stream {name} FILTER`; if a broker has it, "
-            "start that broker once, which makes the mark anew"
+            "start that broker once, which writes the mark again"
         ) from None
     except OSError as error:
         if journal_api.passing(error.errno or 0):
             raise MosqPipelineError(
-                f"the mark of the stream in {path} cannot be read now ({error.strerror}): nothing is passed over, the "
-                "same again goes on where it was; let this process open it, and enough files (ulimit -n)"
+                f"the mark of the stream in {path} cannot be read now ({error.strerror}): no record was skipped, and "
+                "the same query continues where it was; let this process open it, and enough files (ulimit -n)"
             ) from error
         raise MosqPipelineError(
             f"the mark of the stream in {path} cannot be read ({error.strerror}): it was written by a later version of "
-            "mosq, or it is damaged, which the broker's next start mends"
+            "mosq, or it is damaged, which the broker's next start repairs"
         ) from error
     shards = marks["shards"]
     return Seen(
@@ -48,11 +49,11 @@ def look(name: str, path: "Path") -> Seen:
 
 
 def find(options: "Options") -> dict[str, Seen]:
-    """name -> stream, in the order of names."""
+    """Return the streams by name, in the order of names."""
     path = options.path
     if not path.is_dir():
-        raise MosqPipelineError(f"there is no folder {path}: where streams lie is said in docs/pipeline-source.md")
-    # the folder of a stream itself, or that of several
+        raise MosqPipelineError(f"there is no folder {path}: docs/pipeline-source.md describes where streams are")
+    # the path is the folder of one stream, or of several
     found = {path.name: path} if is_stream(path) else streams_below(path)
     names = options.streams or sorted(found)
     if missing := [name for name in names if name not in found]:
@@ -67,27 +68,27 @@ def find(options: "Options") -> dict[str, Seen]:
 
 
 def position(seen: Seen, option: str, positions: "dict[str, Position]", default: "Position") -> list[int]:
-    """Sequence numbers of the shards of a stream, as an option says."""
-    said = positions.get(seen.name, positions.get("", default))
-    if said == "earliest":
+    """Return the sequence number of each shard of a stream for an option."""
+    wanted = positions.get(seen.name, positions.get("", default))
+    if wanted == "earliest":
         return list(seen.first)
-    if said == "latest":
+    if wanted == "latest":
         return list(seen.end)
-    if isinstance(said, int):
+    if isinstance(wanted, int):
         stream = Stream(seen.path)
-        return [min(stream.seq_at(said, shard), end) for shard, end in enumerate(seen.end)]
-    assert isinstance(said, list)
-    if len(said) != len(seen.end):
+        return [min(stream.seq_at(wanted, shard), end) for shard, end in enumerate(seen.end)]
+    assert isinstance(wanted, list)
+    if len(wanted) != len(seen.end):
         raise MosqPipelineError(
-            f"option {option}: stream {seen.name} has {len(seen.end)} shards, and {len(said)} numbers are given for it"
+            f"option {option}: stream {seen.name} has {len(seen.end)} shards, but the option has {len(wanted)} numbers"
         )
-    for shard, (seq, end) in enumerate(zip(said, seen.end, strict=True)):
+    for shard, (seq, end) in enumerate(zip(wanted, seen.end, strict=True)):
         if seq > end:
             raise MosqPipelineError(
-                f"option {option}: stream {seen.name}, shard {shard}: {seq} is not there yet; the next one will be "
+                f"option {option}: stream {seen.name}, shard {shard}: {seq} does not exist yet; the next one will be "
                 f"{end}"
             )
-    return said
+    return wanted
 
 
 def check_named(option: str, positions: "dict[str, Position]", found: dict[str, Seen]) -> None:

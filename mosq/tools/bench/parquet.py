@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mosq.tools.bench.spec import BenchError
+from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
     from mosq.tools.bench.result import Result
 
-MISSING = "Parquet needs pyarrow, which is not installed: pip install 'mosq[bench]'"
+MISSING = f"Parquet needs pyarrow, which is not installed: {install_advice('bench')}"
 
 
 def check() -> None:

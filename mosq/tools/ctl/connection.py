@@ -6,6 +6,8 @@ import importlib
 import sys
 from urllib.parse import unquote, urlsplit
 
+from mosq.tools.extras import install_advice
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
@@ -172,7 +174,8 @@ class Connection:
         try:
             socks = importlib.import_module("socks")
         except ImportError:
-            raise ConnectionProblemError("--proxy needs PySocks. Install it: pip install 'mosq[socks]'.") from None
+            raise ConnectionProblemError(f"--proxy needs PySocks, which is not installed: {install_advice('socks')}"
+                                         ) from None
         return {"proxy_type": socks.SOCKS5, "proxy_addr": parts.hostname, "proxy_port": parts.port or 1080,
                 "proxy_rdns": True, "proxy_username": parts.username and unquote(parts.username),
                 "proxy_password": parts.password and unquote(parts.password)}

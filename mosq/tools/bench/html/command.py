@@ -9,6 +9,7 @@ import click
 
 from mosq.tools.bench.html.steps import Steps
 from mosq.tools.bench.spec import BenchError
+from mosq.tools.extras import install_advice
 
 if TYPE_CHECKING:
     from mosq.tools.bench.html.against import Change
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.parts import Section
 
 EXIT_OK, EXIT_FAILED, EXIT_PARTS, EXIT_REGRESSED = 0, 1, 2, 4
-MISSING = "the report needs {}, which is not installed: pip install 'mosq[bench]'"
+MISSING = f"the report needs {{}}, which is not installed: {install_advice('bench')}"
 EPILOG = """\b
 Examples:
   mosq bench report results                         writes results/report.html
