@@ -1,6 +1,7 @@
-"""From blocks to columns: each record's head is read once, each text copied once. Cost: about what the copies cost.
+"""Convert blocks to columns: the head of each record is read once, each text is copied once. Cost: about the cost of the copies.
 
-Invariants: all columns have `rows` rows; offsets rise, and fit 32 bits, since a batch ends at COLUMNS_BYTES_MAX and a record is smaller than that.
+Invariants: all columns have `rows` rows. Offsets rise and fit 32 bits, since a batch ends at COLUMNS_BYTES_MAX and a record is
+smaller than that.
 """
 
 from libc.errno cimport ENOMEM
@@ -17,8 +18,8 @@ cdef enum:
     TEXT_BYTES_FIRST = 4 << 10
 
 
-cdef int grow(void** p, uint64_t had, uint64_t want) noexcept nogil:
-    # What is new is zero.
+cdef int column_grow(void** p, uint64_t had, uint64_t want) noexcept nogil:
+    """Enlarge the memory at *p from `had` to `want` bytes. The new part is zero."""
     cdef uint8_t* more = <uint8_t*>realloc(p[0], want)
     if more == NULL:
         return -ENOMEM
@@ -28,24 +29,24 @@ cdef int grow(void** p, uint64_t had, uint64_t want) noexcept nogil:
 
 
 cdef int columns_room(Columns* c, uint64_t rows) noexcept nogil:
-    # For so many more; a multiple of 8, so that bits are whole bytes.
+    """Ensure room for so many more rows. The capacity is a multiple of 8, so that bits fill whole bytes."""
     cdef uint64_t had = c.cap, cap = max(c.cap * 2, <uint64_t>ROWS_FIRST)
     cdef int i, got = 0
     if c.rows + rows <= c.cap:
         return 0
     cap = (max(cap, c.rows + rows) + 7) & ~<uint64_t>7
-    got |= grow(<void**>&c.shard, had * 4, cap * 4)
-    got |= grow(<void**>&c.seq, had * 8, cap * 8)
-    got |= grow(<void**>&c.time_us, had * 8, cap * 8)
-    got |= grow(<void**>&c.commit_us, had * 8, cap * 8)
-    got |= grow(<void**>&c.kind, had, cap)
-    got |= grow(<void**>&c.qos, had, cap)
-    got |= grow(<void**>&c.reason, had * 2, cap * 2)
-    got |= grow(<void**>&c.retain, had // 8, cap // 8)
-    got |= grow(<void**>&c.dup, had // 8, cap // 8)
+    got |= column_grow(<void**>&c.shard, had * 4, cap * 4)
+    got |= column_grow(<void**>&c.seq, had * 8, cap * 8)
+    got |= column_grow(<void**>&c.time_us, had * 8, cap * 8)
+    got |= column_grow(<void**>&c.commit_us, had * 8, cap * 8)
+    got |= column_grow(<void**>&c.kind, had, cap)
+    got |= column_grow(<void**>&c.qos, had, cap)
+    got |= column_grow(<void**>&c.reason, had * 2, cap * 2)
+    got |= column_grow(<void**>&c.retain, had // 8, cap // 8)
+    got |= column_grow(<void**>&c.dup, had // 8, cap // 8)
     for i in range(TEXTS):
-        got |= grow(<void**>&c.texts[i].offsets, (had + 1) * 4 if had else 0, (cap + 1) * 4)
-        got |= grow(<void**>&c.texts[i].bits, had // 8, cap // 8)
+        got |= column_grow(<void**>&c.texts[i].offsets, (had + 1) * 4 if had else 0, (cap + 1) * 4)
+        got |= column_grow(<void**>&c.texts[i].bits, had // 8, cap // 8)
     if got != 0:
         return -ENOMEM
     c.cap = cap
@@ -66,7 +67,7 @@ cdef inline void bit_set(uint8_t* bits, uint64_t i) noexcept nogil:
     bits[i >> 3] |= <uint8_t>(1 << (i & 7))
 
 
-cdef inline bint has_room(Text* t, uint32_t n) noexcept nogil:
+cdef inline bint text_has_room(Text* t, uint32_t n) noexcept nogil:
     return n == 0 or t.n + n <= t.cap or text_room(t, n) == 0
 
 
@@ -82,11 +83,11 @@ cdef inline void text_add(Text* t, uint64_t row, const View* v, bint valid) noex
 
 
 cdef inline int row_add(Columns* c, uint32_t shard, int64_t commit_us, const JournalRecord* record) noexcept nogil:
-    # All of it, or nothing.
+    """Append the record completely, or not at all."""
     cdef uint64_t i = c.rows
-    if not (has_room(&c.texts[TEXT_TOPIC], record.topic.n) and has_room(&c.texts[TEXT_CLIENT_ID], record.client_id.n)
-            and has_room(&c.texts[TEXT_USERNAME], record.username.n) and has_room(&c.texts[TEXT_PAYLOAD], record.payload.n)
-            and has_room(&c.texts[TEXT_PROPERTIES], record.properties.n)):
+    if not (text_has_room(&c.texts[TEXT_TOPIC], record.topic.n) and text_has_room(&c.texts[TEXT_CLIENT_ID], record.client_id.n)
+            and text_has_room(&c.texts[TEXT_USERNAME], record.username.n) and text_has_room(&c.texts[TEXT_PAYLOAD], record.payload.n)
+            and text_has_room(&c.texts[TEXT_PROPERTIES], record.properties.n)):
         return -ENOMEM
     c.shard[i] = <int32_t>shard
     c.seq[i] = <int64_t>record.seq
@@ -126,7 +127,7 @@ cdef int64_t columns_read(Columns* c, Reader* r, uint64_t until, uint64_t rows, 
             got = row_add(c, r.shard, <int64_t>r.commit_us, &record)
             if got < 0:
                 reader_back(r, record.seq)
-    return got if got < 0 and c.rows == 0 else <int64_t>c.rows      # with something, the error comes next time
+    return got if got < 0 and c.rows == 0 else <int64_t>c.rows      # if there are rows, the error is returned by the next call
 
 
 cdef void columns_free(Columns* c) noexcept nogil:

@@ -1,4 +1,5 @@
-"""Heads, marks, index entries and consumers' marks, to and from bytes. Knows no files; every length that is read is within its bound."""
+"""Encode and decode heads, marks, index entries and the marks of consumers. This module knows no files. It checks every length
+that it reads against its bound."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
@@ -11,7 +12,7 @@ cdef const char* MARK_MAGIC = b"mosqmrk\n"
 cdef const char* CONSUMER_MAGIC = b"mosqcon\n"
 
 
-# ---- a segment's head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time, number; its check at the end
+# ---- segment head: magic, format, bytes of the page, stream, shard, shards, base, salt, made, time, number, checksum
 
 cdef void segment_head_seed(bint hardware, SegmentHead* h) noexcept nogil:
     cdef uint8_t salt[36]
@@ -64,7 +65,7 @@ cdef int segment_head_read(bint hardware, const uint8_t* p, SegmentHead* h) noex
     return segment_copy_read(hardware, p + SEGMENT_HEAD_COPY, h)
 
 
-# ---- a block: check of the head, check of the body, bytes, count, first, time, commit, span, 0
+# ---- block: checksum of the head, checksum of the body, bytes, count, first, time, commit, span, 0
 
 cdef inline uint32_t place_crc(bint hardware, uint32_t seed, uint64_t at) noexcept nogil:
     return crc_bytes(hardware, seed, <const uint8_t*>&at, 8)
@@ -151,7 +152,7 @@ cdef int mark_read(bint hardware, const uint8_t* p, uint64_t n, Marks* m) noexce
     return 0
 
 
-# ---- entries of an index, and consumers
+# ---- index entries and consumers
 
 cdef void index_write(bint hardware, uint8_t* p, uint32_t seed, uint64_t number, const IndexEntry* e) noexcept nogil:
     store64(p, e.first_seq)
@@ -196,5 +197,5 @@ cdef int consumer_read(bint hardware, const uint8_t* p, uint64_t n, Consumer* c)
     return 0
 
 
-cdef uint32_t shard_of(bint hardware, const uint8_t* topic, uint32_t n, uint32_t shards) noexcept nogil:
+cdef uint32_t shard_of_topic(bint hardware, const uint8_t* topic, uint32_t n, uint32_t shards) noexcept nogil:
     return <uint32_t>((<uint64_t>crc_bytes(hardware, 0, topic, n) * shards) >> 32)

@@ -1,9 +1,10 @@
-# A stream that is written: records of messages and of what happened to clients, numbered per shard, in segment files that anybody may read meanwhile.
-# Knows bytes, files and sequence numbers; not which messages belong into it, no broker, and no thread: the owner's loop appends, the owner's storage thread
-# makes the steps below, and the owner's lock is held where it is said.
+# The writing of a stream: records of messages and of client events, numbered per shard, in segment files that other processes may
+# read at the same time. This module knows bytes, files and sequence numbers. It does not know which messages belong to the
+# stream; it has no broker and no thread. The owner's loop appends records, the owner's storage thread does the steps below, and
+# the owner holds its lock where a function requires it.
 #
-# **Which thread** a field belongs to is said by the struct it lies in: `loop`, `shared` (under the owner's lock), `writer` (journal_open and journal_close
-# included: no loop then). What is at the top is constant in between.
+# **The struct of a field names its thread**: `loop`, `shared` (under the owner's lock), `writer` (also in journal_open and
+# journal_close, when no loop runs). The fields of Journal itself are constant while both run.
 #
 #     j = memset 0; journal_open
 #     loop:    journal_append* journal_seal, [lock] journal_hand [unlock]
@@ -19,84 +20,88 @@ cdef enum:
     JOURNAL_SEGMENT_BYTES_MIN = 8 << 10
     JOURNAL_SEGMENT_BYTES_MAX = 1 << 30
     JOURNAL_BLOCK_BYTES = 256 << 10
-    JOURNAL_BLOCK_BYTES_MIN = 4 << 10       # a block begins with so much memory
+    JOURNAL_BLOCK_BYTES_MIN = 4 << 10       # first size of a block
     JOURNAL_BLOCK_BYTES_MAX = 16 << 20
     JOURNAL_WAITING_MAX_BYTES = 64 << 20
-    JOURNAL_WRITE_OUT_BYTES = 1 << 20       # written: the disk begins with them, so that the next sync does not hold up the thread
-    JOURNAL_IDLE_MAX_BYTES = 16 << 20       # of blocks kept to be filled again
-    JOURNAL_KEPT_MAX_BYTES = 16 << 20       # written and not synced, kept in memory: more is synced unasked
+    # after so many written bytes the disk begins to write, so that the next sync takes less time
+    JOURNAL_WRITE_OUT_BYTES = 1 << 20
+    JOURNAL_IDLE_MAX_BYTES = 16 << 20       # limit of the blocks kept for reuse
+    # limit of written and unsynced blocks in memory: above it the thread syncs without a request
+    JOURNAL_KEPT_MAX_BYTES = 16 << 20
     JOURNAL_WHY_MAX = 512
     JOURNAL_RANGES_REPORTED = 16
 
 cdef enum:
-    # journal_append
+    # results of journal_append
     JOURNAL_TAKEN = 0
-    JOURNAL_SEAL_SOON = 1       # taken; a block is full
-    JOURNAL_WAITS = -1          # not taken: too much waits for the disk
-    JOURNAL_NO_MEMORY = -2      # not taken
-    JOURNAL_TOO_LARGE = -3      # not taken, and never will be
+    JOURNAL_SEAL_SOON = 1       # appended; a block is full
+    JOURNAL_WAITS = -1          # not appended: too much waits for the disk
+    JOURNAL_NO_MEMORY = -2      # not appended
+    JOURNAL_TOO_LARGE = -3      # not appended, and never possible
 
 cdef enum:
-    # why a range of sequence numbers cannot be read
-    LOSS_DAMAGED = 1            # a block's check is wrong
-    LOSS_MISSING = 2            # it is in no file
-    LOSS_RETIRED = 3            # retention has dropped it
+    # reasons why a range of sequence numbers cannot be read
+    LOSS_DAMAGED = 1            # a checksum of a block is wrong
+    LOSS_MISSING = 2            # no file holds the range
+    LOSS_RETIRED = 3            # retention has dropped the range
 
-ctypedef struct JournalOptions:     # 0 anywhere: the default, or no bound
-    uint32_t shards                 # fewer than there are: what there are
+ctypedef struct JournalOptions:     # 0 in any field = the default, or no limit
+    uint32_t shards                 # a stream never loses shards; a smaller number is ignored
     uint64_t segment_bytes
     uint32_t block_bytes
     uint64_t waiting_max_bytes
-    uint64_t roll_age_us            # a segment older than that is not written to any more: so that retention by age can drop it
+    # age at which a segment is closed, so that retention by age can drop it
+    uint64_t roll_age_us
     uint64_t retain_age_us
     uint64_t retain_bytes
-    uint8_t create                  # make the folder when it is missing (not its parents)
-    uint32_t n_until                # shards that this is known of; 0: of none. What a start finds from there on, behind the mark, was never committed
-    uint64_t until[64]              # JOURNAL_SHARDS_MAX
+    uint8_t create                  # create the folder if it is missing (not its parents)
+    # Number of shards in `until`; 0 = none. Records found at the start behind the mark from `until` on were never committed.
+    uint32_t n_until
+    uint64_t until[64]              # size = JOURNAL_SHARDS_MAX
 
 ctypedef struct JournalRange:
     uint32_t shard
-    uint32_t why                # LOSS_*
+    uint32_t why                # reason, LOSS_*
     uint64_t lo
-    uint64_t hi                 # first number behind it
+    uint64_t hi                 # first number after the range
 ctypedef struct JournalLoss:
-    uint32_t n                  # ranges; the first of them:
-    JournalRange ranges[16]     # JOURNAL_RANGES_REPORTED
-    uint64_t records            # in all of them
+    uint32_t n                  # number of ranges; the first of them:
+    JournalRange ranges[16]     # size = JOURNAL_RANGES_REPORTED
+    uint64_t records            # records in all ranges
 
-ctypedef struct JournalFound:   # by journal_open
-    JournalLoss loss            # of what the mark said was there
-    uint64_t beyond             # records found behind the mark: written anew, as nobody knows whether they are on the disk
-    uint64_t dropped            # records behind `until`
-    uint64_t torn_bytes         # behind them: never committed
-    uint32_t unreadable         # files named as segments whose heads are damaged; left alone
-    uint8_t mark_lost           # there are segments, but no mark
+ctypedef struct JournalFound:   # result of journal_open
+    JournalLoss loss            # records that the mark names and that are not there
+    uint64_t beyond             # records found after the mark: written again, as they may not be on the disk
+    uint64_t dropped            # records dropped because they are behind `until`
+    uint64_t torn_bytes         # bytes after the last record: never committed
+    uint32_t unreadable         # files with the name of a segment and a damaged head; not changed
+    uint8_t mark_lost           # there are segments and no mark
 
 ctypedef struct JournalStats:
-    uint64_t records            # written
-    uint64_t bytes              # written
+    uint64_t records            # records written
+    uint64_t bytes              # bytes written
     uint64_t blocks
     uint64_t syncs
     uint64_t marks
-    uint64_t total_bytes        # of segment files
+    uint64_t total_bytes        # size of the segment files
     uint64_t retired_segments
     uint64_t retired_records
-    uint64_t forced_records     # of those: a consumer had not read them; retain_bytes took them
-    uint64_t poisoned           # segments given up because of a failed write or sync
-    uint64_t index_errors       # entries that could not be written: readers look for themselves
+    uint64_t forced_records     # part of the dropped records that a consumer had not read; retain_bytes required it
+    uint64_t poisoned           # segments abandoned because of a failed write or sync
+    uint64_t index_errors       # entries that could not be written; readers search the blocks instead
     uint32_t segments
     uint32_t consumers
-    uint32_t consumers_unreadable   # they hold back everything
-    uint32_t errors             # failed calls
-    uint8_t full                # as of the last call
+    uint32_t consumers_unreadable   # consumers with an unreadable mark; they hold back all records
+    uint32_t errors             # failed system calls
+    uint8_t full                # the disk was full at the last call
     uint8_t failing
 
-# ---- inside
+# ---- internal structs
 
 ctypedef struct Block:
     Block* next
     uint8_t* p                  # BLOCK_HEAD bytes for the head, then records
-    uint64_t n                  # bytes of both
+    uint64_t n                  # size of both in bytes
     uint64_t cap
     uint64_t first_seq
     uint64_t time_us
@@ -104,72 +109,76 @@ ctypedef struct Block:
     uint32_t count
     uint32_t shard
 
-ctypedef struct Blocks:         # a queue of them
+ctypedef struct Blocks:         # queue of blocks
     Block* head
     Block* tail
 
-ctypedef struct Segment:
+ctypedef struct JournalSegment:
     uint64_t base_seq
     uint64_t number
     uint64_t bytes_
     uint64_t made_us
-    uint64_t time_us            # of its head
+    uint64_t time_us            # time_us of its head
 
 ctypedef struct JournalLoop:
-    Block* open[64]             # JOURNAL_SHARDS_MAX; NULL: none
+    Block* open[64]             # size = JOURNAL_SHARDS_MAX; NULL = none
     uint64_t next_seq[64]
-    Blocks sealed               # not handed over yet
-    Block* back                 # came back, not looked at yet
+    Blocks sealed               # sealed and not yet handed over
+    Block* back                 # returned by the storage thread, not yet examined
     Block* idle
     uint64_t idle_bytes
     uint64_t waiting_bytes      # memory of all blocks that are not idle
 
 ctypedef struct JournalShared:
-    Blocks sealed               # loop -> writer
-    Block* done                 # writer -> loop
+    Blocks sealed               # loop -> storage thread
+    Block* done                 # storage thread -> loop
     Marks marks
     JournalStats stats
-    char why[512]               # JOURNAL_WHY_MAX
+    char why[512]               # size = JOURNAL_WHY_MAX
 
-ctypedef struct Shard:          # the writer's
-    Segment* segments           # by base; the last is written to, when fd >= 0
+ctypedef struct Shard:          # state of one shard in the storage thread
+    JournalSegment* segments           # sorted by base; the last is written to if fd >= 0
     uint32_t n
     uint32_t cap
     int fd
-    int index_fd                # -1: none; its entries are a help only
-    uint8_t named               # the segment's name is on the disk
-    uint32_t seed               # of it
-    uint64_t offset             # behind its last block
-    uint64_t written_out        # the disk was asked to begin with what lies before
-    uint64_t index_n            # entries
-    uint64_t index_at           # offset of the last one
-    uint64_t written            # sequence number behind what was written
-    uint64_t reached            # the same of segments that were given up, or that a start has found: the mark waits for it
-    Segment spare               # one of those that nothing of was ever synced, kept until what reaches so far is; number 0: none
-    uint64_t time_us            # largest time so far
+    int index_fd                # -1 = none; the index is optional for readers
+    uint8_t named               # the directory entry of the segment is on the disk
+    uint32_t seed               # seed of the segment
+    uint64_t offset             # end of its last block
+    uint64_t written_out        # offset up to which the disk was asked to write
+    uint64_t index_n            # number of index entries
+    uint64_t index_at           # offset of the last block with an entry
+    uint64_t written            # sequence number after the written records
+    # the same for abandoned segments and for those found at the start; the mark does not pass it before all of that is on the
+    # disk
+    uint64_t reached
+    # abandoned segment of which nothing was ever synced, kept until written records reach as far; number 0 = none
+    JournalSegment spare
+    uint64_t time_us            # largest time of a record so far
     Blocks todo
-    Blocks kept                 # written to this segment, not synced
-    ShardMark synced            # what the next mark says of it
+    Blocks kept                 # blocks written to this segment and not synced
+    ShardMark synced            # values of the shard for the next mark
 
 ctypedef struct JournalWriter:
     Shard shards[64]
-    uint64_t next_number        # of the next segment
-    uint64_t start_number       # the same as of the start: what a start finds is in lower ones
-    uint8_t restoring           # what the start has found is not all on the disk: nothing newer is written before
-    Marks marks                 # the last one that was written
+    uint64_t next_number        # number of the next segment
+    uint64_t start_number       # next_number at the start: files found at the start have lower numbers
+    # records found at the start are not all on the disk: nothing newer is written before
+    uint8_t restoring
+    Marks marks                 # mark written last
     int mark_fd[2]
-    uint8_t mark_slot           # to be written next
-    uint8_t dir_dirty           # a mark's name is not on the disk
-    Blocks incoming             # taken, not sorted by shard yet
-    Block* done                 # to be handed back
-    uint64_t kept_bytes         # of all shards
+    uint8_t mark_slot           # slot of the next mark
+    uint8_t dir_dirty           # the directory entry of a mark is not on the disk
+    Blocks incoming             # taken blocks, not yet sorted by shard
+    Block* done                 # blocks to be returned to the loop
+    uint64_t kept_bytes         # bytes of the kept blocks of all shards
     JournalStats stats
     char why[512]
 
 ctypedef struct Journal:
     FileOps files
     bint hardware
-    char dir[3968]              # JOURNAL_PATH_MAX
+    char dir[3968]              # size = JOURNAL_PATH_MAX
     uint32_t n_shards
     uint8_t stream_id[16]
     JournalOptions options
@@ -180,16 +189,18 @@ ctypedef struct Journal:
     JournalWriter writer
 
 cdef enum:
-    JOURNAL_PATH_MAX = 3968     # of the folder: there is room for the names in it
+    JOURNAL_PATH_MAX = 3968     # length of the folder's name, which leaves room for the names in it
 
-# ---- the loop's. r.seq is given to the record; r.time_us is taken. JOURNAL_TAKEN ...
+# ---- called by the loop
+# Append a record. It sets r.seq and reads r.time_us. Return JOURNAL_TAKEN and so on.
 cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil
-cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_us) noexcept nogil     # record_bytes: the next append cannot fail. >= 0 or why
-cdef void journal_release(Journal* j, uint32_t shard) noexcept nogil     # what was reserved last does not come
-cdef bint journal_seal(Journal* j) noexcept nogil          # all open blocks; 1: something is to be handed over
-cdef void journal_hand(Journal* j) noexcept nogil          # under the owner's lock
-cdef void journal_back(Journal* j) noexcept nogil          # the same, but nothing is handed over: only what is done with comes back
-cdef bint journal_room(Journal* j) noexcept nogil          # 0: journal_append may say JOURNAL_WAITS
+# Reserve n bytes (journal_record_bytes), so that the next append cannot fail. Return >= 0, or the reason.
+cdef int journal_reserve(Journal* j, uint32_t shard, uint64_t n, uint64_t time_us) noexcept nogil
+cdef void journal_release(Journal* j, uint32_t shard) noexcept nogil     # cancel the last reservation
+cdef bint journal_seal(Journal* j) noexcept nogil          # seal all open blocks; 1 = there is something to hand over
+cdef void journal_hand(Journal* j) noexcept nogil          # called under the owner's lock
+cdef void journal_back(Journal* j) noexcept nogil          # as journal_hand, but only takes finished blocks back
+cdef bint journal_room(Journal* j) noexcept nogil          # 0 = journal_append may return JOURNAL_WAITS
 
 cdef inline void blocks_add(Blocks* q, Block* b) noexcept nogil:
     b.next = NULL
@@ -207,7 +218,7 @@ cdef inline Block* blocks_pop(Blocks* q) noexcept nogil:
             q.tail = NULL
     return b
 
-cdef inline void blocks_join(Blocks* q, Blocks* more) noexcept nogil:      # `more` behind q; it is empty then
+cdef inline void blocks_join(Blocks* q, Blocks* more) noexcept nogil:      # append `more` to q and empty it
     if more.head == NULL:
         return
     if q.tail == NULL:
@@ -217,8 +228,8 @@ cdef inline void blocks_join(Blocks* q, Blocks* more) noexcept nogil:      # `mo
     q.tail = more.tail
     more.head = more.tail = NULL
 
-cdef inline void loss_add(JournalLoss* loss, uint32_t shard, uint32_t why, uint64_t lo, uint64_t hi) noexcept nogil:
-    # A range that goes on where the last one ended, for the same reason, is part of it.
+cdef inline void journal_loss_add(JournalLoss* loss, uint32_t shard, uint32_t why, uint64_t lo, uint64_t hi) noexcept nogil:
+    """Add a lost range. A range that continues the last one for the same reason is merged with it."""
     cdef JournalRange* last
     if lo >= hi:
         return

@@ -1,15 +1,15 @@
-"""The loop's side of a stream: records are copied into open blocks, blocks are handed over. Knows no files.
+"""The loop's side of a stream: copy records into open blocks and hand the blocks over. This module knows no files.
 
-Invariants: sequence numbers of a shard rise by one, in the order of appending; a block is touched by one side only; memory is bounded by
-`waiting_max_bytes` and one record that is larger than a block, whatever the disk does. Cost: a copy; a block grows from 4 KiB to `block_bytes`, and comes
-back as large as it has become, so that nothing is allocated once it is warm.
+Invariants: the sequence numbers of a shard rise by one in the order of appending. Only one side accesses a block at a time.
+Memory is limited to `waiting_max_bytes` plus one record that is larger than a block, however slow the disk is. Cost: one copy. A
+block grows from 4 KiB to `block_bytes` and keeps its size when it is reused, so that a warm stream allocates nothing.
 """
 
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
 from cext.journal.format cimport BLOCK_BODY_MAX, BLOCK_HEAD
-from cext.journal.record cimport JournalRecord, record_bytes, record_fits, record_put
+from cext.journal.record cimport JournalRecord, journal_record_bytes, journal_record_fits, journal_record_put
 
 
 # ---- blocks
@@ -25,7 +25,7 @@ cdef void idle_put(JournalLoop* l, Block* b) noexcept nogil:
     l.idle_bytes += b.cap
 
 
-cdef void take_back(JournalLoop* l) noexcept nogil:
+cdef void blocks_take_back(JournalLoop* l) noexcept nogil:
     cdef Block* b = l.back
     cdef Block* following
     l.back = NULL
@@ -41,7 +41,7 @@ cdef int block_grow(Journal* j, Block* b, uint64_t need) noexcept nogil:
     cdef uint8_t* p
     cap = max(min(cap, <uint64_t>j.options.block_bytes), need)
     if j.loop.waiting_bytes + cap - b.cap > most and j.loop.waiting_bytes > b.cap and (need <= j.options.block_bytes or j.loop.waiting_bytes >= most):
-        return JOURNAL_WAITS        # one record that is larger than a block may go beyond
+        return JOURNAL_WAITS        # one record that is larger than a block may exceed the limit
     p = <uint8_t*>realloc(b.p, cap)
     if p == NULL:
         return JOURNAL_NO_MEMORY
@@ -69,7 +69,7 @@ cdef Block* block_take(Journal* j, uint32_t shard) noexcept nogil:
     return b
 
 
-cdef void seal(JournalLoop* l, uint32_t shard) noexcept nogil:
+cdef void block_seal_open(JournalLoop* l, uint32_t shard) noexcept nogil:
     blocks_add(&l.sealed, l.open[shard])
     l.open[shard] = NULL
 
@@ -77,17 +77,18 @@ cdef void seal(JournalLoop* l, uint32_t shard) noexcept nogil:
 # ---- records
 
 cdef int block_for(Journal* j, uint32_t shard, uint64_t need, uint64_t time_us) noexcept nogil:
-    # Sees to it that the shard's open block has room; 0, JOURNAL_SEAL_SOON: another one is full, or why not.
+    """Ensure that the shard's open block has room. Return 0, JOURNAL_SEAL_SOON if another block is full, or the reason of a
+    failure."""
     cdef JournalLoop* l = &j.loop
     cdef Block* b = l.open[shard]
     cdef int got, soon = JOURNAL_TAKEN
     if b != NULL and b.count and (b.n + need > max(<uint64_t>j.options.block_bytes, b.cap) or time_us > b.time_us + UINT32_MAX
                                   or b.n + need > BLOCK_HEAD + <uint64_t>BLOCK_BODY_MAX):
-        seal(l, shard)
+        block_seal_open(l, shard)
         soon = JOURNAL_SEAL_SOON
         b = NULL
     if b == NULL:
-        take_back(l)
+        blocks_take_back(l)
         if l.waiting_bytes >= j.options.waiting_max_bytes:
             return JOURNAL_WAITS
         b = block_take(j, shard)
@@ -117,10 +118,10 @@ cdef void journal_release(Journal* j, uint32_t shard) noexcept nogil:
 
 cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept nogil:
     cdef Block* b = j.loop.open[shard]
-    cdef uint64_t n = record_bytes(r)
+    cdef uint64_t n = journal_record_bytes(r)
     cdef uint32_t delta = 0
     cdef int got = JOURNAL_TAKEN
-    if not record_fits(r):
+    if not journal_record_fits(r):
         return JOURNAL_TOO_LARGE
     if b == NULL or b.n + n > b.cap or r.time_us > b.time_us + UINT32_MAX:
         got = block_for(j, shard, n, r.time_us)
@@ -130,9 +131,9 @@ cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept n
     if b.count == 0:
         b.first_seq = j.loop.next_seq[shard]
         b.time_us = r.time_us
-    elif r.time_us > b.time_us:             # a clock that went back: as if it stood still, until the next block
+    elif r.time_us > b.time_us:             # if the clock goes back, the time stands still until the next block
         delta = <uint32_t>(r.time_us - b.time_us)
-    record_put(b.p + b.n, n, delta, r)
+    journal_record_put(b.p + b.n, n, delta, r)
     b.n += n
     b.count += 1
     b.span_us = max(b.span_us, delta)
@@ -143,10 +144,10 @@ cdef int journal_append(Journal* j, uint32_t shard, JournalRecord* r) noexcept n
 
 cdef bint journal_seal(Journal* j) noexcept nogil:
     cdef uint32_t shard
-    take_back(&j.loop)
+    blocks_take_back(&j.loop)
     for shard in range(j.n_shards):
         if j.loop.open[shard] != NULL and j.loop.open[shard].count:
-            seal(&j.loop, shard)
+            block_seal_open(&j.loop, shard)
     return j.loop.sealed.head != NULL
 
 
@@ -162,5 +163,5 @@ cdef void journal_back(Journal* j) noexcept nogil:
 
 
 cdef bint journal_room(Journal* j) noexcept nogil:
-    take_back(&j.loop)
+    blocks_take_back(&j.loop)
     return j.loop.waiting_bytes < j.options.waiting_max_bytes

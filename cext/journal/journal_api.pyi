@@ -4,8 +4,8 @@ from typing import Any, TypedDict
 
 # seq, time_us, commit_us, kind, flags, reason, topic, client_id, username, properties, payload
 Record = tuple[int, int, int, int, int, int, bytes, bytes, bytes | None, bytes, bytes]
-Range = tuple[int, str, int, int]  # shard, why, from, to
-Column = tuple[int, list[object]]  # nulls, buffers as Arrow orders them
+Range = tuple[int, str, int, int]  # shard, reason, from, to
+Column = tuple[int, list[object]]  # nulls, buffers in Arrow's order
 Path = str | PathLike[str]
 
 class ShardMark(TypedDict):

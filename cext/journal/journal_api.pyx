@@ -1,4 +1,5 @@
-"""Python's doors to this room: `PyReader`, `marks` and `consumers` for tools (no lock, nothing is changed), `PyJournal` for tests and benchmarks."""
+"""Python API of the journal: `PyReader`, `marks` and `consumers` for tools (no lock, no changes), `PyJournal` for tests and
+benchmarks."""
 
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -8,7 +9,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 
 from cext.base.view cimport View
 from cext.journal.columns cimport Columns, Text, columns_free, columns_read
-from cext.journal.format cimport Consumer, JOURNAL_SHARDS_MAX, Marks, consumer_bytes, consumer_write, shard_of as shard_of_bytes
+from cext.journal.format cimport Consumer, JOURNAL_SHARDS_MAX, Marks, consumer_bytes, consumer_write, shard_of_topic
 from cext.journal.journal cimport (
     JOURNAL_NO_MEMORY, JOURNAL_RANGES_REPORTED, JOURNAL_TOO_LARGE, JOURNAL_WAITS, Journal, JournalFound, JournalLoss,
     JournalOptions, JournalStats, journal_append, journal_hand, journal_room, journal_seal,
@@ -44,11 +45,11 @@ cdef dict marks_dict(const Marks* m):
                         "offset": m.shards[i].offset, "behind": m.shards[i].behind, "time_us": m.shards[i].time_us} for i in range(m.n)]}
 
 
-cdef inline bytes text(const View* v):
+cdef inline bytes view_bytes(const View* v):
     return (<const char*>v.p)[:v.n]
 
 
-cdef inline View view(bytes data):
+cdef inline View bytes_view(bytes data):
     cdef View v
     v.p = data
     v.n = <uint32_t>len(data)
@@ -56,17 +57,17 @@ cdef inline View view(bytes data):
 
 
 cdef tuple record_tuple(const JournalRecord* r, uint64_t commit_us):
-    return (r.seq, r.time_us, commit_us, r.kind, r.flags, r.reason, text(&r.topic), text(&r.client_id),
-            text(&r.username) if r.flags & JOURNAL_USERNAME else None, text(&r.properties), text(&r.payload))
+    return (r.seq, r.time_us, commit_us, r.kind, r.flags, r.reason, view_bytes(&r.topic), view_bytes(&r.client_id),
+            view_bytes(&r.username) if r.flags & JOURNAL_USERNAME else None, view_bytes(&r.properties), view_bytes(&r.payload))
 
 
 def passing(int code):
-    """Does this errno say nothing of what is in a file?"""
+    """Return whether this errno gives no information about the content of a file."""
     return bool(is_passing(-code))
 
 
 def marks(directory, disk=None):
-    """The stream's mark. OSError: FileNotFoundError when there is none."""
+    """Return the stream's mark. Raises FileNotFoundError if there is none, or another OSError."""
     import os
     cdef bytes path = os.fsencode(directory)
     cdef const char* dir_ = path
@@ -81,7 +82,7 @@ def marks(directory, disk=None):
 
 
 def consumers(directory, disk=None):
-    """name -> (updated_us, [sequence number of each shard]); None: its mark cannot be read"""
+    """Return name -> (updated_us, [sequence number of each shard]); None = the consumer's mark cannot be read."""
     import os
     cdef bytes path = os.fsencode(directory)
     cdef const char* dir_ = path
@@ -102,9 +103,9 @@ def consumers(directory, disk=None):
 
 
 def consumer_mark(seqs, uint64_t updated_us):
-    """What a file `consumers/NAME` holds."""
+    """Return the content of a file `consumers/NAME`."""
     cdef Consumer c
-    cdef uint8_t page[540]      # CONSUMER_BYTES_MAX
+    cdef uint8_t page[540]      # size = CONSUMER_BYTES_MAX
     if not 0 < len(seqs) <= JOURNAL_SHARDS_MAX:
         raise ValueError(f"1 to {JOURNAL_SHARDS_MAX} shards are possible")
     memset(&c, 0, sizeof(c))
@@ -117,13 +118,13 @@ def consumer_mark(seqs, uint64_t updated_us):
 
 
 def shard_of(bytes topic, uint32_t shards):
-    return shard_of_bytes(crc_hardware(), topic, <uint32_t>len(topic), shards)
+    return shard_of_topic(crc_hardware(), topic, <uint32_t>len(topic), shards)
 
 
 # ---- columns
 
 cdef class Memory:
-    """Bytes that it owns, for whoever asks for a buffer."""
+    """Owns a piece of memory and exports it as a buffer."""
     cdef void* p
     cdef Py_ssize_t n
 
@@ -150,7 +151,7 @@ cdef tuple text_memory(Text* t, uint64_t rows):
 
 
 cdef dict columns_memory(Columns* c):
-    # name -> (nulls, buffers as Arrow orders them: which are null, [offsets,] values)
+    """Return name -> (nulls, buffers in Arrow's order: null bits, [offsets,] values)."""
     cdef uint64_t rows = c.rows
     out = {"shard": (0, [None, memory(<void**>&c.shard, rows * 4)]), "seq": (0, [None, memory(<void**>&c.seq, rows * 8)]),
            "time_us": (0, [None, memory(<void**>&c.time_us, rows * 8)]), "commit_us": (0, [None, memory(<void**>&c.commit_us, rows * 8)]),
@@ -165,7 +166,8 @@ cdef dict columns_memory(Columns* c):
 # ---- reading
 
 cdef class PyReader:
-    """One shard of the stream in `directory`, from its oldest record on. OSError: there is none (FileNotFoundError), or it cannot be read."""
+    """Reads one shard of the stream in `directory`, from its oldest record on. Raises FileNotFoundError if there is no stream,
+    and another OSError if it cannot be read."""
     cdef Reader r
     cdef object disk
     cdef object path
@@ -187,7 +189,7 @@ cdef class PyReader:
         reader_close(&self.r)
 
     def refresh(self):
-        """-> the end: nothing is read from that number on"""
+        """Read the mark and the folder again. Return the end: no record from that number on is read."""
         cdef int got
         with nogil:
             got = reader_refresh(&self.r)
@@ -199,7 +201,7 @@ cdef class PyReader:
         reader_seek(&self.r, seq)
 
     def seek_time(self, uint64_t time_us):
-        """-> the number of the first record that is not older; the end, when all are"""
+        """Seek to the first record that is not older, and return its number; the end if all records are older."""
         cdef int got
         with nogil:
             got = reader_seek_time(&self.r, time_us)
@@ -208,8 +210,8 @@ cdef class PyReader:
         return self.r.seq
 
     def read(self, uint64_t until=UINT64_MAX, Py_ssize_t most=4096):
-        """-> [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)]. OSError: it cannot be read now;
-        the same call goes on where it was."""
+        """Return [(seq, time_us, commit_us, kind, flags, reason, topic, client_id, username or None, properties, payload)].
+        Raises OSError if the stream cannot be read now; the same call then continues at the same record."""
         cdef JournalRecord record
         cdef int got = 1
         cdef list out = []
@@ -219,12 +221,12 @@ cdef class PyReader:
             if got != 1:
                 break
             out.append(record_tuple(&record, self.r.commit_us))
-        if got < 0 and not out:         # with something, the error comes next time
+        if got < 0 and not out:         # if there are records, the error is raised by the next call
             raise failure(got, self.path)
         return out
 
     def columns(self, uint64_t until=UINT64_MAX, uint64_t rows=1 << 20, uint64_t n_bytes=64 << 20):
-        """-> (rows, {name: (nulls, buffers)}), as Arrow lays them out; no row: the end, or `until`"""
+        """Return (rows, {name: (nulls, buffers)}) in Arrow's layout. No rows = the end, or `until`."""
         cdef Columns c
         cdef int64_t got
         memset(&c, 0, sizeof(c))
@@ -238,11 +240,11 @@ cdef class PyReader:
             columns_free(&c)
 
     def lost(self):
-        """-> [(shard, why, from, to)] since the last seek or take_lost"""
+        """Return [(shard, reason, from, to)] since the last seek or take_lost."""
         return ranges(&self.r.loss)
 
     def take_lost(self):
-        """-> the same, and forgets it"""
+        """Return the same as `lost` and clear it."""
         out = ranges(&self.r.loss)
         memset(&self.r.loss, 0, sizeof(self.r.loss))
         return out
@@ -262,13 +264,14 @@ cdef class PyReader:
 # ---- writing
 
 cdef class PyJournal:
-    """The door, for one thread of Python, which is the loop and the writer."""
+    """A stream for one thread of Python, which is the loop and the storage thread."""
     cdef Journal* j
     cdef public object disk
     cdef readonly dict found
 
-    def __cinit__(self, directory, uint32_t shards=1, segment_bytes=0, block_bytes=0, waiting_max_bytes=0, roll_age_us=0, retain_age_us=0,
-                  retain_bytes=0, until=(), bint create=True, disk=None, uint64_t now_us=1):
+    def __cinit__(      # parameters: the fields of JournalOptions, by name
+            self, directory, uint32_t shards=1, segment_bytes=0, block_bytes=0, waiting_max_bytes=0, roll_age_us=0,
+            retain_age_us=0, retain_bytes=0, until=(), bint create=True, disk=None, uint64_t now_us=1):
         import os
         cdef bytes path = os.fsencode(directory)
         cdef const char* dir_ = path
@@ -305,26 +308,28 @@ cdef class PyJournal:
         self.close()
 
     def close(self):
-        """What was not written is gone."""
+        """Close the stream. Records that were not written are lost."""
         if self.j != NULL:
             with nogil:
                 journal_close(self.j)
             free(self.j)
             self.j = NULL
 
-    def append(self, uint32_t shard, uint8_t kind=1, bytes topic=b"t", bytes client_id=b"", bytes username=None, bytes properties=b"",
-               bytes payload=b"", uint8_t flags=0, uint8_t reason=0, uint64_t time_us=1):
-        """-> (sequence number, whether a block is full). BlockingIOError: too much waits; ValueError: it can never be taken"""
+    def append(         # parameters: the fields of JournalRecord, by name
+            self, uint32_t shard, uint8_t kind=1, bytes topic=b"t", bytes client_id=b"", bytes username=None,
+            bytes properties=b"", bytes payload=b"", uint8_t flags=0, uint8_t reason=0, uint64_t time_us=1):
+        """Return (sequence number, whether a block is full). Raises BlockingIOError if too much waits, and ValueError if the
+        record is too large."""
         cdef JournalRecord r
         r.kind = kind
         r.flags = flags | (JOURNAL_USERNAME if username is not None else 0)
         r.reason = reason
         r.time_us = time_us
-        r.topic = view(topic)
-        r.client_id = view(client_id)
-        r.username = view(username or b"")
-        r.properties = view(properties)
-        r.payload = view(payload)
+        r.topic = bytes_view(topic)
+        r.client_id = bytes_view(client_id)
+        r.username = bytes_view(username or b"")
+        r.properties = bytes_view(properties)
+        r.payload = bytes_view(payload)
         got = journal_append(self.j, shard, &r)
         if got == JOURNAL_WAITS:
             raise BlockingIOError
@@ -335,7 +340,7 @@ cdef class PyJournal:
         return r.seq, bool(got)
 
     def seal(self):
-        """All open blocks are handed over -> whether there is something"""
+        """Hand over all open blocks. Return whether there was one."""
         some = journal_seal(self.j)
         journal_hand(self.j)
         return bool(some)

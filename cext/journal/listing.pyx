@@ -1,4 +1,5 @@
-"""Names and heads in a stream's folder. Knows no blocks. Names that are none of ours are passed over; cost: one reading of the folder, and a head where it is asked for."""
+"""Names and heads in a stream's folder. This module knows no blocks. It ignores other names. Cost: one listing of the folder, and
+one read for each requested head."""
 
 from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -18,12 +19,12 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     NAME_MAX = 49               # SSS-BBBBBBBBBBBBBBBBBBBB-NNNNNNNNNNNNNNNNNNNN.seg
 
-ctypedef struct Naming:
-    Listing* l
+ctypedef struct SegmentListingScan:
+    SegmentListing* l
     uint32_t shard
 
 
-cdef void segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
+cdef void journal_segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
     snprintf(out, FILE_PATH_MAX, "%s/%03u-%020llu-%020llu.%s", dir, shard, <unsigned long long>base_seq, <unsigned long long>number, kind)
 
 
@@ -31,20 +32,20 @@ cdef void mark_path(char* out, const char* dir, int slot) noexcept nogil:
     snprintf(out, FILE_PATH_MAX, "%s/mark.%c", dir, c'b' if slot else c'a')
 
 
-cdef int name_seen(void* arg, const char* name) noexcept nogil:
-    cdef Naming* a = <Naming*>arg
-    cdef Listing* l = a.l
+cdef int segment_listing_add_name(void* arg, const char* name) noexcept nogil:
+    cdef SegmentListingScan* a = <SegmentListingScan*>arg
+    cdef SegmentListing* l = a.l
     cdef unsigned int shard = 0
     cdef unsigned long long base = 0, number = 0
     cdef char again[64]
-    cdef Found* more
+    cdef SegmentFile* more
     if strlen(name) != NAME_MAX or sscanf(name, "%3u-%20llu-%20llu.seg", &shard, &base, &number) != 3:
         return 0
     snprintf(again, sizeof(again), "%03u-%020llu-%020llu.seg", shard, base, number)
     if strcmp(again, name) != 0 or shard >= JOURNAL_SHARDS_MAX or base >> 62 or number >> 62 or (a.shard != <uint32_t>LISTING_ALL and shard != a.shard):
         return 0
     if l.n == l.cap:
-        more = <Found*>realloc(l.files, (l.cap * 2 if l.cap else 32) * sizeof(Found))
+        more = <SegmentFile*>realloc(l.files, (l.cap * 2 if l.cap else 32) * sizeof(SegmentFile))
         if more == NULL:
             return -ENOMEM
         l.files = more
@@ -57,16 +58,16 @@ cdef int name_seen(void* arg, const char* name) noexcept nogil:
     return 0
 
 
-cdef int by_number(const void* a, const void* b) noexcept nogil:
-    cdef const Found* x = <const Found*>a
-    cdef const Found* y = <const Found*>b
+cdef int segment_file_compare(const void* a, const void* b) noexcept nogil:
+    cdef const SegmentFile* x = <const SegmentFile*>a
+    cdef const SegmentFile* y = <const SegmentFile*>b
     if x.shard != y.shard:
         return -1 if x.shard < y.shard else 1
     return -1 if x.number < y.number else x.number > y.number
 
 
-cdef void listing_over(Listing* l) noexcept nogil:
-    cdef uint64_t least = UINT64_MAX        # where a later one of the shard begins
+cdef void segment_listing_mark_over(SegmentListing* l) noexcept nogil:
+    cdef uint64_t least = UINT64_MAX        # begin of a later segment of the shard
     cdef uint32_t i = l.n
     while i:
         i -= 1
@@ -77,7 +78,7 @@ cdef void listing_over(Listing* l) noexcept nogil:
             least = min(least, l.files[i].base_seq)
 
 
-cdef void over_leave(Listing* l) noexcept nogil:
+cdef void segment_listing_drop_over(SegmentListing* l) noexcept nogil:
     cdef uint32_t i, n = 0
     for i in range(l.n):
         if not l.files[i].over:
@@ -86,35 +87,36 @@ cdef void over_leave(Listing* l) noexcept nogil:
     l.n = n
 
 
-cdef int listing_read(Listing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil:
-    cdef Naming a
+cdef int segment_listing_read(SegmentListing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil:
+    cdef SegmentListingScan a
     cdef int got
     a.l = l
     a.shard = shard
     l.n = 0
-    got = f.names(f.ctx, dir, name_seen, &a)
+    got = f.names(f.ctx, dir, segment_listing_add_name, &a)
     if got < 0:
         return got
     if l.n:
-        qsort(l.files, l.n, sizeof(Found), by_number)
-    listing_over(l)
+        qsort(l.files, l.n, sizeof(SegmentFile), segment_file_compare)
+    segment_listing_mark_over(l)
     if shard != <uint32_t>LISTING_ALL:
-        over_leave(l)
+        segment_listing_drop_over(l)
     return 0
 
 
-cdef void listing_free(Listing* l) noexcept nogil:
+cdef void segment_listing_free(SegmentListing* l) noexcept nogil:
     free(l.files)
-    memset(l, 0, sizeof(Listing))
+    memset(l, 0, sizeof(SegmentListing))
 
 
-cdef int segment_look(const FileOps* f, bint hardware, const char* dir, const Found* found, const uint8_t* stream_id, SegmentHead* h,
-                      int* state, uint64_t* size) noexcept nogil:
+cdef int segment_look(          # parameters: a place (three), a file, an expected stream, three results
+        const FileOps* f, bint hardware, const char* dir, const SegmentFile* found, const uint8_t* stream_id, SegmentHead* h,
+        int* state, uint64_t* size) noexcept nogil:
     cdef char path[4096]
     cdef uint8_t page[4096]
     cdef int64_t n, got
     cdef int fd
-    segment_path(path, dir, found.shard, found.base_seq, found.number, b"seg")
+    journal_segment_path(path, dir, found.shard, found.base_seq, found.number, b"seg")
     fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         return fd
@@ -148,7 +150,7 @@ cdef int marks_read(const FileOps* f, bint hardware, const char* dir, Marks* m, 
         mark_path(path, dir, i)
         fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
         if is_passing(fd):
-            return fd            # it may be the newer one
+            return fd            # the unreadable mark may be the newer one
         if fd < 0:
             if fd != -ENOENT and got == -ENOENT:
                 got = fd

@@ -1,7 +1,8 @@
-"""Taking a stream's folder: its lock, its mark, its segments. What was written behind the mark is restore's.
+"""Take a stream's folder: its lock, its mark, its segments. restore.pyx handles records that were written after the mark.
 
-Invariants: no number is given twice: the next one is behind the mark, and behind all that is found by its checks. A folder of a later format, of another
-stream or in use is not touched. A name alone ends no segment: only one whose head is right does.
+Invariants: no sequence number is given twice: the next one is after the mark and after all records that are found with valid
+checksums. A folder of a later format, of another stream or in use is not changed. A name alone ends no segment; only a segment
+with a valid head does.
 """
 
 from libc.errno cimport EAGAIN, EEXIST, EINVAL, ENOENT, ENOMEM
@@ -13,14 +14,15 @@ from libc.string cimport memcpy, memset, strlen
 from cext.journal.format cimport JOURNAL_FORMAT, JOURNAL_SHARDS_MAX, Marks, RECORD_BYTES_MIN, SegmentHead
 from cext.journal.journal cimport (
     Block, JOURNAL_BLOCK_BYTES, JOURNAL_BLOCK_BYTES_MAX, JOURNAL_BLOCK_BYTES_MIN, JOURNAL_PATH_MAX, JOURNAL_SEGMENT_BYTES,
-    JOURNAL_SEGMENT_BYTES_MAX, JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_WAITING_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Segment,
+    JOURNAL_SEGMENT_BYTES_MAX, JOURNAL_SEGMENT_BYTES_MIN, JOURNAL_WAITING_MAX_BYTES, JOURNAL_WHY_MAX, JournalSegment,
+    JournalWriter,
 )
 from cext.journal.listing cimport (
-    Found, HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, Listing, listing_free, listing_over, listing_read, mark_path,
-    marks_read, segment_look,
+    HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, SegmentFile, SegmentListing, mark_path, marks_read,
+    segment_listing_free, segment_listing_mark_over, segment_listing_read, segment_look,
 )
-from cext.journal.restore cimport refuse, restore_end, shard_restore
-from cext.journal.segment cimport segment_add, segment_close, segment_forget
+from cext.journal.restore cimport journal_refuse, restore_end, shard_restore
+from cext.journal.segment cimport journal_segment_close, segment_add, segment_forget
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport FILE_PATH_MAX, file_system
 
@@ -41,39 +43,39 @@ cdef int folder_take(Journal* j, char* why) noexcept nogil:
     if j.options.create:
         got = j.files.mkdir(j.files.ctx, j.dir)
         if got < 0 and got != -EEXIST:
-            return refuse(why, b"Cannot make", j.dir, got)
+            return journal_refuse(why, b"Cannot make", j.dir, got)
     snprintf(path, FILE_PATH_MAX, "%s/lock", j.dir)
     j.lock_fd = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
     if j.lock_fd < 0:
-        return refuse(why, b"Cannot write", path, j.lock_fd)
+        return journal_refuse(why, b"Cannot write", path, j.lock_fd)
     got = j.files.lock(j.files.ctx, j.lock_fd)
     if got == -EAGAIN:
         snprintf(why, JOURNAL_WHY_MAX, "The stream in %s is in use by another broker; stop that one, or give this one a directory of its own", j.dir)
         return -1
     if got < 0:
-        return refuse(why, b"Cannot lock", path, got)
+        return journal_refuse(why, b"Cannot lock", path, got)
     snprintf(path, FILE_PATH_MAX, "%s/consumers", j.dir)
     got = j.files.mkdir(j.files.ctx, path)
     if got < 0 and got != -EEXIST:
-        return refuse(why, b"Cannot make", path, got)
+        return journal_refuse(why, b"Cannot make", path, got)
     return 0
 
 
-cdef int later(Journal* j, uint32_t format, char* why) noexcept nogil:
+cdef int refuse_later_format(Journal* j, uint32_t format, char* why) noexcept nogil:
     snprintf(why, JOURNAL_WHY_MAX, "The stream in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
              j.dir, format, <unsigned int>JOURNAL_FORMAT)
     return -1
 
 
 cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
-    # The mark, synced: it may be in memory only since another process wrote it.
+    """Take the mark and sync it: if another process wrote it, it may be in the page cache only."""
     cdef Marks* m = &j.writer.marks
     cdef char path[4096]
     cdef int slot = 1, i, got = marks_read(&j.files, j.hardware, j.dir, m, &slot)
     if got == 0 and m.format > JOURNAL_FORMAT:
-        return later(j, m.format, why)
+        return refuse_later_format(j, m.format, why)
     if got < 0 and got != -ENOENT:
-        return refuse(why, b"Cannot read the mark in", j.dir, got)
+        return journal_refuse(why, b"Cannot read the mark in", j.dir, got)
     found.mark_lost = got != 0
     j.writer.mark_slot = <uint8_t>(slot ^ 1)
     for i in range(2):
@@ -83,24 +85,24 @@ cdef int marks_take(Journal* j, JournalFound* found, char* why) noexcept nogil:
         memcpy(j.stream_id, m.stream_id, 16)
         got = j.files.datasync(j.files.ctx, j.writer.mark_fd[slot]) if j.writer.mark_fd[slot] >= 0 else -EINVAL
         if got < 0:
-            return refuse(why, b"Cannot sync the mark in", j.dir, got)
+            return journal_refuse(why, b"Cannot sync the mark in", j.dir, got)
     return 0
 
 
 # ---- its segments
 
-cdef int segment_take(Journal* j, Found* f, JournalFound* found, bint id_known, char* why) noexcept nogil:
-    # Into the row of its shard, when its head is right. -1: not with this folder
+cdef int segment_take(Journal* j, SegmentFile* f, JournalFound* found, bint id_known, char* why) noexcept nogil:
+    """Add the segment to its shard if its head is valid. Return -1 if the folder cannot be used."""
     cdef SegmentHead h
-    cdef Segment* g
+    cdef JournalSegment* g
     cdef uint64_t size = 0
     cdef int state = HEAD_DAMAGED
     cdef int fd = segment_look(&j.files, j.hardware, j.dir, f, j.stream_id if id_known else NULL, &h, &state, &size)
     if fd < 0:
-        return refuse(why, b"Cannot read a segment in", j.dir, fd)
+        return journal_refuse(why, b"Cannot read a segment in", j.dir, fd)
     j.files.close(j.files.ctx, fd)
     if state == HEAD_LATER:
-        return later(j, h.format, why)
+        return refuse_later_format(j, h.format, why)
     if state == HEAD_FOREIGN:
         snprintf(why, JOURNAL_WHY_MAX, "%s holds segments of more than one stream (%03u-%020llu-%020llu.seg is of another); move them away",
                  j.dir, f.shard, <unsigned long long>f.base_seq, <unsigned long long>f.number)
@@ -108,7 +110,7 @@ cdef int segment_take(Journal* j, Found* f, JournalFound* found, bint id_known, 
     j.writer.next_number = max(j.writer.next_number, f.number + 1)
     f.damaged = state == HEAD_DAMAGED
     if f.damaged:
-        if f.shard >= j.writer.marks.n:     # it may hold so many records, and nobody knows how many
+        if f.shard >= j.writer.marks.n:     # it may hold records, and their number is unknown
             j.n_shards = max(j.n_shards, f.shard + 1)
             j.loop.next_seq[f.shard] = max(j.loop.next_seq[f.shard], f.base_seq + size // RECORD_BYTES_MIN)
         return 0
@@ -116,7 +118,7 @@ cdef int segment_take(Journal* j, Found* f, JournalFound* found, bint id_known, 
         memcpy(j.stream_id, h.stream_id, 16)
     g = segment_add(j, f.shard)
     if g == NULL:
-        return refuse(why, b"Cannot read", j.dir, -ENOMEM)
+        return journal_refuse(why, b"Cannot read", j.dir, -ENOMEM)
     j.n_shards = max(j.n_shards, f.shard + 1, min(h.shards, <uint32_t>JOURNAL_SHARDS_MAX))
     g.base_seq = h.base_seq
     g.number = h.number
@@ -127,12 +129,12 @@ cdef int segment_take(Journal* j, Found* f, JournalFound* found, bint id_known, 
     return 1
 
 
-cdef void rows_settle(Journal* j, Listing* l, JournalFound* found) noexcept nogil:
-    # What is over goes from the rows, and what lies behind the mark: the rest is what readers find.
+cdef void rows_settle(Journal* j, SegmentListing* l, JournalFound* found) noexcept nogil:
+    """Remove the segments that are over, and those behind the mark. Readers find the remaining ones."""
     cdef Marks* m = &j.writer.marks
-    cdef Found* f
+    cdef SegmentFile* f
     cdef uint32_t i, row = 0
-    listing_over(l)
+    segment_listing_mark_over(l)
     for i in range(l.n):
         f = &l.files[i]
         if i == 0 or f.shard != l.files[i - 1].shard:
@@ -146,13 +148,13 @@ cdef void rows_settle(Journal* j, Listing* l, JournalFound* found) noexcept nogi
             row += 1
 
 
-cdef int segments_take(Journal* j, Listing* l, JournalFound* found, char* why) noexcept nogil:
+cdef int segments_take(Journal* j, SegmentListing* l, JournalFound* found, char* why) noexcept nogil:
     cdef Marks* m = &j.writer.marks
     cdef uint32_t i
-    cdef int got = listing_read(l, &j.files, j.dir, LISTING_ALL)
+    cdef int got = segment_listing_read(l, &j.files, j.dir, LISTING_ALL)
     cdef bint id_known = not found.mark_lost
     if got < 0:
-        return refuse(why, b"Cannot read", j.dir, got)
+        return journal_refuse(why, b"Cannot read", j.dir, got)
     j.n_shards = max(j.n_shards, m.n)
     j.writer.next_number = 1
     for i in range(m.n):
@@ -166,13 +168,13 @@ cdef int segments_take(Journal* j, Listing* l, JournalFound* found, char* why) n
     rows_settle(j, l, found)
     found.mark_lost = found.mark_lost and l.n
     if not id_known and getrandom(j.stream_id, 16, 0) != 16:
-        return refuse(why, b"No randomness for", j.dir, -EINVAL)
+        return journal_refuse(why, b"No randomness for", j.dir, -EINVAL)
     return 0
 
 
 # ---- the stream
 
-cdef void options_take(Journal* j, const JournalOptions* options) noexcept nogil:
+cdef void journal_options_set(Journal* j, const JournalOptions* options) noexcept nogil:
     cdef JournalOptions* o = &j.options
     if options != NULL:
         o[0] = options[0]
@@ -185,7 +187,7 @@ cdef void options_take(Journal* j, const JournalOptions* options) noexcept nogil
     j.n_shards = o.shards
 
 
-cdef int steps(Journal* j, Listing* l, uint64_t now_us, JournalFound* found, char* why) noexcept nogil:
+cdef int opening_steps(Journal* j, SegmentListing* l, uint64_t now_us, JournalFound* found, char* why) noexcept nogil:
     cdef uint32_t shard
     cdef int got
     if folder_take(j, why) < 0 or marks_take(j, found, why) < 0 or segments_take(j, l, found, why) < 0:
@@ -196,14 +198,14 @@ cdef int steps(Journal* j, Listing* l, uint64_t now_us, JournalFound* found, cha
             return -1
     got = j.files.sync_dir(j.files.ctx, j.dir)
     if got < 0:
-        return refuse(why, b"Cannot sync the directory", j.dir, got)
+        return journal_refuse(why, b"Cannot sync the directory", j.dir, got)
     return restore_end(j, l, now_us, why)
 
 
 cdef int journal_open(Journal* j, const char* dir, const JournalOptions* options, const FileOps* files, uint64_t now_us,
                       JournalFound* found, char* why) noexcept nogil:
     cdef JournalFound mine
-    cdef Listing l
+    cdef SegmentListing l
     cdef uint32_t i, most = JOURNAL_SHARDS_MAX
     cdef int got
     memset(j, 0, sizeof(Journal))
@@ -215,12 +217,12 @@ cdef int journal_open(Journal* j, const char* dir, const JournalOptions* options
     for i in range(most):
         j.writer.shards[i].fd = j.writer.shards[i].index_fd = -1
     j.opened = 1
-    options_take(j, options)
+    journal_options_set(j, options)
     if strlen(dir) >= JOURNAL_PATH_MAX:
-        return refuse(why, b"The name of the directory is too long:", dir, -EINVAL)
+        return journal_refuse(why, b"The name of the directory is too long:", dir, -EINVAL)
     memcpy(j.dir, dir, strlen(dir) + 1)
-    got = steps(j, &l, now_us, &mine, why)
-    listing_free(&l)
+    got = opening_steps(j, &l, now_us, &mine, why)
+    segment_listing_free(&l)
     if got == 0 and found != NULL:
         found[0] = mine
     return got
@@ -241,7 +243,7 @@ cdef void journal_close(Journal* j) noexcept nogil:
     if not j.opened:
         return
     for i in range(JOURNAL_SHARDS_MAX):
-        segment_close(j, i)
+        journal_segment_close(j, i)
         free(w.shards[i].segments)
         blocks_free(w.shards[i].todo.head)
         blocks_free(w.shards[i].kept.head)

@@ -1,9 +1,11 @@
-"""Reading a stream by sequence number or by time. Knows what the mark allows; not who writes, nor whether anybody does.
+"""Read a stream by sequence number or by time. This module knows what the mark allows. It does not know the writer, or whether
+there is one.
 
-Invariants: `seq` only rises; each number below it was given, or is in a range of `loss` with its reason; nothing is read beyond the mark. The mark is read
-before the folder is listed, and a segment ends where a later one begins: so what lies behind that in its file (left by a failed sync, or by a broker that
-was killed) is never taken for a record. Entries of the index are a help: one that is wrong costs time only. What cannot be opened now (no descriptor, no
-memory, no right) is an error, after which the same call goes on where it was: it is no damage.
+Invariants: `seq` only rises. Each number below it was returned, or is in a range of `loss` with its reason. Nothing is read
+behind the mark. The mark is read before the folder is listed, and a segment ends where a later one begins: so bytes behind that
+place in its file (left by a failed sync, or by a broker that was killed) are never taken for a record. Index entries are
+optional: a wrong one only costs time. A file that cannot be opened now (no descriptor, no memory, no right) is an error and no
+damage: the same call then continues at the same record.
 """
 
 from libc.errno cimport EINVAL, ENOENT
@@ -11,12 +13,16 @@ from libc.stdint cimport UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
 from cext.journal.format cimport INDEX_ENTRY, IndexEntry, JOURNAL_FORMAT, SEGMENT_HEAD_BYTES, SegmentHead, index_read
-from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, loss_add
+from cext.journal.journal cimport JOURNAL_PATH_MAX, LOSS_DAMAGED, LOSS_MISSING, LOSS_RETIRED, journal_loss_add
 from cext.journal.listing cimport (
-    HEAD_DAMAGED, HEAD_RIGHT, is_passing, listing_free, listing_read, marks_read, segment_look, segment_path,
+    HEAD_DAMAGED, HEAD_RIGHT, is_passing, journal_segment_path, marks_read, segment_listing_free, segment_listing_read,
+    segment_look,
 )
-from cext.journal.record cimport record_get
-from cext.journal.walk cimport walk_begin, walk_body, walk_end, walk_free, walk_head, walk_init, walk_search
+from cext.journal.record cimport journal_record_get
+from cext.journal.walk cimport (
+    journal_walk_begin, journal_walk_body, journal_walk_end, journal_walk_free, journal_walk_head, journal_walk_init,
+    journal_walk_search,
+)
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport file_read, file_system
 
@@ -25,7 +31,7 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 cdef enum:
-    ENTRIES_READ = 128          # of an index, at once
+    ENTRIES_READ = 128          # index entries read at once
 
 
 cdef int reader_open(Reader* r, const char* dir, uint32_t shard, const FileOps* files) noexcept nogil:
@@ -34,7 +40,7 @@ cdef int reader_open(Reader* r, const char* dir, uint32_t shard, const FileOps* 
     r.files = files[0] if files != NULL else file_system()[0]
     r.hardware = crc_hardware()
     r.shard = shard
-    walk_init(&r.walk, &r.files, r.hardware)
+    journal_walk_init(&r.walk, &r.files, r.hardware)
     if strlen(dir) >= JOURNAL_PATH_MAX:
         return -EINVAL
     memcpy(r.dir, dir, strlen(dir) + 1)
@@ -43,8 +49,8 @@ cdef int reader_open(Reader* r, const char* dir, uint32_t shard, const FileOps* 
 
 
 cdef void reader_close(Reader* r) noexcept nogil:
-    walk_free(&r.walk)
-    listing_free(&r.list)
+    journal_walk_free(&r.walk)
+    segment_listing_free(&r.list)
 
 
 cdef int reader_refresh(Reader* r) noexcept nogil:
@@ -56,15 +62,15 @@ cdef int reader_refresh(Reader* r) noexcept nogil:
     if r.marks.format > JOURNAL_FORMAT or r.shard >= r.marks.n:
         return -EINVAL
     r.end = r.marks.shards[r.shard].seq
-    r.block_end = r.block_seq           # what was in memory may not have been there yet: it is looked for again
-    walk_end(&r.walk)
-    got = listing_read(&r.list, &r.files, r.dir, r.shard)
+    r.block_end = r.block_seq           # the block in memory may end before records that exist now: it is searched again
+    journal_walk_end(&r.walk)
+    got = segment_listing_read(&r.list, &r.files, r.dir, r.shard)
     r.stale = got < 0
     return got
 
 
 cdef int reader_seek(Reader* r, uint64_t seq) noexcept nogil:
-    walk_end(&r.walk)
+    journal_walk_end(&r.walk)
     r.block_seq = r.block_end = 0
     memset(&r.loss, 0, sizeof(r.loss))
     r.seq = min(seq, r.end)
@@ -74,7 +80,8 @@ cdef int reader_seek(Reader* r, uint64_t seq) noexcept nogil:
 # ---- segments
 
 cdef uint64_t index_offset(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us, uint64_t* first_seq) noexcept nogil:
-    # Of the last block that the index of that segment names and that begins not behind seq, and before which all is older than time_us.
+    """Return the offset of the last block in that segment's index that does not begin behind seq, and before which all records
+    are older than time_us."""
     cdef char path[4096]
     cdef uint8_t p[4096]
     cdef IndexEntry e
@@ -82,7 +89,7 @@ cdef uint64_t index_offset(Reader* r, uint32_t at, uint64_t seq, uint64_t time_u
     cdef int64_t got
     cdef uint32_t i
     cdef int fd
-    segment_path(path, r.dir, r.shard, r.list.files[at].base_seq, r.list.files[at].number, b"idx")
+    journal_segment_path(path, r.dir, r.shard, r.list.files[at].base_seq, r.list.files[at].number, b"idx")
     fd = r.files.open(r.files.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         return offset
@@ -101,7 +108,8 @@ cdef uint64_t index_offset(Reader* r, uint32_t at, uint64_t seq, uint64_t time_u
 
 
 cdef int segment_enter(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us) noexcept nogil:
-    # 1: opened, at a block that is not behind seq; 0: it cannot be read; -ENOENT: it has gone; -errno
+    """Open a segment. Return 1 at a block that is not behind seq; 0 if it cannot be read; -ENOENT if it was dropped; or
+    -errno."""
     cdef SegmentHead h
     cdef uint64_t size = 0, offset, first_seq = r.list.files[at].base_seq
     cdef int state = HEAD_DAMAGED
@@ -114,83 +122,84 @@ cdef int segment_enter(Reader* r, uint32_t at, uint64_t seq, uint64_t time_us) n
         r.files.close(r.files.ctx, fd)
         return 0
     r.at = at
-    walk_begin(&r.walk, fd, h.seed, size, SEGMENT_HEAD_BYTES)
+    journal_walk_begin(&r.walk, fd, h.seed, size, SEGMENT_HEAD_BYTES)
     offset = index_offset(r, at, seq, time_us, &first_seq)
     r.walk.at = offset
-    if offset != SEGMENT_HEAD_BYTES and (walk_head(&r.walk) != 1 or r.walk.head.first_seq != first_seq):
+    if offset != SEGMENT_HEAD_BYTES and (journal_walk_head(&r.walk) != 1 or r.walk.head.first_seq != first_seq):
         offset = SEGMENT_HEAD_BYTES
     r.walk.at = offset
     return 1
 
 
 cdef uint64_t segment_limit(Reader* r, uint32_t at) noexcept nogil:
-    # The number at which that segment ends.
+    """Return the number at which that segment ends."""
     return min(r.list.files[at + 1].base_seq, r.end) if at + 1 < r.list.n else r.end
 
 
-cdef void lose(Reader* r, uint32_t why, uint64_t end) noexcept nogil:
-    # From r.seq on.
+cdef void reader_lose(Reader* r, uint32_t why, uint64_t end) noexcept nogil:
+    """Add the numbers from r.seq to `end` to the losses, and continue at `end`."""
     if end <= r.seq:
         return
-    loss_add(&r.loss, r.shard, why, r.seq, end)
+    journal_loss_add(&r.loss, r.shard, why, r.seq, end)
     r.seq = end
 
 
 cdef int segment_find(Reader* r) noexcept nogil:
-    # Opens the segment of r.seq, or goes on behind what is lost. 0 or -errno
+    """Open the segment of r.seq, or continue behind the lost range. Return 0 or -errno."""
     cdef uint32_t lo = 0, hi = r.list.n, mid
     cdef int got
-    if r.seq < r.marks.shards[r.shard].first_seq:       # its file may still be there: only for now
-        lose(r, LOSS_RETIRED, r.marks.shards[r.shard].first_seq)
+    if r.seq < r.marks.shards[r.shard].first_seq:       # the file may still exist, but only for a short time
+        reader_lose(r, LOSS_RETIRED, r.marks.shards[r.shard].first_seq)
         return 0
-    while lo < hi:                      # the first one that begins behind it
+    while lo < hi:                      # search the first segment that begins behind r.seq
         mid = (lo + hi) // 2
         if r.list.files[mid].base_seq <= r.seq:
             lo = mid + 1
         else:
             hi = mid
     if lo == 0:
-        lose(r, LOSS_MISSING, min(r.list.files[0].base_seq, r.end) if r.list.n else r.end)
+        reader_lose(r, LOSS_MISSING, min(r.list.files[0].base_seq, r.end) if r.list.n else r.end)
         return 0
     got = segment_enter(r, lo - 1, r.seq, UINT64_MAX)
-    if got == -ENOENT:                  # dropped since the folder was listed: then the mark says so
+    if got == -ENOENT:                  # dropped since the folder was listed: the mark then shows it
         got = reader_refresh(r)
         if got == 0 and r.seq >= r.marks.shards[r.shard].first_seq:
-            lose(r, LOSS_MISSING, segment_limit(r, lo - 1) if lo - 1 < r.list.n else r.end)
+            reader_lose(r, LOSS_MISSING, segment_limit(r, lo - 1) if lo - 1 < r.list.n else r.end)
         return got
     if got == 0:
-        lose(r, LOSS_DAMAGED, segment_limit(r, lo - 1))
+        reader_lose(r, LOSS_DAMAGED, segment_limit(r, lo - 1))
     return min(got, 0)
 
 
 # ---- blocks
 
 cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
-    # The next block of the open segment that has numbers from r.seq on, loaded: 1. 0: look again (r.seq has risen, or the segment is over); -errno
-    cdef Walk* w = &r.walk
+    """Load the next block of the open segment with numbers from r.seq on. Return 1; 0 = search again (r.seq has risen, or the
+    segment is over); or -errno."""
+    cdef JournalWalk* w = &r.walk
     cdef uint64_t end
     cdef bint damaged = 0
-    cdef int got = walk_head(w)
+    cdef int got = journal_walk_head(w)
     if is_passing(got):
         return got
     if got != 1:
         damaged = w.at < w.size
-        got = walk_search(w)
+        got = journal_walk_search(w)
     if got < 0:
         return got
     if got == 0 or w.head.first_seq >= limit:
-        lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, limit)
+        reader_lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, limit)
         return 0
     end = w.head.first_seq + w.head.count
     if end <= r.seq:
         return 0
-    lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, w.head.first_seq)
-    got = walk_body(w)
+    reader_lose(r, LOSS_DAMAGED if damaged else LOSS_MISSING, w.head.first_seq)
+    got = journal_walk_body(w)
     if is_passing(got):
-        w.at = w.here            # it is looked for again
+        w.at = w.here            # it is searched again
         return got
     if got != 1:
-        lose(r, LOSS_DAMAGED, min(end, limit))
+        reader_lose(r, LOSS_DAMAGED, min(end, limit))
         return 0
     r.block_seq = w.head.first_seq
     r.block_end = min(end, limit)
@@ -202,7 +211,7 @@ cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
 
 
 cdef void block_skip(Reader* r) noexcept nogil:
-    # To the record of r.seq.
+    """Go to the record of r.seq."""
     cdef JournalRecord record
     while r.block_seq < r.seq and reader_take_any(r, &record):
         pass
@@ -212,10 +221,10 @@ cdef bint reader_take_any(Reader* r, JournalRecord* record) noexcept nogil:
     cdef uint32_t n
     if r.block_seq >= r.block_end:
         return 0
-    n = record_get(r.next, <uint64_t>(r.stop - r.next), record)
-    if n == 0:                          # checked, and yet none: nothing behind it can be found either
+    n = journal_record_get(r.next, <uint64_t>(r.stop - r.next), record)
+    if n == 0:                          # the checksum is right, and yet there is no record: nothing behind it can be found either
         r.seq = max(r.seq, r.block_seq)
-        lose(r, LOSS_DAMAGED, r.block_end)
+        reader_lose(r, LOSS_DAMAGED, r.block_end)
         r.block_seq = r.block_end
         return 0
     record.seq = r.block_seq
@@ -235,7 +244,7 @@ cdef bint reader_take(Reader* r, JournalRecord* record) noexcept nogil:
 cdef void reader_back(Reader* r, uint64_t seq) noexcept nogil:
     r.seq = seq
     r.block_seq = r.block_end = 0
-    walk_end(&r.walk)
+    journal_walk_end(&r.walk)
 
 
 cdef int reader_load(Reader* r, uint64_t until) noexcept nogil:
@@ -257,7 +266,7 @@ cdef int reader_load(Reader* r, uint64_t until) noexcept nogil:
             continue
         limit = segment_limit(r, r.at)
         if r.seq >= limit or r.at >= r.list.n:
-            walk_end(&r.walk)
+            journal_walk_end(&r.walk)
             continue
         got = block_find(r, limit)
         if got < 0:
@@ -275,7 +284,7 @@ cdef int reader_next(Reader* r, uint64_t until, JournalRecord* record) noexcept 
 # ---- by time
 
 cdef uint64_t segment_time(Reader* r, uint32_t at) noexcept nogil:
-    # The largest time before that segment; one that cannot be read is taken for a late one, which costs time only.
+    """Return the largest time before that segment. A segment that cannot be read counts as a late one, which only costs time."""
     cdef SegmentHead h
     cdef uint64_t size
     cdef int state = HEAD_DAMAGED
@@ -294,7 +303,7 @@ cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
         return got
     hi = r.list.n
     first_seq = r.marks.shards[r.shard].first_seq
-    while lo < hi:                      # the first segment before which there is something that is not older
+    while lo < hi:                      # search the first segment before which a record is not older
         mid = (lo + hi) // 2
         if segment_time(r, mid) < time_us:
             lo = mid + 1
@@ -305,12 +314,12 @@ cdef int reader_seek_time(Reader* r, uint64_t time_us) noexcept nogil:
         got = segment_enter(r, lo - 1, segment_limit(r, lo - 1) - 1, time_us)
         if got == -ENOENT:
             got = 0             # dropped since the folder was listed
-        if got == 1 and r.walk.at != SEGMENT_HEAD_BYTES and walk_head(&r.walk) == 1:
+        if got == 1 and r.walk.at != SEGMENT_HEAD_BYTES and journal_walk_head(&r.walk) == 1:
             r.seq = max(r.seq, min(r.walk.head.first_seq, r.end))
             r.walk.at = r.walk.here
     while got >= 0:
         got = reader_load(r, UINT64_MAX)
-        if r.loss.n:                    # what is lost may have been it
+        if r.loss.n:                    # the lost range may have contained the record
             return reader_seek(r, r.loss.ranges[0].lo)
         if got == 1 and reader_take(r, &record) and record.time_us >= time_us:
             return reader_seek(r, record.seq)

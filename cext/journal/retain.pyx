@@ -1,8 +1,9 @@
-"""Retention: the oldest segments go, whole, when they are too old or the stream is too large.
+"""Retention: drop whole segments, oldest first, when they are too old or the stream is too large.
 
-Invariants: a shard's last segment never goes; nothing goes that a consumer has not read, but by `retain_bytes`, and that is counted; the mark says that a
-segment is gone before it is, so that a missing file is never mistaken for an old one, nor the other way round. A consumer whose mark cannot be read holds
-back what one that has read nothing would. Cost: reads `consumers/`, so not for every turn.
+Invariants: the last segment of a shard is never dropped. No record that a consumer has not read is dropped, except for
+`retain_bytes`, and that is counted. The mark excludes a segment before the segment is removed, so that a missing file is never
+taken for a dropped one, or the reverse. A consumer with an unreadable mark holds back as much as a consumer that has read
+nothing. Cost: it reads `consumers/`, so it is not called in every turn.
 """
 
 from libc.errno cimport ENOENT, ENOMEM
@@ -12,9 +13,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strlen
 
 from cext.journal.format cimport CONSUMER_BYTES_MAX, CONSUMER_NAME_MAX, consumer_read
-from cext.journal.journal cimport Segment, Shard
+from cext.journal.journal cimport JournalSegment, Shard
 from cext.journal.segment cimport segment_forget, segment_unlink
-from cext.journal.writer cimport failed, journal_mark
+from cext.journal.writer cimport journal_mark, journal_step_failed
 from cext.store.file cimport FILE_PATH_MAX, file_read
 
 cdef extern from "<fcntl.h>" nogil:
@@ -24,9 +25,9 @@ cdef extern from "<fcntl.h>" nogil:
 
 # ---- consumers
 
-cdef bint is_name(const char* name) noexcept nogil:
+cdef bint is_consumer_name(const char* name) noexcept nogil:
     cdef size_t i, n = strlen(name)
-    if n == 0 or n > CONSUMER_NAME_MAX or name[0] == c'.':      # those of files being written begin with a dot
+    if n == 0 or n > CONSUMER_NAME_MAX or name[0] == c'.':      # names of files being written begin with a dot
         return 0
     for i in range(n):
         if not (c'a' <= name[i] <= c'z' or c'A' <= name[i] <= c'Z' or c'0' <= name[i] <= c'9' or name[i] == c'.' or name[i] == c'_' or name[i] == c'-'):
@@ -34,9 +35,9 @@ cdef bint is_name(const char* name) noexcept nogil:
     return 1
 
 
-cdef int name_seen(void* arg, const char* name) noexcept nogil:
+cdef int consumers_add_name(void* arg, const char* name) noexcept nogil:
     cdef Consumers* c = <Consumers*>arg
-    if not is_name(name):
+    if not is_consumer_name(name):
         return 0
     if c.n == CONSUMERS_MAX:
         c.unreadable += 1
@@ -54,7 +55,7 @@ cdef int consumers_read(const FileOps* f, bint hardware, const char* dir, Consum
     cdef int fd
     memset(c, 0, sizeof(Consumers))
     snprintf(path, FILE_PATH_MAX, "%s/consumers", dir)
-    got = f.names(f.ctx, path, name_seen, c)
+    got = f.names(f.ctx, path, consumers_add_name, c)
     if got < 0:
         return 0 if got == -ENOENT else <int>got
     for i in range(c.n):
@@ -65,42 +66,43 @@ cdef int consumers_read(const FileOps* f, bint hardware, const char* dir, Consum
             got = file_read(f, fd, page, CONSUMER_BYTES_MAX, 0)
             f.close(f.ctx, fd)
         if got < 0 or consumer_read(hardware, page, <uint64_t>got, &c.marks[i]) != 0:
-            c.unreadable += 1           # its mark is all zeros then: it has read nothing
+            c.unreadable += 1           # its mark is all zeros: it counts as having read nothing
     return 0
 
 
-cdef int floors_read(Journal* j, uint64_t* floors) noexcept nogil:
-    # Of each shard: the number behind what all consumers are done with.
+cdef int retain_floors(Journal* j, uint64_t* floors) noexcept nogil:
+    """Compute for each shard the number up to which all consumers have processed its records."""
     cdef Consumers* c = <Consumers*>calloc(1, sizeof(Consumers))
     cdef uint32_t i, shard
     cdef int got
     if c == NULL:
-        return failed(j, -ENOMEM, b"find memory for the consumers of")
+        return journal_step_failed(j, -ENOMEM, b"find memory for the consumers of")
     got = consumers_read(&j.files, j.hardware, j.dir, c)
     for shard in range(j.n_shards):
         floors[shard] = UINT64_MAX if c.unreadable == 0 else 0
         for i in range(c.n):
-            floors[shard] = min(floors[shard], c.marks[i].seqs[shard])      # 0 where it does not know the shard
+            floors[shard] = min(floors[shard], c.marks[i].seqs[shard])      # 0 if the consumer does not know the shard
     j.writer.stats.consumers = c.n
     j.writer.stats.consumers_unreadable = c.unreadable
     free(c)
-    return 0 if got == 0 else failed(j, got, b"read the consumers of")
+    return 0 if got == 0 else journal_step_failed(j, got, b"read the consumers of")
 
 
-# ---- which segments go
+# ---- selection of segments
 
 cdef inline bint may_go(const Shard* s, uint32_t planned) noexcept nogil:
-    # What was given up is needed by a start, until it has been written anew.
+    """Return whether the oldest remaining segment may be dropped. A start needs abandoned segments until they are written
+    again."""
     return planned + 1 < s.n and s.segments[planned + 1].base_seq <= s.synced.seq and s.reached <= s.synced.seq
 
 
 cdef bint is_old(Journal* j, const Shard* s, uint32_t planned, uint64_t now_us) noexcept nogil:
-    # What is in a segment is at least as old as the next one.
+    """Return whether the segment is too old. Its records are at least as old as the next segment."""
     cdef uint64_t made_us = s.segments[planned + 1].made_us
     return j.options.retain_age_us != 0 and now_us > made_us and now_us - made_us >= j.options.retain_age_us
 
 
-cdef void count(Journal* j, const Segment* g, uint64_t end_seq, uint64_t floor) noexcept nogil:
+cdef void retain_count(Journal* j, const JournalSegment* g, uint64_t end_seq, uint64_t floor) noexcept nogil:
     j.writer.stats.retired_segments += 1
     j.writer.stats.retired_records += end_seq - g.base_seq
     if end_seq > floor:
@@ -108,7 +110,7 @@ cdef void count(Journal* j, const Segment* g, uint64_t end_seq, uint64_t floor) 
 
 
 cdef void plan_bytes(Journal* j, uint32_t* planned, uint64_t left) noexcept nogil:
-    # The oldest of all shards' next, until the rest fits.
+    """Select the oldest next segment of all shards, until the rest fits."""
     cdef Shard* s
     cdef uint32_t shard, oldest
     while j.options.retain_bytes and left > j.options.retain_bytes:
@@ -124,16 +126,16 @@ cdef void plan_bytes(Journal* j, uint32_t* planned, uint64_t left) noexcept nogi
         planned[oldest] += 1
 
 
-cdef int drop(Journal* j, uint32_t shard, uint32_t n, uint64_t floor) noexcept nogil:
+cdef int retain_drop(Journal* j, uint32_t shard, uint32_t n, uint64_t floor) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment* g
+    cdef JournalSegment* g
     cdef int got
     while n:
         g = &s.segments[0]
         got = segment_unlink(j, shard, g.base_seq, g.number)
         if got < 0:
-            return failed(j, got, b"remove a segment from")
-        count(j, g, s.segments[1].base_seq, floor)
+            return journal_step_failed(j, got, b"remove a segment from")
+        retain_count(j, g, s.segments[1].base_seq, floor)
         segment_forget(j, shard, 0)
         n -= 1
     return 0
@@ -147,12 +149,13 @@ cdef int journal_retain(Journal* j, uint64_t now_us) noexcept nogil:
     cdef uint32_t shard
     cdef bint any = 0
     cdef int outcome = 0
-    if floors_read(j, floors) < 0:
+    if retain_floors(j, floors) < 0:
         return -1
     for shard in range(j.n_shards):
         s = &j.writer.shards[shard]
         planned[shard] = 0
-        while may_go(s, planned[shard]) and (s.segments[planned[shard] + 1].base_seq <= s.synced.first_seq     # said to be gone before
+        # the mark has excluded these before
+        while may_go(s, planned[shard]) and (s.segments[planned[shard] + 1].base_seq <= s.synced.first_seq
                                              or (is_old(j, s, planned[shard], now_us)
                                                  and s.segments[planned[shard] + 1].base_seq <= floors[shard])):
             left -= s.segments[planned[shard]].bytes_
@@ -168,6 +171,6 @@ cdef int journal_retain(Journal* j, uint64_t now_us) noexcept nogil:
     if journal_mark(j, now_us) < 0:
         return -1
     for shard in range(j.n_shards):
-        if drop(j, shard, planned[shard], floors[shard]) < 0:
+        if retain_drop(j, shard, planned[shard], floors[shard]) < 0:
             outcome = -1
     return outcome

@@ -1,15 +1,20 @@
-# One shard's row of segments, of which the last is written to. The writer's.
+# The list of segments of one shard, of which the last is written to. Used by the storage thread.
 from libc.stdint cimport uint32_t, uint64_t
-from cext.journal.journal cimport Block, Journal, Segment
+from cext.journal.journal cimport Block, Journal, JournalSegment
 
-cdef Segment* segment_add(Journal* j, uint32_t shard) noexcept nogil       # behind the others; NULL: no memory
-cdef void segment_forget(Journal* j, uint32_t shard, uint32_t at) noexcept nogil     # its row; the file is the caller's
-cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number) noexcept nogil     # and its index. 0 or -errno; a missing file is none
-# Behind the last block of its shard, in a new segment where that is due. 0; -errno: *what says what failed, and b is still the caller's
+cdef JournalSegment* segment_add(Journal* j, uint32_t shard) noexcept nogil       # adds one after the others; NULL = no memory
+# Remove a segment from the list. The caller removes its file.
+cdef void segment_forget(Journal* j, uint32_t shard, uint32_t at) noexcept nogil
+# Remove the file of a segment and its index. Return 0 or -errno; a missing file is no error.
+cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number) noexcept nogil
+# Write a block after the last one of its shard, in a new segment if one is due. Return 0, or -errno with the failed action in
+# *what; b then still belongs to the caller.
 cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, const char** what) noexcept nogil
-# The shard's file to the disk: 0 or -errno (then the file is given up). Its name is not looked after.
+# Sync the shard's file, without its directory entry. Return 0, or -errno (then the file is abandoned).
 cdef int segment_flush(Journal* j, uint32_t shard) noexcept nogil
-cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil        # after flush, and its name: what is written is on the disk
-# A write or sync failed: what was not synced is to be written anew, into another file. This one is read as far as it was synced, but by a start: see `reached`.
+# After segment_flush and a sync of the directory: note that all written records are on the disk.
+cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil
+# Abandon the segment after a failed write or sync: its unsynced blocks are written again to another file. Readers read this file
+# as far as it was synced; only a start reads more (see `reached`).
 cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil
-cdef void segment_close(Journal* j, uint32_t shard) noexcept nogil
+cdef void journal_segment_close(Journal* j, uint32_t shard) noexcept nogil

@@ -1,9 +1,10 @@
-"""Segments that are written: begun, filled with blocks, synced, given up. Knows one shard at a time, and no marks.
+"""The writing of segments: create them, append blocks, sync, abandon. This module knows one shard at a time, and no marks.
 
-Invariants: a segment is named by the sequence number of its first record and by its own number, which rises, and begins only where everything before it is
-on the disk, so only the last one of a shard is ever not; a later one's first record ends it, whatever lies in its file behind that; a file whose write or
-sync has failed is closed and never written to or synced again: the blocks since its last sync are still in memory. What it holds stays where a start finds
-it, until what is written anew reaches as far. An index entry that cannot be written is only counted.
+Invariants: a segment is named by the sequence number of its first record and by its own number, which rises. It begins only where
+everything before it is on the disk, so only the last segment of a shard can be unsynced. The first record of a later segment ends
+it, whatever its file has behind that place. A file whose write or sync failed is closed and never written or synced again: the
+blocks since its last sync are still in memory. Its content stays for a start to find until records written again reach as far. An
+index entry that cannot be written is only counted.
 """
 
 from libc.errno cimport EDQUOT, ENOENT, ENOMEM, ENOSPC
@@ -13,11 +14,11 @@ from libc.string cimport memcpy, memmove, memset
 
 from cext.base.hash cimport HashKey, hash_key_init
 from cext.journal.format cimport (
-    BLOCK_HEAD, BlockHead, INDEX_ENTRY, INDEX_STEP_BYTES, IndexEntry, SEGMENT_HEAD_BYTES, SegmentHead, block_seal, index_write,
-    segment_head_seed, segment_head_write,
+    BLOCK_HEAD, BlockHead, INDEX_ENTRY, INDEX_STEP_BYTES, IndexEntry, SEGMENT_HEAD_BYTES, SegmentHead, block_seal,
+    index_write, segment_head_seed, segment_head_write,
 )
 from cext.journal.journal cimport Blocks, JOURNAL_WRITE_OUT_BYTES, Shard, blocks_join
-from cext.journal.listing cimport segment_path
+from cext.journal.listing cimport journal_segment_path
 from cext.store.file cimport file_write, file_write_out
 
 cdef extern from "<fcntl.h>" nogil:
@@ -27,18 +28,18 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-# ---- the row
+# ---- the list of segments
 
-cdef Segment* segment_add(Journal* j, uint32_t shard) noexcept nogil:
+cdef JournalSegment* segment_add(Journal* j, uint32_t shard) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment* more
+    cdef JournalSegment* more
     if s.n == s.cap:
-        more = <Segment*>realloc(s.segments, (s.cap * 2 if s.cap else 8) * sizeof(Segment))
+        more = <JournalSegment*>realloc(s.segments, (s.cap * 2 if s.cap else 8) * sizeof(JournalSegment))
         if more == NULL:
             return NULL
         s.segments = more
         s.cap = s.cap * 2 if s.cap else 8
-    memset(&s.segments[s.n], 0, sizeof(Segment))
+    memset(&s.segments[s.n], 0, sizeof(JournalSegment))
     s.n += 1
     j.writer.stats.segments += 1
     return &s.segments[s.n - 1]
@@ -49,20 +50,20 @@ cdef void segment_forget(Journal* j, uint32_t shard, uint32_t at) noexcept nogil
     j.writer.stats.segments -= 1
     j.writer.stats.total_bytes -= s.segments[at].bytes_
     s.n -= 1
-    memmove(&s.segments[at], &s.segments[at + 1], (s.n - at) * sizeof(Segment))
+    memmove(&s.segments[at], &s.segments[at + 1], (s.n - at) * sizeof(JournalSegment))
 
 
 cdef int segment_unlink(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number) noexcept nogil:
     cdef char path[4096]
     cdef int got
-    segment_path(path, j.dir, shard, base_seq, number, b"idx")
+    journal_segment_path(path, j.dir, shard, base_seq, number, b"idx")
     j.files.unlink(j.files.ctx, path)
-    segment_path(path, j.dir, shard, base_seq, number, b"seg")
+    journal_segment_path(path, j.dir, shard, base_seq, number, b"seg")
     got = j.files.unlink(j.files.ctx, path)
     return 0 if got == -ENOENT else got
 
 
-cdef void segment_close(Journal* j, uint32_t shard) noexcept nogil:
+cdef void journal_segment_close(Journal* j, uint32_t shard) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     if s.fd >= 0:
         j.files.close(j.files.ctx, s.fd)
@@ -71,15 +72,15 @@ cdef void segment_close(Journal* j, uint32_t shard) noexcept nogil:
     s.fd = s.index_fd = -1
 
 
-# ---- one of them
+# ---- one segment
 
-cdef int file_new(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
+cdef int journal_file_new(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil:
     cdef char path[4096]
-    segment_path(path, j.dir, shard, base_seq, number, kind)
+    journal_segment_path(path, j.dir, shard, base_seq, number, kind)
     return j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)
 
 
-cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, uint64_t now_us) noexcept nogil:
+cdef int segment_head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number, uint64_t now_us) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef uint8_t page[4096]
     cdef SegmentHead h
@@ -101,22 +102,22 @@ cdef int head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t number
     return file_write(&j.files, s.fd, page, SEGMENT_HEAD_BYTES, 0)
 
 
-cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** what) noexcept nogil:
+cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** what) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment* g
+    cdef JournalSegment* g
     cdef uint64_t number = j.writer.next_number
     cdef int got
-    j.writer.next_number += 1           # used up, whatever comes of it
+    j.writer.next_number += 1           # the number is used up even if this fails
     what[0] = "make a segment file in"
-    got = file_new(j, shard, base_seq, number, b"seg")
+    got = journal_file_new(j, shard, base_seq, number, b"seg")
     if got < 0:
         return got
     s.fd = got
     what[0] = "write a segment's head in"
-    got = head_put(j, shard, base_seq, number, now_us)
+    got = segment_head_put(j, shard, base_seq, number, now_us)
     g = segment_add(j, shard) if got == 0 else NULL
     if g == NULL:
-        segment_close(j, shard)
+        journal_segment_close(j, shard)
         segment_unlink(j, shard, base_seq, number)
         return got if got else -ENOMEM
     g.base_seq = base_seq
@@ -128,15 +129,15 @@ cdef int segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t n
     s.named = 0
     s.offset = s.index_at = s.written_out = SEGMENT_HEAD_BYTES
     s.index_n = 0
-    s.index_fd = file_new(j, shard, base_seq, number, b"idx")
+    s.index_fd = journal_file_new(j, shard, base_seq, number, b"idx")
     if s.index_fd < 0:
         j.writer.stats.index_errors += 1
         s.index_fd = -1
     return 0
 
 
-cdef void index_add(Journal* j, Shard* s, uint64_t first_seq) noexcept nogil:
-    # Of the block that is being written at s.offset.
+cdef void index_entry_add(Journal* j, Shard* s, uint64_t first_seq) noexcept nogil:
+    """Write an index entry for the block that is being written at s.offset."""
     cdef uint8_t p[32]
     cdef IndexEntry e
     if s.index_fd < 0 or s.offset < s.index_at + INDEX_STEP_BYTES:
@@ -152,8 +153,8 @@ cdef void index_add(Journal* j, Shard* s, uint64_t first_seq) noexcept nogil:
     s.index_at = s.offset
 
 
-cdef bint is_over(Journal* j, const Shard* s, uint64_t need, uint64_t now_us) noexcept nogil:
-    cdef const Segment* g = &s.segments[s.n - 1]
+cdef bint segment_is_full(Journal* j, const Shard* s, uint64_t need, uint64_t now_us) noexcept nogil:
+    cdef const JournalSegment* g = &s.segments[s.n - 1]
     if s.offset == SEGMENT_HEAD_BYTES:
         return 0
     if s.offset + need > j.options.segment_bytes:
@@ -162,7 +163,7 @@ cdef bint is_over(Journal* j, const Shard* s, uint64_t need, uint64_t now_us) no
 
 
 cdef int segment_roll(Journal* j, uint32_t shard, const char** what) noexcept nogil:
-    # Everything in it goes to the disk first.
+    """Close the segment after syncing it."""
     cdef Shard* s = &j.writer.shards[shard]
     cdef int got
     what[0] = "sync a segment in"
@@ -174,19 +175,19 @@ cdef int segment_roll(Journal* j, uint32_t shard, const char** what) noexcept no
     if got < 0:
         return got
     segment_settle(j, shard)
-    segment_close(j, shard)
+    journal_segment_close(j, shard)
     return 0
 
 
 cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, const char** what) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment* g
+    cdef JournalSegment* g
     cdef BlockHead h
     cdef int got = 0
-    if s.fd >= 0 and is_over(j, s, b.n, now_us):
+    if s.fd >= 0 and segment_is_full(j, s, b.n, now_us):
         got = segment_roll(j, shard, what)
     if got == 0 and s.fd < 0:
-        got = segment_begin(j, shard, b.first_seq, now_us, what)
+        got = journal_segment_begin(j, shard, b.first_seq, now_us, what)
     if got < 0:
         return got
     h.body_n = <uint32_t>(b.n - BLOCK_HEAD)
@@ -202,7 +203,7 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
         if got != -ENOSPC and got != -EDQUOT:       # on a full disk the same place is written again
             segment_poison(j, shard)
         return got
-    index_add(j, s, b.first_seq)
+    index_entry_add(j, s, b.first_seq)
     s.offset += b.n
     if s.offset - s.written_out >= JOURNAL_WRITE_OUT_BYTES:
         file_write_out(&j.files, s.fd, s.written_out, s.offset - s.written_out)
@@ -243,8 +244,8 @@ cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
 
 
 cdef void spare_remove(Journal* j, uint32_t shard) noexcept nogil:
-    # One that cannot be removed is over, and goes with the next start.
-    cdef Segment* g = &j.writer.shards[shard].spare
+    """Remove the spare. A file that cannot be removed is over, and is removed at the next start."""
+    cdef JournalSegment* g = &j.writer.shards[shard].spare
     if g.number:
         segment_unlink(j, shard, g.base_seq, g.number)
     g.number = 0
@@ -266,16 +267,17 @@ cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil:
     blocks_join(&s.kept, &s.todo)
     s.todo = s.kept
     s.kept.head = s.kept.tail = NULL
-    segment_close(j, shard)
-    given_up(j, shard, s.written)
+    journal_segment_close(j, shard)
+    segment_abandoned(j, shard, s.written)
     s.written = s.synced.seq
     s.time_us = s.synced.time_us
 
 
-cdef void given_up(Journal* j, uint32_t shard, uint64_t reached) noexcept nogil:
-    # What the last segment holds behind what was synced is all that a start would find of it: it stays, unless another one reaches farther.
+cdef void segment_abandoned(Journal* j, uint32_t shard, uint64_t reached) noexcept nogil:
+    """Decide about an abandoned segment. Its records behind the last sync are all that a start could find, so it stays unless
+    another one reaches farther."""
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Segment g = s.segments[s.n - 1]
+    cdef JournalSegment g = s.segments[s.n - 1]
     cdef bint farther = reached > max(s.reached, s.synced.seq)
     if farther:
         s.reached = reached

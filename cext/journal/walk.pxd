@@ -1,30 +1,30 @@
-# Through the blocks of one segment file. Knows no sequence: what follows what is its caller's.
+# Walk through the blocks of one segment file. This module knows no sequence numbers: the caller checks the order.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.journal.format cimport BlockHead
 from cext.store.file cimport FileOps
 
-ctypedef struct Walk:
+ctypedef struct JournalWalk:
     const FileOps* f
     bint hardware
-    int fd                      # -1: none
+    int fd                      # -1 = none
     uint32_t seed
-    uint64_t size               # of the file
-    uint64_t at                 # where to look next
-    uint64_t here               # where `head` is
+    uint64_t size               # size of the file
+    uint64_t at                 # offset of the next search
+    uint64_t here               # offset of the block of `head`
     BlockHead head
-    const uint8_t* body         # after walk_body; until the next call
-    uint8_t* window             # [window_at, window_at + window_n) of the file
+    const uint8_t* body         # set by journal_walk_body; valid until the next call
+    uint8_t* window             # bytes [window_at, window_at + window_n) of the file
     uint64_t window_at
     uint64_t window_n
     uint64_t window_cap
 
-cdef void walk_init(Walk* w, const FileOps* f, bint hardware) noexcept nogil
-cdef void walk_begin(Walk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil       # fd is the walk's from now on
-cdef void walk_end(Walk* w) noexcept nogil             # closes the file
-cdef void walk_free(Walk* w) noexcept nogil
-# 1: a block's head is at w.at, which goes on behind the block; 0: none is there; -errno
-cdef int walk_head(Walk* w) noexcept nogil
-# The same from w.at on, wherever the next one is; what cannot be read is passed over
-cdef int walk_search(Walk* w) noexcept nogil
-# 1: the block's body is there and right; 0: damaged; -errno
-cdef int walk_body(Walk* w) noexcept nogil
+cdef void journal_walk_init(JournalWalk* w, const FileOps* f, bint hardware) noexcept nogil
+cdef void journal_walk_begin(JournalWalk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil       # takes over fd
+cdef void journal_walk_end(JournalWalk* w) noexcept nogil             # closes the file
+cdef void journal_walk_free(JournalWalk* w) noexcept nogil
+# Return 1 with the head of the block at w.at, and move w.at behind the block; 0 = there is no block; or -errno.
+cdef int journal_walk_head(JournalWalk* w) noexcept nogil
+# Search the next block from w.at on; unreadable places are skipped. Return as journal_walk_head does.
+cdef int journal_walk_search(JournalWalk* w) noexcept nogil
+# Return 1 if the body of the block is there and valid; 0 = damaged; or -errno.
+cdef int journal_walk_body(JournalWalk* w) noexcept nogil

@@ -1,6 +1,7 @@
-"""Blocks of a segment, one after the other, through a window of the file. A length is believed only after its head's check.
+"""Read the blocks of a segment in order, through a window of the file. A length is trusted only after the checksum of its head
+was checked.
 
-Cost: one pread per window (512 KiB, or a larger block); a search looks at each aligned place once, with a check of 56 bytes.
+Cost: one pread per window (512 KiB, or a larger block). A search checks each aligned place once, with a checksum over 56 bytes.
 """
 
 from libc.errno cimport ENOMEM
@@ -13,40 +14,40 @@ from cext.store.file cimport FileOps, file_read
 
 cdef enum:
     WINDOW_BYTES = 512 << 10
-    SECTOR = 512                # what cannot be read is passed over by so much
+    SECTOR = 512                # size of the step over unreadable bytes
 
 
-cdef void walk_init(Walk* w, const FileOps* f, bint hardware) noexcept nogil:
-    memset(w, 0, sizeof(Walk))
+cdef void journal_walk_init(JournalWalk* w, const FileOps* f, bint hardware) noexcept nogil:
+    memset(w, 0, sizeof(JournalWalk))
     w.f = f
     w.hardware = hardware
     w.fd = -1
 
 
-cdef void walk_begin(Walk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil:
-    walk_end(w)
+cdef void journal_walk_begin(JournalWalk* w, int fd, uint32_t seed, uint64_t size, uint64_t at) noexcept nogil:
+    journal_walk_end(w)
     w.fd = fd
     w.seed = seed
     w.size = size
     w.at = (at + BLOCK_ALIGN - 1) // BLOCK_ALIGN * BLOCK_ALIGN
 
 
-cdef void walk_end(Walk* w) noexcept nogil:
+cdef void journal_walk_end(JournalWalk* w) noexcept nogil:
     if w.fd >= 0:
         w.f.close(w.f.ctx, w.fd)
     w.fd = -1
     w.window_n = 0
 
 
-cdef void walk_free(Walk* w) noexcept nogil:
-    walk_end(w)
+cdef void journal_walk_free(JournalWalk* w) noexcept nogil:
+    journal_walk_end(w)
     free(w.window)
     w.window = NULL
     w.window_cap = 0
 
 
-cdef const uint8_t* bytes_at(Walk* w, uint64_t at, uint64_t n, int* error) noexcept nogil:
-    # n bytes of the file, NULL: they are not there (*error 0), or cannot be read.
+cdef const uint8_t* bytes_at(JournalWalk* w, uint64_t at, uint64_t n, int* error) noexcept nogil:
+    """Return n bytes of the file. NULL = they are not there (*error 0), or cannot be read."""
     cdef uint64_t want
     cdef uint8_t* more
     cdef int64_t got
@@ -64,7 +65,7 @@ cdef const uint8_t* bytes_at(Walk* w, uint64_t at, uint64_t n, int* error) noexc
             w.window_cap = want
         w.window_n = 0
         got = file_read(w.f, w.fd, w.window, want, at)
-        if got < 0 and want > n:        # some of what was not asked for cannot be read
+        if got < 0 and want > n:        # a part of the window that was not requested cannot be read
             got = file_read(w.f, w.fd, w.window, min(want, max(n, <uint64_t>SECTOR)), at)
         if got < 0:
             error[0] = <int>got
@@ -76,7 +77,7 @@ cdef const uint8_t* bytes_at(Walk* w, uint64_t at, uint64_t n, int* error) noexc
     return w.window + (at - w.window_at)
 
 
-cdef int walk_head(Walk* w) noexcept nogil:
+cdef int journal_walk_head(JournalWalk* w) noexcept nogil:
     cdef int error
     cdef const uint8_t* p = bytes_at(w, w.at, BLOCK_HEAD, &error)
     if p == NULL:
@@ -88,17 +89,17 @@ cdef int walk_head(Walk* w) noexcept nogil:
     return 1
 
 
-cdef int walk_search(Walk* w) noexcept nogil:
+cdef int journal_walk_search(JournalWalk* w) noexcept nogil:
     cdef int got
     while w.at + BLOCK_HEAD <= w.size:
-        got = walk_head(w)
+        got = journal_walk_head(w)
         if got == 1 or got == -ENOMEM:
             return got
         w.at += BLOCK_ALIGN if got == 0 else SECTOR
     return 0
 
 
-cdef int walk_body(Walk* w) noexcept nogil:
+cdef int journal_walk_body(JournalWalk* w) noexcept nogil:
     cdef int error
     cdef const uint8_t* p = bytes_at(w, w.here + BLOCK_HEAD, w.head.body_n, &error)
     if p == NULL:

@@ -1,13 +1,15 @@
-# The writer's steps of a stream, in the order of a turn. Each returns 0, or -1: something failed, is told (stats, `why`) and is tried again with the next call.
+# The storage thread's steps for a stream, in the order of a turn. Each returns 0, or -1 after a failure, which is reported
+# (stats, `why`) and tried again by the next call.
 from libc.stdint cimport uint64_t
 from cext.journal.journal cimport Journal
 
-cdef void journal_take(Journal* j) noexcept nogil                       # under the owner's lock: what was handed over; what is written is told
-cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil      # -1: not all of it
-cdef int journal_sync(Journal* j) noexcept nogil                        # what is written goes to the disk
-cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil       # what is on the disk is told to readers
-cdef int todo_write(Journal* j, uint64_t now_us) noexcept nogil        # what was taken before
-# What a start has found is written, synced and marked, before anything newer. -1: not yet
+# Take over the blocks that were handed over, and report the progress. The caller holds the owner's lock.
+cdef void journal_take(Journal* j) noexcept nogil
+cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil      # -1 = not everything was written
+cdef int journal_sync(Journal* j) noexcept nogil                        # syncs everything that is written
+cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil       # publishes to readers what is on the disk
+cdef int incoming_write(Journal* j, uint64_t now_us) noexcept nogil        # writes the blocks taken before
+# Write and sync the records found at the start, and write the mark, before anything newer. Return -1 if it is not yet complete.
 cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil
-cdef int failed(Journal* j, int error, const char* what) noexcept nogil     # -1
-cdef void works(Journal* j) noexcept nogil
+cdef int journal_step_failed(Journal* j, int error, const char* what) noexcept nogil     # reports a failure; always returns -1
+cdef void journal_step_succeeded(Journal* j) noexcept nogil

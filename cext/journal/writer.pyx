@@ -1,8 +1,9 @@
-"""The writer's side of a stream: blocks into segments, syncs, marks. Knows when a step is due as little as who calls it.
+"""The storage thread's side of a stream: write blocks to segments, sync, write marks. The caller decides when a step is due.
 
-Invariants: a shard's blocks are written in their order; the mark names only what a sync has confirmed, and only rises; it does not pass the beginning of
-what was given up until all of that is on the disk, so that a start, which looks behind the mark, finds it; a slot of the mark is written only while the
-other one is on the disk. What fails stays where it is, and is tried again with the next call; shards do not wait for each other.
+Invariants: the blocks of a shard are written in order. The mark names only records that a sync has confirmed, and only rises. It
+does not pass the begin of an abandoned segment until all of its records are on the disk, so that a start, which reads behind the
+mark, finds them. A slot of the mark is written only while the other one is on the disk. After a failure the data stays in memory
+and the next call tries again; shards do not wait for each other.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -26,7 +27,7 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-cdef int failed(Journal* j, int error, const char* what) noexcept nogil:
+cdef int journal_step_failed(Journal* j, int error, const char* what) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef char text[128]
     w.stats.errors += 1
@@ -37,7 +38,7 @@ cdef int failed(Journal* j, int error, const char* what) noexcept nogil:
     return -1
 
 
-cdef void works(Journal* j) noexcept nogil:
+cdef void journal_step_succeeded(Journal* j) noexcept nogil:
     j.writer.stats.full = j.writer.stats.failing = 0
     j.writer.why[0] = 0
 
@@ -64,7 +65,7 @@ cdef int shard_write(Journal* j, uint32_t shard, uint64_t now_us) noexcept nogil
     while b != NULL:
         got = block_write(j, shard, b, now_us, &what)
         if got < 0:
-            return failed(j, got, what)
+            return journal_step_failed(j, got, what)
         blocks_pop(&s.todo)
         blocks_add(&s.kept, b)
         w.kept_bytes += b.cap
@@ -77,7 +78,7 @@ cdef int shard_write(Journal* j, uint32_t shard, uint64_t now_us) noexcept nogil
     return 0
 
 
-cdef int todo_write(Journal* j, uint64_t now_us) noexcept nogil:
+cdef int incoming_write(Journal* j, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef uint32_t shard, errors = w.stats.errors
     cdef bint wrote = 0
@@ -88,7 +89,7 @@ cdef int todo_write(Journal* j, uint64_t now_us) noexcept nogil:
     if w.stats.errors != errors:
         return -1
     if wrote:
-        works(j)
+        journal_step_succeeded(j)
     return 0
 
 
@@ -101,7 +102,7 @@ cdef int journal_write(Journal* j, uint64_t now_us) noexcept nogil:
     while b != NULL:
         blocks_add(&w.shards[b.shard].todo, b)
         b = blocks_pop(&w.incoming)
-    return todo_write(j, now_us)
+    return incoming_write(j, now_us)
 
 
 # ---- syncs
@@ -121,15 +122,15 @@ cdef int journal_sync(Journal* j) noexcept nogil:
         if is_dirty(s):
             got = segment_flush(j, shard)
             if got < 0:
-                outcome = failed(j, got, b"sync a segment in")
+                outcome = journal_step_failed(j, got, b"sync a segment in")
             elif not s.named:
                 names = 1
     got = j.files.sync_dir(j.files.ctx, j.dir) if names else 0
     if got < 0:
-        outcome = failed(j, got, b"sync the folder")
+        outcome = journal_step_failed(j, got, b"sync the folder")
     for shard in range(j.n_shards):
         s = &w.shards[shard]
-        if is_dirty(s):                 # those whose sync failed have no file any more
+        if is_dirty(s):                 # a shard whose sync failed has no file any more
             if got < 0 and not s.named:
                 segment_poison(j, shard)
             else:
@@ -139,8 +140,8 @@ cdef int journal_sync(Journal* j) noexcept nogil:
 
 # ---- the mark
 
-cdef int slot_open(Journal* j) noexcept nogil:
-    # The slot's file, made anew where it was given up.
+cdef int mark_slot_open(Journal* j) noexcept nogil:
+    """Open the file of the slot; create it again if it was abandoned."""
     cdef JournalWriter* w = &j.writer
     cdef char path[4096]
     cdef int got
@@ -156,10 +157,10 @@ cdef int slot_open(Journal* j) noexcept nogil:
     return 0
 
 
-cdef int slot_write(Journal* j, const Marks* m) noexcept nogil:
+cdef int mark_slot_write(Journal* j, const Marks* m) noexcept nogil:
     cdef JournalWriter* w = &j.writer
-    cdef uint8_t page[3124]     # MARK_BYTES_MAX
-    cdef int got = slot_open(j)
+    cdef uint8_t page[3124]     # size = MARK_BYTES_MAX
+    cdef int got = mark_slot_open(j)
     if got < 0:
         return got
     mark_write(j.hardware, page, m)
@@ -172,7 +173,7 @@ cdef int slot_write(Journal* j, const Marks* m) noexcept nogil:
     return got
 
 
-cdef void slot_give_up(Journal* j) noexcept nogil:
+cdef void mark_slot_abandon(Journal* j) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef char path[4096]
     if w.mark_fd[w.mark_slot] < 0:
@@ -202,10 +203,10 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil:
         return 0
     m.generation += 1
     m.made_us = now_us
-    got = slot_write(j, &m)
+    got = mark_slot_write(j, &m)
     if got < 0:
-        slot_give_up(j)
-        return failed(j, got, b"write the mark in")
+        mark_slot_abandon(j)
+        return journal_step_failed(j, got, b"write the mark in")
     w.marks = m
     w.mark_slot ^= 1
     w.stats.marks += 1
@@ -216,10 +217,10 @@ cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef Shard* s
     cdef uint32_t shard
-    cdef int got = todo_write(j, now_us)
+    cdef int got = incoming_write(j, now_us)
     if journal_sync(j) < 0 or got < 0:
         return -1
-    for shard in range(j.n_shards):         # older files hold nothing that counts behind the mark; what was not found is lost
+    for shard in range(j.n_shards):         # older files hold no valid record behind the mark; records that were not found are lost
         s = &w.shards[shard]
         s.synced.behind = max(s.synced.behind, w.start_number)
         s.written = s.synced.seq = max(s.synced.seq, s.reached)

@@ -10,7 +10,8 @@ from cext.broker.storage.commit cimport durable_init
 from cext.broker.storage.recover cimport Recovered, durable_recover
 from cext.setup.settings import LEVELS
 from cext.setup.streams cimport streams_open
-from cext.store.store cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, StoreOptions, store_error, store_open
+from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, StoreOptions
+from cext.store.store cimport store_error, store_open
 
 cdef object persist(Broker* b, str directory, str durability, int interval_ms, object segment_bytes, list streams):
     """What was there and what was lost, as a dict of counts. Raises OSError with a text for people."""

@@ -1,7 +1,8 @@
-# The writer's part of cleaning: which segment, reading it for the owner to look at, dropping it. (The loop's part is in store.pyx.)
-from cext.store.store cimport Store
+# The storage thread's part of cleaning: select a segment, read it for the owner, drop it. The loop's part is in store.pyx.
+from cext.store.state cimport Store
 
-cdef bint clean_wants_sync(const Store* s) noexcept nogil       # a segment could be cleaned or dropped if more were on the disk
-# One step. *news gets what the loop is to be told. 0 or -errno, then *what says what failed
+# Return 1 if a sync would allow a segment to be cleaned or dropped.
+cdef bint clean_wants_sync(const Store* s) noexcept nogil
+# Do one step. Add the news for the loop to *news. Return 0, or -errno with the failed action in *what.
 cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept nogil
 cdef void clean_fini(Store* s) noexcept nogil

@@ -1,9 +1,10 @@
-"""Keeping the disk bounded: the oldest segment is read, the owner appends again what is live, and when that is committed the segment is dropped.
+"""Keep the disk use bounded: read the oldest segment, let the owner append its live records again, and drop the segment when
+these copies are committed.
 
-Knows lsns and sizes; only the owner knows what is live. Invariants: a segment is dropped only when all below `done_lsn` is written (synced, where
-anything was ever asked to be), and no answer is owed from it; one is cleaned at a time. It begins when all files, the spare among them, are more
-than 2 x live + 2 segments; a whole round that gained next to nothing
-(the owner's count of what is live is wrong, then) makes it wait.
+This module knows lsns and sizes. Only the owner knows which records are live. Invariants: a segment is dropped only when
+everything below `done_lsn` is written (synced, if the store was ever asked to sync) and no read request waits for one of its
+records. One segment is cleaned at a time. Cleaning begins when all files, including the spare, exceed 2 x live + 2 segments. If a
+whole round freed almost nothing, the owner's count of live bytes is wrong, and cleaning pauses.
 """
 
 from libc.errno cimport ENOMEM
@@ -13,12 +14,12 @@ from libc.string cimport memcpy, memset
 
 from cext.store.format cimport HEADER_BYTES, Header
 from cext.store.reading cimport reading_dropped
-from cext.store.replay cimport Walk, segment_load, walk_batch, walk_begin, walk_end
+from cext.store.replay cimport SegmentWalk, segment_load, segment_walk_batch, segment_walk_begin, segment_walk_end
 from cext.store.segment cimport segment_drop
-from cext.store.store cimport Cleaning, Reading, STORE_CLEAN, Segment, Store, StoreWriter
+from cext.store.state cimport STORE_CLEAN, Store, StoreCleaning, StoreReading, StoreSegment, StoreWriter
 
 
-cdef void cleaning_free(Cleaning* c) noexcept nogil:
+cdef void cleaning_free(StoreCleaning* c) noexcept nogil:
     if c != NULL:
         free(c.p)
         free(c.found)
@@ -30,30 +31,30 @@ cdef void clean_fini(Store* s) noexcept nogil:
     s.writer.cleaning = NULL
 
 
-cdef bint too_much(const Store* s) noexcept nogil:
+cdef bint files_exceed_limit(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
     return w.active and w.n > 1 and w.cleaning == NULL and w.row_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
 
 
-cdef bint wanted(Store* s) noexcept nogil:
+cdef bint clean_is_due(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment* g
-    if not too_much(s):
+    cdef StoreSegment* g
+    if not files_exceed_limit(s):
         return 0
     g = &w.segments[0]
     if w.sync_wanted and g.end_lsn > w.synced:
         return 0
     if g.base_lsn >= w.cycle_lsn:
-        # a round is over: where the owner counts right, less than half of it was copied
+        # a round is over: if the owner counts correctly, less than half of the round's bytes were copied
         if w.cycle_copied and w.cycle_copied >= w.cycle_dropped - w.cycle_dropped // 8:
-            # what this round wrote again for nothing is first to be written by others
+            # clean again only after other records of the size that this round copied in vain were written
             w.idle_lsn = w.written + max(s.options.segment_bytes, w.cycle_copied)
         w.cycle_lsn = w.written
         w.cycle_copied = w.cycle_dropped = 0
     return w.written >= w.idle_lsn
 
 
-cdef bint found_add(Cleaning* c, const Walk* walk) noexcept nogil:
+cdef bint cleaning_add_found(StoreCleaning* c, const SegmentWalk* walk) noexcept nogil:
     cdef uint32_t* more
     if walk.n_found == 0:
         return 1
@@ -66,36 +67,36 @@ cdef bint found_add(Cleaning* c, const Walk* walk) noexcept nogil:
     return 1
 
 
-cdef int cleaning_fill(Store* s, const Segment* g, Cleaning* c) noexcept nogil:
-    cdef Walk walk
+cdef int cleaning_fill(Store* s, const StoreSegment* g, StoreCleaning* c) noexcept nogil:
+    cdef SegmentWalk walk
     cdef Header h
-    cdef int got = 0
+    cdef int status = 0
     c.number = g.number
     c.base_lsn = g.base_lsn
-    c.p = segment_load(&s.files, s.dir, g.slot, &c.n, &got)
+    c.p = segment_load(&s.files, s.dir, g.slot, &c.n, &status)
     if c.p == NULL:
-        return got
-    memset(&walk, 0, sizeof(Walk))
+        return status
+    memset(&walk, 0, sizeof(SegmentWalk))
     memset(&h, 0, sizeof(Header))
     h.capacity = g.capacity
     h.seed = g.seed
     h.base_lsn = g.base_lsn
-    walk_begin(&walk, c.p, c.n, &h)
+    segment_walk_begin(&walk, c.p, c.n, &h)
     walk.limit = min(walk.limit, HEADER_BYTES + (g.end_lsn - g.base_lsn))
     walk.bounded = 1
-    got = walk_batch(&walk, s.hardware)
-    while got == 1:
+    status = segment_walk_batch(&walk, s.hardware)
+    while status == 1:
         s.writer.stats.damaged += walk.n_holes
-        if not found_add(c, &walk):
-            got = -1
+        if not cleaning_add_found(c, &walk):
+            status = -1
             break
-        got = walk_batch(&walk, s.hardware)
-    walk_end(&walk)
-    return -ENOMEM if got < 0 else 0
+        status = segment_walk_batch(&walk, s.hardware)
+    segment_walk_end(&walk)
+    return -ENOMEM if status < 0 else 0
 
 
-cdef bint answers_due_now(const Store* s, const Segment* g) noexcept nogil:
-    cdef const Reading* r = s.writer.asked
+cdef bint has_pending_reads(const Store* s, const StoreSegment* g) noexcept nogil:
+    cdef const StoreReading* r = s.writer.asked
     cdef const uint64_t* lsns
     cdef uint32_t i
     while r != NULL:
@@ -111,26 +112,26 @@ cdef bint clean_wants_sync(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
     if not w.sync_wanted:
         return 0
-    return w.synced < w.cleaning.done_lsn <= w.written if w.clean_waits else too_much(s) and w.segments[0].end_lsn > w.synced
+    return w.synced < w.cleaning.done_lsn <= w.written if w.clean_waits else files_exceed_limit(s) and w.segments[0].end_lsn > w.synced
 
 
 cdef int clean_drop(Store* s, const char** what) noexcept nogil:
-    # 0: dropped, or not yet; -errno
+    """Drop the cleaned segment if nothing prevents it. Return 0 if it was dropped or must wait, else -errno."""
     cdef StoreWriter* w = &s.writer
-    cdef Cleaning* c = w.cleaning
-    cdef Segment* g = &w.segments[0]
+    cdef StoreCleaning* c = w.cleaning
+    cdef StoreSegment* g = &w.segments[0]
     cdef uint64_t n_bytes
-    cdef int got
+    cdef int status
     if w.written < c.done_lsn or (w.sync_wanted and w.synced < c.done_lsn):
         return 0
-    if g.number == c.number:            # else it was poisoned meanwhile, and is gone
-        if answers_due_now(s, g) or w.n < 2 or not w.active or w.segments[w.n - 1].poisoned:
+    if g.number == c.number:            # otherwise the segment was poisoned during the cleaning and is gone
+        if has_pending_reads(s, g) or w.n < 2 or not w.active or w.segments[w.n - 1].poisoned:
             return 0
         reading_dropped(s)
         n_bytes = g.end_lsn - g.base_lsn
-        got = segment_drop(s, what)
-        if got < 0:
-            return got
+        status = segment_drop(s, what)
+        if status < 0:
+            return status
         w.cycle_dropped += n_bytes
         w.cycle_copied += c.copied
     w.stats.copied_bytes += c.copied
@@ -141,15 +142,15 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
 
 cdef int clean_begin(Store* s, unsigned int* news, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Cleaning* c = <Cleaning*>calloc(1, sizeof(Cleaning))
-    cdef int got
+    cdef StoreCleaning* c = <StoreCleaning*>calloc(1, sizeof(StoreCleaning))
+    cdef int status
     what[0] = "read a segment in"
     if c == NULL:
         return -ENOMEM
-    got = cleaning_fill(s, &w.segments[0], c)
-    if got < 0:
+    status = cleaning_fill(s, &w.segments[0], c)
+    if status < 0:
         cleaning_free(c)
-        return got
+        return status
     w.cleaning = c
     if c.n_found == 0:
         w.clean_waits = 1
@@ -160,9 +161,9 @@ cdef int clean_begin(Store* s, unsigned int* news, const char** what) noexcept n
 
 cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef int got = 0
+    cdef int status = 0
     if w.clean_waits:
-        got = clean_drop(s, what)
-    if got == 0 and wanted(s):
-        got = clean_begin(s, news, what)
-    return got
+        status = clean_drop(s, what)
+    if status == 0 and clean_is_due(s):
+        status = clean_begin(s, news, what)
+    return status

@@ -1,7 +1,8 @@
-"""CRC-32C (Castagnoli), reflected polynomial 0x82F63B78. Knows bytes; not what a record is for.
+"""CRC-32C (Castagnoli), reflected polynomial 0x82F63B78. This module knows bytes. It does not know the meaning of a record.
 
-Both ways give the same, which the tests check; which one is taken is the caller's (`crc_hardware`, asked once per store). Cost with SSE4.2 and PCLMUL:
-about 3 cycles per 8 bytes and 10 ns a record, per 24 bytes from 3 KiB on, which go in three lanes side by side; by the table 6 times as much.
+The processor and the table give the same result, which the tests check. The caller selects one of them (`crc_hardware`, called
+once for each store). Cost with SSE4.2 and PCLMUL: about 3 cycles per 8 bytes and 10 ns per record; from 3 KiB on, three lanes run
+in parallel and 3 cycles cover 24 bytes. The table costs 6 times as much.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-# Files kept by a Python object: for the faces of rooms that write files, never for a broker.
+# File operations of a Python object, for the test APIs of rooms that write files. A broker never uses them.
 from cext.store.file cimport FileOps
 
-cdef FileOps disk_ops(object disk)          # valid as long as the object is
+cdef FileOps disk_ops(object disk)          # valid while the object exists

@@ -1,6 +1,8 @@
-"""A disk in Python, for tests: an object with methods named as those of FileOps, which return what they are for or -errno.
+"""A disk in Python, for tests: an object whose methods have the names of FileOps and return the result of the operation, or
+-errno.
 
-What goes wrong in one of them is a mistake in the test: it is left in the object's `broken`, and the call fails with EIO.
+An exception in one of them is a mistake in the test. It is stored in the object's attribute `broken`, and the call fails with
+EIO.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -102,7 +104,7 @@ cdef int disk_lock(void* ctx, int fd) noexcept with gil:
 
 
 cdef int disk_broke(void* ctx, object e) noexcept:
-    (<object>ctx).broken = e            # a mistake in the test: it looks there
+    (<object>ctx).broken = e            # a mistake in the test, which checks this attribute
     return -5
 
 

@@ -1,4 +1,5 @@
-"""The system's files. Knows system calls; not what lies in the files. A call that was interrupted is made again, a short one is gone on with."""
+"""The system's files. This module knows system calls. It does not know the content of the files. An interrupted call is repeated,
+and a short one is continued."""
 
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -40,7 +41,7 @@ cdef extern from "<dirent.h>" nogil:
     int closedir(DIR* d)
 
 
-cdef inline int outcome(int64_t got) noexcept nogil:
+cdef inline int system_result(int64_t got) noexcept nogil:
     return <int>got if got >= 0 else -errno
 
 
@@ -48,11 +49,11 @@ cdef int system_open(void* ctx, const char* path, int flags) noexcept nogil:
     cdef int fd = c_open(path, flags | O_CLOEXEC, 0o600)
     while fd < 0 and errno == EINTR:
         fd = c_open(path, flags | O_CLOEXEC, 0o600)
-    return outcome(fd)
+    return system_result(fd)
 
 
 cdef int system_close(void* ctx, int fd) noexcept nogil:
-    return outcome(c_close(fd))
+    return system_result(c_close(fd))
 
 
 cdef int64_t system_pread(void* ctx, int fd, void* p, uint64_t n, uint64_t at) noexcept nogil:
@@ -66,12 +67,12 @@ cdef int64_t system_pwrite(void* ctx, int fd, const void* p, uint64_t n, uint64_
 
 
 cdef int system_datasync(void* ctx, int fd) noexcept nogil:
-    # Not made again, not even after EINTR: what a second call says about the first one's pages means nothing.
-    return outcome(fdatasync(fd))
+    # Not repeated, not even after EINTR: the result of a second call is no statement about the pages of the first one.
+    return system_result(fdatasync(fd))
 
 
 cdef int system_truncate(void* ctx, int fd, uint64_t n) noexcept nogil:
-    return outcome(ftruncate(fd, <int64_t>n))
+    return system_result(ftruncate(fd, <int64_t>n))
 
 
 cdef int64_t system_size(void* ctx, int fd) noexcept nogil:
@@ -80,18 +81,18 @@ cdef int64_t system_size(void* ctx, int fd) noexcept nogil:
 
 
 cdef int system_unlink(void* ctx, const char* path) noexcept nogil:
-    return outcome(c_unlink(path))
+    return system_result(c_unlink(path))
 
 
 cdef int system_mkdir(void* ctx, const char* path) noexcept nogil:
-    return outcome(c_mkdir(path, 0o700))
+    return system_result(c_mkdir(path, 0o700))
 
 
 cdef int system_sync_dir(void* ctx, const char* path) noexcept nogil:
     cdef int got, fd = c_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)
     if fd < 0:
         return -errno
-    got = outcome(fsync(fd))
+    got = system_result(fsync(fd))
     c_close(fd)
     return got
 
@@ -111,7 +112,7 @@ cdef int system_names(void* ctx, const char* path, file_name_fn each, void* arg)
 
 
 cdef int system_lock(void* ctx, int fd) noexcept nogil:
-    return outcome(flock(fd, LOCK_EX | LOCK_NB))
+    return system_result(flock(fd, LOCK_EX | LOCK_NB))
 
 
 cdef FileOps SYSTEM         # filled when the module is loaded, constant afterwards
@@ -149,7 +150,7 @@ cdef int file_write(const FileOps* f, int fd, const void* p, uint64_t n, uint64_
 
 
 cdef void file_write_out(const FileOps* f, int fd, uint64_t at, uint64_t n) noexcept nogil:
-    if f.pwrite == &system_pwrite:      # a disk of a test's has none
+    if f.pwrite == &system_pwrite:      # the disk of a test has no write-out
         sync_file_range(fd, <int64_t>at, <int64_t>n, SYNC_FILE_RANGE_WRITE)
 
 

@@ -1,4 +1,4 @@
-"""The header of a segment, to and from bytes. A copy: magic, format, bytes used, store id, number, base, tail, capacity, crc."""
+"""Encode and decode the header of a segment. One copy: magic, format, bytes used, store id, number, base, tail, capacity, crc."""
 
 from libc.stdint cimport uint8_t
 from libc.string cimport memcmp, memcpy, memset
@@ -16,7 +16,7 @@ cdef void header_seed(bint hardware, Header* h) noexcept nogil:
     h.seed = crc_bytes(hardware, 0, salt, 24)
 
 
-cdef void copy_write(bint hardware, uint8_t* p, const Header* h) noexcept nogil:
+cdef void header_copy_write(bint hardware, uint8_t* p, const Header* h) noexcept nogil:
     memset(p, 0, HEADER_USED)
     memcpy(p, MAGIC, 8)
     store32(p + 8, FORMAT)
@@ -31,11 +31,11 @@ cdef void copy_write(bint hardware, uint8_t* p, const Header* h) noexcept nogil:
 
 cdef void header_write(bint hardware, uint8_t* p, const Header* h) noexcept nogil:
     memset(p, 0, HEADER_BYTES)
-    copy_write(hardware, p, h)
-    copy_write(hardware, p + HEADER_COPY, h)
+    header_copy_write(hardware, p, h)
+    header_copy_write(hardware, p + HEADER_COPY, h)
 
 
-cdef int copy_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
+cdef int header_copy_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
     if memcmp(p, MAGIC, 8) != 0 or load32(p + HEADER_USED - 4) != crc_bytes(hardware, 0, p, HEADER_USED - 4):
         return -1
     h.format = load32(p + 8)
@@ -50,8 +50,8 @@ cdef int copy_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
 
 cdef int header_read(bint hardware, const uint8_t* p, Header* h) noexcept nogil:
     cdef Header other
-    cdef int first = copy_read(hardware, p, h)
-    if copy_read(hardware, p + HEADER_COPY, &other) != 0:
+    cdef int first = header_copy_read(hardware, p, h)
+    if header_copy_read(hardware, p + HEADER_COPY, &other) != 0:
         return first
     if first != 0 or other.number > h.number or (other.number == h.number and other.tail_lsn > h.tail_lsn):
         h[0] = other

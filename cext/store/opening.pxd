@@ -1,7 +1,8 @@
-# Taking a directory: whose it is, and what is wrong with it in words that say what to do.
-from cext.store.store cimport Store
+# Take a directory for this process. A refusal names the problem and advises the user what to do.
+from cext.store.state cimport Store
 
-cdef int refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil      # -1
+# Write a refusal to `why`. Always return -1.
+cdef int store_refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil
 cdef const char* advice_for(int error) noexcept nogil
-cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil            # 0 or -1
-cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil      # 0 or -1; s.store_id
+cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil            # returns 0 or -1
+cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil      # sets s.store_id; returns 0 or -1

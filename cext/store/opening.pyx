@@ -1,6 +1,8 @@
-"""Taking a directory for one process, and refusing it with words that say what to do. Knows the lock's file and formats; nothing of records.
+"""Take a directory for one process, or refuse it with a text that advises what to do. This module knows the lock file and the
+format number. It does not know records.
 
-The lock is the system's (flock) and ends with the process; the file's text, our pid, is for people. A directory of a later format is not touched.
+The lock is a system lock (flock) that ends with the process. The text of the lock file, the process id, is for people. A
+directory with a later format is not changed.
 """
 
 from libc.errno cimport EACCES, EAGAIN, EINVAL, ENOENT, ENOTDIR, EROFS
@@ -10,9 +12,9 @@ from libc.string cimport memcpy, memset, strlen
 
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read, file_write
 from cext.store.format cimport FORMAT
-from cext.store.replay cimport Listing, listing_free, listing_read
+from cext.store.replay cimport StoreListing, store_listing_free, store_listing_read
 from cext.store.segment cimport error_text
-from cext.store.store cimport Store
+from cext.store.state cimport Store
 
 cdef extern from "<sys/random.h>" nogil:
     ssize_t getrandom(void* p, size_t n, unsigned int flags)
@@ -26,7 +28,7 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-cdef int refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil:
+cdef int store_refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil:
     cdef char text[128]
     if why_n:
         error_text(text, sizeof(text), error)
@@ -51,20 +53,20 @@ cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
     cdef char path[4096]
     cdef char pid[24]
     cdef int64_t n
-    cdef int got
+    cdef int status
     if snprintf(path, FILE_PATH_MAX - 32, "%s/lock", s.dir) >= FILE_PATH_MAX - 32:
-        return refuse(why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
+        return store_refuse(why, why_n, "The name of the directory is too long:", s.dir, -EINVAL, "")
     s.lock_fd = f.open(f.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
     if s.lock_fd < 0:
-        return refuse(why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
-    got = f.lock(f.ctx, s.lock_fd)
-    if got < 0:
+        return store_refuse(why, why_n, "Cannot write", path, s.lock_fd, advice_for(s.lock_fd))
+    status = f.lock(f.ctx, s.lock_fd)
+    if status < 0:
         memset(pid, 0, sizeof(pid))
         n = file_read(f, s.lock_fd, pid, sizeof(pid) - 1, 0)
         f.close(f.ctx, s.lock_fd)
         s.lock_fd = -1
-        if got != -EAGAIN:
-            return refuse(why, why_n, "Cannot lock", path, got, "; the file system must know locks")
+        if status != -EAGAIN:
+            return store_refuse(why, why_n, "Cannot lock", path, status, "; the file system must know locks")
         for n in range(<int64_t>strlen(pid)):
             if pid[n] < c'0' or pid[n] > c'9':
                 pid[n] = 0
@@ -73,25 +75,25 @@ cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
                  s.dir, <const char*>&pid[0] if pid[0] else <const char*>b"unknown")
         return -1
     n = snprintf(pid, sizeof(pid), "%d\n", getpid())
-    got = f.truncate(f.ctx, s.lock_fd, 0)
-    if got >= 0:
-        got = file_write(f, s.lock_fd, pid, <uint64_t>n, 0)
-    # a full disk is no reason not to start: the lock holds without its text
+    status = f.truncate(f.ctx, s.lock_fd, 0)
+    if status >= 0:
+        status = file_write(f, s.lock_fd, pid, <uint64_t>n, 0)
+    # a full disk does not prevent the start: the lock holds without its text
     return 0
 
 
 cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil:
-    # Another format, or none of its files: before anything is changed there.
-    cdef Listing l
-    cdef int got = listing_read(&l, &s.files, s.hardware, s.dir)
-    if got == 0 and l.known:
+    """Refuse a directory of a later format before anything is changed in it, and take the store id of its newest segment."""
+    cdef StoreListing l
+    cdef int status = store_listing_read(&l, &s.files, s.hardware, s.dir)
+    if status == 0 and l.known:
         memcpy(s.store_id, l.store_id, 16)
-    elif got == 0 and getrandom(s.store_id, 16, 0) != 16:
-        got = -EINVAL
-    if got == 0 and l.format:
+    elif status == 0 and getrandom(s.store_id, 16, 0) != 16:
+        status = -EINVAL
+    if status == 0 and l.format:
         snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
                  s.dir, l.format, <unsigned int>FORMAT)
-        listing_free(&l)
+        store_listing_free(&l)
         return -1
-    listing_free(&l)
-    return 0 if got == 0 else refuse(why, why_n, "Cannot read", s.dir, got, advice_for(got))
+    store_listing_free(&l)
+    return 0 if status == 0 else store_refuse(why, why_n, "Cannot read", s.dir, status, advice_for(status))

@@ -1,6 +1,7 @@
-# What to do about a segment whose sync failed: nothing is known of what it holds, so what was not synced is written again elsewhere.
+# Repair of a segment whose sync failed: its content is unknown, so the unsynced part is written again to a new segment.
 from libc.stdint cimport uint32_t
-from cext.store.store cimport Store
+from cext.store.state cimport Store
 
-# Segment i is poisoned and dirty. 0: another one holds what was not synced, on the disk; or -errno, to be tried again
+# Rewrite the unsynced part of segment i, which is poisoned and dirty. Return 0 when a new segment on the disk holds it, or
+# -errno: the caller tries again later.
 cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil

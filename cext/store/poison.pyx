@@ -1,8 +1,9 @@
-"""A failed fdatasync poisons its segment. The system has reported the loss once and may call the same pages clean the next time, so that
-descriptor is never asked again: what was not synced is written to a new segment, from memory where it is still there (batches are kept until they are
-synced), else from what can be read and has its checks.
+"""Rewrite a segment after a failed fdatasync. The system reports the loss once and may call the same pages clean the next time,
+so the store never syncs that descriptor again. It writes the unsynced part to a new segment: from memory if the batches are still
+there (a batch stays in memory until it is synced), otherwise from those records that can be read and have valid checksums.
 
-Invariant: the new segment gets its header last, so it is there whole or not at all; until then the poisoned one stays as it is.
+Invariant: the header of the new segment is written last, so the new segment is complete or does not exist. Until then the
+poisoned segment stays unchanged.
 """
 
 from libc.errno cimport ENOMEM
@@ -12,19 +13,21 @@ from libc.string cimport memcpy
 
 from cext.base.words cimport load32
 from cext.store.file cimport file_write
-from cext.store.format cimport HEADER_BYTES, RECORD_ALIGN, RECORD_DAMAGED, record_at, record_bytes, record_seal
+from cext.store.format cimport HEADER_BYTES, RECORD_DAMAGED, STORE_RECORD_ALIGN, log_record_at, record_bytes, record_seal
 from cext.store.replay cimport segment_load
 from cext.store.segment cimport batch_check, header_put, header_seed_of, row_count, segment_close, segment_insert, segment_remove
 from cext.store.spare cimport file_discard, file_take
-from cext.store.store cimport Batch, Segment, Store, StoreWriter
+from cext.store.state cimport Store, StoreBatch, StoreSegment, StoreWriter
 
 
-cdef void records_copy(Store* s, const Segment* g, const uint8_t* p, uint64_t n, const Segment* fresh, uint8_t* out, uint64_t out_n) noexcept nogil:
-    # Of g, read to p, what belongs to fresh's first out_n bytes of records. What cannot be read stays zero: the next start says so.
+cdef void records_copy(Store* s, const StoreSegment* g, const uint8_t* p, uint64_t n, const StoreSegment* fresh, uint8_t* out,
+                       uint64_t out_n) noexcept nogil:
+    """Copy those records of g, whose n bytes are at p, that belong to the first out_n bytes of fresh. Unreadable places stay
+    zero, and the next recovery reports them."""
     cdef uint64_t at = 0, offset = HEADER_BYTES + (fresh.base_lsn - g.base_lsn), budget = 4 * n
     cdef long got
     while at < out_n and offset + at < n and budget:
-        got = record_at(s.hardware, p + offset + at, min(n - offset - at, out_n - at), g.seed, fresh.base_lsn + at)
+        got = log_record_at(s.hardware, p + offset + at, min(n - offset - at, out_n - at), g.seed, fresh.base_lsn + at)
         if got >= 0:
             memcpy(out + at, p + offset + at, record_bytes(<uint32_t>got))
             record_seal(s.hardware, out + at, fresh.seed, fresh.base_lsn + at)
@@ -32,10 +35,10 @@ cdef void records_copy(Store* s, const Segment* g, const uint8_t* p, uint64_t n,
             continue
         if got == RECORD_DAMAGED:
             budget -= min(budget, <uint64_t>load32(p + offset + at + 4))
-        at += RECORD_ALIGN
+        at += STORE_RECORD_ALIGN
 
 
-cdef int copy_from_file(Store* s, const Segment* g, const Segment* fresh, uint64_t end_lsn) noexcept nogil:
+cdef int segment_copy_from_file(Store* s, const StoreSegment* g, const StoreSegment* fresh, uint64_t end_lsn) noexcept nogil:
     cdef uint64_t n, out_n = end_lsn - fresh.base_lsn
     cdef int got = 0
     cdef uint8_t* out
@@ -53,12 +56,12 @@ cdef int copy_from_file(Store* s, const Segment* g, const Segment* fresh, uint64
     return got
 
 
-cdef int copy_all(Store* s, const Segment* g, Segment* fresh) noexcept nogil:
-    cdef Batch* b = s.writer.kept.head
+cdef int segment_copy(Store* s, const StoreSegment* g, StoreSegment* fresh) noexcept nogil:
+    cdef StoreBatch* b = s.writer.kept.head
     cdef uint64_t memory_lsn = fresh.end_lsn if b == NULL else min(b.lsn, fresh.end_lsn)
     cdef int got = 0
     if fresh.base_lsn < memory_lsn:
-        got = copy_from_file(s, g, fresh, memory_lsn)
+        got = segment_copy_from_file(s, g, fresh, memory_lsn)
     while b != NULL and b.lsn < fresh.end_lsn and got == 0:
         batch_check(s, fresh, b)
         got = file_write(&s.files, fresh.fd, b.p, b.n, HEADER_BYTES + (b.lsn - fresh.base_lsn))
@@ -70,9 +73,9 @@ cdef int copy_all(Store* s, const Segment* g, Segment* fresh) noexcept nogil:
 
 cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment* g = &w.segments[i]
-    cdef Segment fresh
-    cdef Segment* place
+    cdef StoreSegment* g = &w.segments[i]
+    cdef StoreSegment fresh
+    cdef StoreSegment* place
     cdef uint64_t lo = max(g.base_lsn, w.synced), hi = g.end_lsn
     cdef int got
     what[0] = "write anew what could not be synced in"
@@ -87,7 +90,7 @@ cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil
     fresh.base_lsn = lo
     fresh.end_lsn = hi
     header_seed_of(s, &fresh)
-    got = copy_all(s, g, &fresh)
+    got = segment_copy(s, g, &fresh)
     place = segment_insert(s, i + 1) if got == 0 else NULL
     if place == NULL:
         file_discard(s, &fresh)
@@ -97,7 +100,7 @@ cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil
     g.end_lsn = lo
     g.dirty = 0
     segment_close(s, g)
-    if g.base_lsn == lo:                # nothing of it counts any more
+    if g.base_lsn == lo:                # the new segment holds all of it
         file_discard(s, g)
         segment_remove(s, i)
     row_count(s)

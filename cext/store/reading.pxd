@@ -1,7 +1,9 @@
-# Reading records back by lsn: the writer's part.
-from cext.store.store cimport Store
+# Reading records back by lsn: the storage thread's part.
+from cext.store.state cimport Store
 
-# What can be answered now; 1: there is more that could be (tell the loop first). *error (an errno): some of it not now, it is to be tried again.
+# Answer as many requests as possible. Return 1 if more can be answered after the loop was notified. *error is an errno if some
+# records could not be read now; they are tried again.
 cdef bint reading_step(Store* s, int* error) noexcept nogil
-cdef void reading_dropped(Store* s) noexcept nogil  # a segment is about to be dropped or was written anew: what is open for reading is closed
+# Close the segment that is open for reading, because it is about to be dropped or was rewritten.
+cdef void reading_dropped(Store* s) noexcept nogil
 cdef void reading_fini(Store* s) noexcept nogil

@@ -1,8 +1,11 @@
-"""Reading records back by lsn, for queues that are longer than memory. Knows lsns; not why somebody wants one.
+"""Read records back by lsn, for queues that are longer than memory. This module knows lsns. It does not know why a record is
+wanted.
 
-Invariants: each lsn asked for gets one answer, those of one request in its order; bodies that were read and not given are at most
-STORE_READ_BYTES_MAX and one; a record is given only with its checks right, and said to be missing only where its bytes were read and are not right, or
-its file is not there: without descriptors or memory it is tried again, and a disk that refuses to read is asked READ_TRIES times. Cost: what lies side by side is read with one call per WINDOW_BYTES; what does not, with one of 4 KiB each.
+Invariants: each requested lsn gets one answer, and the answers of one request keep its order. The bodies that were read and not
+yet taken by the loop have at most STORE_READ_BYTES_MAX bytes plus one body. A record is returned only if its checksums are valid.
+It is reported missing only if its bytes were read and are invalid, or its file does not exist. Without descriptors or memory the
+read is tried again; a disk that returns EIO is tried READ_TRIES times. Cost: adjacent records are read with one call per
+READ_WINDOW_BYTES, other records with one call of 4 KiB each.
 """
 
 from libc.errno cimport EIO, ENOENT, ENOMEM
@@ -13,11 +16,13 @@ from libc.string cimport memcpy
 from cext.base.words cimport load32
 from cext.store.file cimport file_read
 from cext.store.format cimport (
-    HEADER_BYTES, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, crc_head, record_at, record_bytes, record_head_word,
+    HEADER_BYTES, RECORD_BODY_MAX, STORE_KIND_MAX, STORE_RECORD_HEAD, crc_head, log_record_at, record_bytes, record_head_word,
 )
-from cext.store.replay cimport path_of
+from cext.store.replay cimport store_segment_path
 from cext.store.segment cimport segment_of
-from cext.store.store cimport Answer, Reading, STORE_READ_BYTES_MAX, Segment, Store, StoreShared, StoreWriter, pthread_mutex_t
+from cext.store.state cimport (
+    STORE_READ_BYTES_MAX, Store, StoreAnswer, StoreReading, StoreSegment, StoreShared, StoreWriter, pthread_mutex_t,
+)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -28,9 +33,9 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 cdef enum:
-    WINDOW_BYTES = 128 << 10     # read at once, at most, unless a record is larger
-    WINDOW_FIRST = 4 << 10       # and at first: it doubles while one follows another
-    ANSWERS_STEP = 512          # handed over at once
+    READ_WINDOW_BYTES = 128 << 10     # largest single read, unless a record is larger
+    READ_WINDOW_FIRST = 4 << 10       # first read; the size doubles while records follow each other
+    ANSWERS_STEP = 512          # answers handed over at once
     READ_TRIES = 4
 
 
@@ -44,7 +49,7 @@ cdef void reading_dropped(Store* s) noexcept nogil:
 
 cdef void reading_fini(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Reading* r
+    cdef StoreReading* r
     reading_dropped(s)
     while w.asked != NULL:
         r = w.asked
@@ -56,12 +61,13 @@ cdef void reading_fini(Store* s) noexcept nogil:
 
 
 cdef inline bint is_near(const StoreWriter* w, uint64_t lsn) noexcept nogil:
-    # does it follow, with no more in between than was read?
+    """Return whether lsn follows the window with a gap of at most the bytes already read."""
     return w.window_n != 0 and w.window_lsn <= lsn <= w.window_lsn + 2 * w.window_n
 
 
-cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t need, uint64_t* most, int* error) noexcept nogil:
-    # At least `need` bytes of g from lsn on; *most: how many there are. NULL: they are not there, or (*error) cannot be read now
+cdef const uint8_t* window_at(Store* s, const StoreSegment* g, uint64_t lsn, uint64_t need, uint64_t* most, int* error) noexcept nogil:
+    """Return at least `need` bytes of g from lsn on, and their number in *most. NULL: they do not exist, or *error is the errno
+    that prevents reading them now."""
     cdef StoreWriter* w = &s.writer
     cdef char path[4096]
     cdef uint64_t want
@@ -69,7 +75,7 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
     cdef uint8_t* more
     if w.window_number != g.number:
         reading_dropped(s)
-        path_of(path, s.dir, g.slot)
+        store_segment_path(path, s.dir, g.slot)
         w.window_fd = s.files.open(s.files.ctx, path, O_RDONLY | O_NOFOLLOW)
         if w.window_fd <= 0:
             error[0] = -w.window_fd if w.window_fd != -ENOENT else 0
@@ -77,7 +83,7 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
             return NULL
         w.window_number = g.number
     if w.window_n == 0 or lsn < w.window_lsn or lsn + need > w.window_lsn + w.window_n:
-        w.window_want = min(w.window_want * 2, <uint64_t>WINDOW_BYTES) if is_near(w, lsn) else <uint64_t>WINDOW_FIRST
+        w.window_want = min(w.window_want * 2, <uint64_t>READ_WINDOW_BYTES) if is_near(w, lsn) else <uint64_t>READ_WINDOW_FIRST
         want = min(max(need, w.window_want), g.end_lsn - lsn)
         if want > w.window_cap:
             more = <uint8_t*>realloc(w.window, want)
@@ -97,39 +103,39 @@ cdef const uint8_t* window_at(Store* s, const Segment* g, uint64_t lsn, uint64_t
     return w.window + (lsn - w.window_lsn)
 
 
-cdef const uint8_t* record_of(Store* s, uint64_t lsn, int* error) noexcept nogil:
-    # NULL: it is not there or damaged, or (*error) cannot be read now
-    cdef const Segment* g = segment_of(s, lsn)
+cdef const uint8_t* record_read_at(Store* s, uint64_t lsn, int* error) noexcept nogil:
+    """Return the record at lsn. NULL: it does not exist or is damaged, or *error is the errno that prevents reading it now."""
+    cdef const StoreSegment* g = segment_of(s, lsn)
     cdef const uint8_t* p
     cdef uint64_t most = 0, left
     cdef uint32_t n
-    if g == NULL or g.end_lsn - lsn < RECORD_HEAD:
+    if g == NULL or g.end_lsn - lsn < STORE_RECORD_HEAD:
         return NULL
     left = g.end_lsn - lsn
-    p = window_at(s, g, lsn, RECORD_HEAD, &most, error)
+    p = window_at(s, g, lsn, STORE_RECORD_HEAD, &most, error)
     if p == NULL:
         return NULL
     n = load32(p + 4)
     if n > RECORD_BODY_MAX or record_bytes(n) > left or crc_head(s.hardware, g.seed, lsn, record_head_word(p)) != p[10] + (<uint32_t>p[11] << 8):
         return NULL
     p = window_at(s, g, lsn, record_bytes(n), &most, error)
-    if p == NULL or record_at(s.hardware, p, most, g.seed, lsn) < 0 or p[8] > STORE_KIND_MAX:
+    if p == NULL or log_record_at(s.hardware, p, most, g.seed, lsn) < 0 or p[8] > STORE_KIND_MAX:
         return NULL
     return p
 
 
-cdef Answer* answer_to(Store* s, Reading* r, uint64_t lsn, int* error) noexcept nogil:
-    # NULL: not now
-    cdef const uint8_t* p = record_of(s, lsn, error)
+cdef StoreAnswer* answer_to(Store* s, StoreReading* r, uint64_t lsn, int* error) noexcept nogil:
+    """Return the answer for one lsn, or NULL if it cannot be given now."""
+    cdef const uint8_t* p = record_read_at(s, lsn, error)
     cdef uint32_t n = load32(p + 4) if p != NULL else 0
-    cdef Answer* a
+    cdef StoreAnswer* a
     if p == NULL and error[0]:
         r.tries += error[0] == EIO
         if r.tries < READ_TRIES:
             return NULL
         error[0] = 0
     r.tries = 0
-    a = <Answer*>malloc(sizeof(Answer) + n)
+    a = <StoreAnswer*>malloc(sizeof(StoreAnswer) + n)
     if a == NULL:
         error[0] = ENOMEM
         return NULL
@@ -141,13 +147,13 @@ cdef Answer* answer_to(Store* s, Reading* r, uint64_t lsn, int* error) noexcept 
     a.record.body.n = n
     a.record.body.p = <const uint8_t*>(a + 1)
     if n:
-        memcpy(a + 1, p + RECORD_HEAD, n)
+        memcpy(a + 1, p + STORE_RECORD_HEAD, n)
     if p == NULL:
         s.writer.stats.damaged += 1
     return a
 
 
-cdef void hand_over(Store* s, Answer* first, Answer* last, uint64_t n_bytes) noexcept nogil:
+cdef void answers_publish(Store* s, StoreAnswer* first, StoreAnswer* last, uint64_t n_bytes) noexcept nogil:
     cdef StoreShared* shared = &s.shared
     if first == NULL:
         return
@@ -162,7 +168,7 @@ cdef void hand_over(Store* s, Answer* first, Answer* last, uint64_t n_bytes) noe
     pthread_mutex_unlock(&shared.lock)
 
 
-cdef void request_done(StoreWriter* w, Reading* before, Reading* r) noexcept nogil:
+cdef void request_done(StoreWriter* w, StoreReading* before, StoreReading* r) noexcept nogil:
     if before == NULL:
         w.asked = r.next
     else:
@@ -174,18 +180,18 @@ cdef void request_done(StoreWriter* w, Reading* before, Reading* r) noexcept nog
 
 cdef bint reading_step(Store* s, int* error) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Reading* r = w.asked
-    cdef Reading* next
-    cdef Reading* before = NULL
-    cdef Answer* a
-    cdef Answer* first = NULL
-    cdef Answer* last = NULL
+    cdef StoreReading* r = w.asked
+    cdef StoreReading* next
+    cdef StoreReading* before = NULL
+    cdef StoreAnswer* a
+    cdef StoreAnswer* first = NULL
+    cdef StoreAnswer* last = NULL
     cdef uint64_t lsn, n_bytes = 0
     cdef uint32_t count = 0
     while r != NULL and count < ANSWERS_STEP and w.answers_bytes + n_bytes < STORE_READ_BYTES_MAX:
         lsn = (<const uint64_t*>(r + 1))[r.done]
         if lsn >= w.written:
-            before = r           # it waits for its commit, and nobody waits for it
+            before = r           # the record waits for its commit; later requests need not wait for it
             r = r.next
             continue
         a = answer_to(s, r, lsn, error)
@@ -197,14 +203,14 @@ cdef bint reading_step(Store* s, int* error) noexcept nogil:
             last.next = a
         last = a
         count += 1
-        n_bytes += sizeof(Answer) + a.record.body.n
+        n_bytes += sizeof(StoreAnswer) + a.record.body.n
         r.done += 1
         if r.done == r.n:
             next = r.next
             request_done(w, before, r)
             r = next
-    hand_over(s, first, last, n_bytes)
-    if w.asked == NULL and w.window_cap > WINDOW_BYTES:
+    answers_publish(s, first, last, n_bytes)
+    if w.asked == NULL and w.window_cap > READ_WINDOW_BYTES:
         free(w.window)
         w.window = NULL
         w.window_cap = w.window_n = 0

@@ -1,8 +1,9 @@
-"""Reading a log back: files -> segments in order -> batches -> records. Knows the format; changes nothing, so that tools may use it on a live store.
+"""Read a log back: files, then segments in order, then batches, then records. This module knows the format. It changes nothing,
+so that tools may use it on a live store.
 
-What counts: a batch with its COMMIT; and, where a later segment begins, all that lies before its beginning, since a new segment begins only
-behind what was committed. What is damaged is stepped over to the next valid record; behind the last COMMIT nothing is damaged, only torn.
-Cost: each byte is checked once, and those in search of a valid record a bounded number of times more; memory: one segment.
+A batch counts if its COMMIT is there, or if a later segment begins behind it, since a new segment begins only behind committed
+batches. Damaged places are skipped up to the next valid record. Bytes behind the last COMMIT are never damaged, only torn. Cost:
+each byte is checked once, and during the search for a valid record a bounded number of times more. Memory: one segment.
 """
 
 from libc.errno cimport EFBIG, ENOMEM
@@ -14,49 +15,49 @@ from libc.string cimport memcmp, memcpy, memset, strlen, strncmp
 from cext.base.words cimport load32, load64
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_read
 from cext.store.format cimport (
-    COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_ALIGN, RECORD_DAMAGED, RECORD_HEAD, SEGEND_BODY,
-    STORE_KIND_MAX, header_read, record_at, record_bytes,
+    COMMIT_BODY, FORMAT, HEADER_BYTES, Header, KIND_COMMIT, KIND_SEGEND, RECORD_DAMAGED, SEGEND_BODY, STORE_KIND_MAX,
+    STORE_RECORD_ALIGN, STORE_RECORD_HEAD, header_read, log_record_at, record_bytes,
 )
-from cext.store.store cimport STORE_RANGES_REPORTED, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
+from cext.store.state cimport STORE_RANGES_REPORTED, STORE_SEGMENT_BYTES_MAX, StoreLoss, StoreRange, StoreRecord, store_record_fn
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
     int O_NOFOLLOW
 
 cdef enum:
-    LOAD_BYTES = 1 << 20        # one read; what cannot be read costs so much at most
+    LOAD_BYTES = 1 << 20        # size of one read, which is also the most that is lost with an unreadable place
     SEARCH_FACTOR = 4           # bytes checked in search of a record, per byte of the segment
 
 
-cdef void path_of(char* out, const char* dir, uint32_t slot) noexcept nogil:
+cdef void store_segment_path(char* out, const char* dir, uint32_t slot) noexcept nogil:
     snprintf(out, FILE_PATH_MAX, "%s/segment.%06u", dir, slot)
 
 
 # ---- which files there are
 
-cdef struct Naming:
-    Listing* l
+cdef struct StoreListingScan:
+    StoreListing* l
     const FileOps* f
     const char* dir
     bint hardware
 
 
-cdef Found* listing_add(Listing* l) noexcept nogil:
-    cdef Found* more
+cdef StoreFile* store_listing_add(StoreListing* l) noexcept nogil:
+    cdef StoreFile* more
     cdef uint32_t cap
     if l.n == l.cap:
         cap = l.cap * 2 if l.cap else 16
-        more = <Found*>realloc(l.files, cap * sizeof(Found))
+        more = <StoreFile*>realloc(l.files, cap * sizeof(StoreFile))
         if more == NULL:
             return NULL
         l.files = more
         l.cap = cap
     l.n += 1
-    memset(&l.files[l.n - 1], 0, sizeof(Found))
+    memset(&l.files[l.n - 1], 0, sizeof(StoreFile))
     return &l.files[l.n - 1]
 
 
-cdef bint all_zero(const uint8_t* p, uint64_t n) noexcept nogil:
+cdef bint bytes_are_zero(const uint8_t* p, uint64_t n) noexcept nogil:
     cdef uint64_t i
     for i in range(n):
         if p[i] != 0:
@@ -64,14 +65,14 @@ cdef bint all_zero(const uint8_t* p, uint64_t n) noexcept nogil:
     return 1
 
 
-cdef void file_look(Naming* a, Found* found) noexcept nogil:
-    # What the file of found.slot is, by its header.
+cdef void file_identify(StoreListingScan* a, StoreFile* found) noexcept nogil:
+    """Find out by its header which kind of file has the number found.slot."""
     cdef char path[4096]
     cdef uint8_t head[4096]
     cdef int64_t got, size
     cdef int fd
     found.state = SLOT_ALONE
-    path_of(path, a.dir, found.slot)
+    store_segment_path(path, a.dir, found.slot)
     fd = a.f.open(a.f.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         return
@@ -87,31 +88,31 @@ cdef void file_look(Naming* a, Found* found) noexcept nogil:
             a.l.format = found.h.format
         elif found.h.capacity <= STORE_SEGMENT_BYTES_MAX and found.h.base_lsn < UINT64_MAX // 2 and found.h.number < UINT64_MAX // 2:
             found.state = SLOT_SEGMENT
-    elif all_zero(head, HEADER_BYTES):
+    elif bytes_are_zero(head, HEADER_BYTES):
         found.state = SLOT_UNUSED
 
 
-cdef int name_seen(void* arg, const char* name) noexcept nogil:
-    cdef Naming* a = <Naming*>arg
+cdef int store_listing_add_name(void* arg, const char* name) noexcept nogil:
+    cdef StoreListingScan* a = <StoreListingScan*>arg
     cdef unsigned int slot = 0
     cdef char again[32]
-    cdef Found* found
+    cdef StoreFile* found
     if strncmp(name, "segment.", 8) != 0 or strlen(name) > 20 or sscanf(name + 8, "%u", &slot) != 1 or slot == 0 or slot > SLOTS_MAX:
         return 0
     snprintf(again, sizeof(again), "segment.%06u", slot)
     if strncmp(again, name, sizeof(again)) != 0:
         return 0
-    found = listing_add(a.l)
+    found = store_listing_add(a.l)
     if found == NULL:
         return -ENOMEM
     found.slot = slot
-    file_look(a, found)
+    file_identify(a, found)
     return 0
 
 
-cdef int by_base(const void* a, const void* b) noexcept nogil:
-    cdef const Found* x = <const Found*>a
-    cdef const Found* y = <const Found*>b
+cdef int found_compare(const void* a, const void* b) noexcept nogil:
+    cdef const StoreFile* x = <const StoreFile*>a
+    cdef const StoreFile* y = <const StoreFile*>b
     if x.h.base_lsn != y.h.base_lsn:
         return -1 if x.h.base_lsn < y.h.base_lsn else 1
     if x.h.number != y.h.number:
@@ -119,19 +120,19 @@ cdef int by_base(const void* a, const void* b) noexcept nogil:
     return -1 if x.slot < y.slot else 1
 
 
-cdef int listing_read(Listing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil:
-    cdef Naming a
+cdef int store_listing_read(StoreListing* l, const FileOps* f, bint hardware, const char* dir) noexcept nogil:
+    cdef StoreListingScan a
     cdef uint32_t i
     cdef uint64_t newest = 0
     a.l = l
     a.f = f
     a.dir = dir
     a.hardware = hardware
-    memset(l, 0, sizeof(Listing))
-    l.error = f.names(f.ctx, dir, name_seen, &a)
+    memset(l, 0, sizeof(StoreListing))
+    l.error = f.names(f.ctx, dir, store_listing_add_name, &a)
     if l.error < 0:
         return l.error
-    for i in range(l.n):        # the newest segment says which store this is
+    for i in range(l.n):        # the newest segment determines the store id
         if l.files[i].state == SLOT_SEGMENT and l.files[i].h.number >= newest:
             newest = l.files[i].h.number
             memcpy(l.store_id, l.files[i].h.store_id, 16)
@@ -140,13 +141,13 @@ cdef int listing_read(Listing* l, const FileOps* f, bint hardware, const char* d
         if l.files[i].state == SLOT_SEGMENT and memcmp(l.files[i].h.store_id, l.store_id, 16) != 0:
             l.files[i].state = SLOT_ALONE
     if l.n:
-        qsort(l.files, l.n, sizeof(Found), by_base)
+        qsort(l.files, l.n, sizeof(StoreFile), found_compare)
     return 0
 
 
-cdef void listing_free(Listing* l) noexcept nogil:
+cdef void store_listing_free(StoreListing* l) noexcept nogil:
     free(l.files)
-    memset(l, 0, sizeof(Listing))
+    memset(l, 0, sizeof(StoreListing))
 
 
 cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uint64_t* n, int* error) noexcept nogil:
@@ -156,7 +157,7 @@ cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uin
     cdef int64_t got, size
     cdef int fd
     n[0] = 0
-    path_of(path, dir, slot)
+    store_segment_path(path, dir, slot)
     fd = f.open(f.ctx, path, O_RDONLY | O_NOFOLLOW)
     if fd < 0:
         error[0] = fd
@@ -180,32 +181,32 @@ cdef uint8_t* segment_load(const FileOps* f, const char* dir, uint32_t slot, uin
 
 # ---- through one segment
 
-cdef void walk_begin(Walk* w, const uint8_t* p, uint64_t n, const Header* h) noexcept nogil:
+cdef void segment_walk_begin(SegmentWalk* w, const uint8_t* p, uint64_t n, const Header* h) noexcept nogil:
     cdef uint32_t* found = w.found
     cdef uint32_t cap = w.cap
-    memset(w, 0, sizeof(Walk))
-    w.found = found             # kept from segment to segment
+    memset(w, 0, sizeof(SegmentWalk))
+    w.found = found             # this memory is reused for all segments
     w.cap = cap
     w.p = p
     w.n = min(n, h.capacity)
     w.seed = h.seed
     w.base_lsn = h.base_lsn
     w.at = w.good = HEADER_BYTES
-    w.limit = max(w.n, <uint64_t>HEADER_BYTES)      # a file that is shorter than its header holds nothing
+    w.limit = max(w.n, <uint64_t>HEADER_BYTES)      # a file that is shorter than its header has no records
     w.budget = w.n * SEARCH_FACTOR
 
 
-cdef void walk_end(Walk* w) noexcept nogil:
+cdef void segment_walk_end(SegmentWalk* w) noexcept nogil:
     free(w.found)
     w.found = NULL
     w.cap = 0
 
 
-cdef inline uint64_t lsn_at(const Walk* w, uint64_t at) noexcept nogil:
+cdef inline uint64_t lsn_at(const SegmentWalk* w, uint64_t at) noexcept nogil:
     return w.base_lsn + (at - HEADER_BYTES)
 
 
-cdef bint note_found(Walk* w, uint64_t at) noexcept nogil:
+cdef bint segment_walk_add_found(SegmentWalk* w, uint64_t at) noexcept nogil:
     cdef uint32_t* more
     cdef uint32_t cap
     if w.n_found == w.cap:
@@ -220,53 +221,53 @@ cdef bint note_found(Walk* w, uint64_t at) noexcept nogil:
     return 1
 
 
-cdef void note_hole(Walk* w, uint64_t lo, uint64_t hi) noexcept nogil:
+cdef void segment_walk_add_hole(SegmentWalk* w, uint64_t lo, uint64_t hi) noexcept nogil:
     if w.n_holes < HOLES_MAX:
         w.hole_lo[w.n_holes] = lo
         w.n_holes += 1
     w.hole_hi[w.n_holes - 1] = hi
 
 
-cdef uint64_t search(Walk* w, bint hardware, uint64_t at) noexcept nogil:
-    # The next place with a valid record, or limit.
+cdef uint64_t record_search(SegmentWalk* w, bint hardware, uint64_t at) noexcept nogil:
+    """Return the offset of the next valid record, or limit."""
     cdef long n
-    while at + RECORD_HEAD <= w.limit and w.budget:
-        n = record_at(hardware, w.p + at, w.limit - at, w.seed, lsn_at(w, at))
+    while at + STORE_RECORD_HEAD <= w.limit and w.budget:
+        n = log_record_at(hardware, w.p + at, w.limit - at, w.seed, lsn_at(w, at))
         if n >= 0:
             return at
-        if n == RECORD_DAMAGED:         # its body was read: that is paid for
+        if n == RECORD_DAMAGED:         # its body was read, which counts against the budget
             w.budget -= min(w.budget, <uint64_t>load32(w.p + at + 4))
-        at += RECORD_ALIGN
+        at += STORE_RECORD_ALIGN
     return w.limit
 
 
-cdef int walk_batch(Walk* w, bint hardware) noexcept nogil:
+cdef int segment_walk_batch(SegmentWalk* w, bint hardware) noexcept nogil:
     cdef uint64_t at, next
     cdef long n
     w.n_found = w.n_holes = 0
-    while w.at + RECORD_HEAD <= w.limit and not w.ended:
+    while w.at + STORE_RECORD_HEAD <= w.limit and not w.ended:
         at = w.at
-        n = record_at(hardware, w.p + at, w.limit - at, w.seed, lsn_at(w, at))
+        n = log_record_at(hardware, w.p + at, w.limit - at, w.seed, lsn_at(w, at))
         if n < 0:
-            next = search(w, hardware, at + RECORD_ALIGN)
+            next = record_search(w, hardware, at + STORE_RECORD_ALIGN)
             if next >= w.limit and not w.bounded:
                 break
-            note_hole(w, at, next)
+            segment_walk_add_hole(w, at, next)
             w.at = next
             continue
         w.at = at + record_bytes(<uint32_t>n)
         if w.p[at + 8] == KIND_COMMIT and n == COMMIT_BODY:
-            w.synced_lsn = load64(w.p + at + RECORD_HEAD + 8)
+            w.synced_lsn = load64(w.p + at + STORE_RECORD_HEAD + 8)
             w.good = w.at
             return 1
-        if w.p[at + 8] == KIND_SEGEND and n == SEGEND_BODY and load64(w.p + at + RECORD_HEAD) == lsn_at(w, at):
+        if w.p[at + 8] == KIND_SEGEND and n == SEGEND_BODY and load64(w.p + at + STORE_RECORD_HEAD) == lsn_at(w, at):
             w.ended = 1
             w.at = at
-        elif w.p[at + 8] <= STORE_KIND_MAX and not note_found(w, at):
+        elif w.p[at + 8] <= STORE_KIND_MAX and not segment_walk_add_found(w, at):
             return -1
-    if w.bounded or w.ended:            # its COMMIT is damaged, but something was written behind it
+    if w.bounded or w.ended:            # the COMMIT is damaged, but something was written behind it
         if w.bounded and w.at < w.limit and not w.ended:
-            note_hole(w, w.at, w.limit)
+            segment_walk_add_hole(w, w.at, w.limit)
             w.at = w.limit
         if w.at > w.good:
             w.good = w.at
@@ -275,18 +276,18 @@ cdef int walk_batch(Walk* w, bint hardware) noexcept nogil:
     return 0
 
 
-cdef void walk_record(const Walk* w, uint32_t at, StoreRecord* r) noexcept nogil:
+cdef void segment_walk_record(const SegmentWalk* w, uint32_t at, StoreRecord* r) noexcept nogil:
     cdef const uint8_t* p = w.p + at
     r.lsn = lsn_at(w, at)
     r.kind = p[8]
     r.flags = p[9]
-    r.body.p = p + RECORD_HEAD
+    r.body.p = p + STORE_RECORD_HEAD
     r.body.n = load32(p + 4)
 
 
 # ---- through all
 
-cdef struct Replay:
+cdef struct LogReplay:
     const FileOps* f
     const char* dir
     bint hardware
@@ -294,12 +295,12 @@ cdef struct Replay:
     store_record_fn fn
     void* ctx
     StoreLoss* loss
-    Walk walk
-    uint64_t at_lsn             # all below was read, or is lost
-    uint64_t synced_lsn         # the highest that was said to be on the disk
+    SegmentWalk walk
+    uint64_t at_lsn             # all below was read or is lost
+    uint64_t synced_lsn         # highest lsn that a COMMIT names as synced
 
 
-cdef void lose(Replay* r, uint64_t lo, uint64_t hi) noexcept nogil:
+cdef void log_loss_add(LogReplay* r, uint64_t lo, uint64_t hi) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     if lo >= hi:
         return
@@ -314,75 +315,75 @@ cdef void lose(Replay* r, uint64_t lo, uint64_t hi) noexcept nogil:
         loss.bytes += hi - lo
 
 
-cdef int batch_give(Replay* r) noexcept nogil:
-    cdef Walk* w = &r.walk
+cdef int batch_replay(LogReplay* r) noexcept nogil:
+    cdef SegmentWalk* w = &r.walk
     cdef StoreRecord record
     cdef uint32_t i
     for i in range(w.n_holes):
-        lose(r, lsn_at(w, w.hole_lo[i]), lsn_at(w, w.hole_hi[i]))
+        log_loss_add(r, lsn_at(w, w.hole_lo[i]), lsn_at(w, w.hole_hi[i]))
     r.loss.batches += 1
     for i in range(w.n_found):
-        walk_record(w, w.found[i], &record)
+        segment_walk_record(w, w.found[i], &record)
         r.loss.records += 1
         if r.fn != NULL and r.fn(r.ctx, &record) != 0:
             return 1
     return 0
 
 
-cdef bint still_there(Replay* r, const Found* found) noexcept nogil:
-    # Of a live store: was the file given to another segment while it was read?
-    cdef Naming a
-    cdef Found again
-    cdef Listing l
-    memset(&l, 0, sizeof(Listing))
+cdef bint file_is_unchanged(LogReplay* r, const StoreFile* found) noexcept nogil:
+    """Return whether the file still holds the same segment. A live broker may have reused the file while it was read."""
+    cdef StoreListingScan a
+    cdef StoreFile again
+    cdef StoreListing l
+    memset(&l, 0, sizeof(StoreListing))
     a.l = &l
     a.f = r.f
     a.dir = r.dir
     a.hardware = r.hardware
     again.slot = found.slot
-    file_look(&a, &again)
+    file_identify(&a, &again)
     return again.state == SLOT_SEGMENT and again.h.number == found.h.number
 
 
-cdef int segment_replay(Replay* r, const Found* found, const Found* next) noexcept nogil:
-    # 0, 1: stopped, -errno
-    cdef Walk* w = &r.walk
+cdef int segment_replay(LogReplay* r, const StoreFile* found, const StoreFile* next) noexcept nogil:
+    """Replay one segment. Return 0, 1 if fn stopped it, or -errno."""
+    cdef SegmentWalk* w = &r.walk
     cdef uint64_t n
     cdef int error = 0, got
     cdef uint8_t* p = segment_load(r.f, r.dir, found.slot, &n, &error)
     w.ended = 0
     if p == NULL:
-        return error if error == -ENOMEM else 0         # what it held shows as a gap
-    if r.live and not still_there(r, found):
+        return error if error == -ENOMEM else 0         # its content is reported as a gap
+    if r.live and not file_is_unchanged(r, found):
         r.loss.moved += 1
         free(p)
         return 0
-    walk_begin(w, p, n, &found.h)
+    segment_walk_begin(w, p, n, &found.h)
     if next != NULL and next.h.base_lsn - found.h.base_lsn <= w.limit - HEADER_BYTES:
         w.limit = HEADER_BYTES + (next.h.base_lsn - found.h.base_lsn)
         w.bounded = 1
     if r.at_lsn > found.h.base_lsn:
         w.at = w.good = min(w.limit, HEADER_BYTES + (r.at_lsn - found.h.base_lsn))
-    got = walk_batch(w, r.hardware)
+    got = segment_walk_batch(w, r.hardware)
     while got == 1:
         r.synced_lsn = max(r.synced_lsn, w.synced_lsn)
-        got = batch_give(r)
+        got = batch_replay(r)
         if got:
             free(p)
             return got
-        got = walk_batch(w, r.hardware)
+        got = segment_walk_batch(w, r.hardware)
     free(p)
     w.p = NULL
     if got < 0:
         return -ENOMEM
     r.at_lsn = max(r.at_lsn, lsn_at(w, w.good))
     if next == NULL and not w.ended:
-        r.loss.torn_bytes = w.at - w.good       # how far an unfinished batch had come, as far as it can be told
+        r.loss.torn_bytes = w.at - w.good       # bytes of the unfinished batch that can be recognised
     return 0
 
 
-cdef uint64_t tail_find(const Listing* l) noexcept nogil:
-    # Where the log begins: the active segment's header is told before anything is dropped.
+cdef uint64_t tail_find(const StoreListing* l) noexcept nogil:
+    """Return the lsn at which the log begins. The header of the active segment names it before a segment is dropped."""
     cdef uint64_t tail = 0
     cdef uint32_t i
     for i in range(l.n):
@@ -391,7 +392,7 @@ cdef uint64_t tail_find(const Listing* l) noexcept nogil:
     return tail
 
 
-cdef Found* next_segment(Listing* l, uint32_t i) noexcept nogil:
+cdef StoreFile* next_segment(StoreListing* l, uint32_t i) noexcept nogil:
     i += 1
     while i < l.n:
         if l.files[i].state == SLOT_SEGMENT:
@@ -400,9 +401,9 @@ cdef Found* next_segment(Listing* l, uint32_t i) noexcept nogil:
     return NULL
 
 
-cdef int replay_all(Replay* r, Listing* l) noexcept nogil:
+cdef int log_replay_segments(LogReplay* r, StoreListing* l) noexcept nogil:
     cdef StoreLoss* loss = r.loss
-    cdef Found* found
+    cdef StoreFile* found
     cdef uint32_t i
     cdef int got = 0
     r.at_lsn = loss.tail_lsn = tail_find(l)
@@ -417,21 +418,21 @@ cdef int replay_all(Replay* r, Listing* l) noexcept nogil:
                 loss.unreadable += 1
         if found.state != SLOT_SEGMENT:
             continue
-        if found.h.base_lsn < loss.tail_lsn:            # dropped before, its header not wiped yet
+        if found.h.base_lsn < loss.tail_lsn:            # dropped before, but its header is not wiped yet
             found.state = SLOT_UNUSED
             continue
         loss.segments += 1
-        lose(r, r.at_lsn, found.h.base_lsn)
+        log_loss_add(r, r.at_lsn, found.h.base_lsn)
         r.at_lsn = max(r.at_lsn, found.h.base_lsn)
         got = segment_replay(r, found, next_segment(l, i))
     if got == 0 and loss.segments and r.walk.ended:
-        lose(r, r.at_lsn, UINT64_MAX)                   # the last segment says that another one follows
+        log_loss_add(r, r.at_lsn, UINT64_MAX)                   # the last segment announces another one that does not exist
     loss.end_lsn = r.at_lsn
     loss.synced_lsn = min(r.synced_lsn, r.at_lsn)
     return got
 
 
-cdef void count_unsynced(Replay* r) noexcept nogil:
+cdef void count_unsynced(LogReplay* r) noexcept nogil:
     cdef StoreLoss* loss = r.loss
     cdef StoreRange* range_
     cdef uint32_t i
@@ -441,11 +442,12 @@ cdef void count_unsynced(Replay* r) noexcept nogil:
             loss.unsynced_bytes += range_.hi - max(range_.lo, r.synced_lsn)
 
 
-cdef int replay(const FileOps* f, bint hardware, const char* dir, Listing* l, bint live, store_record_fn fn, void* ctx,
-                StoreLoss* loss) noexcept nogil:
-    cdef Replay r
+cdef int log_replay(            # parameters: a directory (three) and its listing, a mode, a callback (two), a result
+        const FileOps* f, bint hardware, const char* dir, StoreListing* l, bint live, store_record_fn fn, void* ctx,
+        StoreLoss* loss) noexcept nogil:
+    cdef LogReplay r
     cdef int got
-    memset(&r, 0, sizeof(Replay))
+    memset(&r, 0, sizeof(LogReplay))
     memset(loss, 0, sizeof(StoreLoss))
     r.f = f
     r.hardware = hardware
@@ -454,7 +456,7 @@ cdef int replay(const FileOps* f, bint hardware, const char* dir, Listing* l, bi
     r.fn = fn
     r.ctx = ctx
     r.loss = loss
-    got = replay_all(&r, l)
+    got = log_replay_segments(&r, l)
     count_unsynced(&r)
-    walk_end(&r.walk)
+    segment_walk_end(&r.walk)
     return got

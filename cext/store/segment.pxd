@@ -1,20 +1,24 @@
-# The segments of a store that is written: which there are, and the one that is written to. The writer's.
+# The segments of an open store, and the active one that is written to. Used by the storage thread.
 from libc.stdint cimport uint32_t, uint64_t
-from cext.store.replay cimport Listing
-from cext.store.store cimport Batch, Segment, Store, StoreLoss
+from cext.store.replay cimport StoreListing
+from cext.store.state cimport Store, StoreBatch, StoreLoss, StoreSegment
 
-cdef void error_text(char* out, size_t n, int error) noexcept nogil         # of -errno
-cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept nogil     # after a replay. 0 or -errno
+cdef void error_text(char* out, size_t n, int error) noexcept nogil         # text of -errno
+cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexcept nogil     # after a replay; returns 0 or -errno
 cdef void segments_fini(Store* s) noexcept nogil
-cdef Segment* segment_insert(Store* s, uint32_t at) noexcept nogil          # NULL: no memory. Pointers to others are void
+# Make room for a segment at place `at`. NULL = no memory. Pointers to other segments become invalid.
+cdef StoreSegment* segment_insert(Store* s, uint32_t at) noexcept nogil
 cdef void segment_remove(Store* s, uint32_t at) noexcept nogil
-cdef Segment* segment_of(Store* s, uint64_t lsn) noexcept nogil             # NULL: it is in none
-# Sees to it that the last segment is active and has room for `need` more bytes. 0 or -errno, then *what says what failed
+cdef StoreSegment* segment_of(Store* s, uint64_t lsn) noexcept nogil             # NULL = no segment holds lsn
+# Ensure that the last segment is active and has room for `need` more bytes. Return 0, or -errno with the failed action in *what.
 cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil
-cdef int segment_open(Store* s, Segment* g) noexcept nogil                  # g.fd; 0 or -errno
-cdef void segment_close(Store* s, Segment* g) noexcept nogil
-cdef int header_put(Store* s, Segment* g) noexcept nogil                    # to g.fd, synced where that is asked for; 0 or -errno
-cdef void header_seed_of(Store* s, Segment* g) noexcept nogil               # g.seed
-cdef void row_count(Store* s) noexcept nogil                                # w.row_bytes, after the row has changed
-cdef void batch_check(Store* s, const Segment* g, Batch* b) noexcept nogil   # what only the writer knows: its COMMIT's rest, and all CRCs
-cdef int segment_drop(Store* s, const char** what) noexcept nogil           # the oldest one. 0 or -errno
+cdef int segment_open(Store* s, StoreSegment* g) noexcept nogil                  # sets g.fd; returns 0 or -errno
+cdef void segment_close(Store* s, StoreSegment* g) noexcept nogil
+# Write the header to g.fd, and sync it if the store was ever asked to sync. Return 0 or -errno.
+cdef int header_put(Store* s, StoreSegment* g) noexcept nogil
+cdef void header_seed_of(Store* s, StoreSegment* g) noexcept nogil               # sets g.seed
+# Compute w.row_bytes. Call it after the list of segments changed.
+cdef void row_count(Store* s) noexcept nogil
+# Complete a batch with the facts that only the storage thread knows: the synced lsn in its COMMIT, and all CRCs.
+cdef void batch_check(Store* s, const StoreSegment* g, StoreBatch* b) noexcept nogil
+cdef int segment_drop(Store* s, const char** what) noexcept nogil           # drops the oldest; returns 0 or -errno

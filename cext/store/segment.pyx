@@ -1,8 +1,10 @@
-"""The row of segments: the oldest is dropped, the newest written to. Knows headers, numbers and lsns; not what is in a batch.
+"""The list of segments: the oldest is dropped, the newest is written to. This module knows headers, numbers and lsns. It does not
+know the content of a batch.
 
-Invariants: a number is given once; a segment begins only behind what was written; its header is there before the one before it says (SEGEND) that
-there is another; after a start the log goes on in a new segment, so that leftovers of an unfinished batch never look like records; the newest header
-says where the log begins before the oldest segment's header is wiped. All by the storage thread (before store_start: by the owner's).
+Invariants: a segment number is given once. A segment begins only behind written batches. Its header is written before the SEGEND
+record of the segment before it announces it. After a start the log continues in a new segment, so that leftovers of an unfinished
+batch never look like records. The newest header names the begin of the log before the header of the oldest segment is wiped. All
+functions run in the storage thread (before store_start: in the owner's thread).
 """
 
 from libc.errno cimport ENOMEM
@@ -14,12 +16,12 @@ from libc.string cimport memcpy, memmove, memset
 from cext.base.words cimport load32, store64
 from cext.store.file cimport file_write
 from cext.store.format cimport (
-    COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, RECORD_HEAD, SEGEND_BODY, SEGEND_BYTES, header_seed, header_write,
+    COMMIT_BYTES, HEADER_BYTES, Header, KIND_SEGEND, SEGEND_BODY, SEGEND_BYTES, STORE_RECORD_HEAD, header_seed, header_write,
     record_begin, record_bytes, record_seal,
 )
-from cext.store.replay cimport Found, Listing, SLOT_SEGMENT, SLOT_UNUSED, path_of
+from cext.store.replay cimport SLOT_SEGMENT, SLOT_UNUSED, StoreFile, StoreListing, store_segment_path
 from cext.store.spare cimport file_discard, file_keep, file_take, slot_free
-from cext.store.store cimport Batch, Segment, Store, StoreLoss, StoreWriter
+from cext.store.state cimport Store, StoreBatch, StoreLoss, StoreSegment, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -34,20 +36,20 @@ cdef void error_text(char* out, size_t n, int error) noexcept nogil:
     snprintf(out, n, "%s", strerror_r(-error, text, sizeof(text)))
 
 
-# ---- the row
+# ---- the list of segments
 
-cdef Segment* segment_insert(Store* s, uint32_t at) noexcept nogil:
+cdef StoreSegment* segment_insert(Store* s, uint32_t at) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment* more
+    cdef StoreSegment* more
     if w.n == w.cap:
-        more = <Segment*>realloc(w.segments, (w.cap * 2 if w.cap else 16) * sizeof(Segment))
+        more = <StoreSegment*>realloc(w.segments, (w.cap * 2 if w.cap else 16) * sizeof(StoreSegment))
         if more == NULL:
             return NULL
         w.segments = more
         w.cap = w.cap * 2 if w.cap else 16
-    memmove(&w.segments[at + 1], &w.segments[at], (w.n - at) * sizeof(Segment))
+    memmove(&w.segments[at + 1], &w.segments[at], (w.n - at) * sizeof(StoreSegment))
     w.n += 1
-    memset(&w.segments[at], 0, sizeof(Segment))
+    memset(&w.segments[at], 0, sizeof(StoreSegment))
     w.segments[at].fd = -1
     return &w.segments[at]
 
@@ -55,10 +57,10 @@ cdef Segment* segment_insert(Store* s, uint32_t at) noexcept nogil:
 cdef void segment_remove(Store* s, uint32_t at) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     w.n -= 1
-    memmove(&w.segments[at], &w.segments[at + 1], (w.n - at) * sizeof(Segment))
+    memmove(&w.segments[at], &w.segments[at + 1], (w.n - at) * sizeof(StoreSegment))
 
 
-cdef Segment* segment_of(Store* s, uint64_t lsn) noexcept nogil:
+cdef StoreSegment* segment_of(Store* s, uint64_t lsn) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef uint32_t lo = 0, hi = w.n, mid
     while lo < hi:
@@ -72,10 +74,10 @@ cdef Segment* segment_of(Store* s, uint64_t lsn) noexcept nogil:
     return &w.segments[lo]
 
 
-cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept nogil:
+cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Found* found
-    cdef Segment* g
+    cdef StoreFile* found
+    cdef StoreSegment* g
     cdef uint32_t i
     for i in range(l.n):
         found = &l.files[i]
@@ -94,11 +96,13 @@ cdef int segments_begin(Store* s, Listing* l, const StoreLoss* loss) noexcept no
             g.seed = found.h.seed
             g.slot = found.slot
             if w.n > 1:
-                # not its base where some of the log is missing before it; what is asked for there is not found either way
+                # this is not the real end if a part of the log is missing before g; reads of the missing part find nothing in
+                # either case
                 w.segments[w.n - 2].end_lsn = g.base_lsn
     if w.n:
         w.segments[w.n - 1].end_lsn = max(loss.end_lsn, w.segments[w.n - 1].base_lsn)
-    for i in range(w.n):                # the last may be empty: it may know better than the others where the log begins
+    # the last segment may be empty; its header may know the begin of the log better than the others
+    for i in range(w.n):
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
     w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
     w.dir_dirty = 1
@@ -128,22 +132,22 @@ cdef void row_count(Store* s) noexcept nogil:
         w.row_bytes += w.segments[i].capacity
 
 
-cdef void batch_check(Store* s, const Segment* g, Batch* b) noexcept nogil:
+cdef void batch_check(Store* s, const StoreSegment* g, StoreBatch* b) noexcept nogil:
     cdef uint64_t at = 0
-    store64(b.p + b.n - COMMIT_BYTES + RECORD_HEAD + 8, s.writer.synced if s.writer.sync_wanted else <uint64_t>0)
+    store64(b.p + b.n - COMMIT_BYTES + STORE_RECORD_HEAD + 8, s.writer.synced if s.writer.sync_wanted else <uint64_t>0)
     while at < b.n:
         record_seal(s.hardware, b.p + at, g.seed, b.lsn + at)
         at += record_bytes(load32(b.p + at + 4))
 
 
-# ---- one of them
+# ---- one segment
 
-cdef int segment_open(Store* s, Segment* g) noexcept nogil:
+cdef int segment_open(Store* s, StoreSegment* g) noexcept nogil:
     cdef char path[4096]
     cdef int fd
     if g.fd >= 0:
         return 0
-    path_of(path, s.dir, g.slot)
+    store_segment_path(path, s.dir, g.slot)
     fd = s.files.open(s.files.ctx, path, O_RDWR | O_NOFOLLOW)
     if fd < 0:
         return fd
@@ -151,13 +155,13 @@ cdef int segment_open(Store* s, Segment* g) noexcept nogil:
     return 0
 
 
-cdef void segment_close(Store* s, Segment* g) noexcept nogil:
+cdef void segment_close(Store* s, StoreSegment* g) noexcept nogil:
     if g.fd >= 0:
         s.files.close(s.files.ctx, g.fd)
     g.fd = -1
 
 
-cdef void header_of(Store* s, const Segment* g, Header* h) noexcept nogil:
+cdef void header_of(Store* s, const StoreSegment* g, Header* h) noexcept nogil:
     memset(h, 0, sizeof(Header))
     memcpy(h.store_id, s.store_id, 16)
     h.number = g.number
@@ -167,13 +171,13 @@ cdef void header_of(Store* s, const Segment* g, Header* h) noexcept nogil:
     header_seed(s.hardware, h)
 
 
-cdef void header_seed_of(Store* s, Segment* g) noexcept nogil:
+cdef void header_seed_of(Store* s, StoreSegment* g) noexcept nogil:
     cdef Header h
     header_of(s, g, &h)
     g.seed = h.seed
 
 
-cdef int header_put(Store* s, Segment* g) noexcept nogil:
+cdef int header_put(Store* s, StoreSegment* g) noexcept nogil:
     cdef uint8_t page[4096]
     cdef Header h
     cdef int got
@@ -182,39 +186,39 @@ cdef int header_put(Store* s, Segment* g) noexcept nogil:
     got = file_write(&s.files, g.fd, page, HEADER_BYTES, 0)
     if got == 0 and s.writer.sync_wanted:
         got = s.files.datasync(s.files.ctx, g.fd)
-    if got == 0 and s.writer.sync_wanted and s.writer.dir_dirty:        # its name, too
+    if got == 0 and s.writer.sync_wanted and s.writer.dir_dirty:        # the directory entry, too
         got = s.files.sync_dir(s.files.ctx, s.dir)
         s.writer.dir_dirty = got < 0
     return got
 
 
-cdef void segment_end(Store* s, Segment* g) noexcept nogil:
-    # Says in g that the log goes on elsewhere. It helps to tell a lost file; nothing depends on it.
+cdef void segment_end(Store* s, StoreSegment* g) noexcept nogil:
+    """Write to g that the log continues in another segment. This helps to detect a lost file; nothing depends on it."""
     cdef uint8_t record[20]
     cdef uint64_t at = HEADER_BYTES + (g.end_lsn - g.base_lsn)
     if g.poisoned or at + SEGEND_BYTES > g.capacity:
         return
     record_begin(record, KIND_SEGEND, 0, SEGEND_BODY)
-    store64(record + RECORD_HEAD, g.end_lsn)
+    store64(record + STORE_RECORD_HEAD, g.end_lsn)
     record_seal(s.hardware, record, g.seed, g.end_lsn)
     if file_write(&s.files, g.fd, record, SEGEND_BYTES, at) == 0 and s.writer.sync_wanted:
         if s.files.datasync(s.files.ctx, g.fd) == 0:
             g.dirty = 0
         else:
-            g.poisoned = 1          # it stays dirty, so it is written anew (poison.pyx)
+            g.poisoned = 1          # it stays dirty, so it is written again (poison.pyx)
             s.writer.stats.errors += 1
 
 
 cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment fresh
-    cdef Segment* g
+    cdef StoreSegment fresh
+    cdef StoreSegment* g
     cdef int got
     what[0] = "make a segment file in"
     got = file_take(s, need, &fresh)
     if got < 0:
         return got
-    w.number_last += 1                  # also when this fails: it may be on the disk
+    w.number_last += 1                  # also if this fails: the number may already be on the disk
     fresh.number = w.number_last
     fresh.base_lsn = fresh.end_lsn = w.written
     header_seed_of(s, &fresh)
@@ -237,7 +241,7 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
 
 cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment* g
+    cdef StoreSegment* g
     cdef int got
     if w.active:
         g = &w.segments[w.n - 1]
@@ -246,7 +250,7 @@ cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
     got = segment_begin(s, need, what)
     if got == 0 and w.n > 1:
         g = &w.segments[w.n - 2]
-        if g.end_lsn == g.base_lsn:     # nothing is in it, and where the log begins is told by the new one
+        if g.end_lsn == g.base_lsn:     # it is empty, and the new segment's header names the begin of the log
             file_discard(s, g)
             segment_remove(s, w.n - 2)
             row_count(s)
@@ -255,8 +259,8 @@ cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
 
 cdef int segment_drop(Store* s, const char** what) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment* last = &w.segments[w.n - 1]
-    cdef Segment* g = &w.segments[0]
+    cdef StoreSegment* last = &w.segments[w.n - 1]
+    cdef StoreSegment* g = &w.segments[0]
     cdef int got
     w.tail_lsn = w.segments[1].base_lsn
     what[0] = "write a segment's header in"

@@ -1,11 +1,13 @@
-# Files for segments: new ones, free ones, and the spare, which is written to once already so that it does not need space later.
+# Files for segments: new files, free files, and the spare, which is written in advance so that it needs no space later.
 from libc.stdint cimport uint32_t, uint64_t
-from cext.store.store cimport Segment, Store
+from cext.store.state cimport Store, StoreSegment
 
-cdef int slot_free(Store* s, uint32_t slot) noexcept nogil                  # 0 or -ENOMEM
-cdef void file_discard(Store* s, Segment* g) noexcept nogil                 # closed and removed
-# The spare, when `need` bytes of records fit in it, else another file: g.slot, fd, capacity. 0 or -errno
-cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil
-# Does a part of making the spare: 1 there is more to do, 0 it is there, or -errno
+# Note a slot as free for reuse. Return 0 or -ENOMEM.
+cdef int slot_free(Store* s, uint32_t slot) noexcept nogil
+cdef void file_discard(Store* s, StoreSegment* g) noexcept nogil                 # close and remove the file
+# Take the spare if `need` bytes of records fit in it, otherwise another file; set g.slot, fd and capacity. Return 0 or -errno.
+cdef int file_take(Store* s, uint64_t need, StoreSegment* g) noexcept nogil
+# Do one step of preparing the spare. Return 1 if there is more to do, 0 if the spare is ready, or -errno.
 cdef int spare_prepare(Store* s) noexcept nogil
-cdef bint file_keep(Store* s, Segment* g) noexcept nogil                    # for the next spare; its header is wiped. 0: not wanted, or it failed
+# Keep the file of a dropped segment for the next spare and wipe its header. Return 0 if it is not needed or this fails.
+cdef bint file_keep(Store* s, StoreSegment* g) noexcept nogil

@@ -1,8 +1,8 @@
-"""Files for segments. Knows sizes and names; not what is in a segment.
+"""Files for segments. This module knows sizes and names. It does not know the content of a segment.
 
-Invariants: a name (slot) belongs to one file; the spare begins with a wiped header, on the disk where syncs are asked for; at most one spare is
-kept, and one file
-more that will be the next; other free files are removed. Cost: a spare is written in steps, between which what waits is written.
+Invariants: a name (slot) belongs to one file. The spare begins with a wiped header, which is on the disk if the store was ever
+asked to sync. At most one spare is kept, and one more file that becomes the next spare; other free files are removed. Cost: a
+spare is written in steps, and the storage thread writes waiting batches between the steps.
 """
 
 from libc.errno cimport ENOMEM, ENOSPC
@@ -12,8 +12,8 @@ from libc.string cimport memset
 
 from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES, SEGEND_BYTES
-from cext.store.replay cimport path_of
-from cext.store.store cimport Segment, Store, StoreWriter
+from cext.store.replay cimport store_segment_path
+from cext.store.state cimport Store, StoreSegment, StoreWriter
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR
@@ -24,9 +24,9 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     ZEROS_BYTES = 64 << 10
     SPARE_STEP_BYTES = 1 << 20
-    SLOTS_KEPT = 1              # dropped segments whose files will be the next spare, rather than a new one
+    SLOTS_KEPT = 1              # dropped segments whose files become the next spare instead of a new file
 
-cdef uint8_t ZEROS[65536]       # never written to
+cdef uint8_t ZEROS[65536]       # constant
 
 
 cdef int slot_free(Store* s, uint32_t slot) noexcept nogil:
@@ -39,27 +39,27 @@ cdef int slot_free(Store* s, uint32_t slot) noexcept nogil:
     return 0
 
 
-cdef void none(Segment* g) noexcept nogil:
-    memset(g, 0, sizeof(Segment))
+cdef void segment_reset(StoreSegment* g) noexcept nogil:
+    memset(g, 0, sizeof(StoreSegment))
     g.fd = -1
 
 
-cdef void file_discard(Store* s, Segment* g) noexcept nogil:
+cdef void file_discard(Store* s, StoreSegment* g) noexcept nogil:
     cdef char path[4096]
     if g.fd >= 0:
         s.files.close(s.files.ctx, g.fd)
-    path_of(path, s.dir, g.slot)
-    s.files.unlink(s.files.ctx, path)       # when that fails, the next start finds it free
-    none(g)
+    store_segment_path(path, s.dir, g.slot)
+    s.files.unlink(s.files.ctx, path)       # if this fails, the next start finds the file free
+    segment_reset(g)
 
 
-cdef int file_new(Store* s, Segment* g) noexcept nogil:
-    # A file with a name of its own: one that is free, or a new one. 0 or -errno
+cdef int segment_file_new(Store* s, StoreSegment* g) noexcept nogil:
+    """Open a file with its own name: a free one, or a new one. Return 0 or -errno."""
     cdef StoreWriter* w = &s.writer
     cdef char path[4096]
     cdef int fd, flags = O_RDWR | O_CREAT | O_NOFOLLOW
     cdef uint32_t slot = w.slots[w.n_slots - 1] if w.n_slots else w.slot_last + 1
-    path_of(path, s.dir, slot)
+    store_segment_path(path, s.dir, slot)
     fd = s.files.open(s.files.ctx, path, flags if w.n_slots else flags | O_EXCL)
     if fd < 0:
         return fd
@@ -67,22 +67,22 @@ cdef int file_new(Store* s, Segment* g) noexcept nogil:
         w.n_slots -= 1
     else:
         w.slot_last = slot
-    none(g)
+    segment_reset(g)
     g.slot = slot
     g.fd = fd
     w.dir_dirty = 1
     return 0
 
 
-cdef int file_take(Store* s, uint64_t need, Segment* g) noexcept nogil:
+cdef int file_take(Store* s, uint64_t need, StoreSegment* g) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int got
     if w.spare.slot and HEADER_BYTES + need + SEGEND_BYTES <= w.spare.capacity:
         g[0] = w.spare
-        none(&w.spare)
+        segment_reset(&w.spare)
         w.spare_done = 0
         return 0
-    got = file_new(s, g)
+    got = segment_file_new(s, g)
     if got == 0:
         g.capacity = max(s.options.segment_bytes, (HEADER_BYTES + need + SEGEND_BYTES + 4095) & ~<uint64_t>4095)
     return got
@@ -103,7 +103,7 @@ cdef int spare_wipe(Store* s) noexcept nogil:
 cdef int spare_begin(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int64_t size
-    cdef int got = file_new(s, &w.spare)
+    cdef int got = segment_file_new(s, &w.spare)
     if got < 0:
         return got
     w.spare.capacity = s.options.segment_bytes
@@ -111,7 +111,7 @@ cdef int spare_begin(Store* s) noexcept nogil:
     size = s.files.size(s.files.ctx, w.spare.fd)
     if size > <int64_t>w.spare.capacity:
         got = s.files.truncate(s.files.ctx, w.spare.fd, w.spare.capacity)
-    elif size == <int64_t>w.spare.capacity:         # was a segment, or a spare
+    elif size == <int64_t>w.spare.capacity:         # it was a segment or a spare before
         got = spare_wipe(s)
         w.spare_done = w.spare.capacity if got == 0 else 0
     return got
@@ -132,7 +132,7 @@ cdef int spare_write(Store* s) noexcept nogil:
 
 cdef int spare_prepare(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Segment old
+    cdef StoreSegment old
     cdef int got = 0
     if w.spare.slot == 0:
         got = spare_begin(s)
@@ -141,7 +141,7 @@ cdef int spare_prepare(Store* s) noexcept nogil:
     if got == 0 and w.spare_done < w.spare.capacity:
         got = spare_write(s)
     if got < 0:
-        if got != -ENOSPC or w.spare.poisoned:      # not to be believed in again: another file
+        if got != -ENOSPC or w.spare.poisoned:      # its content is unreliable: take another file
             file_discard(s, &w.spare)
             w.spare_done = 0
         return got
@@ -149,13 +149,13 @@ cdef int spare_prepare(Store* s) noexcept nogil:
         return 1
     if w.n_slots > SLOTS_KEPT:
         w.n_slots -= 1
-        none(&old)
+        segment_reset(&old)
         old.slot = w.slots[w.n_slots]
         file_discard(s, &old)
     return w.n_slots > SLOTS_KEPT
 
 
-cdef bint file_keep(Store* s, Segment* g) noexcept nogil:
+cdef bint file_keep(Store* s, StoreSegment* g) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int64_t size
     if g.poisoned or g.fd < 0 or w.n_slots >= SLOTS_KEPT or g.capacity != s.options.segment_bytes:
@@ -166,5 +166,5 @@ cdef bint file_keep(Store* s, Segment* g) noexcept nogil:
     if (w.sync_wanted and s.files.datasync(s.files.ctx, g.fd) < 0) or slot_free(s, g.slot) < 0:
         return 0
     s.files.close(s.files.ctx, g.fd)
-    none(g)
+    segment_reset(g)
     return 1

@@ -1,8 +1,8 @@
-"""The loop's side of the store: batches are filled here and handed to the writer under a lock that is held for a few assignments.
+"""The loop's side of the store: fill batches and hand them to the storage thread under a lock that is held for a few assignments.
 
-Knows nothing of what a record means. Invariants: an lsn is given out here and nowhere else, so it follows from what was appended alone; what the
-loop reads of the writer's progress is a copy made by store_poll. Cost: an append is a few stores, a seal one uncontended lock, and a
-system call when the writer sleeps.
+This module does not know the meaning of a record. Invariants: lsns are given out only here, so an lsn depends on nothing but the
+bytes appended before it. The loop sees the storage thread's progress as a copy that store_poll makes. Cost: an append is a few
+stores; a seal is one uncontended lock, and one system call if the storage thread sleeps.
 """
 
 from libc.errno cimport EAGAIN, EEXIST, EINVAL, ENOMEM
@@ -15,12 +15,18 @@ from cext.base.words cimport load32, store64
 from cext.store.crc cimport crc_hardware
 from cext.store.file cimport FILE_PATH_MAX, FileOps, file_system
 from cext.store.format cimport (
-    COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, RECORD_HEAD, STORE_KIND_MAX, record_begin,
-    record_bytes,
+    COMMIT_BODY, COMMIT_BYTES, FORMAT, HEADER_BYTES, KIND_COMMIT, RECORD_BODY_MAX, STORE_KIND_MAX, STORE_RECORD_HEAD,
+    record_begin, record_bytes,
 )
-from cext.store.opening cimport advice_for, directory_check, lock_take, refuse
-from cext.store.replay cimport Listing, listing_free, listing_read, replay
+from cext.store.opening cimport advice_for, directory_check, lock_take, store_refuse
+from cext.store.replay cimport StoreListing, log_replay, store_listing_free, store_listing_read
 from cext.store.segment cimport segments_begin, segments_fini
+from cext.store.state cimport (
+    STORE_BATCH_EARLY_BYTES, STORE_CHUNK_BYTES, STORE_CLEAN, STORE_READ, STORE_READS_MAX, STORE_READ_BYTES_MAX,
+    STORE_SEGMENT_BYTES, STORE_SEGMENT_BYTES_MAX, STORE_SEGMENT_BYTES_MIN, STORE_SYNC_NEVER, STORE_WAITING_MAX_BYTES,
+    STORE_WHY_MAX, Store, StoreAnswer, StoreBatch, StoreCleaning, StoreLoss, StoreOptions, StoreReading, StoreRecord,
+    StoreShared, StoreStats, pthread_cond_t, pthread_mutex_t, pthread_t, store_record_fn,
+)
 from cext.store.writer cimport writer_end, writer_fini, writer_main, writer_turn
 
 cdef extern from "<pthread.h>" nogil:
@@ -61,13 +67,13 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     BATCH_BYTES = 64 << 10      # first size of a batch
-    BATCH_KEEP_BYTES = 4 << 20  # larger ones are not kept for the next
+    BATCH_KEEP_BYTES = 4 << 20  # larger batches are not kept for reuse
     BATCHES_IDLE = 4
 
 
 # ---- opening
 
-cdef void options_take(Store* s, const StoreOptions* options) noexcept nogil:
+cdef void store_options_set(Store* s, const StoreOptions* options) noexcept nogil:
     cdef StoreOptions* o = &s.options
     if options != NULL:
         o[0] = options[0]
@@ -86,7 +92,7 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
     memset(s, 0, sizeof(Store))
     s.event_fd = s.lock_fd = -1
     s.files = files[0] if files != NULL else file_system()[0]
-    options_take(s, options)
+    store_options_set(s, options)
     s.hardware = crc_hardware()
     s.dir = <char*>malloc(strlen(dir) + 1)
     s.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
@@ -104,7 +110,7 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
     if s.options.create:
         got = s.files.mkdir(s.files.ctx, s.dir)
         if got < 0 and got != -EEXIST:
-            refuse(why, why_n, "Cannot make the directory", s.dir, got, advice_for(got))
+            store_refuse(why, why_n, "Cannot make the directory", s.dir, got, advice_for(got))
             store_close(s, NULL, 0)
             return -1
     if lock_take(s, why, why_n) != 0 or directory_check(s, why, why_n) != 0:
@@ -114,24 +120,24 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
 
 
 cdef int store_recover(Store* s, store_record_fn fn, void* ctx, StoreLoss* loss) noexcept nogil:
-    cdef Listing l
+    cdef StoreListing l
     cdef StoreLoss mine
-    cdef int got = listing_read(&l, &s.files, s.hardware, s.dir)
+    cdef int got = store_listing_read(&l, &s.files, s.hardware, s.dir)
     if loss == NULL:
         loss = &mine
     memset(loss, 0, sizeof(StoreLoss))
     if got == 0:
-        got = replay(&s.files, s.hardware, s.dir, &l, 0, fn, ctx, loss)
+        got = log_replay(&s.files, s.hardware, s.dir, &l, 0, fn, ctx, loss)
     if got == 0:
         got = segments_begin(s, &l, loss)
-    listing_free(&l)
+    store_listing_free(&l)
     if got != 0:
         if got < 0:
-            refuse(s.shared.why, STORE_WHY_MAX, "Cannot read the store in", s.dir, got, advice_for(got))
+            store_refuse(s.shared.why, STORE_WHY_MAX, "Cannot read the store in", s.dir, got, advice_for(got))
         return -1
     s.loop.next_lsn = s.loop.written = s.loop.released = s.shared.written = s.shared.released = s.writer.written = loss.end_lsn
     s.loop.synced = s.shared.synced = s.writer.synced = loss.synced_lsn
-    # what was on the disk once is not to be dropped for copies that are not
+    # once something was synced, cleaning must not drop it for copies that are not synced
     s.writer.sync_wanted = loss.synced_lsn > 0 and s.options.sync != STORE_SYNC_NEVER
     s.recovered = 1
     return 0
@@ -143,13 +149,13 @@ cdef int store_start(Store* s) noexcept nogil:
     if not s.recovered or s.running:
         snprintf(s.shared.why, STORE_WHY_MAX, "A store is recovered before it is started, once")
         return -1
-    # signals are the main thread's
+    # only the main thread handles signals
     sigfillset(&all_signals)
     pthread_sigmask(SIG_SETMASK, &all_signals, &old)
     got = pthread_create(&s.thread, NULL, writer_main, s)
     pthread_sigmask(SIG_SETMASK, &old, NULL)
     if got != 0:
-        refuse(s.shared.why, STORE_WHY_MAX, "Cannot start the storage thread of", s.dir, -got, "")
+        store_refuse(s.shared.why, STORE_WHY_MAX, "Cannot start the storage thread of", s.dir, -got, "")
         return -1
     s.running = 1
     return 0
@@ -157,7 +163,7 @@ cdef int store_start(Store* s) noexcept nogil:
 
 # ---- appending
 
-cdef bint batch_grow(Batch* b, uint64_t need) noexcept nogil:
+cdef bint batch_grow(StoreBatch* b, uint64_t need) noexcept nogil:
     cdef uint64_t cap = b.cap if b.cap else BATCH_BYTES
     cdef uint8_t* p
     while cap < need:
@@ -170,13 +176,13 @@ cdef bint batch_grow(Batch* b, uint64_t need) noexcept nogil:
     return 1
 
 
-cdef Batch* batch_take(Store* s) noexcept nogil:
-    cdef Batch* b = s.loop.idle
+cdef StoreBatch* batch_take(Store* s) noexcept nogil:
+    cdef StoreBatch* b = s.loop.idle
     if b != NULL:
         s.loop.idle = b.next
         s.loop.n_idle -= 1
     else:
-        b = <Batch*>calloc(1, sizeof(Batch))
+        b = <StoreBatch*>calloc(1, sizeof(StoreBatch))
         if b == NULL:
             return NULL
     b.next = NULL
@@ -185,7 +191,7 @@ cdef Batch* batch_take(Store* s) noexcept nogil:
     return b
 
 
-cdef void batch_give(Store* s, Batch* b) noexcept nogil:
+cdef void batch_recycle(Store* s, StoreBatch* b) noexcept nogil:
     if s.loop.n_idle >= BATCHES_IDLE or b.cap > BATCH_KEEP_BYTES:
         free(b.p)
         free(b)
@@ -196,41 +202,41 @@ cdef void batch_give(Store* s, Batch* b) noexcept nogil:
 
 
 cdef bint store_reserve(Store* s, uint64_t n) noexcept nogil:
-    cdef Batch* b = s.loop.open
+    cdef StoreBatch* b = s.loop.open
     if b == NULL:
         b = s.loop.open = batch_take(s)
         if b == NULL:
             return 0
     if b.n + n + COMMIT_BYTES <= b.cap:
         return 1
-    # a batch lies within one segment: see segment.pyx for those that are larger than the usual one
+    # a batch lies within one segment; segment.pyx describes batches that are larger than the usual segment
     return b.n + n <= STORE_SEGMENT_BYTES_MAX - 65536 and batch_grow(b, b.n + n + COMMIT_BYTES)
 
 
 cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_n, uint64_t* lsn) noexcept nogil:
     cdef uint64_t n = record_bytes(body_n)
-    cdef Batch* b
+    cdef StoreBatch* b
     cdef uint8_t* p
     if body_n > RECORD_BODY_MAX or kind == 0 or kind > STORE_KIND_MAX or not store_reserve(s, n):
         return NULL
     b = s.loop.open
     p = b.p + b.n
-    store64(p + n - 8, 0)               # the padding; a record has more than 8 bytes
+    store64(p + n - 8, 0)               # zero the padding; a record has more than 8 bytes
     record_begin(p, kind, flags, body_n)
     lsn[0] = s.loop.next_lsn
     b.n += n
     s.loop.next_lsn += n
-    return p + RECORD_HEAD
+    return p + STORE_RECORD_HEAD
 
 
-cdef void wake(StoreShared* shared) noexcept nogil:
-    # The writer; under the lock.
+cdef void writer_wake(StoreShared* shared) noexcept nogil:
+    """Wake the storage thread. The caller holds the lock."""
     if shared.sleeping:
         pthread_cond_signal(&shared.more)
 
 
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
-    cdef Batch* b = s.loop.open
+    cdef StoreBatch* b = s.loop.open
     cdef StoreShared* shared = &s.shared
     if b == NULL or b.n == 0:
         if not sync or s.loop.synced >= s.loop.next_lsn:
@@ -238,7 +244,7 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
         b = NULL
     else:
         record_begin(b.p + b.n, KIND_COMMIT, 0, COMMIT_BODY)
-        store64(b.p + b.n + RECORD_HEAD, b.lsn)         # the writer adds what it knows
+        store64(b.p + b.n + STORE_RECORD_HEAD, b.lsn)         # the storage thread adds the synced lsn
         b.n += COMMIT_BYTES
         s.loop.next_lsn += COMMIT_BYTES
         s.loop.open = NULL
@@ -254,7 +260,7 @@ cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
     if s.extension.ctx != NULL:
         s.extension.hand(s.extension.ctx, b != NULL)
     shared.live_bytes = s.live_bytes
-    wake(shared)
+    writer_wake(shared)
     pthread_mutex_unlock(&shared.lock)
     return s.loop.next_lsn
 
@@ -263,7 +269,7 @@ cdef void store_extension_wake(Store* s) noexcept nogil:
     pthread_mutex_lock(&s.shared.lock)
     s.extension.hand(s.extension.ctx, 0)
     s.shared.extension_due = 1
-    wake(&s.shared)
+    writer_wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
 
 
@@ -271,10 +277,10 @@ cdef void store_extension_wake(Store* s) noexcept nogil:
 
 cdef uint32_t store_poll(Store* s) noexcept nogil:
     cdef StoreShared* shared = &s.shared
-    cdef Batch* done
-    cdef Batch* next
-    cdef Answer* answered
-    cdef Answer* last
+    cdef StoreBatch* done
+    cdef StoreBatch* next
+    cdef StoreAnswer* answered
+    cdef StoreAnswer* last
     cdef uint64_t count
     cdef uint32_t news
     read(s.event_fd, &count, 8)
@@ -298,7 +304,7 @@ cdef uint32_t store_poll(Store* s) noexcept nogil:
     pthread_mutex_unlock(&shared.lock)
     while done != NULL:
         next = done.next
-        batch_give(s, done)
+        batch_recycle(s, done)
         done = next
     if answered != NULL:
         if s.loop.answers_tail == NULL:
@@ -330,7 +336,7 @@ cdef void store_stats(Store* s, StoreStats* out) noexcept nogil:
 
 # ---- cleaning and reading back: the loop's part
 
-cdef void chunk_done(Store* s, Cleaning* c) noexcept nogil:
+cdef void clean_chunk_finish(Store* s, StoreCleaning* c) noexcept nogil:
     if c.chunk:
         c.copied += s.loop.next_lsn - c.chunk_lsn
         c.taken += c.chunk
@@ -338,20 +344,20 @@ cdef void chunk_done(Store* s, Cleaning* c) noexcept nogil:
 
 
 cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept nogil:
-    cdef Cleaning* c = s.loop.cleaning
+    cdef StoreCleaning* c = s.loop.cleaning
     cdef const uint8_t* p
     cdef uint64_t n_bytes = 0
     cdef uint32_t i = 0, at
     if c == NULL:
         return 0
-    chunk_done(s, c)
+    clean_chunk_finish(s, c)
     while i < n and c.taken + i < c.n_found and n_bytes < STORE_CHUNK_BYTES:
         at = c.found[c.taken + i]
         p = c.p + at
         out[i].lsn = c.base_lsn + (at - HEADER_BYTES)
         out[i].kind = p[8]
         out[i].flags = p[9]
-        out[i].body.p = p + RECORD_HEAD
+        out[i].body.p = p + STORE_RECORD_HEAD
         out[i].body.n = load32(p + 4)
         n_bytes += out[i].body.n
         i += 1
@@ -361,11 +367,11 @@ cdef uint32_t store_clean_chunk(Store* s, StoreRecord* out, uint32_t n) noexcept
 
 
 cdef bint store_clean_done(Store* s) noexcept nogil:
-    cdef Cleaning* c = s.loop.cleaning
+    cdef StoreCleaning* c = s.loop.cleaning
     cdef uint64_t one = 1
     if c == NULL:
         return 0
-    chunk_done(s, c)
+    clean_chunk_finish(s, c)
     if c.taken < c.n_found:
         write(s.event_fd, &one, 8)
         return 1
@@ -373,28 +379,28 @@ cdef bint store_clean_done(Store* s) noexcept nogil:
     s.loop.cleaning = NULL
     pthread_mutex_lock(&s.shared.lock)
     s.shared.cleaned = 1
-    wake(&s.shared)
+    writer_wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
     return 0
 
 
 cdef void store_clean_again(Store* s) noexcept nogil:
-    cdef Cleaning* c = s.loop.cleaning
+    cdef StoreCleaning* c = s.loop.cleaning
     if c != NULL and c.chunk:
-        c.copied += s.loop.next_lsn - c.chunk_lsn       # what was appended of it comes again
+        c.copied += s.loop.next_lsn - c.chunk_lsn       # the records appended for this chunk are appended again
         c.chunk = 0
 
 
 cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) noexcept nogil:
     cdef StoreShared* shared = &s.shared
-    cdef Reading* r
+    cdef StoreReading* r
     cdef uint32_t i
     if n == 0 or n > STORE_READS_MAX - s.loop.n_reads:
         return 0 if n == 0 else EAGAIN
     for i in range(n):
         if lsns[i] >= s.loop.next_lsn:
             return EINVAL
-    r = <Reading*>malloc(sizeof(Reading) + n * sizeof(uint64_t))
+    r = <StoreReading*>malloc(sizeof(StoreReading) + n * sizeof(uint64_t))
     if r == NULL:
         return ENOMEM
     r.next = NULL
@@ -409,36 +415,36 @@ cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) no
     else:
         shared.asked_tail.next = r
     shared.asked_tail = r
-    wake(shared)
+    writer_wake(shared)
     pthread_mutex_unlock(&shared.lock)
     return 0
 
 
-cdef void alias_given(Store* s) noexcept nogil:
-    # The writer may read on.
+cdef void report_given(Store* s) noexcept nogil:
+    """Report the bytes of the returned records to the storage thread, so that it reads on."""
     if s.loop.given_bytes == 0:
         return
     pthread_mutex_lock(&s.shared.lock)
     s.shared.answers_bytes -= s.loop.given_bytes
-    wake(&s.shared)
+    writer_wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
     s.loop.given_bytes = 0
 
 
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil:
-    cdef Answer* a = s.loop.answers
+    cdef StoreAnswer* a = s.loop.answers
     free(s.loop.given)
     s.loop.given = a
     if a == NULL:
-        alias_given(s)
+        report_given(s)
         return 0
     s.loop.answers = a.next
     if a.next == NULL:
         s.loop.answers_tail = NULL
-    s.loop.given_bytes += sizeof(Answer) + a.record.body.n
+    s.loop.given_bytes += sizeof(StoreAnswer) + a.record.body.n
     s.loop.n_reads -= 1
     if s.loop.given_bytes > STORE_READ_BYTES_MAX // 2:
-        alias_given(s)
+        report_given(s)
     cookie[0] = a.cookie
     out[0] = a.record
     return 1
@@ -446,8 +452,8 @@ cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept no
 
 # ---- closing
 
-cdef void batches_free(Batch* b) noexcept nogil:
-    cdef Batch* next
+cdef void batch_list_free(StoreBatch* b) noexcept nogil:
+    cdef StoreBatch* next
     while b != NULL:
         next = b.next
         free(b.p)
@@ -455,8 +461,8 @@ cdef void batches_free(Batch* b) noexcept nogil:
         b = next
 
 
-cdef void answers_free(Answer* a) noexcept nogil:
-    cdef Answer* next
+cdef void answers_free(StoreAnswer* a) noexcept nogil:
+    cdef StoreAnswer* next
     while a != NULL:
         next = a.next
         free(a)
@@ -464,7 +470,7 @@ cdef void answers_free(Answer* a) noexcept nogil:
 
 
 cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
-    cdef int outcome = 0
+    cdef int system_result = 0
     if not s.opened:
         return 0
     if s.recovered:
@@ -479,7 +485,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
             writer_end(s)
         s.running = 0
         if s.writer.written < s.loop.next_lsn:
-            outcome = -1
+            system_result = -1
             if why != NULL and why_n:
                 snprintf(why, why_n, "%s", s.shared.why)
     writer_fini(s)
@@ -488,10 +494,10 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
         s.files.close(s.files.ctx, s.lock_fd)
     if s.event_fd >= 0:
         c_close(s.event_fd)
-    batches_free(s.loop.open)
-    batches_free(s.loop.idle)
-    batches_free(s.shared.sealed.head)
-    batches_free(s.shared.done)
+    batch_list_free(s.loop.open)
+    batch_list_free(s.loop.idle)
+    batch_list_free(s.shared.sealed.head)
+    batch_list_free(s.shared.done)
     answers_free(s.loop.answers)
     answers_free(s.shared.answers)
     free(s.loop.given)
@@ -504,7 +510,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
     pthread_mutex_destroy(&s.shared.lock)
     memset(s, 0, sizeof(Store))
     s.event_fd = s.lock_fd = -1
-    return outcome
+    return system_result
 
 
 cdef void store_turn(Store* s) noexcept nogil:
@@ -516,20 +522,20 @@ cdef void store_turn(Store* s) noexcept nogil:
 cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, void* ctx, StoreLoss* loss, char* why, size_t why_n) noexcept nogil:
     cdef const FileOps* f = files if files != NULL else file_system()
     cdef bint hardware = crc_hardware()
-    cdef Listing l
+    cdef StoreListing l
     cdef int got
     memset(loss, 0, sizeof(StoreLoss))
     if strlen(dir) > FILE_PATH_MAX - 64:
-        return refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
-    got = listing_read(&l, f, hardware, dir)
+        return store_refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
+    got = store_listing_read(&l, f, hardware, dir)
     if got == 0 and l.format:
         snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older", dir, l.format, <unsigned int>FORMAT)
-        listing_free(&l)
+        store_listing_free(&l)
         return -1
     if got == 0:
-        got = replay(f, hardware, dir, &l, 1, fn, ctx, loss)
-    listing_free(&l)
+        got = log_replay(f, hardware, dir, &l, 1, fn, ctx, loss)
+    store_listing_free(&l)
     if got > 0:
         snprintf(why, why_n, "Stopped by its reader")
         return -1
-    return 0 if got == 0 else refuse(why, why_n, "Cannot read the store in", dir, got, "")
+    return 0 if got == 0 else store_refuse(why, why_n, "Cannot read the store in", dir, got, "")

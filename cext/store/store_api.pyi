@@ -6,8 +6,8 @@ Record = tuple[int, int, int, bytes]  # lsn, kind, flags, body
 NEWS: dict[str, int]
 
 class Loss(TypedDict):
-    n: int  # ranges lost; the first of them:
-    ranges: list[tuple[int, int | None]]  # [from, to) lsns; None: nobody knows how much
+    n: int  # number of lost ranges; the first of them:
+    ranges: list[tuple[int, int | None]]  # [from, to) lsns; None = unknown length
     bytes: int
     unsynced_bytes: int
     torn_bytes: int

@@ -1,4 +1,4 @@
-"""Python's doors to this room: `scan` for tools (no lock, nothing is changed), `PyStore` for tests and benchmarks."""
+"""Python API of the store: `scan` for tools (no lock, no changes), `PyStore` for tests and benchmarks."""
 
 from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -7,25 +7,26 @@ from libc.string cimport memcpy, memset
 from cext.store.crc cimport crc_bytes, crc_hardware, crc_record
 from cext.store.disk cimport disk_ops
 from cext.store.file cimport FileOps
+from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, StoreStats
 from cext.store.store cimport (
-    STORE_RANGES_REPORTED, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, StoreStats, store_append,
-    store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll, store_read,
-    store_read_next, store_recover, store_room, store_scan, store_seal, store_start, store_stats, store_synced, store_turn,
-    store_written,
+    store_append, store_clean_chunk, store_clean_done, store_close, store_error, store_open, store_open_bytes, store_poll,
+    store_read, store_read_next, store_recover, store_room, store_scan, store_seal, store_start, store_stats, store_synced,
+    store_turn, store_written,
 )
 
 NEWS = {"committed": 1, "full": 2, "full_over": 4, "error": 8, "clean": 16, "read": 32, "error_over": 64, "read_error": 128}
 
 
 def crc(bytes data, hardware=None):
-    """CRC-32C of `data`; by the processor, by the table, or (None) by what is there."""
+    """Return the CRC-32C of `data`, computed by the processor (True), by the table (False), or by the processor if it can
+    (None)."""
     return crc_bytes(crc_hardware() if hardware is None else hardware, 0, data, len(data))
 
 
 def crc_of_record(bint hardware, uint32_t seed, uint64_t lsn, uint64_t head, bytes body):
     cdef uint16_t check
-    cdef uint32_t all_of_it = crc_record(hardware, seed, lsn, head, body, len(body), &check)
-    return all_of_it, check
+    cdef uint32_t crc_of_all = crc_record(hardware, seed, lsn, head, body, len(body), &check)
+    return crc_of_all, check
 
 
 def has_hardware_crc():
@@ -44,7 +45,7 @@ cdef dict loss_dict(const StoreLoss* loss):
 
 
 cdef class Collector:
-    """Records go to `give` in slices of up to `most` records or `most_bytes` bytes."""
+    """Collects records and passes them to `give` in slices of up to `most` records or `most_bytes` bytes."""
     cdef list slice_
     cdef object give
     cdef Py_ssize_t most
@@ -65,7 +66,7 @@ cdef class Collector:
         return 0
 
 
-cdef int collect(void* ctx, const StoreRecord* r) noexcept with gil:
+cdef int store_collect(void* ctx, const StoreRecord* r) noexcept with gil:
     cdef Collector c = <Collector>ctx
     c.slice_.append((r.lsn, r.kind, r.flags, (<const char*>r.body.p)[:r.body.n]))
     c.n_bytes += r.body.n
@@ -84,8 +85,10 @@ cdef Collector collector(give, Py_ssize_t most):
 
 
 def scan(directory, give, most=4096):
-    """All records of the committed batches of the store in `directory` (live or stopped), in log order: give([(lsn, kind, flags, body), ...]) is
-    called with slices of them. -> what was lost, and other facts (see StoreLoss). OSError: it cannot be read, with the reason as its text."""
+    """Read all records of the committed batches of the store in `directory` (live or stopped), in log order.
+
+    Calls give([(lsn, kind, flags, body), ...]) with slices of them. Returns the losses and other facts (see StoreLoss). Raises
+    OSError with the reason as its text if the store cannot be read."""
     import os
     cdef bytes path = os.fsencode(directory)
     cdef const char* dir_ = path
@@ -95,7 +98,7 @@ def scan(directory, give, most=4096):
     cdef int got
     why[0] = 0
     with nogil:
-        got = store_scan(dir_, NULL, collect, <void*>c, &loss, why, STORE_WHY_MAX)
+        got = store_scan(dir_, NULL, store_collect, <void*>c, &loss, why, STORE_WHY_MAX)
     if c.error is None and got == 0:
         c.flush()
     if c.error is not None:
@@ -106,7 +109,7 @@ def scan(directory, give, most=4096):
 
 
 cdef class PyStore:
-    """The door, for one thread of Python. Without `start`, `turn` does what the storage thread would do."""
+    """A store for one thread of Python. Without `start`, `turn` does the work of the storage thread."""
     cdef Store s
     cdef public object disk
 
@@ -139,13 +142,13 @@ cdef class PyStore:
             store_close(&self.s, NULL, 0)
 
     def recover(self):
-        """-> (records, loss)"""
+        """Return (records, loss)."""
         cdef StoreLoss loss
         cdef list records = []
         cdef Collector c = collector(records.extend, 4096)
         cdef int got
         with nogil:
-            got = store_recover(&self.s, collect, <void*>c, &loss)
+            got = store_recover(&self.s, store_collect, <void*>c, &loss)
         c.flush()
         if got != 0:
             raise OSError(self.error())
@@ -160,7 +163,7 @@ cdef class PyStore:
             store_turn(&self.s)
 
     def append(self, uint8_t kind, bytes body, uint8_t flags=0):
-        """-> lsn"""
+        """Append a record to the open batch and return its lsn."""
         cdef uint64_t lsn
         cdef uint8_t* p = store_append(&self.s, kind, flags, <uint32_t>len(body), &lsn)
         if p == NULL:
@@ -175,7 +178,7 @@ cdef class PyStore:
         return store_poll(&self.s)
 
     def wait(self, timeout_s=20.0):
-        """Until there is news -> news"""
+        """Wait for news and return them. Raises TimeoutError."""
         import select
         if not select.select([self.s.event_fd], [], [], timeout_s)[0]:
             raise TimeoutError
@@ -207,7 +210,7 @@ cdef class PyStore:
         self.s.live_bytes = n
 
     def clean_chunk(self, most=100):
-        """-> records"""
+        """Return the next records to look through."""
         cdef StoreRecord* out = <StoreRecord*>calloc(most, sizeof(StoreRecord))
         cdef uint32_t i, n = store_clean_chunk(&self.s, out, most)
         records = [(out[i].lsn, out[i].kind, out[i].flags, (<const char*>out[i].body.p)[:out[i].body.n]) for i in range(n)]
@@ -226,7 +229,7 @@ cdef class PyStore:
         return got == 0
 
     def read_next(self, most=1 << 30):
-        """-> [(cookie, lsn, kind, flags, body)]"""
+        """Return [(cookie, lsn, kind, flags, body)]."""
         cdef StoreRecord r
         cdef void* cookie
         out = []
@@ -235,13 +238,13 @@ cdef class PyStore:
         return out
 
     def abandon(self):
-        """As if the process were killed: nothing more is written. Only without `start`."""
+        """Close as if the process were killed: nothing more is written. Only without `start`."""
         self.s.recovered = 0
         with nogil:
             store_close(&self.s, NULL, 0)
 
     def close(self):
-        """None, or why not all of it could be written."""
+        """Close the store. Return None, or the reason why some of it could not be written."""
         cdef char why[512]
         cdef int got
         why[0] = 0

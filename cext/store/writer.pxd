@@ -1,7 +1,9 @@
-# The storage thread: writes what is sealed, syncs it where that was asked for, says so. Everything here belongs to it.
-from cext.store.store cimport Store
+# The storage thread: writes sealed batches, syncs them if requested, and reports its progress. Everything here belongs to that
+# thread.
+from cext.store.state cimport Store
 
 cdef void* writer_main(void* store) noexcept nogil
-cdef int writer_turn(Store* s, bint now) noexcept nogil     # 1: there is more to do at once; 0: wait. now: also if it is too early to try again
-cdef void writer_end(Store* s) noexcept nogil       # last words: writes and syncs what there is
-cdef void writer_fini(Store* s) noexcept nogil      # memory
+# Do one turn. now = also if it is too early to try again after an error. Return 1 if there is more to do at once, 0 to wait.
+cdef int writer_turn(Store* s, bint now) noexcept nogil
+cdef void writer_end(Store* s) noexcept nogil       # at the end: write and sync everything
+cdef void writer_fini(Store* s) noexcept nogil      # free the memory

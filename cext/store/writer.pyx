@@ -1,7 +1,9 @@
-"""The storage thread: takes what the loop has sealed, checks it with CRCs, writes it, syncs it where that was asked for, and says how far it came.
+"""The storage thread: take the batches that the loop has sealed, add the CRCs, write them, sync them if requested, and report the
+progress.
 
-Knows segments; not what records mean. Invariants: `written` and `synced` only rise, and only over whole batches; a batch stays in memory until it is
-written, where syncs are asked for until it is synced. Nothing here depends on a clock but how soon something is tried again.
+This module knows segments. It does not know the meaning of records. Invariants: `written` and `synced` only rise, and only by
+whole batches. A batch stays in memory until it is written; if syncs are requested, until it is synced. Nothing here depends on a
+clock except the delay of the next try.
 """
 
 from libc.errno cimport EDQUOT, ENOSPC
@@ -17,10 +19,10 @@ from cext.store.poison cimport segment_rewrite
 from cext.store.reading cimport reading_fini, reading_step
 from cext.store.segment cimport batch_check, error_text, segment_close, segment_for, segment_open
 from cext.store.spare cimport spare_prepare
-from cext.store.store cimport (
-    Batch, Batches, STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER,
-    STORE_READ, STORE_READ_ERROR, STORE_SYNC_NEVER, STORE_WHY_MAX, Segment, Store, StoreShared, StoreWriter, pthread_cond_t,
-    pthread_mutex_t,
+from cext.store.state cimport (
+    STORE_CLEAN, STORE_COMMITTED, STORE_ERROR, STORE_ERROR_OVER, STORE_EXTENSION, STORE_FULL, STORE_FULL_OVER, STORE_READ,
+    STORE_READ_ERROR, STORE_SYNC_NEVER, STORE_WHY_MAX, Store, StoreBatch, StoreBatches, StoreSegment, StoreShared,
+    StoreWriter, pthread_cond_t, pthread_mutex_t,
 )
 
 cdef extern from "<pthread.h>" nogil:
@@ -38,13 +40,13 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void* p, size_t n)
 
 cdef enum:
-    RETRY_US = 250000           # after something failed
-    KEEP_MAX_BYTES = 16 << 20   # written and not synced, kept in memory: more is synced unasked
+    RETRY_US = 250000           # delay after a failure
+    KEEP_MAX_BYTES = 16 << 20   # limit of written and unsynced batches in memory: above it the thread syncs without a request
 
 
-# ---- with the loop
+# ---- exchange with the loop
 
-cdef void batches_add(Batches* q, Batch* b) noexcept nogil:
+cdef void batches_push(StoreBatches* q, StoreBatch* b) noexcept nogil:
     b.next = NULL
     if q.tail == NULL:
         q.head = b
@@ -53,8 +55,8 @@ cdef void batches_add(Batches* q, Batch* b) noexcept nogil:
     q.tail = b
 
 
-cdef Batch* batches_pop(Batches* q) noexcept nogil:
-    cdef Batch* b = q.head
+cdef StoreBatch* batches_pop(StoreBatches* q) noexcept nogil:
+    cdef StoreBatch* b = q.head
     if b != NULL:
         q.head = b.next
         if q.head == NULL:
@@ -62,8 +64,8 @@ cdef Batch* batches_pop(Batches* q) noexcept nogil:
     return b
 
 
-cdef void take(Store* s) noexcept nogil:
-    # What the loop has handed over.
+cdef void writer_take(Store* s) noexcept nogil:
+    """Take over everything that the loop has handed over."""
     cdef StoreWriter* w = &s.writer
     cdef StoreShared* shared = &s.shared
     pthread_mutex_lock(&shared.lock)
@@ -95,11 +97,11 @@ cdef void take(Store* s) noexcept nogil:
         w.sync_wanted = 1
 
 
-cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
-    # done: batches that the loop may fill again, linked.
+cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nogil:
+    """Report the progress and the news to the loop. `done` = linked batches that the loop may reuse."""
     cdef StoreWriter* w = &s.writer
     cdef StoreShared* shared = &s.shared
-    cdef Batch* last = done
+    cdef StoreBatch* last = done
     cdef uint64_t one = 1
     w.stats.written_lsn = w.written
     w.stats.synced_lsn = w.synced
@@ -128,10 +130,10 @@ cdef void publish(Store* s, uint32_t news, Batch* done) noexcept nogil:
         write(s.event_fd, &one, 8)
 
 
-# ---- what goes wrong
+# ---- failures
 
-cdef void tell(Store* s, const char* what, int error) noexcept nogil:
-    # `what` failed: said once, until it works again.
+cdef void report_failure(Store* s, const char* what, int error) noexcept nogil:
+    """Report that the action `what` failed. It is reported once, until it succeeds again."""
     cdef char why[STORE_WHY_MAX]
     cdef char text[128]
     error_text(text, sizeof(text), error)
@@ -155,10 +157,10 @@ cdef void log_reason(Store* s, const char* why, int error) noexcept nogil:
     pthread_mutex_lock(&s.shared.lock)
     snprintf(s.shared.why, STORE_WHY_MAX, "%s", why)
     pthread_mutex_unlock(&s.shared.lock)
-    publish(s, news, NULL)
+    writer_publish(s, news, NULL)
 
 
-cdef void read_trouble(Store* s, int error) noexcept nogil:
+cdef void report_read_failure(Store* s, int error) noexcept nogil:
     cdef char text[128]
     s.writer.stats.errors += 1
     if s.writer.read_failing:
@@ -168,57 +170,57 @@ cdef void read_trouble(Store* s, int error) noexcept nogil:
     pthread_mutex_lock(&s.shared.lock)
     snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read what waits in %s, it is tried again: %s", s.dir, text)
     pthread_mutex_unlock(&s.shared.lock)
-    publish(s, STORE_READ_ERROR, NULL)
+    writer_publish(s, STORE_READ_ERROR, NULL)
 
 
-cdef void trouble(Store* s, const char* what, int error) noexcept nogil:
-    # The same, and it is to be tried again in a while.
-    again_later(s)
-    tell(s, what, error)
+cdef void report_and_retry(Store* s, const char* what, int error) noexcept nogil:
+    """Report a failure, and try again after RETRY_US."""
+    writer_retry_later(s)
+    report_failure(s, what, error)
 
 
-cdef void again_later(Store* s) noexcept nogil:
+cdef void writer_retry_later(Store* s) noexcept nogil:
     s.writer.troubled = 1
     s.writer.retry_us = clock_monotonic_us() + RETRY_US
 
 
-cdef uint32_t trouble_over(Store* s) noexcept nogil:
-    # News, after a turn in which nothing failed.
+cdef uint32_t recovered_news(Store* s) noexcept nogil:
+    """Return the news after a turn without a failure."""
     cdef StoreWriter* w = &s.writer
     cdef uint32_t news = (STORE_FULL_OVER if w.full else 0) | (STORE_ERROR_OVER if w.failing else 0)
     w.full = w.failing = 0
     return news
 
 
-# ---- the door
+# ---- the extension
 
-cdef bint behind_door(Store* s, int (*step)(void* ctx, char* why, size_t n) noexcept nogil) noexcept nogil:
-    # 0: it failed, and is tried again.
+cdef bint extension_step(Store* s, int (*step)(void* ctx, char* why, size_t n) noexcept nogil) noexcept nogil:
+    """Call a function of the extension. Return 0 if it failed; the thread tries again later."""
     cdef char why[STORE_WHY_MAX]
     cdef int got = step(s.extension.ctx, why, STORE_WHY_MAX) if s.extension.ctx != NULL else 0
     if got == 0:
         return 1
-    again_later(s)
+    writer_retry_later(s)
     log_reason(s, why, got)
     return 0
 
 
-cdef void tend(Store* s, bint last) noexcept nogil:
+cdef void writer_extension_tend(Store* s, bint last) noexcept nogil:
     cdef bint news = 0
     if s.extension.ctx == NULL:
         return
     s.writer.extension_us = s.extension.tend(s.extension.ctx, s.writer.todo.head == NULL, last, &news)
     if news:
-        publish(s, STORE_EXTENSION, NULL)
+        writer_publish(s, STORE_EXTENSION, NULL)
 
 
 # ---- writing
 
-cdef bint write_todo(Store* s, Batch** done) noexcept nogil:
-    # 0: something failed. Batches that are not kept for a sync are put before `done`.
+cdef bint batches_write(Store* s, StoreBatch** done) noexcept nogil:
+    """Write all batches. Return 0 if something failed. Batches that need not wait for a sync are put before `done`."""
     cdef StoreWriter* w = &s.writer
-    cdef Batch* b = w.todo.head
-    cdef Segment* g = NULL
+    cdef StoreBatch* b = w.todo.head
+    cdef StoreSegment* g = NULL
     cdef const char* what = ""
     cdef int got
     while b != NULL:
@@ -229,19 +231,20 @@ cdef bint write_todo(Store* s, Batch** done) noexcept nogil:
             what = "write a segment in"
             got = file_write(&s.files, g.fd, b.p, b.n, HEADER_BYTES + (b.lsn - g.base_lsn))
             if (got == -ENOSPC or got == -EDQUOT) and w.spare.slot and w.spare_done >= w.spare.capacity:
-                g.capacity = HEADER_BYTES + (g.end_lsn - g.base_lsn)       # not written to before, so it needs space: the spare does not
+                # these bytes were never written, so they need space; the spare needs none
+                g.capacity = HEADER_BYTES + (g.end_lsn - g.base_lsn)
                 continue
             if got < 0 and got != -ENOSPC and got != -EDQUOT:
-                g.poisoned = 1          # the next try is made elsewhere; what is in it is still to be synced
+                g.poisoned = 1          # the next try uses another segment; the content of this one still needs its sync
         if got < 0:
-            trouble(s, what, got)
+            report_and_retry(s, what, got)
             return 0
         batches_pop(&w.todo)
         w.written = g.end_lsn = b.lsn + b.n
         g.dirty = 1
         w.stats.batches += 1
         if w.sync_wanted:
-            batches_add(&w.kept, b)
+            batches_push(&w.kept, b)
             w.kept_bytes += b.n
         else:
             b.next = done[0]
@@ -251,7 +254,7 @@ cdef bint write_todo(Store* s, Batch** done) noexcept nogil:
 
 
 cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
-    cdef Segment* g = &s.writer.segments[i]
+    cdef StoreSegment* g = &s.writer.segments[i]
     cdef int got = segment_open(s, g)
     what[0] = "open a segment in"
     if got < 0:
@@ -259,7 +262,7 @@ cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
     what[0] = "sync a segment in"
     got = s.files.datasync(s.files.ctx, g.fd)
     if got < 0:
-        g.poisoned = 1          # stays dirty: written anew by the next try, which is not this descriptor's
+        g.poisoned = 1          # it stays dirty: the next try writes it again, through another descriptor
         return got
     g.dirty = 0
     if i + 1 < s.writer.n or not s.writer.active:
@@ -268,7 +271,7 @@ cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
 
 
 cdef int sync_all(Store* s, const char** what) noexcept nogil:
-    # Every segment that was written since it was last synced. 0 or -errno
+    """Sync every segment that was written since its last sync. Return 0 or -errno."""
     cdef StoreWriter* w = &s.writer
     cdef uint64_t start = clock_monotonic_us()
     cdef uint32_t i = w.n
@@ -277,11 +280,11 @@ cdef int sync_all(Store* s, const char** what) noexcept nogil:
         i -= 1
     while i < w.n and got == 0:
         if w.segments[i].dirty and w.segments[i].poisoned:
-            got = segment_rewrite(s, i, what)       # then neither it nor what took its place is dirty
+            got = segment_rewrite(s, i, what)       # afterwards neither segment i nor its replacement is dirty
         elif w.segments[i].dirty:
             got = segment_sync(s, i, what)
             if got < 0 and w.segments[i].poisoned:
-                tell(s, what[0], got)
+                report_failure(s, what[0], got)
                 got = 0
         else:
             i += 1
@@ -297,7 +300,7 @@ cdef int sync_all(Store* s, const char** what) noexcept nogil:
     return 0
 
 
-cdef void sync_asked(Store* s, Batch** done) noexcept nogil:
+cdef void sync_if_requested(Store* s, StoreBatch** done) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef const char* what = ""
     cdef int got
@@ -306,17 +309,17 @@ cdef void sync_asked(Store* s, Batch** done) noexcept nogil:
         return
     if w.synced >= w.written or not (w.sync_lsn > w.synced or w.kept_bytes > KEEP_MAX_BYTES or clean_wants_sync(s)):
         return
-    if not behind_door(s, s.extension.sync):
+    if not extension_step(s, s.extension.sync):
         return
     got = sync_all(s, &what)
     if got < 0:
-        trouble(s, what, got)
+        report_and_retry(s, what, got)
     else:
-        kept_release(w, done)
+        batches_release(w, done)
 
 
-cdef void kept_release(StoreWriter* w, Batch** done) noexcept nogil:
-    cdef Batch* b
+cdef void batches_release(StoreWriter* w, StoreBatch** done) noexcept nogil:
+    cdef StoreBatch* b
     while w.kept.head != NULL and w.kept.head.lsn < w.synced:
         b = batches_pop(&w.kept)
         w.kept_bytes -= b.n
@@ -326,43 +329,44 @@ cdef void kept_release(StoreWriter* w, Batch** done) noexcept nogil:
 
 # ---- turns
 
-cdef void commit(Store* s) noexcept nogil:
+cdef void writer_commit(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Batch* done = NULL
+    cdef StoreBatch* done = NULL
     cdef uint64_t before = w.written
     cdef uint64_t start = clock_monotonic_us() if w.todo.head != NULL else 0
-    if not behind_door(s, s.extension.write):
+    if not extension_step(s, s.extension.write):
         return
-    write_todo(s, &done)
-    if w.sync_lsn <= before and w.written != before:    # who waits for no more than the page cache does not wait for the disk
-        publish(s, 0, done)
+    batches_write(s, &done)
+    # clients that wait for the page cache only need not wait for the disk
+    if w.sync_lsn <= before and w.written != before:
+        writer_publish(s, 0, done)
         done = NULL
     if not w.troubled:
-        sync_asked(s, &done)
+        sync_if_requested(s, &done)
     if w.written != before:
         w.stats.commit_us = clock_monotonic_us() - start
-    publish(s, 0, done)
+    writer_publish(s, 0, done)
 
 
 cdef bint housework(Store* s) noexcept nogil:
-    # Cleaning and the spare; 1: there is more to do.
+    """Do a step of cleaning and of the spare. Return 1 if there is more to do."""
     cdef StoreWriter* w = &s.writer
     cdef const char* what = ""
     cdef uint32_t news = 0
     cdef int got = clean_step(s, &news, &what)
     if got < 0:
-        trouble(s, what, got)
+        report_and_retry(s, what, got)
     got = 0
     if w.active:
         got = spare_prepare(s)
         if got < 0:
-            trouble(s, "write a spare segment in", got)
+            report_and_retry(s, "write a spare segment in", got)
     if news & STORE_CLEAN:
         pthread_mutex_lock(&s.shared.lock)
         s.shared.cleaning = w.cleaning
         pthread_mutex_unlock(&s.shared.lock)
     if news:
-        publish(s, news, NULL)
+        writer_publish(s, news, NULL)
     return got > 0
 
 
@@ -371,38 +375,38 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
     cdef bint more = 0, answered = 0
     cdef uint32_t news
     cdef int error = 0
-    take(s)
+    writer_take(s)
     if now or w.retry_us == 0 or clock_monotonic_us() >= w.retry_us:
         w.retry_us = 0
         w.troubled = 0
-        commit(s)
+        writer_commit(s)
         more = housework(s)
-        news = 0 if w.troubled or more or w.todo.head != NULL else trouble_over(s)
+        news = 0 if w.troubled or more or w.todo.head != NULL else recovered_news(s)
         if news:
-            publish(s, news, NULL)
+            writer_publish(s, news, NULL)
     if now or w.read_retry_us == 0 or clock_monotonic_us() >= w.read_retry_us:
         w.read_retry_us = 0
         answered = reading_step(s, &error)
         if error:
             w.read_retry_us = clock_monotonic_us() + RETRY_US
-            read_trouble(s, error)
+            report_read_failure(s, error)
         elif answered:
             w.read_failing = 0
         if answered:
-            publish(s, STORE_READ, NULL)
-    tend(s, 0)
+            writer_publish(s, STORE_READ, NULL)
+    writer_extension_tend(s, 0)
     return more or answered
 
 
-cdef bint news_for_us(Store* s) noexcept nogil:
-    # Under the lock.
+cdef bint has_work(Store* s) noexcept nogil:
+    """Return whether the loop has handed something over. The caller holds the lock."""
     cdef StoreShared* shared = &s.shared
     return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.asked != NULL
             or (s.writer.asked != NULL and shared.answers_bytes < s.writer.answers_bytes))
 
 
-cdef void wait(Store* s) noexcept nogil:
-    # Until the loop has something, or it is time to try again, or for who is behind the door.
+cdef void writer_wait(Store* s) noexcept nogil:
+    """Wait until the loop hands something over, the next try is due, or the extension needs a turn."""
     cdef StoreShared* shared = &s.shared
     cdef timespec until
     cdef bint late = 0
@@ -414,7 +418,7 @@ cdef void wait(Store* s) noexcept nogil:
     until.tv_sec = <int64_t>(retry_us // 1000000)
     until.tv_nsec = <long>(retry_us % 1000000) * 1000
     pthread_mutex_lock(&shared.lock)
-    while not late and not news_for_us(s):
+    while not late and not has_work(s):
         shared.sleeping = 1
         if retry_us:
             late = pthread_cond_timedwait(&shared.more, &shared.lock, &until) != 0
@@ -424,7 +428,7 @@ cdef void wait(Store* s) noexcept nogil:
     pthread_mutex_unlock(&shared.lock)
 
 
-cdef bint closing(Store* s) noexcept nogil:
+cdef bint is_closing(Store* s) noexcept nogil:
     cdef bint yes
     pthread_mutex_lock(&s.shared.lock)
     yes = s.shared.closing
@@ -434,32 +438,32 @@ cdef bint closing(Store* s) noexcept nogil:
 
 cdef void* writer_main(void* store) noexcept nogil:
     cdef Store* s = <Store*>store
-    while not closing(s):
+    while not is_closing(s):
         if writer_turn(s, 0) == 0:
-            wait(s)
+            writer_wait(s)
     writer_end(s)
     return NULL
 
 
 cdef void writer_end(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef Batch* done = NULL
+    cdef StoreBatch* done = NULL
     cdef const char* what = ""
     cdef int got
-    take(s)
-    if behind_door(s, s.extension.write) and write_todo(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
-            and behind_door(s, s.extension.sync):
+    writer_take(s)
+    if extension_step(s, s.extension.write) and batches_write(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
+            and extension_step(s, s.extension.sync):
         got = sync_all(s, &what)
         if got < 0:
-            trouble(s, what, got)
+            report_and_retry(s, what, got)
         else:
-            kept_release(w, &done)
-    tend(s, 1)
-    publish(s, 0, done)
+            batches_release(w, &done)
+    writer_extension_tend(s, 1)
+    writer_publish(s, 0, done)
 
 
-cdef void batches_free(Batches* q) noexcept nogil:
-    cdef Batch* b = batches_pop(q)
+cdef void batches_clear(StoreBatches* q) noexcept nogil:
+    cdef StoreBatch* b = batches_pop(q)
     while b != NULL:
         free(b.p)
         free(b)
@@ -467,7 +471,7 @@ cdef void batches_free(Batches* q) noexcept nogil:
 
 
 cdef void writer_fini(Store* s) noexcept nogil:
-    batches_free(&s.writer.todo)
-    batches_free(&s.writer.kept)
+    batches_clear(&s.writer.todo)
+    batches_clear(&s.writer.kept)
     reading_fini(s)
     clean_fini(s)

@@ -6,9 +6,9 @@ from libc.stdlib cimport abort, calloc, free
 from libc.string cimport memcpy, memset, strlen
 from cext.base.words cimport load32
 from cext.store.file cimport FileOps, file_name_fn
-from cext.store.format cimport HEADER_BYTES, Header, RECORD_HEAD, header_seed, header_write, record_begin, record_bytes, record_seal
-from cext.store.replay cimport Listing, listing_free, listing_read, replay
-from cext.store.store cimport StoreLoss, StoreRecord
+from cext.store.format cimport HEADER_BYTES, Header, STORE_RECORD_HEAD, header_seed, header_write, record_begin, record_bytes, record_seal
+from cext.store.replay cimport StoreListing, store_listing_free, store_listing_read, log_replay
+from cext.store.state cimport StoreLoss, StoreRecord
 
 cdef enum:
     FILES = 3
@@ -64,7 +64,7 @@ cdef int see(void* ctx, const StoreRecord* r) noexcept nogil:
 
 cdef uint64_t recover(Files* f) noexcept nogil:
     cdef FileOps ops
-    cdef Listing l
+    cdef StoreListing l
     cdef StoreLoss loss
     cdef Seen seen
     memset(&ops, 0, sizeof(ops))
@@ -75,11 +75,11 @@ cdef uint64_t recover(Files* f) noexcept nogil:
     ops.pread = mem_pread
     ops.size = mem_size
     ops.names = mem_names
-    if listing_read(&l, &ops, 0, b"/d") != 0:
+    if store_listing_read(&l, &ops, 0, b"/d") != 0:
         abort()
-    if replay(&ops, 0, b"/d", &l, 0, see, &seen, &loss) != 0:
+    if log_replay(&ops, 0, b"/d", &l, 0, see, &seen, &loss) != 0:
         abort()
-    listing_free(&l)
+    store_listing_free(&l)
     if seen.next_lsn > loss.end_lsn:
         abort()
     return seen.total + loss.bytes + loss.n
@@ -110,7 +110,7 @@ cdef void records_write(uint8_t* out, size_t out_n, const Header* h, const uint8
         if at + record_bytes(<uint32_t>body_n) > out_n:
             return
         record_begin(out + at, p[0], p[1], <uint32_t>body_n)
-        memcpy(out + at + RECORD_HEAD, p + 4, body_n)
+        memcpy(out + at + STORE_RECORD_HEAD, p + 4, body_n)
         record_seal(0, out + at, h.seed, h.base_lsn + at - HEADER_BYTES)
         if damage & 1:
             out[at + (damage >> 1) % record_bytes(<uint32_t>body_n)] ^= damage | 1

@@ -6,7 +6,7 @@ from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.session.message cimport Message
 from cext.session.session cimport Session
-from cext.store.store cimport Store
+from cext.store.state cimport Store
 
 cdef enum:
     SEAL_EARLY_BYTES = 256 * 1024       # a batch that has so much does not wait for the interval

@@ -19,10 +19,10 @@ from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.settings cimport DURABILITY_GROUP, SHARE_STREAM
 from cext.broker.persist.pending_acks cimport pending_acks_resume
 from cext.broker.persist.persist cimport persist_lacks_memory
-from cext.journal.format cimport shard_of
+from cext.journal.format cimport shard_of_topic
 from cext.journal.journal cimport Journal, journal_append, journal_release, journal_reserve, journal_room, journal_seal
 from cext.journal.record cimport (
-    JOURNAL_DUP, JOURNAL_GAP, JOURNAL_MESSAGE, JOURNAL_RETAIN, JOURNAL_USERNAME, JournalRecord, record_bytes,
+    JOURNAL_DUP, JOURNAL_GAP, JOURNAL_MESSAGE, JOURNAL_RETAIN, JOURNAL_USERNAME, JournalRecord, journal_record_bytes,
 )
 from cext.session.record cimport RECORD_STREAMS, record_stream_put, record_stream_size
 from cext.store.store cimport store_append
@@ -37,7 +37,7 @@ cdef inline uint64_t now_us(Streams* t) noexcept nogil:
 
 
 cdef inline uint32_t shard_for(const Journal* j, const View* topic) noexcept nogil:
-    return shard_of(j.hardware, topic.p, topic.n, j.n_shards) if j.n_shards > 1 else 0
+    return shard_of_topic(j.hardware, topic.p, topic.n, j.n_shards) if j.n_shards > 1 else 0
 
 
 cdef inline bint is_crowded(Journal* j) noexcept nogil:
@@ -110,7 +110,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
         return 1
     record_of(t, p, &r)
     while refusable and s != NULL:
-        if journal_reserve(&s.journal, shard_for(&s.journal, &r.topic), record_bytes(&r), r.time_us) < 0:
+        if journal_reserve(&s.journal, shard_for(&s.journal, &r.topic), journal_record_bytes(&r), r.time_us) < 0:
             released(first, s.hit, r.topic)
             return 0
         s = s.hit
@@ -134,7 +134,7 @@ cdef bint append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint pr
         return 0
     s.records += 1
     streams_of(b).changed = 1
-    batch_opened(t, record_bytes(r))
+    batch_opened(t, journal_record_bytes(r))
     t.tight |= is_tight(&s.journal)
     return 1
 

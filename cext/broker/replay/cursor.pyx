@@ -33,7 +33,7 @@ from cext.broker.routing.retain cimport sending_congested
 from cext.broker.rules.acl cimport ACL_READ
 from cext.codec.reason cimport RC_NOT_AUTHORIZED, RC_QUOTA_EXCEEDED, RC_TOPIC_FILTER_INVALID
 from cext.journal.journal cimport JOURNAL_RANGES_REPORTED, LOSS_RETIRED
-from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, record_get
+from cext.journal.record cimport JOURNAL_QOS, JOURNAL_RETAIN, JournalRecord, journal_record_get
 from cext.net.reactor cimport CONN_CLOSED, CONN_CLOSING
 from cext.session.session cimport SESSION_ENDED, Session
 from cext.store.segment cimport error_text
@@ -322,7 +322,7 @@ cdef bint deliver_record(Broker* b, Cursors* k, Cursor* c, const ReadRecord* e) 
     cdef Session* s = c.session
     cdef JournalRecord r
     cdef Publication p
-    if record_get(<const uint8_t*>(e + 1), e.n, &r) == 0:
+    if journal_record_get(<const uint8_t*>(e + 1), e.n, &r) == 0:
         return 1                 # never: it was copied from a record
     if not may_read_record(s, b, r.topic):
         return 1                 # no log line and no drop is counted: there may be millions

@@ -14,9 +14,9 @@ from libc.stdlib cimport calloc, realloc
 from cext.base.clock cimport clock_monotonic_us
 from cext.broker.persist.streams cimport Stream
 from cext.broker.replay.cursor cimport Cursors, PLACE_TIME, READ_REQUEST_BYTES, ReadRecord, ReadRequest
-from cext.journal.journal cimport loss_add
+from cext.journal.journal cimport journal_loss_add
 from cext.journal.reader cimport Reader, reader_close, reader_next, reader_open, reader_seek, reader_seek_time
-from cext.journal.record cimport JOURNAL_MESSAGE, JournalRecord, record_bytes, record_put
+from cext.journal.record cimport JOURNAL_MESSAGE, JournalRecord, journal_record_bytes, journal_record_put
 from cext.topic.name cimport filter_matches
 
 cdef enum:
@@ -42,7 +42,7 @@ cdef bint has_records(const ReadRequest* request) noexcept nogil:
 
 
 cdef int entry_add(ReadRequest* request, uint32_t shard, const JournalRecord* r) noexcept nogil:
-    cdef uint64_t n = record_bytes(r)
+    cdef uint64_t n = journal_record_bytes(r)
     cdef uint64_t need = request.n + sizeof(ReadRecord) + n
     cdef ReadRecord* e
     cdef uint8_t* p
@@ -56,7 +56,7 @@ cdef int entry_add(ReadRequest* request, uint32_t shard, const JournalRecord* r)
     e.seq = r.seq
     e.shard = shard
     e.n = <uint32_t>n
-    record_put(<uint8_t*>(e + 1), n, 0, r)
+    journal_record_put(<uint8_t*>(e + 1), n, 0, r)
     request.n = need
     return 0
 
@@ -96,7 +96,7 @@ cdef int shard_read(ReadRequest* request, Reader* r, uint32_t shard, uint64_t* l
         got = reader_next(r, r.end, &record)
         if got != 1:
             break
-        left[0] -= min(left[0], record_bytes(&record))
+        left[0] -= min(left[0], journal_record_bytes(&record))
         if (time_reached(request, shard, record.time_us) and record.kind == JOURNAL_MESSAGE
                 and filter_matches(request.filter, record.topic)):
             got = entry_add(request, shard, &record)
@@ -107,7 +107,7 @@ cdef int shard_read(ReadRequest* request, Reader* r, uint32_t shard, uint64_t* l
         request.seqs[shard] = max(request.seqs[shard], r.seq)
     for i in range(min(r.loss.n, <uint32_t>16)):
         if r.loss.ranges[i].hi <= request.seqs[shard]:
-            loss_add(&request.loss, shard, r.loss.ranges[i].why, r.loss.ranges[i].lo, r.loss.ranges[i].hi)
+            journal_loss_add(&request.loss, shard, r.loss.ranges[i].why, r.loss.ranges[i].lo, r.loss.ranges[i].hi)
     reader_close(r)
     return min(got, 0)
 

@@ -41,7 +41,8 @@ from cext.session.queue cimport (
 )
 from cext.session.record cimport RECORD_AGAIN, RECORD_MSG, RECORD_QOS, RECORD_RETAIN, RecordMessage, RecordMsg, record_msg_read
 from cext.session.session cimport SESSION_ENDED, SESSION_READS, Session
-from cext.store.store cimport StoreRecord, store_read, store_read_next, store_reads_left, store_written
+from cext.store.state cimport StoreRecord
+from cext.store.store cimport store_read, store_read_next, store_reads_left, store_written
 
 cdef enum:
     WINDOW = 64                  # deliveries before their turn that stay in memory

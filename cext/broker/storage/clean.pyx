@@ -34,7 +34,8 @@ from cext.session.record cimport (
     record_msg_size, record_released_check, record_released_next, record_session_read, record_sub_read, record_will_read,
 )
 from cext.session.session cimport Session
-from cext.store.store cimport StoreRecord, store_clean_again, store_clean_chunk, store_clean_done
+from cext.store.state cimport StoreRecord
+from cext.store.store cimport store_clean_again, store_clean_chunk, store_clean_done
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 

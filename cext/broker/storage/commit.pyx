@@ -48,10 +48,12 @@ from cext.session.record cimport (
     record_ack_put, record_entry_put, record_entry_size, record_msg_end_put, record_msg_put, record_msg_size,
 )
 from cext.session.session cimport SESSION_ENDED, SESSION_WAITS, Session
-from cext.store.store cimport (
+from cext.store.state cimport (
     STORE_CLEAN, STORE_ERROR, STORE_ERROR_OVER, STORE_FULL, STORE_FULL_OVER, STORE_READ, STORE_READ_ERROR, STORE_WHY_MAX,
-    StoreStats, store_append, store_close, store_error, store_poll, store_seal, store_start, store_stats, store_synced,
-    store_written,
+    StoreStats,
+)
+from cext.store.store cimport (
+    store_append, store_close, store_error, store_poll, store_seal, store_start, store_stats, store_synced, store_written,
 )
 from cext.topic.index cimport IndexStats, index_stats
 

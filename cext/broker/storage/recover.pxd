@@ -1,7 +1,7 @@
 # Rebuild the broker's state from its store. See recover.pyx.
 from libc.stdint cimport uint64_t
 from cext.broker.core.broker cimport Broker
-from cext.store.store cimport StoreLoss
+from cext.store.state cimport StoreLoss
 
 ctypedef struct Recovered:
     uint64_t records

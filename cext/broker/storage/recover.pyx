@@ -48,7 +48,8 @@ from cext.session.session cimport (
     EXPIRY_NEVER, SESSION_BRIDGE, Session, session_free, session_new, sessions_add, sessions_find, sessions_first,
     sessions_next, sessions_remove,
 )
-from cext.store.store cimport STORE_WHY_MAX, StoreLoss, StoreRecord, store_recover, store_scan
+from cext.store.state cimport STORE_WHY_MAX, StoreLoss, StoreRecord
+from cext.store.store cimport store_recover, store_scan
 from cext.topic.index cimport index_add, index_remove, index_remove_some
 from cext.topic.name cimport Filter, filter_parse
 
