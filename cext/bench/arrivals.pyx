@@ -1,8 +1,8 @@
-# What brokers send: cut into packets, decoded by the broker's own codec, counted, acknowledged. Knows MQTT's client side; does not know what is
-# sent when (flow.pyx), nor what is being waited for (loop.pyx).
-# Invariant: a broker is believed nothing. What is no MQTT ends the client; a payload without this run's mark, or of a message that was not sent
-# or not for this client, is foreign and counts as nothing else.
-# Cost: one recv for up to READ_BYTES, one clock for each; of a large payload only the beginning is looked at.
+# The input from brokers: split it into packets, decode them with the broker's own codec, count and acknowledge them. This module
+# knows MQTT's client side. It does not know when something is sent (flow.pyx), or which goal the loop waits for (loop.pyx).
+# Invariant: nothing that a broker sends is trusted. Bytes that are no MQTT end the client. A payload without the mark of this
+# run, or of a message that was not sent or not for this client, counts as foreign and as nothing else. Cost: one recv for up to
+# READ_BYTES, and one reading of the clock for each. Only the beginning of a large payload is read.
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -35,14 +35,15 @@ cdef enum:
 
 
 cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
-    # without a reason code these are four bytes, no more than what they answer: READ_BYTES hold those of one read
+    # without a reason code an acknowledgement has four bytes, no more than its packet, so READ_BYTES hold those of one read
     g.answers_n = <size_t>(encode_ack(g.answers + g.answers_n, packet_type, g.version, pid, 0) - g.answers)
 
 
 # ---------------------------------------------------------------- messages
 
 cdef inline int64_t stream_of(const Load* g, const Client* c, uint32_t source) noexcept nogil:
-    """-1: this client is to get nothing of it, or there is no such source."""
+    """Return the stream of this source for this client. -1 = the client is to receive nothing of it, or there is no such
+    source."""
     cdef uint32_t i
     if source - c.first_source >= c.n_sources:
         return -1
@@ -61,7 +62,7 @@ cdef void account(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t 
         client_fail(g, c, FAIL_MEMORY, 0)
     elif how == STREAM_TWICE:
         g.counts.twice += 1
-    elif g.shared:                      # the order that counts is that of one receiver
+    elif g.shared:                      # here the order at one receiver counts
         last = g.lasts + <size_t>(c - g.clients - g.n_publishers) * g.n_sources + source
         if number < last[0]:
             g.counts.late += 1
@@ -171,7 +172,8 @@ cdef void on_suback(Load* g, Client* c, const Frame* f) noexcept nogil:
     histogram_add(&g.ack, g.now_ns - slot_end(c, a.pid))
     g.counts.subscribed += 1
     for i in range(a.codes.n):
-        if (a.codes.p[i] >= 0x80 or a.codes.p[i] < g.qos) and g.failure.kind == FAIL_NONE:      # what was asked for is the flow's QoS
+        # the flow's QoS was requested
+        if (a.codes.p[i] >= 0x80 or a.codes.p[i] < g.qos) and g.failure.kind == FAIL_NONE:
             g.failure.kind = FAIL_SUBSCRIBE if a.codes.p[i] >= 0x80 else FAIL_GRANTED
             g.failure.code = a.codes.p[i]
             g.failure.client = <uint32_t>(c - g.clients)
@@ -218,7 +220,8 @@ cdef void hold(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept nogil:
-    """A PUBLISH whose end has not come: its head is enough. The topics and properties of this run are far shorter than HELD_BYTES."""
+    """Begin an incomplete PUBLISH. Its head is sufficient: the topics and properties of this run are far shorter than
+    HELD_BYTES."""
     if c.state != CLIENT_UP and c.state != CLIENT_LEAVING:
         client_fail(g, c, FAIL_MALFORMED, T_PUBLISH)
         return
@@ -228,7 +231,7 @@ cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept
 
 
 cdef int tongue(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """The first bytes of somebody who is no MQTT broker, or not on this port."""
+    """Return the protocol, TONGUE_x, of a peer that is no MQTT broker, or not on this port, by its first bytes; 0 = unknown."""
     if end - p >= 3 and p[0] == TLS_ALERT and p[1] == 3 and p[2] <= 4:
         return TONGUE_TLS
     return TONGUE_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0
@@ -279,7 +282,7 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
         got = <ssize_t>g.transport.receive(g, c, g.buffer + held_n, READ_BYTES - held_n)
         if got == 0:
             return
-    elif c.skip > READ_BYTES:             # nobody wants to see these: TCP throws them away uncopied [tcp(7)]
+    elif c.skip > READ_BYTES:             # the content is not needed: TCP discards it without a copy [tcp(7)]
         got = recv(c.fd, g.buffer, c.skip - READ_BYTES, MSG_TRUNC)
         if got > 0:
             c.skip -= <uint64_t>got

@@ -1,2 +1,2 @@
-# A certificate for a broker that lives as long as a run; see certificate.pyx.
+# A certificate for a broker that runs only during a load; see certificate.pyx.
 def self_signed(names: str, days: int = 7) -> tuple[bytes, bytes]: ...

@@ -1,6 +1,6 @@
 # distutils: libraries = crypto
-# A key and a certificate that nobody else signed, for a broker that lives as long as a run (`mosq bench --start --tls`): so that it needs neither
-# a program nor a library that may not be there.
+# A self-signed certificate with its key, for a broker that runs only during a load (`mosq bench --start --tls`), made without a
+# program or library that may be missing.
 from cext.net.openssl cimport (
     BIO, BIO_free, BIO_get_mem_data, BIO_new, BIO_s_mem, ERR_clear_error, EVP_MD, EVP_sha256, PEM_write_bio_X509, X509,
     X509_NAME, X509_free, X509_get_subject_name,
@@ -43,7 +43,7 @@ cdef extern from "<openssl/x509v3.h>":
 
 
 cdef bytes taken(BIO* b):
-    """What was written into it; it goes."""
+    """Return the content of a memory BIO and free the BIO."""
     cdef char* p = NULL
     cdef long n = BIO_get_mem_data(b, &p) if b != NULL else 0
     try:
@@ -70,7 +70,7 @@ cdef bint fill(X509* x, EVP_PKEY* key, bytes names, long days):
 
 
 def self_signed(str names, int days=7):
-    """(certificate, key), both PEM. names: "DNS:localhost,IP:127.0.0.1" """
+    """Return (certificate, key), both PEM. names: "DNS:localhost,IP:127.0.0.1" """
     cdef EVP_PKEY* key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", <const char*>b"P-256")
     cdef X509* x = X509_new()
     cdef BIO* shown = BIO_new(BIO_s_mem())

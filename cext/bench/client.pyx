@@ -1,7 +1,7 @@
-# A client's socket. Knows descriptors and bytes that wait to be written; of MQTT only the packet ids that are in use.
-# Invariant: nothing here waits. What a socket does not take is kept, bounded by one burst and the acknowledgements of what was read: a client
-# that holds some of it publishes nothing more until it is gone (flow.pyx). An idle client holds no buffer.
-# Cost: one system call for each burst, and one more to be woken when the socket was full.
+# A client's socket. This module knows descriptors and bytes that wait to be written. Of MQTT it knows only the packet ids in use.
+# Invariant: nothing here waits. Bytes that a socket does not accept are kept, at most one burst and the acknowledgements of one
+# read: a client with such bytes publishes nothing more until they are sent (flow.pyx). An idle client has no buffer. Cost: one
+# system call for each burst, and one more wake-up if the socket was full.
 from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -118,7 +118,7 @@ cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogi
 
 
 cdef void client_fail_reported(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil:
-    if c.state == CLIENT_LEAVING:       # whatever the broker ends it with
+    if c.state == CLIENT_LEAVING:       # any error of the broker is then the expected end
         off(g, c)
         g.counts.left += 1
         return

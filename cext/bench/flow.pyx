@@ -1,9 +1,9 @@
-# What is published when. Knows sources, rates and windows; does not know what receivers do with it (arrive.pyx).
-# Flat out: each publisher that may send gets a burst in turn, as long as fewer than `window` deliveries are on their way end to end, so that
-# a broker is asked for what it can do and has no reason to drop.
-# At a fixed rate: message i is due at begin + i * interval, whatever became of those before it, belongs to publisher i % publishers, and carries
-# that time: what waits in here because the broker does not take it waits in the latencies too (no coordinated omission).
-# Cost: one send for each burst; a memcpy and a memset for each message; one division for each that is due.
+# The times of publishing. This module knows sources, rates and windows. It does not know what receivers do with messages
+# (arrivals.pyx). At full speed each publisher that may send gets a burst in turn while fewer than `window` deliveries are on
+# their way end to end. So the broker works at its limit and has no reason to drop. At a fixed rate, message i is due at begin + i
+# * interval regardless of the messages before it, belongs to publisher i % publishers, and carries that time. If the broker does
+# not accept a message, its waiting time here is part of the latency (no coordinated omission). Cost: one send for each burst, a
+# memcpy and a memset for each message, one division for each due message.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset
@@ -16,7 +16,7 @@ from cext.bench.load cimport (
 )
 
 cdef enum:
-    WRITES_MAX = 256            # of one turn
+    WRITES_MAX = 256            # writes in one turn
     FILLER = 120                # 'x', the rest of a payload
 
 
@@ -42,7 +42,7 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
 # ---------------------------------------------------------------- time
 
 cdef uint64_t due_by(const Load* g, uint64_t now_ns) noexcept nogil:
-    """How many messages are due at this time."""
+    """Return how many messages are due at this time."""
     cdef uint64_t n
     if g.end_ns and now_ns >= g.end_ns:
         n = <uint64_t>(<double>(g.end_ns - g.flow_ns) / g.interval_ns)
@@ -107,7 +107,7 @@ cdef uint64_t allowed(const Load* g, const Client* c) noexcept nogil:
 # ---------------------------------------------------------------- bytes
 
 cdef inline uint64_t stamp_of(Load* g, Client* c, uint64_t now_ns) noexcept nogil:
-    """When this message was to be sent; how long ago that is goes into `lateness`."""
+    """Return the time at which this message is due, as nanoseconds of the load. Add the delay to `lateness`."""
     cdef uint64_t due_ns
     if g.interval_ns == 0:
         return now_ns - g.epoch_ns
@@ -172,7 +172,7 @@ cdef void send_burst(Load* g, Client* c, uint64_t n) noexcept nogil:
         g.scratch = grown
         g.scratch_cap = size
         memset(g.scratch, FILLER, size)
-    # A payload from BURST_BYTES on goes alone, and all of them stand at one place: their filler is there already.
+    # A payload of at least BURST_BYTES is sent alone and always at the same place, which already contains its filler.
     begin = p = g.scratch + (g.head_max - g.sources[c.source].head_n if g.payload_n >= BURST_BYTES else 0)
     while n:
         p = message_put(g, c, p, now_ns)

@@ -1,4 +1,4 @@
-# What the control plane sees of the load generator; see generator.pyx.
+# The load generator as the control plane sees it; see generator.pyx.
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
@@ -14,7 +14,7 @@ class Figures(TypedDict):
     least_ns: int
     most_ns: int
     sum_ns: float
-    buckets: list[tuple[int, int, int]]     # from, width, how many
+    buckets: list[tuple[int, int, int]]     # from, width, count
 
 class Generator:
     def __init__(self, ip: bytes, port: int, *, scope: int = 0, clients: int, publishers: int, version: int,

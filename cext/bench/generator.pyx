@@ -1,6 +1,6 @@
-# The door of the room: a load as an object of Python's. Says what is to be done next and reads what was counted; between the two, `run` works
-# without the GIL. Knows bytes and numbers; names of clients, topics and scenarios are made in mosq/bench.
-# Invariant: no method is called while another runs: one thread owns a Generator.
+# Python API of the room: a load as a Python object. Its methods set the next goal and read the counters; `run` works without the
+# GIL. This module knows bytes and numbers. mosq/tools/bench makes the names of clients, topics and scenarios. Invariant: one
+# thread owns a Generator, so no method is called while another one runs.
 from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -39,7 +39,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6
 
 cdef enum:
-    SCRATCH_MIN = 128 * 1024            # a burst, or the longest SUBSCRIBE
+    SCRATCH_MIN = 128 * 1024            # size of a burst, or of the longest SUBSCRIBE
 
 MORE, DONE, FAILED, STALLED = RUN_MORE, RUN_DONE, RUN_FAILED, RUN_STALLED
 STAMP_BYTES = STAMP_SIZE
@@ -70,15 +70,16 @@ cdef dict figures(const Histogram* h):
 
 
 cdef class Generator:
-    """`clients` connections to one broker, of which the first `publishers` publish and the others receive."""
+    """`clients` connections to one broker. The first `publishers` of them publish, the others receive."""
     cdef Load g
 
-    def __cinit__(self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos, uint32_t payload,
-                  uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0,
-                  uint32_t numbers=UINT32_MAX, double stall_s=3, size_t tls_context=0,
-                  bytes host=b"", bytes request=None, bytes accept=None):
-        """secure: 0, or the address of a TlsContext, whose reference is ours then, and `host` whom it is to meet. request: None, or what asks for
-        a WebSocket, and `accept` what must be the answer. numbers: messages of one publisher in one flow, at most."""
+    def __cinit__(      # parameters: the settings of one load, by name
+            self, ip, int port, *, uint32_t scope=0, uint32_t clients, uint32_t publishers, int version, int qos,
+            uint32_t payload, uint16_t mark, uint32_t inflight=20, uint32_t burst=10, uint64_t window=0, uint32_t numbers=UINT32_MAX,
+            double stall_s=3, size_t tls_context=0, bytes host=b"", bytes request=None, bytes accept=None):
+        """tls_context: 0, or the address of a TlsContext, whose reference the Generator takes over; `host` is the expected name
+        of the server. request: None, or the HTTP request for a WebSocket, and `accept` the required answer to its key. numbers:
+        the most messages of one publisher in one flow. stall_s: seconds without progress after which a run stops."""
         cdef uint32_t i
         cdef Load* g = &self.g
         memset(g, 0, sizeof(Load))
@@ -167,10 +168,10 @@ cdef class Generator:
         self.g.lasts = self.g.takers = self.g.taker_at = NULL
         self.g.n_streams = 0
 
-    # ---------------------------------------------------------------- who and what
+    # ---------------------------------------------------------------- clients, sources, streams
 
     def greetings(self, names, *, uint32_t first=0, bint clean=True, uint32_t session_expiry=0, uint16_t keepalive=0):
-        """names: (client id, user or None, password or None) of the clients from `first` to the last."""
+        """Set the CONNECT packets. names: (client id, user or None, password or None) of the clients from `first` to the last."""
         cdef ConnectOut c
         cdef uint32_t i
         cdef Load* g = &self.g
@@ -200,8 +201,8 @@ cdef class Generator:
             g.greeting_at[first + i + 1] = g.greeting_at[first + i] + <uint32_t>len(packets[i])
 
     def sources(self, topics, fans, *, bint retain=False, uint32_t stride=0, bint drawn=False, payload=None):
-        """Topics and how many deliveries a message on each is to cause. stride 0: publisher i has topics[i] alone, else i, i + stride, ..., in
-        turn or as they are drawn."""
+        """Set the topics, and how many deliveries a message on each topic causes. stride 0: publisher i has only topics[i];
+        otherwise topics i, i + stride, ..., in turn or drawn at random."""
         cdef PublishHead h
         cdef uint32_t i, size, remaining = 0, pid_at = 0, at = 0
         cdef Load* g = &self.g
@@ -232,7 +233,8 @@ cdef class Generator:
             g.head_max = max(g.head_max, size)
 
     def streams(self, receives, *, bint shared=False):
-        """receives: (first source, how many) of each client that receives. shared: whoever gets a message, it is one stream."""
+        """Set the streams. receives: (first source, number of sources) of each receiving client. shared: all receivers together
+        get one stream."""
         cdef uint32_t i
         cdef uint64_t n = 0
         cdef Load* g = &self.g
@@ -257,7 +259,7 @@ cdef class Generator:
         g.n_streams = n
 
     def takers(self, takers):
-        """The clients that receive of each source, instead of ranges of sources."""
+        """Set the clients that receive from each source, instead of ranges of sources."""
         cdef uint32_t i, at = 0, client
         cdef Load* g = &self.g
         if len(takers) != g.n_sources:
@@ -275,7 +277,7 @@ cdef class Generator:
         for i in range(g.n_publishers, g.n_clients):
             g.clients[i].first_source, g.clients[i].n_sources = 0, g.n_sources
 
-    # ---------------------------------------------------------------- what to do next
+    # ---------------------------------------------------------------- goals
 
     cdef _goal(self, uint32_t kind, uint32_t first=0, uint32_t n=0, uint64_t target=0, uint64_t base=0):
         memset(&self.g.goal, 0, sizeof(self.g.goal))
@@ -291,7 +293,7 @@ cdef class Generator:
         self.g.goal.pending_max = pending
 
     def subscribe(self, filters, uint32_t first, uint32_t n):
-        """Filter i is asked for by client first + i % n."""
+        """Subscribe. Client first + i % n requests filter i."""
         cdef uint32_t i, at = 0
         cdef Load* g = &self.g
         if not n or first + n > g.n_clients:
@@ -318,7 +320,8 @@ cdef class Generator:
         g.goal.next = 0
 
     def publish(self, *, double rate=0, uint64_t messages=0, double seconds=0):
-        """Until so many are published or so long; rate 0: flat out."""
+        """Publish until so many messages are sent or so many seconds are over. rate 0: at full speed; otherwise messages per
+        second."""
         cdef uint64_t now_ns
         if not messages and not seconds:
             raise ValueError("expected an end")
@@ -330,15 +333,15 @@ cdef class Generator:
         flow_begin(&self.g, now_ns)
 
     def expect(self, uint64_t deliveries):
-        """So many more are to come, of what the broker keeps."""
+        """Expect so many more deliveries, of messages that the broker stores."""
         self.g.counts.expected += deliveries
 
     def receive(self):
-        """Waits for all that is expected."""
+        """Wait for all expected deliveries."""
         self._goal(GOAL_RECEIVED, 0, 0, self.g.counts.expected)
 
     def leave(self, uint32_t first, uint32_t n):
-        """DISCONNECT, and wait for the broker's end of each connection: then it has seen it."""
+        """Send DISCONNECT, and wait until the broker ends each connection: then it has processed it."""
         cdef uint32_t i
         cdef uint64_t base = self.g.counts.left + self.g.counts.closed, leaving = 0
         if first + n > self.g.n_clients:
@@ -350,7 +353,7 @@ cdef class Generator:
         self._goal(GOAL_LEFT, 0, 0, leaving, base)
 
     def ping(self):
-        """PINGREQ of each publisher, and wait for the answers: then the broker has read what was sent before."""
+        """Send PINGREQ for each publisher, and wait for the answers: then the broker has read everything sent before."""
         cdef uint32_t i, n = 0
         cdef uint8_t[2] packet
         encode_pingreq(packet)
@@ -364,21 +367,21 @@ cdef class Generator:
         self._goal(GOAL_TIME)
 
     def run(self, double seconds):
-        """For so long at most -> MORE, DONE, FAILED, STALLED."""
+        """Run for at most so many seconds. Return MORE, DONE, FAILED or STALLED."""
         cdef uint64_t until_ns = clock_monotonic_ns() + <uint64_t>(seconds * 1e9)
         cdef int how
         with nogil:
             how = load_run(&self.g, until_ns)
         return how
 
-    # ---------------------------------------------------------------- what was counted
+    # ---------------------------------------------------------------- counters
 
     def tolerate(self, bint yes):
-        """A connection that fails is counted, and the others go on."""
+        """Count connections that fail, and continue with the others."""
         self.g.tolerant = yes
 
     def clear(self):
-        """The histograms begin anew."""
+        """Clear the histograms."""
         memset(&self.g.latency, 0, sizeof(Histogram))
         memset(&self.g.ack, 0, sizeof(Histogram))
         memset(&self.g.handshake, 0, sizeof(Histogram))
@@ -389,15 +392,16 @@ cdef class Generator:
         return self.g.counts
 
     def last_received_s(self):
-        """On the clock of time.monotonic(); 0: nothing came since the last flow began"""
+        """Return the time of the last delivery on the clock of time.monotonic(); 0 = nothing was received since the last flow
+        began."""
         return self.g.last_received_ns * 1e-9
 
     def last_published_s(self):
-        """The same of what was sent"""
+        """Return the time of the last publication on the clock of time.monotonic()."""
         return self.g.last_published_ns * 1e-9
 
     def unsent(self):
-        """At a fixed rate: due, and not sent"""
+        """Return the number of messages that are due and not sent, at a fixed rate."""
         return self.g.scheduled - (self.g.counts.published - self.g.flow_published) if self.g.interval_ns else 0
 
     def unacknowledged(self):
@@ -413,14 +417,14 @@ cdef class Generator:
         return figures(&self.g.greeting if name == "greeting" else &self.g.lateness)
 
     def secured(self):
-        """Protocol and cipher of the last handshake of TLS; None: there was none"""
+        """Return protocol and cipher of the last TLS handshake; None = there was none."""
         cdef Transports* y = <Transports*>self.g.transport
         if y == NULL or y.load_tls.protocol == NULL or y.load_tls.cipher == NULL:
             return None
         return y.load_tls.protocol.decode(), y.load_tls.cipher.decode()
 
     def failure(self):
-        """(what, code, number of the client, in which handshake, text), None: none"""
+        """Return (kind, code, number of the client, stage of the connection, text); None = no failure."""
         cdef const Failure* f = &self.g.failure
         if f.kind == FAIL_NONE:
             return None

@@ -1,5 +1,6 @@
-# A histogram of durations: HdrHistogram's idea, buckets of equal width within each power of two. Knows numbers alone.
-# 128 buckets in each power of two: a bucket's middle is at most 0.4 % from what fell into it. Cost: a count of leading zeros and two additions.
+# A histogram of durations as HdrHistogram has them: buckets of equal width within each power of two. This module knows only
+# numbers. 128 buckets in each power of two: the middle of a bucket differs from its values by at most 0.4 %. Cost: a count of
+# leading zeros and two additions.
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from * nogil:
@@ -8,12 +9,12 @@ cdef extern from * nogil:
 cdef enum:
     HISTOGRAM_SHIFT = 7
     HISTOGRAM_HALF = 128                # 1 << HISTOGRAM_SHIFT
-    HISTOGRAM_BITS = 44                 # what is longer than 2**44 ns, five hours, counts as that long
+    HISTOGRAM_BITS = 44                 # longer durations count as 2**44 ns, five hours
     HISTOGRAM_BUCKETS = 4864            # (HISTOGRAM_BITS - HISTOGRAM_SHIFT + 1) * HISTOGRAM_HALF
 
 ctypedef struct Histogram:
     uint64_t count
-    uint64_t least_ns                   # these two and the sum are exact
+    uint64_t least_ns                   # least, most and sum are exact
     uint64_t most_ns
     double sum_ns
     uint64_t buckets[4864]              # HISTOGRAM_BUCKETS
@@ -34,7 +35,7 @@ cdef inline void histogram_add(Histogram* h, uint64_t ns) noexcept nogil:
     shift = 63 - HISTOGRAM_SHIFT - <uint32_t>__builtin_clzll(ns)       # HALF <= ns >> shift < 2 * HALF
     h.buckets[(shift + 1) * HISTOGRAM_HALF + (ns >> shift) - HISTOGRAM_HALF] += 1
 
-# The durations of bucket i: from the one returned, so many (*width) of them
+# Return the shortest duration of bucket i, and the number of durations in it (*width).
 cdef inline uint64_t histogram_from(uint32_t i, uint64_t* width) noexcept nogil:
     width[0] = 1
     if i < HISTOGRAM_HALF:

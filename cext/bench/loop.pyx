@@ -1,7 +1,7 @@
-# One thread, one epoll: connects and subscribes as its goal asks, publishes what is due, reads what came. Knows goals and time; does not know
-# scenarios (mosq/bench/scenarios.py), which are sequences of goals.
-# Invariant: it sleeps whenever there is nothing to send, so that its own busy share means something, and to the nanosecond where a rate is kept.
-# Cost of a turn: one clock, one epoll_wait, and what there is to do.
+# One thread, one epoll: connect and subscribe as the goal requires, publish what is due, read the input. This module knows goals
+# and time. It does not know scenarios (mosq/tools/bench/scenarios.py), which are sequences of goals. Invariant: the loop sleeps
+# whenever there is nothing to send, so that its busy share is meaningful; at a fixed rate it sleeps to the nanosecond. Cost of a
+# turn: one reading of the clock, one epoll_wait, and the work.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.clock cimport clock_monotonic_ns
@@ -57,12 +57,14 @@ cdef extern from * nogil:
     void mosq_bench_slack(unsigned long ns)
 
 cdef enum:
-    OPENS_MAX = 256             # of one turn
-    WRITE_OFF_NS = 500000000    # nothing came for so long (or half of stall_ns): what is on its way is lost, and the window goes on without it
+    OPENS_MAX = 256             # connections begun in one turn
+    # without input for so long (or half of stall_ns), deliveries on their way count as lost, and the window continues without
+    # them
+    WRITE_OFF_NS = 500000000
     SLEEP_MAX_NS = 20000000
 
 
-# ---------------------------------------------------------------- what the goal asks for
+# ---------------------------------------------------------------- the goal
 
 cdef void connect_more(Load* g) noexcept nogil:
     cdef uint32_t begun = 0
@@ -76,7 +78,7 @@ cdef void connect_more(Load* g) noexcept nogil:
 
 
 cdef void subscribe_more(Load* g, Client* c) noexcept nogil:
-    """As many as its packet ids allow, in one write."""
+    """Send as many filters as the client's packet ids allow, in one write."""
     cdef uint64_t i
     cdef View filter
     cdef uint16_t pid

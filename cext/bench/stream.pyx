@@ -1,7 +1,7 @@
-# Exact accounting of one stream. Knows numbers; does not know what they count, or who sent them.
-# Invariant: gaps are ascending, do not touch, and none is empty; a number below `next` in no gap came once already.
-# Cost: a stream in order is one comparison in the caller; a late number is a binary search and, where it splits a gap or closes one that is
-# not the first, a memmove. Memory: eight bytes for each gap, at most one for each number that came.
+# The exact accounting of one stream. This module knows numbers. It does not know what they count, or which client sent them.
+# Invariant: gaps are ascending, do not touch, and none is empty. A number below `next` in no gap has arrived before. Cost: for a
+# stream in order one comparison in the caller. A late number is a binary search, and a memmove if it splits a gap or closes one
+# that is not the first. Memory: eight bytes for each gap, at most one gap for each number that arrived.
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
@@ -14,7 +14,7 @@ cdef bint gap_insert(Stream* s, uint32_t at, uint32_t first, uint32_t end) noexc
     cdef Gap* grown
     cdef uint32_t cap
     if s.n == s.cap:
-        if s.at > s.n // 2:             # room in front, of gaps that were closed
+        if s.at > s.n // 2:             # room in front, from closed gaps
             memmove(s.gaps, s.gaps + s.at, (s.n - s.at) * sizeof(Gap))
             s.n -= s.at
             at -= s.at
@@ -51,7 +51,7 @@ cdef int stream_take_other(Stream* s, uint32_t number) noexcept nogil:
             return STREAM_NO_MEMORY
         s.next = number + 1
         return STREAM_AHEAD
-    while low < high:                   # the first gap that ends after the number
+    while low < high:                   # search the first gap that ends after the number
         middle = low + (high - low) // 2
         if s.gaps[middle].end <= number:
             low = middle + 1
@@ -69,14 +69,14 @@ cdef int stream_take_other(Stream* s, uint32_t number) noexcept nogil:
     else:
         if not gap_insert(s, low + 1, number + 1, end):
             return STREAM_NO_MEMORY
-        # the gap may have moved to the front of the block
+        # the gap may have moved to the front of the array
         low = gap_before(s, number + 1)
         s.gaps[low].end = number
     return STREAM_LATE
 
 
 cdef uint32_t gap_before(Stream* s, uint32_t first) noexcept nogil:
-    """The gap before the one that begins at `first`."""
+    """Return the gap before the one that begins at `first`."""
     cdef uint32_t low = s.at, high = s.n, middle
     while low < high:
         middle = low + (high - low) // 2

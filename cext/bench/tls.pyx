@@ -1,10 +1,9 @@
 # distutils: libraries = ssl crypto
-# TLS of a load's connections, by OpenSSL alone, over memory. Knows OpenSSL; not sockets. Contexts, names and keys are those that bridges have
-# (cext/setup/tls_outward, cext/net/tls_outward).
-# One BIO serves all connections: it only says where the bytes of the connection at hand are (as in cext/net/tls). The error queue is empty before
-# each call.
-# Invariant: without `any_name` a handshake that ends well has proven who the other side is; with it, nothing of a certificate is looked at.
-# Cost: that of OpenSSL: about a microsecond for each record, and 0.1 ms or more for a handshake.
+# TLS for the connections of a load by OpenSSL alone, over memory. This module knows OpenSSL. It does not know sockets. It uses
+# the same contexts, names and keys as bridges (cext/setup/tls_outward, cext/net/tls_outward). One BIO serves all connections: it
+# only refers to the bytes of the current connection (as in cext/net/tls). The error queue is empty before each call. Invariant:
+# without `any_name`, a successful handshake has proven the identity of the peer. With it, no certificate is checked. Cost: that
+# of OpenSSL: about a microsecond for each record, and 0.1 ms or more for a handshake.
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
@@ -22,7 +21,7 @@ from cext.net.tls_context cimport tls_context_release
 from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
 
 cdef enum:
-    BIO_INDEX = 126             # any: nobody asks for its type
+    BIO_INDEX = 126             # any number: no caller asks for its type
     OUT_FIRST = 32 * 1024
 
 

@@ -1,13 +1,13 @@
-# The way of a client's bytes with TLS, WebSockets, or both:
+# The path of a client's bytes with TLS, WebSockets, or both:
 #
 #     client_write -> web_frame_put -> load_tls_write -> client_put        client_read <- ws_decode <- load_tls_read <- recv
 #
-#     OPENING -> SECURING (TLS) -> UPGRADING (HTTP) -> GREETING          each only where it is asked for
+#     OPENING -> SECURING (TLS) -> UPGRADING (HTTP) -> GREETING          each only if it is used
 #
-# Knows the order of the two and what they fail with; not what the bytes mean. A load without them has no Doors, and pays one look at a pointer
-# per read and per write.
-# Invariants: what was read is decrypted and taken out of its frames wholly, so no event is owed for it; what waits to be sent (Client.out) is
-# encrypted already. A write is one frame, and one send.
+# This module knows the order of the two and their failures. It does not know the meaning of the bytes. A load without them has no
+# Transports, and pays one check of a pointer for each read and each write. Invariants: everything that was read is decrypted and
+# taken out of its frames at once, so no event is missing for it. Bytes that wait to be sent (Client.out) are already encrypted. A
+# write is one frame and one send.
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -34,7 +34,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int SHUT_RD
 
 cdef enum:
-    RAW_BYTES = READ_BYTES - 2 * HELD_OTHER_MAX     # decrypted, with what OpenSSL held, it fits in what a read may be
+    RAW_BYTES = READ_BYTES - 2 * HELD_OTHER_MAX     # decrypted, with the bytes that OpenSSL held, it fits one read
     SWITCHING = 101
 
 
@@ -123,13 +123,13 @@ cdef void transport_leave(Load* g, Client* c) noexcept nogil:
 
 cdef void tls_failed(Load* g, Client* c) noexcept nogil:
     cdef LoadTlsError why = load_tls_error(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
-    put_secured(g, c)           # an alert, which says to the other side why
+    put_secured(g, c)           # an alert, which names the reason to the peer
     if c.fd >= 0:
         client_fail_reported(g, c, FAIL_CERTIFICATE if why.certificate else FAIL_TLS, <int>why.certificate, why.text)
 
 
 cdef void put_secured(Load* g, Client* c) noexcept nogil:
-    """What OpenSSL has to say."""
+    """Send the output of OpenSSL."""
     cdef Transports* y = transports_of(g)
     cdef size_t n = y.load_tls.out_n
     y.load_tls.out_n = 0
@@ -167,7 +167,7 @@ cdef void upgrade(Load* g, Client* c) noexcept nogil:
 
 
 cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
-    """What comes behind the answer is moved to p: how many bytes."""
+    """Read the answer to the upgrade. Move the bytes behind it to p, and return their number."""
     cdef TransportState* d = <TransportState*>c.transport
     cdef uint32_t before = d.answer_n, size = 0
     cdef size_t taken = n if n < WEB_ANSWER_MAX - before else WEB_ANSWER_MAX - before
@@ -195,7 +195,7 @@ cdef void opened(Load* g, Client* c) noexcept nogil:
 # ---------------------------------------------------------------- bytes
 
 cdef void put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
-    """As it is, through TLS where there is some."""
+    """Send bytes, through TLS if there is TLS."""
     cdef Transports* y = transports_of(g)
     cdef TransportState* d = <TransportState*>c.transport
     if d.ssl == NULL:
@@ -207,7 +207,7 @@ cdef void put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
 
 
 cdef uint8_t* framed(Transports* y, int opcode, const uint8_t* p, size_t n) noexcept nogil:
-    """The end of y.frame; NULL: no memory"""
+    """Make a frame in y.frame and return its end; NULL = no memory."""
     cdef uint8_t* grown
     if n + WEB_EXTRA > y.frame_cap:
         grown = <uint8_t*>realloc(y.frame, 2 * (n + WEB_EXTRA))
@@ -238,7 +238,7 @@ cdef void transport_write(Load* g, Client* c, const uint8_t* p, size_t n) noexce
 
 
 cdef size_t decrypted(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noexcept nogil:
-    """y.came -> p. What follows the end of a handshake may be in there, too."""
+    """Decrypt y.came to p. It may also contain bytes after the end of a handshake."""
     cdef Transports* y = transports_of(g)
     cdef TransportState* d = <TransportState*>c.transport
     cdef size_t got = 0
@@ -256,7 +256,7 @@ cdef size_t decrypted(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noe
         return 0
     put_secured(g, c)
     if how == LOAD_TLS_CLOSED:
-        shutdown(c.fd, SHUT_RD)         # the next read says so, after what came before it was looked at
+        shutdown(c.fd, SHUT_RD)         # the next read returns the end, after the input before it was handled
     return got
 
 

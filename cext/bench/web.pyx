@@ -1,6 +1,6 @@
-# A WebSocket as its client sees it [RFC 6455 4.1, 5.1], sans-IO. Knows frames and one kind of HTTP answer; frames that come are read by the
-# decoder that the broker has (cext/net/websocket), which is told that a server does not mask.
-# Cost: one pass over what is sent, which copies and masks it at once.
+# A WebSocket from the client's side [RFC 6455 4.1, 5.1], without I/O. This module knows frames and one kind of HTTP answer. The
+# broker's decoder (cext/net/websocket) reads incoming frames, with the setting that a server does not mask. Cost: one pass over
+# the output, which copies and masks it at once.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
@@ -33,7 +33,7 @@ cdef uint8_t* web_frame_put(uint8_t* out, int opcode, const uint8_t* p, size_t n
 
 
 cdef bint accepts(const uint8_t* p, uint32_t n, const uint8_t* accept) noexcept nogil:
-    """Is there a line `Sec-WebSocket-Accept: ACCEPT` in this head?"""
+    """Return whether this head contains a line `Sec-WebSocket-Accept: ACCEPT`."""
     cdef const uint8_t* end = p + n
     cdef const uint8_t* line = <const uint8_t*>memmem(p, n, b"\r\n", 2)
     while line != NULL:

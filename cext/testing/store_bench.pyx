@@ -2,10 +2,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from cext.store.state cimport STORE_CLEAN, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, pthread_t
 from cext.store.store cimport (
-    STORE_CLEAN, STORE_WHY_MAX, Store, StoreLoss, StoreOptions, StoreRecord, pthread_t, store_append, store_clean_chunk,
-    store_clean_done, store_close, store_open, store_poll, store_recover, store_room, store_seal, store_start, store_synced,
-    store_written,
+    store_append, store_clean_chunk, store_clean_done, store_close, store_open, store_poll, store_recover, store_room, store_seal,
+    store_start, store_synced, store_written,
 )
 
 cdef extern from "<time.h>" nogil:
