@@ -1,4 +1,4 @@
-# What benchmarks see of the broker room; see bench.pyx.
+# Access checks for benchmarks; see acl_bench.pyx.
 from collections.abc import Sequence
 
 class AclBench:

@@ -1,4 +1,4 @@
-# The face of the broker room for benchmarks (perf/): access checks without the GIL, between two readings of the clock. Not for tests.
+# Benchmark API of the access rules (perf/): access checks without the GIL, between two readings of the clock. Not for tests.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from cext.base.clock cimport clock_monotonic_ns
@@ -10,7 +10,7 @@ ACCESS = {"read": ACL_READ, "write": ACL_WRITE, "readwrite": ACL_READ | ACL_WRIT
 
 
 cdef class AclBench:
-    """rules: (user or None, 'topic' | 'pattern', access, filter); asks: (user or None, client id, topic), all bytes."""
+    """rules: (user or None, 'topic' | 'pattern', access, filter); asks: (user or None, client id, topic). All texts are bytes."""
     cdef Acl* a
     cdef View* asks
     cdef uint32_t n
@@ -45,7 +45,8 @@ cdef class AclBench:
         free(self.asks)
 
     def seconds(self, loops: int, bint known_user=True) -> tuple[float, int]:
-        """All asks, `loops` times -> (seconds, how many were allowed). known_user: where its rules begin was looked up before."""
+        """Check all asks `loops` times. Return (seconds, number of allowed checks). known_user = the begin of the user's rules
+        was looked up before."""
         cdef uint32_t i, _, n_loops = loops
         cdef uint64_t allowed = 0, ns
         cdef View* v

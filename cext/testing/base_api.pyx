@@ -1,4 +1,4 @@
-"""Doors for the tests of this room: thin classes over the structs, which are the truth."""
+"""Test API of the base room: thin classes over its structs."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -18,7 +18,7 @@ cdef void note_fired(void* ctx, Timer* t) noexcept with gil:
 
 
 cdef class PyWheel:
-    """Timers are numbers 0..n-1. `on_fire[number]`: (number, due_ms) pairs to add while it fires."""
+    """A timer wheel whose timers are numbers 0..n-1. `on_fire[number]` = (number, due_ms) pairs to add when that timer fires."""
     cdef Wheel wheel
     cdef Timer* timers
     cdef public list fired
@@ -46,7 +46,7 @@ cdef class PyWheel:
         return timer_armed(&self.timers[number])
 
     def advance(self, uint64_t now_ms, uint32_t most=1 << 30):
-        """-> (numbers that fired, whether more are due)"""
+        """Fire due timers. Return (numbers that fired, whether more are due)."""
         self.fired = []
         more = wheel_advance(&self.wheel, now_ms, most, note_fired, <void*>self)
         return self.fired, bool(more)
@@ -68,7 +68,7 @@ cdef class PySlab:
         slab_fini(&self.slab)
 
     def take(self):
-        """-> (index, generation); the bytes after the head are checked to be zero, then filled."""
+        """Take an object: check that the bytes after its head are zero, then fill them. Return (index, generation)."""
         cdef uint8_t* p = <uint8_t*>slab_take(&self.slab)
         cdef uint32_t i
         for i in range(sizeof(SlabItem), self.slab.item_bytes):
@@ -80,7 +80,7 @@ cdef class PySlab:
         slab_give(&self.slab, slab_at(&self.slab, index))
 
     def generation(self, uint32_t index):
-        """None: no object is taken at this index."""
+        """Return the generation of the object at this index; None = no object is taken there."""
         cdef SlabItem* item = <SlabItem*>slab_at(&self.slab, index)
         return None if item == NULL else item.generation
 
@@ -105,7 +105,7 @@ cdef class PyBuffers:
         buffers_fini(&self.buffers)
 
     def take(self, size_t n):
-        """-> (address, capacity); every byte is written."""
+        """Take a buffer and write every byte of it. Return (address, capacity)."""
         cdef uint32_t cap
         cdef uint8_t* p = buffer_take(&self.buffers, n, &cap)
         cdef uint32_t i
@@ -118,12 +118,12 @@ cdef class PyBuffers:
         buffer_give(&self.buffers, <void*>p, self.taken.pop(p))
 
     def counts(self):
-        """-> (used bytes, idle bytes)"""
+        """Return (used bytes, idle bytes)."""
         return self.buffers.used_bytes, self.buffers.idle_bytes
 
 
 cdef class PyCells:
-    """Objects are numbers, filled with a byte of their own; `give` checks that it is still there."""
+    """Cells whose objects are numbers. Each is filled with its own byte value, and `give` checks that the bytes are unchanged."""
     cdef Cells cells
     cdef dict objects
     cdef int serial
@@ -154,7 +154,7 @@ cdef class PyCells:
         at, n = self.objects.pop(number)
         p = <uint8_t*><size_t>at
         if p[:<size_t>n] != bytes([number & 255]) * n:
-            raise AssertionError("written over")
+            raise AssertionError("overwritten")
         cells_give(&self.cells, p, n)
 
     def used_bytes(self):
@@ -164,5 +164,5 @@ cdef class PyCells:
         return self.cells.mapped_bytes
 
     def counted_bytes(self):
-        """used_bytes, from what is there."""
+        """Return used_bytes, computed from the objects that exist."""
         return sum(cells_bytes(<void*><size_t>at, n) for at, n in self.objects.values())

@@ -1,4 +1,4 @@
-# What tests see of the broker room; see face.pyx.
+# Test API of the broker's rooms; see broker_api.pyx.
 from collections.abc import Sequence
 
 def is_local(family: int, ip: bytes) -> bool: ...

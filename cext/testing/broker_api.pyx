@@ -1,4 +1,4 @@
-# The face of the broker room for tests: what cannot be reached over a socket of this machine, and the access rules by themselves.
+# Test API of the broker's rooms: functions that a socket of this machine cannot reach, and the access rules alone.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -22,7 +22,7 @@ def is_local(family: int, ip: bytes) -> bool:
 
 
 cdef class Rules:
-    """Compiled access rules: (user or None, 'topic' | 'pattern', access, filter), all as text, in file order."""
+    """Compiled access rules: (user or None, 'topic' | 'pattern', access, filter), all as text, in the order of the file."""
     cdef Acl* a
 
     def __cinit__(self, rules):

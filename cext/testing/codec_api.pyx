@@ -1,6 +1,6 @@
-# The room's face for tests: thin `def` doors over the structs and nogil functions, which are the truth. Nothing on a
-# message's path goes through here. Each door copies its input into memory of exactly its size, so that ASan sees a read
-# beyond it, and hands out plain Python values.
+# Test API of the codec: thin functions over its structs and nogil functions. No message of a broker passes through here. Each
+# function copies its input into memory of exactly its size, so that ASan detects a read beyond it, and returns plain Python
+# values.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -13,7 +13,7 @@ from cext.codec.utf8 cimport utf8_check
 
 
 cdef class Memory:
-    # n bytes on the heap: a copy, or room filled with 0xA5.
+    """n bytes on the heap: a copy, or room filled with 0xA5."""
     cdef uint8_t* p
     cdef uint32_t n
 
@@ -41,8 +41,8 @@ cdef View view(Memory m):
 
 
 cdef bytes written(Memory m, uint8_t* end):
-    # What an encoder wrote; it must have stayed inside.
-    assert m.p <= end <= m.p + m.n, "an encoder wrote beyond the size that it promised"
+    """Return the output of an encoder, and check that it stayed inside the memory."""
+    assert m.p <= end <= m.p + m.n, "an encoder wrote beyond its own size"
     return (<const char*>m.p)[:end - m.p]
 
 
@@ -74,13 +74,13 @@ cdef dict props_dict(const pr.Props* p):
 
 
 def utf8(bytes s):
-    """0 or the reason code."""
+    """Return 0 or the reason code."""
     cdef Memory m = Memory(s)
     return utf8_check(m.p, m.n)
 
 
 def frame(bytes read, uint32_t packet_max=0):
-    """(result of frame_next, total_len, first, body); the last two are None unless the frame is complete."""
+    """Return (result of frame_next, total_len, first, body); the last two are None unless the frame is complete."""
     cdef Memory m = Memory(read)
     cdef fr.Frame f
     f.total_len = 0
@@ -91,7 +91,7 @@ def frame(bytes read, uint32_t packet_max=0):
 
 
 def props(bytes block, int place):
-    """(reason code, bytes consumed, properties) of a block with its length before it."""
+    """Decode a block with its length before it. Return (reason code, bytes consumed, properties)."""
     cdef Memory m = Memory(block)
     cdef const uint8_t* p = m.p
     cdef pr.Props out
@@ -101,7 +101,7 @@ def props(bytes block, int place):
 
 
 def forward(bytes block, int place):
-    """What a subscriber gets of a (valid) block with its length before it."""
+    """Return the properties that a subscriber gets from a valid block with its length before it."""
     cdef Memory m = Memory(block)
     cdef const uint8_t* p = m.p
     cdef pr.Props out
@@ -181,7 +181,7 @@ cdef object decoded(const fr.Frame* f, int version):
 
 
 def decode(bytes packet, int version):
-    """(reason code, fields) of one complete frame that a client sent; for 0x84: (0x84, level as sent)."""
+    """Decode one complete frame from a client. Return (reason code, fields); for 0x84: (0x84, level as sent)."""
     cdef Memory m = Memory(packet)
     cdef fr.Frame f
     if fr.frame_next(m.p, m.n, 0, &f) != 1 or f.total_len != m.n:
@@ -211,7 +211,7 @@ def suback(int packet_type, int version, uint16_t pid, bytes codes):
 
 
 def connack(int version, int session_present=0, int rc=0, bytes assigned_client_id=b"", **fields):
-    """Fields as in the struct Connack."""
+    """Encode a CONNACK. The fields are those of the struct Connack."""
     cdef e.Connack c
     cdef Memory name = Memory(assigned_client_id)
     memset(&c, 0, sizeof(c))
@@ -233,9 +233,9 @@ def connack(int version, int session_present=0, int rc=0, bytes assigned_client_
     return written(room, e.encode_connack(room.p, &c))
 
 
-def publish_head(int version, bytes topic, payload_len=0, qos=0, retain=0, dup=0, pid=0, alias=0, expiry=None,
-                 bytes props=b"", sub_ids=()):
-    """(head, offset of the packet id or None); None when a frame cannot carry it."""
+def publish_head(       # parameters: the fields of PublishHead, by name
+        int version, bytes topic, payload_len=0, qos=0, retain=0, dup=0, pid=0, alias=0, expiry=None, bytes props=b"", sub_ids=()):
+    """Encode the head of a PUBLISH. Return (head, offset of the packet id or None); None = a frame cannot carry it."""
     cdef e.PublishHead h
     cdef Memory name = Memory(topic)
     cdef Memory block = Memory(props)

@@ -1,4 +1,5 @@
-# The journal for benchmarks (perf/micro/bench_journal.py): appends without the GIL, the writer's steps in between. Not for tests.
+# Benchmark of the journal (perf/micro/bench_journal.py): appends without the GIL, with the writer's steps between them. Not for
+# tests.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
@@ -23,7 +24,7 @@ cdef double seconds() noexcept nogil:
 
 
 cdef int load(Journal* j, uint64_t n, uint32_t batch, JournalRecord* r, double* append_s, double* write_s) noexcept nogil:
-    # The clock is read twice per batch.
+    """Append n records in batches. The clock is read twice per batch."""
     cdef uint64_t i = 0, stop
     cdef double from_s
     while i < n:
@@ -51,7 +52,7 @@ cdef int load(Journal* j, uint64_t n, uint32_t batch, JournalRecord* r, double* 
 
 
 def run(bytes directory, uint64_t n, uint32_t payload_n, uint32_t batch, uint32_t shards=1):
-    """n records in batches -> (CPU seconds to append and seal, those to write and sync, bytes)"""
+    """Append n records in batches. Return (CPU seconds to append and seal, CPU seconds to write and sync, bytes)."""
     cdef Journal* j = <Journal*>calloc(1, sizeof(Journal))
     cdef JournalOptions options
     cdef JournalRecord r

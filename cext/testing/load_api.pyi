@@ -1,4 +1,4 @@
-# What tests see of the bench room; see face.pyx.
+# Test API of the bench room; see load_api.pyx.
 from collections.abc import Iterable
 
 from cext.bench.generator import Figures

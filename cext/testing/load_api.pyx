@@ -1,4 +1,4 @@
-# The face of the bench room for tests: the histogram and the accounting by themselves.
+# Test API of the bench room: the histogram and the accounting alone.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -7,7 +7,7 @@ from cext.bench.stream cimport Stream, stream_fini, stream_take
 
 
 def histogram_of(durations_ns):
-    """-> as Generator.figures()"""
+    """Return a histogram of the durations, in the form of Generator.figures()."""
     cdef Histogram h
     cdef uint32_t i
     cdef uint64_t width, first
@@ -23,7 +23,7 @@ def histogram_of(durations_ns):
 
 
 def taken(numbers):
-    """-> (what stream_take said of each, the gaps that are left)"""
+    """Return (result of stream_take for each number, the remaining gaps)."""
     cdef Stream s
     cdef uint32_t i
     memset(&s, 0, sizeof(s))

@@ -1,5 +1,5 @@
-# The room's face for tests: thin `def` doors over the sans-IO parsers, which are the truth. Nothing on a message's path goes through
-# here. Each door copies its input into memory of exactly its size, so that ASan sees a read beyond it.
+# Test API of the net room: thin functions over the parsers without I/O. No message of a broker passes through here. Each function
+# copies its input into memory of exactly its size, so that ASan detects a read beyond it.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -11,7 +11,7 @@ cimport cext.net.websocket as ws
 
 
 cdef class Memory:
-    # A copy on the heap.
+    """A copy on the heap."""
     cdef uint8_t* p
     cdef size_t n
 
@@ -33,7 +33,7 @@ cdef bytes text(View v):
 # ---------------------------------------------------------------- websocket
 
 cdef class Frames:
-    """What a server reads of one connection. take(bytes) -> the payload that they hold."""
+    """A server's decoder for one connection. take(bytes) returns the payload in them."""
     cdef ws.WsDecoder d
 
     def __cinit__(self):
@@ -46,15 +46,15 @@ cdef class Frames:
         return (<const char*>m.p)[:n]
 
     def closed(self):
-        """The status of the peer's Close; None: there was none."""
+        """Return the status of the peer's Close; None = there was none."""
         return self.d.code if self.d.state == ws.WS_CLOSED else None
 
     def failed(self):
-        """The status to end the connection with; None: nothing is wrong."""
+        """Return the status to end the connection with; None = there is no error."""
         return self.d.code if self.d.state == ws.WS_FAILED else None
 
     def pong(self):
-        """The frame that answers the last Ping; None: none is due."""
+        """Return the frame that answers the last Ping; None = no answer is due."""
         cdef Memory m = Memory(b"", ws.WS_PONG_SIZE_MAX)
         cdef uint8_t* end
         if not self.d.ping_due:
@@ -78,7 +78,7 @@ def close_frame(int code):
 
 
 def unmask(bytes payload, bytes mask, size_t gap=0):
-    """Unmasked as the decoder does it: to a place `gap` bytes in front. -> (plain, the mask for what follows)"""
+    """Unmask as the decoder does: to a place `gap` bytes in front. Return (plain bytes, the mask for the following bytes)."""
     cdef Memory m = Memory(bytes(gap) + payload)
     cdef uint32_t turned
     assert len(mask) == 4
@@ -90,7 +90,7 @@ def unmask(bytes payload, bytes mask, size_t gap=0):
 # ---------------------------------------------------------------- upgrade
 
 cdef class Handshake:
-    """One request. take(all that has come so far) -> 0: more is needed, 101, or the status of a refusal."""
+    """One request. take(all bytes received so far) returns 0 if more are needed, 101, or the status of a refusal."""
     cdef up.Upgrade u
     cdef up.UpgradeRules rules
     cdef View origins[8]
@@ -129,7 +129,7 @@ cdef class Handshake:
         return {up.SUBPROTOCOL_NONE: None, up.SUBPROTOCOL_MQTT: "mqtt", up.SUBPROTOCOL_MQTTV31: "mqttv3.1"}[self.u.subprotocol]
 
     def forwarded(self):
-        """The first address of X-Forwarded-For."""
+        """Return the first address of X-Forwarded-For."""
         if not self.u.seen & up.SEEN_FORWARDED:
             return None
         return self.seen[self.u.forwarded_at:self.u.forwarded_at + self.u.forwarded_n]
@@ -145,7 +145,7 @@ def accept(bytes key):
 # ---------------------------------------------------------------- proxy
 
 def proxy(int version, bytes read):
-    """(PROXY_BAD -1, PROXY_MORE 0 or PROXY_DONE 1, what the header says)"""
+    """Return (PROXY_BAD -1, PROXY_MORE 0 or PROXY_DONE 1, the facts in the header)."""
     cdef Memory m = Memory(read)
     cdef pp.Proxied out
     cdef int rc

@@ -1,4 +1,4 @@
-# The face of connections outwards for tests: a reactor with one of them, turned by hand.
+# Test API of outgoing connections: a reactor with one connection, whose turns the test calls.
 from libc.errno cimport ENOMEM
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -23,9 +23,9 @@ cdef struct Seen:
     int n_freed
     bint close_at_opened
     size_t n_text
-    char text[2000]              # TEXT_MAX
+    char text[2000]              # size = TEXT_MAX
     size_t n_input
-    uint8_t input[1048576]       # INPUT_MAX
+    uint8_t input[1048576]       # size = INPUT_MAX
 
 
 cdef size_t on_input(void* ctx, re.Conn* c, const uint8_t* p, size_t n) noexcept nogil:
@@ -87,7 +87,7 @@ cdef int address_of(re.Address* a, uint32_t* scope, str host, int port) except -
 
 
 cdef class Outwards:
-    """connect(...), then turn() until opened() is not None."""
+    """One outgoing connection: call connect(...), then turn() until opened() is not None."""
     cdef Seen* s
 
     def __cinit__(self):
@@ -110,9 +110,10 @@ cdef class Outwards:
             re.reactor_fini(&self.s.r)
             free(self.s)
 
-    def connect(self, str address, int port, bytes host=b"", str bind="", keepalive=None, int user_timeout_ms=0, bint nodelay=True,
-                tls_context=0, bint close_at_opened=False):
-        """0, or errno of what fails at once."""
+    def connect(        # parameters: the fields of Outward, by name
+            self, str address, int port, bytes host=b"", str bind="", keepalive=None, int user_timeout_ms=0, bint nodelay=True,
+            tls_context=0, bint close_at_opened=False):
+        """Begin to connect. Return 0, or the errno of an immediate failure."""
         cdef out.Outward o
         cdef int err
         memset(&o, 0, sizeof(o))
@@ -143,7 +144,7 @@ cdef class Outwards:
             re.reactor_flush(&self.s.r)
 
     def opened(self):
-        """What on_opened said: 0 or errno; None: it has not come."""
+        """Return the argument of on_opened: 0 or errno; None = it was not called yet."""
         assert self.s.n_opened <= 1
         return self.s.opened if self.s.n_opened else None
 
@@ -163,7 +164,7 @@ cdef class Outwards:
         return (<const char*>self.s.input)[:self.s.n_input]
 
     def tell(self, int what):
-        """What TLS tells of the other side (TELL_... of reactor.pxd)."""
+        """Return what TLS knows about the peer (TELL_... of reactor.pxd)."""
         cdef uint8_t text[1000]
         cdef int n = self.s.c.transport.ops.tell(self.s.c, what, text, 1000)
         return None if n < 0 else (<const char*>text)[:n].decode()

@@ -1,4 +1,4 @@
-# The face of the setup room for tests: roles compiled and asked, without a broker.
+# Test API of roles: compile and evaluate them without a broker.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.clock cimport clock_monotonic_ns
 from cext.base.pybytes cimport view_of, view_or_none
@@ -8,7 +8,7 @@ from cext.setup.roles cimport roles_read
 
 
 cdef class PyRoles:
-    """spec: as Engine.set_roles takes it."""
+    """Compiled roles. spec has the form of Engine.set_roles."""
     cdef Roles* r
 
     def __cinit__(self, spec):
@@ -18,12 +18,12 @@ cdef class PyRoles:
         roles_unref(self.r)
 
     def verdict(self, user: bytes | None, client_id: bytes, topic: bytes, access: int) -> int:
-        """1, 0, or -1: nothing is said of it."""
+        """Return 1, 0, or -1 if no rule applies."""
         cdef uint32_t profile = roles_profile(self.r, view_or_none(user))
         return roles_verdict(self.r, profile, view_or_none(user), view_of(client_id), view_of(topic), <uint8_t>access)
 
     def nanoseconds(self, user: bytes | None, client_id: bytes, topic: bytes, access: int, rounds: int) -> float:
-        """Of one verdict, in the loop's way: the profile is known."""
+        """Return the nanoseconds of one verdict as the loop computes it: the profile is known."""
         cdef uint32_t profile = roles_profile(self.r, view_or_none(user))
         cdef View u = view_or_none(user), c = view_of(client_id), t = view_of(topic)
         cdef uint8_t a = <uint8_t>access

@@ -1,4 +1,4 @@
-"""Doors for the tests of this room: thin classes over the structs, which are the truth."""
+"""Test API of the session room: thin classes over its structs."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -20,7 +20,7 @@ from cext.session.session cimport (
 
 
 cdef class PyQueue:
-    """A queue whose messages are numbers (kept in the payload). What the broker's pump and handlers do, step by step."""
+    """A queue whose messages are numbers (in the payload). Its methods are the single steps of the broker's pump and handlers."""
     cdef Queue queue
     cdef Messages store
     cdef Buffers buffers
@@ -43,14 +43,14 @@ cdef class PyQueue:
         delivery_release(&self.store, &self.buffers, d)
 
     def page(self, uint32_t n, uint64_t lsn, bint only):
-        """The nth of those that wait -> whether it gave its message up"""
+        """Page out the nth waiting message. Return whether its memory was released."""
         cdef Delivery* d = queue_at(&self.queue, self.queue.next + n)
         if is_paged(d):
             return False
         return delivery_page(&self.store, &self.buffers, &self.queue, d, lsn, message_bytes(d.message), only)
 
     def paged(self, uint32_t n):
-        """-> None, or where it lies: (lsn, bytes)"""
+        """Return the place of a paged message, (lsn, bytes); None = it is in memory."""
         cdef Delivery* d = queue_at(&self.queue, self.queue.next + n)
         return (paged_lsn(d), paged_bytes(d)) if is_paged(d) else None
 
@@ -62,13 +62,14 @@ cdef class PyQueue:
         return self.store.recorded_bytes
 
     def push(self, int number, int qos, int size=0):
-        """-> packet id"""
-        cdef bytes payload = b"%0*d" % (size, number)       # a name of its own: the view does not keep it alive
+        """Queue a message. Return its packet id."""
+        cdef bytes payload = b"%0*d" % (size, number)       # a local name keeps the payload alive, which the view does not
         cdef Message* m = message_new(&self.store, view_of(b"t"), view_of(b""), view_of(payload))
         return queue_push(&self.queue, m, <uint8_t>qos, 0, 0).pid
 
     def send_next(self):
-        """-> None, or what goes out: ('publish' | 'again', number, qos, pid) or ('pubrel', pid); skips what is done."""
+        """Send the next delivery, skipping finished ones. Return ('publish' | 'again', number, qos, pid), ('pubrel', pid) or
+        None."""
         cdef Delivery* d
         while self.queue.next != self.queue.tail:
             d = queue_at(&self.queue, self.queue.next)
@@ -97,19 +98,19 @@ cdef class PyQueue:
         queue_done(&self.queue, d)
 
     def state(self, uint16_t pid):
-        """-> None (unknown), 'sent' or 'released'"""
+        """Return None (unknown), 'sent' or 'released'."""
         cdef Delivery* d = queue_find(&self.queue, pid)
         return None if d == NULL else "sent" if d.state == D_SENT else "released"
 
     def release(self, uint16_t pid):
-        """PUBREC"""
+        """Handle PUBREC."""
         cdef Delivery* d = queue_find(&self.queue, pid)
         self.queue.inflight_bytes -= message_bytes(d.message)
         self._release(d)
         d.state = D_RELEASED
 
     def done(self, uint16_t pid):
-        """PUBACK or PUBCOMP"""
+        """Handle PUBACK or PUBCOMP."""
         self.queue.inflight -= 1
         self._done(queue_find(&self.queue, pid))
 
@@ -117,7 +118,7 @@ cdef class PyQueue:
         queue_rewind(&self.queue)
 
     def counts(self):
-        """-> (waiting positions, inflight, pending, waiting bytes, inflight bytes, messages in the store)"""
+        """Return (waiting positions, inflight, pending, waiting bytes, inflight bytes, messages in the store)."""
         return (self.queue.tail - self.queue.next, self.queue.inflight, self.queue.pending, self.queue.waiting_bytes,
                 self.queue.inflight_bytes, self.store.count)
 
@@ -159,8 +160,8 @@ cdef class PyShares:
     def share(self, uint64_t group, uint32_t sub_id, uint16_t known=0):
         return session_share(self.s, group, sub_id, known)
 
-    def owe(self, uint32_t n):
-        """So many deliveries are not done."""
+    def set_pending(self, uint32_t n):
+        """Set the number of unfinished deliveries."""
         self.s.queue.pending = n
 
     def read(self, uint32_t place):
@@ -168,7 +169,7 @@ cdef class PyShares:
         return self.s.shares[place - 1].group, self.s.shares[place - 1].sub_id
 
     def counts(self):
-        """-> (in use, room)"""
+        """Return (in use, room)."""
         return self.s.n_shares, self.s.shares_cap
 
 
@@ -210,7 +211,8 @@ cdef class PySessions:
 
 
 def big_message(bytes payload):
-    """A message that takes a buffer over: -> (payload read back, used bytes of the buffers while it lives, and after)."""
+    """Make a message that takes over a buffer. Return (payload read back, used bytes of the buffers while it exists, and
+    after)."""
     cdef Buffers buffers
     cdef Messages store
     cdef uint32_t cap

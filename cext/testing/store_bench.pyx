@@ -1,4 +1,5 @@
-# The store for benchmarks (perf/micro/bench_store.py): a loop of appends and seals without the GIL, and the writer's own time. Not for tests.
+# Benchmark of the store (perf/micro/bench_store.py): appends and seals without the GIL, and the CPU time of the storage thread.
+# Not for tests.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -35,7 +36,7 @@ cdef double seconds(int clock) noexcept nogil:
 
 
 cdef void news(Store* s) noexcept nogil:
-    # Nothing is live: what cleaning shows is looked at only.
+    """Look through the chunks of cleaning. No record is live."""
     cdef StoreRecord records[256]
     if store_poll(s) & STORE_CLEAN:
         while store_clean_chunk(s, records, 256):
@@ -85,7 +86,8 @@ cdef int count(void* ctx, const StoreRecord* r) noexcept nogil:
 
 
 def run(bytes directory, uint64_t n, uint32_t body_n, uint32_t batch, bint sync, bint acked, double pace_s=0):
-    """n records of body_n bytes in batches -> (seconds, the loop's CPU seconds, the writer's, bytes in the log)"""
+    """Append n records of body_n bytes in batches. Return (seconds, CPU seconds of the loop, CPU seconds of the storage thread,
+    bytes in the log)."""
     cdef Store s
     cdef char why[512]
     cdef const char* path = directory
@@ -113,7 +115,7 @@ def run(bytes directory, uint64_t n, uint32_t body_n, uint32_t batch, bint sync,
 
 
 def restart(bytes directory):
-    """-> (seconds to recover, records)"""
+    """Recover the store. Return (seconds, records)."""
     cdef Store s
     cdef char why[512]
     cdef const char* path = directory

@@ -1,5 +1,5 @@
-# The face of the records room for tests: thin `def` doors over it. Nothing on a message's path goes through here. Input is copied into memory
-# of exactly its size, so that ASan sees a read beyond it.
+# Test API of TLS records: thin functions over them. No message of a broker passes through here. Input is copied into memory of
+# exactly its size, so that ASan detects a read beyond it.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -8,7 +8,7 @@ cimport cext.net.records as rec
 
 
 cdef class Suites:
-    """What the connections of a loop share."""
+    """The cipher contexts that all connections of a loop share."""
     cdef rec.Suite* p
 
     def __cinit__(self):
@@ -22,19 +22,19 @@ cdef class Suites:
             free(self.p)
 
     def keyed(self):
-        """How many contexts hold a key."""
+        """Return the number of contexts that hold a key."""
         cdef int i
         return sum(self.p[i].owner[rec.OPENING] != NULL for i in range(3)) + sum(self.p[i].owner[rec.SEALING] != NULL for i in range(3))
 
     def limit(self, uint64_t blocks_max):
-        """Of blocks under one key of ours."""
+        """Set the limit of blocks under one key of the server."""
         cdef int i
         for i in range(rec.SUITES):
             self.p[i].blocks_max = blocks_max
 
 
 cdef class Side:
-    """A server's records. `lines`: of a key log."""
+    """A server's records. `lines` = lines of a key log."""
     cdef rec.Records* x
     cdef Suites suites
 
@@ -49,7 +49,7 @@ cdef class Side:
             line = text.encode()
             rec.records_learn(self.x, line)
         if found == NULL or rec.records_begin(self.x, found, sent) != 0:
-            raise ValueError("not to be taken over")
+            raise ValueError("the connection cannot be taken over")
 
     def __dealloc__(self):
         if self.x != NULL:
@@ -57,7 +57,7 @@ cdef class Side:
             free(self.x)
 
     def take(self, bytes read, uint64_t now_s=0):
-        """(the data of whole records, how many bytes they took)"""
+        """Decrypt. Return (data of the complete records, number of their bytes in the input)."""
         cdef size_t n = <size_t>len(read), got = 0, used
         cdef uint8_t* p = <uint8_t*>malloc(n or 1)
         cdef uint8_t* out = <uint8_t*>malloc(n or 1)
@@ -73,7 +73,7 @@ cdef class Side:
             free(out)
 
     def seal(self, bytes content, bint in_place=True):
-        """The record, and a KeyUpdate before it when one is due."""
+        """Return the record, with a KeyUpdate before it when one is due."""
         cdef uint8_t* out = <uint8_t*>malloc(<size_t>len(content) + rec.RECORD_EXTRA)
         cdef const uint8_t* p = <const uint8_t*><const char*>content
         cdef int before, n
@@ -102,12 +102,12 @@ cdef class Side:
         return (<const char*>out)[:n]
 
     def ended(self):
-        """None, or who ended it ("closed", "peer", "us"), and by which alert."""
+        """Return None, or the side that ended it ("closed", "peer", "us") and the alert."""
         name = {rec.ENDED_BY_CLOSE: "closed", rec.ENDED_BY_PEER: "peer", rec.ENDED_BY_US: "us"}.get(self.x.ended)
         return (name, self.x.alert) if name else None
 
     def count(self, sent=None, received=None):
-        """Sequence numbers; sets them, too."""
+        """Set the given sequence numbers. Return both."""
         if sent is not None:
             self.x.ours.sequence = sent
         if received is not None:
@@ -115,10 +115,10 @@ cdef class Side:
         return self.x.ours.sequence, self.x.peers.sequence
 
     def blocks(self, uint64_t n):
-        """That many were sealed under our key."""
+        """Pretend that n blocks were sealed under the server's key."""
         self.x.blocks = n
 
     def end(self):
-        """What is left in its memory."""
+        """End it. Return the bytes left in its memory."""
         rec.records_end(self.x)
         return (<const char*>self.x)[:sizeof(rec.Records)]

@@ -1,7 +1,7 @@
-# What tests see of the topic room; see face.pyx.
+# Test API of the topic room; see topic_api.pyx.
 from typing import TypeAlias
 
-Entry: TypeAlias = tuple[int, int, int]    # who, subscription identifier, options
+Entry: TypeAlias = tuple[int, int, int]    # subscriber, subscription identifier, options
 
 ADDED: int
 REPLACED: int

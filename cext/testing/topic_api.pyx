@@ -1,6 +1,5 @@
-# The face of the topic room for tests: thin doors onto the nogil functions, and nothing of its own.
-# Every byte string is passed as a block of exactly its size, so that a read past its end is seen by the sanitizer.
-# An owner, a subscriber and a retained value are numbers here.
+# Test API of the topic room: thin functions over its nogil functions. Every byte string is passed in memory of exactly its size,
+# so that the sanitizer detects a read past its end. Owners, subscribers and retained values are numbers here.
 cimport cython
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -65,7 +64,7 @@ def check_name(text: bytes) -> int:
 
 
 def parse_filter(text: bytes) -> tuple[int, bytes, bytes, int]:
-    """Return code, then what was parsed: filter, group, wildcard (all empty on refusal)."""
+    """Return the code, then the parts of the filter: filter, group, wildcard (all empty on refusal)."""
     cdef View v = block_of(text)
     cdef Filter f
     cdef int rc = filter_parse(v.p, v.n, &f)
@@ -114,7 +113,7 @@ MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree":
 
 
 cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold, match_cache=0):
-    """letters: None: as the mode says; child_hash_threshold 0: the default, -1: never"""
+    """letters: None = as the mode defines; child_hash_threshold: 0 = the default, -1 = never."""
     cdef IndexOptions o
     o.mode = MODES[mode]
     o.letters = LETTERS_OF_MODE if letters is None else LETTERS_ON if letters else LETTERS_OFF
@@ -124,9 +123,9 @@ cdef IndexOptions options_of(mode, letters, hash_buckets, child_hash_threshold, 
     return o
 
 
-@cython.no_gc                   # it holds numbers: no cycle goes through it, and the collector must not take `owners` first
+@cython.no_gc                   # it holds numbers: it is in no reference cycle, and the collector must not clear `owners` first
 cdef class PyIndex:
-    """Owners are numbers above 0; a subscriber (`who`) is its owner's number."""
+    """Owners are numbers above 0; a subscriber is the number of its owner."""
     cdef Index* ix
     cdef Match match_
     cdef dict owners
@@ -190,7 +189,7 @@ cdef class PyIndex:
         return 0
 
     def match(self, topic: bytes) -> tuple[list, list, int]:
-        """Entries of each plain list; (group name, entries) of each group; the total of plain live entries."""
+        """Return the entries of each plain list; (group name, entries) of each group; the number of live plain entries."""
         self.run(topic)
         m = &self.match_
         plain = [entries_of(m.lists[i]) for i in range(m.n_lists)]
@@ -199,7 +198,7 @@ cdef class PyIndex:
 
     def explain(self, topic: bytes, cap: int = EXPLAIN_BYTES_MAX) -> bytes:
         cdef View v = block_of(topic)
-        cdef uint8_t* out = <uint8_t*>malloc(cap or 1)      # exactly, for the sanitizer
+        cdef uint8_t* out = <uint8_t*>malloc(cap or 1)      # exact size, for the sanitizer
         cdef uint64_t work
         n = index_explain(self.ix, v.p, v.n, out, cap, some_strategy, NULL, &work)
         try:
@@ -213,7 +212,7 @@ cdef class PyIndex:
         return index_load_hundredths(self.ix)
 
     def pin(self, topic: bytes) -> list[int]:
-        """Pins every list that the topic reaches, groups' too, and returns their handles."""
+        """Pin every list that the topic reaches, also those of groups. Return their handles."""
         self.run(topic)
         m = &self.match_
         lists = [<size_t>m.lists[i] for i in range(m.n_lists)] + [<size_t>&m.groups[i].members for i in range(m.n_groups)]
@@ -252,7 +251,7 @@ cdef class PyIndex:
         return stats
 
     def fuse(self, n: int) -> None:
-        """0: allocations work; else the n-th from now on and all after it fail."""
+        """0 = allocations succeed; n = the n-th allocation from now on and all after it fail."""
         self.ix.account.fuse = n
 
     def longest_chain(self) -> int:
@@ -266,7 +265,7 @@ cdef class PyIndex:
 
 cdef struct Value:
     uint64_t number
-    uint64_t* freed             # counts what retained_free gave back
+    uint64_t* freed             # counts the values released by retained_free
 
 
 cdef void free_value(void* _ctx, void* p) noexcept nogil:
@@ -279,7 +278,7 @@ cdef object number_of(void* p):
 
 
 cdef class PyRetained:
-    """Values are numbers; None stands for NULL. Close the cursors before the tree goes."""
+    """Values are numbers; None stands for NULL. Close the cursors before the tree is freed."""
     cdef Retained* r
     cdef uint64_t freed
     cdef public list cursors
@@ -298,7 +297,7 @@ cdef class PyRetained:
         retained_free(self.r, free_value, NULL)
 
     def free(self) -> int:
-        """Frees the tree; how many values it gave back."""
+        """Free the tree. Return the number of released values."""
         retained_free(self.r, free_value, NULL)
         self.r = NULL
         return self.freed
@@ -367,7 +366,7 @@ cdef class PyCursor:
         return retained_cursor_bytes(&self.c)
 
     def next(self, budget: int) -> tuple[int | None, int]:
-        """The value or None, and what is left of the budget."""
+        """Return the value or None, and the rest of the budget."""
         cdef uint32_t left = budget
         cdef void* value = retained_next(self.tree.r, &self.c, &left)
         return number_of(value), left

@@ -1,7 +1,7 @@
-# What benchmarks see of the topic room and the slab; see bench.pyx.
+# Benchmark API of the topic room and the slab; see topic_bench.pyx.
 from typing import TypeAlias
 
-Latencies: TypeAlias = tuple[list[tuple[int, int]], int]    # (least ns of a bucket, how many) in order; the most, ns
+Latencies: TypeAlias = tuple[list[tuple[int, int]], int]    # (smallest ns of a bucket, count) in order; the maximum in ns
 
 class Lines:
     n: int

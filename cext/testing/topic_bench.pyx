@@ -1,10 +1,10 @@
-# The face of the topic room, and of the slab, for benchmarks (perf/): loops without the GIL and without an object, between two
-# readings of the clock. Corpora come as bytes, one filter or topic a line. It knows nothing of what a figure means; it keeps the
-# promise that nothing but the operation stands between the readings, and that what is parsed or allocated for the
-# measurement alone is parsed and allocated before. Not for tests: nothing here is checked beyond what a wrong corpus would break.
+# Benchmark API of the topic room and of the slab (perf/): loops without the GIL and without Python objects, between two readings
+# of the clock. Corpora are bytes with one filter or topic per line. This module does not interpret the figures. It guarantees
+# that only the operation runs between the readings: everything else is parsed and allocated before. Not for tests: it checks only
+# what a wrong corpus would break.
 #
-# Each operation has two forms: the seconds of a whole run, and (`*_latencies`) the time of every single one, counted in
-# buckets of at most 1/32 of their value; the clock's own reading (about 25 ns) is in each.
+# Each operation has two forms: the seconds of a whole run, and (`*_latencies`) the time of every single operation, counted in
+# buckets of at most 1/32 of their value. The reading of the clock itself (about 25 ns) is part of each.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
@@ -47,7 +47,7 @@ cdef inline void latency_count(Latencies* l, uint64_t ns) noexcept nogil:
 
 
 cdef uint64_t bucket_ns(uint32_t i) noexcept nogil:
-    """The least value of a bucket: below 2 * SUB each value has its own."""
+    """Return the smallest value of a bucket. Below 2 * SUB each value has its own bucket."""
     return i if i < 2 * SUB else <uint64_t>(i % SUB + SUB) << (i // SUB - 1)
 
 
@@ -65,7 +65,7 @@ cdef class Histogram:
 # ---- corpora ----
 
 cdef class Lines:
-    """Filters or topics, one a line, copied into one block."""
+    """Filters or topics, one per line, copied into one piece of memory."""
     cdef uint8_t* text
     cdef View* views
     cdef Filter* filters
@@ -105,7 +105,7 @@ cdef class Lines:
         return 0
 
     cdef uint32_t part(self, uint32_t first, object count) except? 0xffffffff:
-        """The end of a run of `count` lines from `first` on."""
+        """Return the end of a run of `count` lines from `first` on."""
         cdef uint32_t n = self.n - first if count is None else count
         if first > self.n or n > self.n - first:
             raise IndexError(first)
@@ -137,7 +137,7 @@ cdef IndexOptions options_of(str mode, object letters, object hash_buckets, obje
 
 
 cdef class IndexBench:
-    """Line i of any filters belongs to owner i % owners."""
+    """An index in which line i of any filters belongs to owner i % owners."""
     cdef Index* ix
     cdef Match m
     cdef Owner* owner
@@ -162,7 +162,7 @@ cdef class IndexBench:
         free(self.owner)
 
     def add(self, lines: Lines, first: int = 0, count: int | None = None) -> float:
-        """Seconds; every filter must be new."""
+        """Add filters that are all new. Return the seconds."""
         cdef uint32_t i, start = first, end = lines.part(first, count), done = 0
         cdef uint64_t t
         filters_needed(lines)
@@ -180,7 +180,7 @@ cdef class IndexBench:
         return index_add(self.ix, owner, owner, &lines.filters[i], 0, 0) == INDEX_ADDED
 
     def remove(self, lines: Lines, first: int = 0, count: int | None = None) -> float:
-        """Seconds; every filter must be there."""
+        """Remove filters that all exist. Return the seconds."""
         cdef uint32_t i, start = first, end = lines.part(first, count), done = 0
         cdef uint64_t t
         filters_needed(lines)
@@ -194,7 +194,7 @@ cdef class IndexBench:
         return t / 1e9
 
     def match(self, lines: Lines, first: int = 0, count: int | None = None) -> tuple[float, int]:
-        """Seconds and deliveries."""
+        """Match topics. Return the seconds and the number of deliveries."""
         cdef uint32_t i, start = first, end = lines.part(first, count)
         cdef uint64_t t, deliveries = 0
         cdef int failed = 0
@@ -263,7 +263,7 @@ cdef void free_nothing(void* ctx, void* value) noexcept nogil:
 
 
 cdef class RetainedBench:
-    """Values are the lines themselves: they outlive the tree when the caller keeps them."""
+    """A tree whose values are the lines themselves. The caller keeps the lines alive."""
     cdef Retained* r
 
     def __cinit__(self, mode: str = "full", letters: bool | None = None, hash_buckets: int = 0,
@@ -295,7 +295,7 @@ cdef class RetainedBench:
         return t / 1e9
 
     def remove(self, lines: Lines, first: int = 0, count: int | None = None) -> tuple[float, int]:
-        """Seconds, and how many topics had a value."""
+        """Remove topics. Return the seconds, and the number of topics that had a value."""
         cdef uint32_t i, start = first, end = lines.part(first, count), done = 0
         cdef uint64_t t
         with nogil:
@@ -306,7 +306,7 @@ cdef class RetainedBench:
         return t / 1e9, done
 
     def fetch(self, lines: Lines, first: int = 0, count: int | None = None, slice: int = 1000) -> tuple[float, int]:
-        """Opens a cursor for each filter and walks it to its end, `slice` nodes at a time: seconds and values."""
+        """Walk a cursor for each filter to its end, `slice` nodes at a time. Return the seconds and the number of values."""
         cdef uint32_t i, start = first, end = lines.part(first, count), budget, most = slice
         cdef uint64_t t, values = 0
         cdef int failed = 0
@@ -338,7 +338,8 @@ cdef class RetainedBench:
 # ---- the pool of client contexts ----
 
 cdef class PoolBench:
-    """Clients of a size, from the slab (grown so many at a time) or, with grow 0, as `--pool off` has them: each by itself."""
+    """Clients of one size, from the slab (grown by `grow` at a time), or with grow 0 allocated one by one, as `--pool off`
+    does."""
     cdef Slab slab
     cdef uint32_t n
     cdef void** held
@@ -372,14 +373,14 @@ cdef class PoolBench:
     cdef inline void* take(self) noexcept nogil:
         cdef void* p = slab_take(&self.slab)
         if p != NULL:
-            (<uint8_t*>p)[sizeof(SlabItem)] = 1     # a client is written to: pages are there
+            (<uint8_t*>p)[sizeof(SlabItem)] = 1     # a client is written to, so its pages exist
         return p
 
     cdef inline void give(self, void* p) noexcept nogil:
         slab_give(&self.slab, p)
 
     def connect(self) -> float:
-        """All of them come; seconds."""
+        """Connect all clients. Return the seconds."""
         cdef uint32_t i
         cdef uint64_t t
         cdef bint failed = False
@@ -394,7 +395,7 @@ cdef class PoolBench:
         return t / 1e9
 
     def disconnect(self) -> float:
-        """All of them go, in any order; seconds."""
+        """Disconnect all clients in random order. Return the seconds."""
         cdef uint32_t i
         cdef uint64_t t
         with nogil:
@@ -406,7 +407,7 @@ cdef class PoolBench:
         return t / 1e9
 
     def churn(self) -> float:
-        """While all are there, each goes and another comes, in any order; seconds."""
+        """While all are connected, replace each by a new one in random order. Return the seconds."""
         cdef uint32_t i
         cdef uint64_t t
         cdef bint failed = False

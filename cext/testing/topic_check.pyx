@@ -1,6 +1,6 @@
-# Invariant checks: walks everything that is reachable, follows each pointer both ways, and adds up every block and count.
-# For tests only; it reads the private layouts and changes nothing.
-# Cost: O(all there is), and sibling lists pairwise while short.
+# Invariant checks: walk through everything that can be reached, follow each pointer in both directions, and add up every block
+# and count. For tests only: it reads the private layouts and changes nothing. Cost: O(size of the structure); short sibling lists
+# are compared pairwise.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 from cext.base.cells cimport cells_bytes
@@ -16,7 +16,7 @@ from cext.topic.retained cimport Retained, RetainedNode, RetainedRoot
 from cext.topic.subscribers cimport PLACE_BYTES, list_find, list_slot, list_sub
 from cext.topic.table cimport Link, TABLE_FIRST, TABLE_SEGMENTS, Table, table_buckets, table_chain, table_slot
 
-cdef struct Tally:              # what the walk has met
+cdef struct Tally:              # sums of the walk
     uint64_t bytes
     uint64_t leaves
     uint64_t plain
@@ -114,7 +114,7 @@ cdef const char* check_list(Index* ix, List* l, Tally* tally) noexcept nogil:
             tally.long_subs += 1
             if not in_table(&ix.pairs, &s.link):
                 return "list: not among the pairs"
-        if s.prev == NULL:                      # its chain is walked once, from the head
+        if s.prev == NULL:                      # each chain is walked once, from its head
             if s.owner.head != s:
                 return "owner: head"
             wrong = check_owner(s.owner)
@@ -208,7 +208,7 @@ cdef const char* check_children(LevelTree* tree, LevelNode* parent, Tally* tally
 
 
 cdef TreeNode* tree_after(LevelTree* tree, TreeNode* node) noexcept nogil:
-    # Before its text children a node's `+` child.
+    """Return the node that follows in the walk. The `+` child of a node comes before its text children."""
     cdef TreeNode* parent
     cdef LevelNode* onward
     if node.plus != NULL:
@@ -370,7 +370,7 @@ cdef const char* check_retained(Retained* r, uint64_t cursor_bytes, uint64_t cur
     return NULL
 
 
-# ---- how well keys are spread ----
+# ---- distribution of keys
 
 cdef uint32_t longest_chain(Table* t) noexcept nogil:
     cdef uint32_t longest = 0

@@ -177,7 +177,7 @@ SHARES_MAX = 65535
 
 def test_shares_are_found_again_by_what_was_known() -> None:
     shares = PyShares()
-    shares.owe(1)
+    shares.set_pending(1)
     place = shares.share(7, 1)
     assert shares.share(7, 1, place) == place
     other = shares.share(8, 1, place)  # of another group
@@ -189,7 +189,7 @@ def test_shares_are_found_again_by_what_was_known() -> None:
 
 def test_shares_begin_anew_when_the_queue_is_empty() -> None:
     shares = PyShares()
-    shares.owe(1)
+    shares.set_pending(1)
     for group in range(1, 1000):
         shares.share(group, 0)
     assert shares.counts()[0] == 999
@@ -201,7 +201,7 @@ def test_shares_begin_anew_when_the_queue_is_empty() -> None:
 
 def test_shares_are_bounded() -> None:
     shares = PyShares()
-    shares.owe(1)
+    shares.set_pending(1)
     places = [shares.share(group, 0) for group in range(1, SHARES_MAX + 1)]
     assert places == list(range(1, SHARES_MAX + 1))
     assert shares.share(SHARES_MAX + 1, 0) == 0
