@@ -14,8 +14,8 @@ from cext.bench.flow cimport flow_ready
 from cext.bench.histogram cimport histogram_add
 from cext.bench.load cimport (
     Arrival, CLIENT_GREETING, CLIENT_LEAVING, CLIENT_UP, Client, FAIL_CLOSED, FAIL_DISCONNECT, FAIL_GRANTED, FAIL_LIMIT,
-    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TONGUE, HELD_BYTES, HELD_OTHER_MAX, Load,
-    READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK, STAMP_SIZE, TONGUE_HTTP, TONGUE_TLS,
+    FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_PROTOCOL, FAIL_REFUSED, FAIL_SUBSCRIBE, HELD_BYTES, HELD_OTHER_MAX, Load,
+    PEER_SPEAKS_HTTP, PEER_SPEAKS_TLS, READ_BYTES, SLOT_PUBACK, SLOT_PUBCOMP, SLOT_PUBREC, SLOT_SUBACK, STAMP_SIZE,
 )
 from cext.bench.stream cimport STREAM_LATE, STREAM_NO_MEMORY, STREAM_TWICE, stream_take
 from cext.codec.as_client cimport ConnackIn, Goodbye, Suback, decode_connack, decode_goodbye, decode_server_ack, decode_suback
@@ -34,14 +34,14 @@ cdef enum:
     TLS_ALERT = 21              # content type [RFC 8446 5.1]
 
 
-cdef inline void answer(Load* g, int packet_type, uint16_t pid) noexcept nogil:
+cdef inline void acknowledge(Load* g, int packet_type, uint16_t pid) noexcept nogil:
     # without a reason code an acknowledgement has four bytes, no more than its packet, so READ_BYTES hold those of one read
     g.answers_n = <size_t>(encode_ack(g.answers + g.answers_n, packet_type, g.version, pid, 0) - g.answers)
 
 
 # ---------------------------------------------------------------- messages
 
-cdef inline int64_t stream_of(const Load* g, const Client* c, uint32_t source) noexcept nogil:
+cdef inline int64_t source_stream(const Load* g, const Client* c, uint32_t source) noexcept nogil:
     """Return the stream of this source for this client. -1 = the client is to receive nothing of it, or there is no such
     source."""
     cdef uint32_t i
@@ -55,7 +55,7 @@ cdef inline int64_t stream_of(const Load* g, const Client* c, uint32_t source) n
     return -1
 
 
-cdef void account(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t number) noexcept nogil:
+cdef void count_delivery(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t number) noexcept nogil:
     cdef uint32_t* last
     cdef int how = stream_take(g.streams + stream, number)
     if how == STREAM_NO_MEMORY:
@@ -72,22 +72,22 @@ cdef void account(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t 
         g.counts.late += 1
 
 
-cdef void delivered(Load* g, Client* c, const Arrival* a) noexcept nogil:
+cdef void on_delivery(Load* g, Client* c, const Arrival* a) noexcept nogil:
     cdef uint32_t source = <uint32_t>a.place
     cdef uint32_t number = <uint32_t>(a.place >> 32)
     cdef uint64_t sent_ns = g.epoch_ns + (a.stamp & 0xFFFFFFFFFFFFULL)
     cdef int64_t stream = -1
     if a.qos:
-        answer(g, T_PUBACK if a.qos == 1 else T_PUBREC, a.pid)
+        acknowledge(g, T_PUBACK if a.qos == 1 else T_PUBREC, a.pid)
     if a.known and a.stamp >> 48 == g.mark:
-        stream = stream_of(g, c, source)
+        stream = source_stream(g, c, source)
     if stream < 0 or number >= g.sources[source].sent:
         g.counts.foreign += 1
         return
     g.counts.received += 1
     g.last_received_ns = g.now_ns
     histogram_add(&g.latency, g.now_ns - sent_ns if g.now_ns > sent_ns else 0)
-    account(g, c, source, stream, number)
+    count_delivery(g, c, source, stream, number)
 
 
 cdef void on_publish(Load* g, Client* c, const Frame* f, bint whole) noexcept nogil:
@@ -104,7 +104,7 @@ cdef void on_publish(Load* g, Client* c, const Frame* f, bint whole) noexcept no
         memcpy(&a.stamp, m.payload.p, 8)
         memcpy(&a.place, m.payload.p + 8, 8)
     if whole:
-        delivered(g, c, &a)
+        on_delivery(g, c, &a)
     else:
         c.arrival = a
         c.arriving = 1
@@ -120,7 +120,7 @@ cdef void on_ack(Load* g, Client* c, const Frame* f) noexcept nogil:
         client_fail(g, c, FAIL_MALFORMED, t)
         return
     if t == T_PUBREL:
-        answer(g, T_PUBCOMP, a.pid)
+        acknowledge(g, T_PUBCOMP, a.pid)
         return
     awaited = slot_state(c, a.pid, g.inflight)
     if awaited != (SLOT_PUBACK if t == T_PUBACK else SLOT_PUBREC if t == T_PUBREC else SLOT_PUBCOMP):
@@ -128,7 +128,7 @@ cdef void on_ack(Load* g, Client* c, const Frame* f) noexcept nogil:
         return
     if t == T_PUBREC and a.rc < 0x80:
         c.slots[a.pid - 1].state = SLOT_PUBCOMP
-        answer(g, T_PUBREL, a.pid)
+        acknowledge(g, T_PUBREL, a.pid)
         return
     if a.rc >= 0x80:
         g.counts.refused += 1
@@ -179,7 +179,7 @@ cdef void on_suback(Load* g, Client* c, const Frame* f) noexcept nogil:
             g.failure.client = <uint32_t>(c - g.clients)
 
 
-cdef void on_goodbye(Load* g, Client* c, const Frame* f) noexcept nogil:
+cdef void on_disconnect(Load* g, Client* c, const Frame* f) noexcept nogil:
     cdef Goodbye a
     if decode_goodbye(f, g.version, &a) != 0:
         client_fail(g, c, FAIL_MALFORMED, T_DISCONNECT)
@@ -202,14 +202,14 @@ cdef void on_packet(Load* g, Client* c, const Frame* f) noexcept nogil:
     elif t == T_PINGRESP:
         g.counts.pongs += 1
     elif t == T_DISCONNECT:
-        on_goodbye(g, c, f)
+        on_disconnect(g, c, f)
     else:
         client_fail(g, c, FAIL_MALFORMED, t)
 
 
 # ---------------------------------------------------------------- bytes
 
-cdef void hold(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+cdef void input_keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     cdef uint8_t* held = <uint8_t*>malloc(n)
     if held == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
@@ -219,7 +219,7 @@ cdef void hold(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     c.held_n = <uint32_t>n
 
 
-cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept nogil:
+cdef void large_publish_begin(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept nogil:
     """Begin an incomplete PUBLISH. Its head is sufficient: the topics and properties of this run are far shorter than
     HELD_BYTES."""
     if c.state != CLIENT_UP and c.state != CLIENT_LEAVING:
@@ -230,18 +230,18 @@ cdef void begin_large(Load* g, Client* c, Frame* f, const uint8_t* end) noexcept
     on_publish(g, c, f, False)
 
 
-cdef int tongue(const uint8_t* p, const uint8_t* end) noexcept nogil:
-    """Return the protocol, TONGUE_x, of a peer that is no MQTT broker, or not on this port, by its first bytes; 0 = unknown."""
+cdef int peer_protocol(const uint8_t* p, const uint8_t* end) noexcept nogil:
+    """Return the protocol, PEER_SPEAKS_x, of a peer that is no MQTT broker, or not on this port, by its first bytes; 0 = unknown."""
     if end - p >= 3 and p[0] == TLS_ALERT and p[1] == 3 and p[2] <= 4:
-        return TONGUE_TLS
-    return TONGUE_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0
+        return PEER_SPEAKS_TLS
+    return PEER_SPEAKS_HTTP if end - p >= 5 and memcmp(p, b"HTTP/", 5) == 0 else 0
 
 
-cdef void cut(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
+cdef void packets_read(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef Frame f
     cdef int found
-    if c.state == CLIENT_GREETING and tongue(p, end):
-        client_fail(g, c, FAIL_TONGUE, tongue(p, end))
+    if c.state == CLIENT_GREETING and peer_protocol(p, end):
+        client_fail(g, c, FAIL_PROTOCOL, peer_protocol(p, end))
         return
     while p < end and c.fd >= 0:
         found = frame_next(p, <size_t>(end - p), 0, &f)
@@ -252,15 +252,15 @@ cdef void cut(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept
         if found > 1:
             client_fail(g, c, FAIL_MALFORMED, p[0] >> 4)
         elif f.total_len == 0 or end - p < HELD_BYTES or (p[0] >> 4 != T_PUBLISH and f.total_len <= HELD_OTHER_MAX):
-            hold(g, c, p, <size_t>(end - p))
+            input_keep(g, c, p, <size_t>(end - p))
         elif p[0] >> 4 == T_PUBLISH:
-            begin_large(g, c, &f, end)
+            large_publish_begin(g, c, &f, end)
         else:
             client_fail(g, c, FAIL_MALFORMED, p[0] >> 4)
         return
 
 
-cdef const uint8_t* skipped(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
+cdef const uint8_t* payload_skip(Load* g, Client* c, const uint8_t* p, const uint8_t* end) noexcept nogil:
     cdef uint64_t n = <uint64_t>(end - p)
     if c.skip < n:
         n = c.skip
@@ -268,7 +268,7 @@ cdef const uint8_t* skipped(Load* g, Client* c, const uint8_t* p, const uint8_t*
     g.counts.large_bytes += n
     if c.skip == 0 and c.arriving:
         c.arriving = 0
-        delivered(g, c, &c.arrival)
+        on_delivery(g, c, &c.arrival)
     return p + n
 
 
@@ -303,7 +303,7 @@ cdef void client_read(Load* g, Client* c) noexcept nogil:
     g.answers_n = 0
     g.counts.bytes_received += <uint64_t>got
     if c.skip:
-        p = skipped(g, c, p, g.buffer + got)
-    cut(g, c, p, g.buffer + held_n + got)
+        p = payload_skip(g, c, p, g.buffer + got)
+    packets_read(g, c, p, g.buffer + held_n + got)
     if g.answers_n and c.fd >= 0:
         client_write(g, c, g.answers, g.answers_n)

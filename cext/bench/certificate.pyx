@@ -42,7 +42,7 @@ cdef extern from "<openssl/x509v3.h>":
     int NID_subject_alt_name
 
 
-cdef bytes taken(BIO* b):
+cdef bytes bio_take(BIO* b):
     """Return the content of a memory BIO and free the BIO."""
     cdef char* p = NULL
     cdef long n = BIO_get_mem_data(b, &p) if b != NULL else 0
@@ -52,9 +52,9 @@ cdef bytes taken(BIO* b):
         BIO_free(b)
 
 
-cdef bint fill(X509* x, EVP_PKEY* key, bytes names, long days):
+cdef bint certificate_fill(X509* x, EVP_PKEY* key, bytes names, long days):
     cdef X509_EXTENSION* e
-    cdef bint well
+    cdef bint ok
     X509_set_version(x, 2)
     ASN1_INTEGER_set(X509_get_serialNumber(x), 1)
     X509_gmtime_adj(X509_getm_notBefore(x), -3600)
@@ -64,24 +64,24 @@ cdef bint fill(X509* x, EVP_PKEY* key, bytes names, long days):
     e = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, names)
     if e == NULL:
         return False
-    well = X509_add_ext(x, e, -1) == 1
+    ok = X509_add_ext(x, e, -1) == 1
     X509_EXTENSION_free(e)
-    return well and X509_set_pubkey(x, key) == 1 and X509_sign(x, key, EVP_sha256()) > 0
+    return ok and X509_set_pubkey(x, key) == 1 and X509_sign(x, key, EVP_sha256()) > 0
 
 
 def self_signed(str names, int days=7):
     """Return (certificate, key), both PEM. names: "DNS:localhost,IP:127.0.0.1" """
     cdef EVP_PKEY* key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", <const char*>b"P-256")
     cdef X509* x = X509_new()
-    cdef BIO* shown = BIO_new(BIO_s_mem())
-    cdef BIO* secret = BIO_new(BIO_s_mem())
-    cdef bint well = key != NULL and x != NULL and shown != NULL and secret != NULL and fill(x, key, names.encode(), days)
-    if well:
-        well = PEM_write_bio_X509(shown, x) == 1 and PEM_write_bio_PrivateKey(secret, key, NULL, NULL, 0, NULL, NULL) == 1
+    cdef BIO* certificate_bio = BIO_new(BIO_s_mem())
+    cdef BIO* key_bio = BIO_new(BIO_s_mem())
+    cdef bint ok = key != NULL and x != NULL and certificate_bio != NULL and key_bio != NULL and certificate_fill(x, key, names.encode(), days)
+    if ok:
+        ok = PEM_write_bio_X509(certificate_bio, x) == 1 and PEM_write_bio_PrivateKey(key_bio, key, NULL, NULL, 0, NULL, NULL) == 1
     X509_free(x)
     EVP_PKEY_free(key)
     ERR_clear_error()
-    found = taken(shown), taken(secret)
-    if not well:
+    found = bio_take(certificate_bio), bio_take(key_bio)
+    if not ok:
         raise ValueError(f"a certificate for {names} cannot be made")
     return found

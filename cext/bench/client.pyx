@@ -76,21 +76,21 @@ cdef uint16_t slot_take(Client* c, uint8_t state, uint64_t now_ns) noexcept nogi
 
 # ---------------------------------------------------------------- begin and end
 
-cdef inline uint32_t place(const Load* g, const Client* c) noexcept nogil:
+cdef inline uint32_t client_index(const Load* g, const Client* c) noexcept nogil:
     return <uint32_t>(c - g.clients)
 
 
-cdef void watch(Load* g, Client* c, int op, uint32_t events) noexcept nogil:
+cdef void client_epoll_set(Load* g, Client* c, int op, uint32_t events) noexcept nogil:
     cdef epoll_event e
     e.events = events
-    e.data.u32 = place(g, c)
+    e.data.u32 = client_index(g, c)
     c.armed = (events & EPOLLOUT) != 0
     epoll_ctl(g.ep, op, c.fd, &e)
 
 
-cdef void off(Load* g, Client* c) noexcept nogil:
+cdef void client_close(Load* g, Client* c) noexcept nogil:
     if g.transport != NULL:
-        g.transport.off(c)
+        g.transport.fini(c)
     if c.fd >= 0:
         c_close(c.fd)
     c.fd = -1
@@ -106,7 +106,7 @@ cdef void off(Load* g, Client* c) noexcept nogil:
 
 
 cdef void client_fini(Load* g, Client* c) noexcept nogil:
-    off(g, c)
+    client_close(g, c)
     free(c.slots)
     free(c.free_pids)
     c.slots = NULL
@@ -119,19 +119,19 @@ cdef void client_fail(Load* g, Client* c, uint32_t kind, int code) noexcept nogi
 
 cdef void client_fail_reported(Load* g, Client* c, uint32_t kind, int code, const char* text) noexcept nogil:
     if c.state == CLIENT_LEAVING:       # any error of the broker is then the expected end
-        off(g, c)
+        client_close(g, c)
         g.counts.left += 1
         return
     if g.failure.kind == FAIL_NONE:
         g.failure.kind = kind
         g.failure.code = code
-        g.failure.client = place(g, c)
+        g.failure.client = client_index(g, c)
         g.failure.state = c.state
         g.failure.text = text
     if c.state == CLIENT_UP:
         g.counts.up -= 1
     g.counts.closed += 1
-    off(g, c)
+    client_close(g, c)
     c.state = CLIENT_DEAD
 
 
@@ -151,7 +151,7 @@ cdef void client_open(Load* g, Client* c) noexcept nogil:
         client_fail(g, c, FAIL_CONNECT, errno)
         return
     c.state = CLIENT_OPENING
-    watch(g, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT)
+    client_epoll_set(g, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT)
 
 
 cdef void client_opened(Load* g, Client* c) noexcept nogil:
@@ -162,7 +162,7 @@ cdef void client_opened(Load* g, Client* c) noexcept nogil:
     if err:
         client_fail(g, c, FAIL_CONNECT, err)
         return
-    watch(g, c, EPOLL_CTL_MOD, EPOLLIN)
+    client_epoll_set(g, c, EPOLL_CTL_MOD, EPOLLIN)
     if g.transport != NULL:
         g.transport.begin(g, c)
     else:
@@ -170,7 +170,7 @@ cdef void client_opened(Load* g, Client* c) noexcept nogil:
 
 
 cdef void client_greet(Load* g, Client* c) noexcept nogil:
-    cdef uint32_t i = place(g, c)
+    cdef uint32_t i = client_index(g, c)
     c.state = CLIENT_GREETING
     client_write(g, c, g.greetings + g.greeting_at[i], g.greeting_at[i + 1] - g.greeting_at[i])
 
@@ -193,7 +193,7 @@ cdef void client_leave(Load* g, Client* c) noexcept nogil:
 
 # ---------------------------------------------------------------- bytes
 
-cdef void keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+cdef void output_keep(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     cdef uint8_t* grown
     if c.out_at > c.out_n // 2:
         memmove(c.out, c.out + c.out_at, c.out_n - c.out_at)
@@ -235,8 +235,8 @@ cdef void client_put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept no
             return
         p += took
         n -= <size_t>took
-        watch(g, c, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT)
-    keep(g, c, p, n)
+        client_epoll_set(g, c, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT)
+    output_keep(g, c, p, n)
 
 
 cdef void client_flush(Load* g, Client* c) noexcept nogil:
@@ -254,6 +254,6 @@ cdef void client_flush(Load* g, Client* c) noexcept nogil:
     free(c.out)
     c.out = NULL
     c.out_at = c.out_n = c.out_cap = 0
-    watch(g, c, EPOLL_CTL_MOD, EPOLLIN)
+    client_epoll_set(g, c, EPOLL_CTL_MOD, EPOLLIN)
     if c.state == CLIENT_LEAVING:
         shutdown(c.fd, SHUT_WR)

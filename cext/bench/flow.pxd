@@ -21,7 +21,7 @@ cdef inline void flow_ready(Load* g, Client* c) noexcept nogil:
     cdef uint32_t at
     if not g.sending or c.queued or c.state != CLIENT_UP or c.out_n or c - g.clients >= <int64_t>g.n_publishers:
         return
-    if (g.qos and c.inflight >= c.window) or (g.interval_ns and c.owed == 0) or c.sent >= c.quota:
+    if (g.qos and c.inflight >= c.window) or (g.interval_ns and c.n_due == 0) or c.sent >= c.quota:
         return
     at = g.ring_at + g.ring_n
     g.ring[at if at < g.n_publishers else at - g.n_publishers] = <uint32_t>(c - g.clients)

@@ -32,7 +32,7 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
     for i in range(g.n_publishers):
         g.clients[i].queued = 0
         g.clients[i].sent = 0
-        g.clients[i].owed = 0
+        g.clients[i].n_due = 0
         g.clients[i].quota = g.number_max
         if g.messages_max and g.interval_ns == 0:
             g.clients[i].quota = <uint32_t>(g.messages_max // g.n_publishers + (i < g.messages_max % g.n_publishers))
@@ -41,7 +41,7 @@ cdef void flow_begin(Load* g, uint64_t now_ns) noexcept nogil:
 
 # ---------------------------------------------------------------- time
 
-cdef uint64_t due_by(const Load* g, uint64_t now_ns) noexcept nogil:
+cdef uint64_t messages_due(const Load* g, uint64_t now_ns) noexcept nogil:
     """Return how many messages are due at this time."""
     cdef uint64_t n
     if g.end_ns and now_ns >= g.end_ns:
@@ -51,12 +51,12 @@ cdef uint64_t due_by(const Load* g, uint64_t now_ns) noexcept nogil:
     return g.messages_max if g.messages_max and n > g.messages_max else n
 
 
-cdef void schedule(Load* g, uint64_t now_ns) noexcept nogil:
-    cdef uint64_t due = due_by(g, now_ns)
+cdef void messages_schedule(Load* g, uint64_t now_ns) noexcept nogil:
+    cdef uint64_t due = messages_due(g, now_ns)
     cdef Client* c
     while g.scheduled < due:
         c = g.clients + g.scheduled % g.n_publishers
-        c.owed += 1
+        c.n_due += 1
         g.scheduled += 1
         flow_ready(g, c)
 
@@ -71,7 +71,7 @@ cdef uint64_t flow_due_ns(const Load* g) noexcept nogil:
 cdef bint flow_all_sent(const Load* g, uint64_t now_ns) noexcept nogil:
     cdef uint64_t n = g.counts.published - g.flow_published
     if g.interval_ns:
-        return flow_due_ns(g) == 0 and n >= g.scheduled and g.scheduled >= due_by(g, now_ns)
+        return flow_due_ns(g) == 0 and n >= g.scheduled and g.scheduled >= messages_due(g, now_ns)
     return (g.messages_max and n >= g.messages_max) or (g.end_ns and now_ns >= g.end_ns)
 
 
@@ -81,9 +81,9 @@ cdef bint flow_can(const Load* g) noexcept nogil:
     return g.ring_n != 0 and (g.window == 0 or flow_outstanding(g) < <int64_t>g.window)
 
 
-cdef uint64_t allowed(const Load* g, const Client* c) noexcept nogil:
+cdef uint64_t burst_limit(const Load* g, const Client* c) noexcept nogil:
     cdef const Source* s = g.sources + c.source
-    cdef uint64_t n = c.owed if g.interval_ns else g.burst
+    cdef uint64_t n = c.n_due if g.interval_ns else g.burst
     cdef uint64_t left
     cdef int64_t outstanding
     left = c.quota - c.sent
@@ -106,14 +106,14 @@ cdef uint64_t allowed(const Load* g, const Client* c) noexcept nogil:
 
 # ---------------------------------------------------------------- bytes
 
-cdef inline uint64_t stamp_of(Load* g, Client* c, uint64_t now_ns) noexcept nogil:
+cdef inline uint64_t due_stamp(Load* g, Client* c, uint64_t now_ns) noexcept nogil:
     """Return the time at which this message is due, as nanoseconds of the load. Add the delay to `lateness`."""
     cdef uint64_t due_ns
     if g.interval_ns == 0:
         return now_ns - g.epoch_ns
     due_ns = g.flow_ns + <uint64_t>((<double>c.sent * g.n_publishers + <double>(c - g.clients)) * g.interval_ns)
     histogram_add(&g.lateness, now_ns - due_ns if now_ns > due_ns else 0)
-    c.owed -= 1
+    c.n_due -= 1
     return due_ns - g.epoch_ns
 
 
@@ -142,7 +142,7 @@ cdef uint8_t* message_put(Load* g, Client* c, uint8_t* p, uint64_t now_ns) noexc
         p[s.pid_at] = <uint8_t>(pid >> 8)
         p[s.pid_at + 1] = <uint8_t>pid
     p += s.head_n
-    stamp = (stamp_of(g, c, now_ns) & 0xFFFFFFFFFFFFULL) | <uint64_t>g.mark << 48
+    stamp = (due_stamp(g, c, now_ns) & 0xFFFFFFFFFFFFULL) | <uint64_t>g.mark << 48
     if g.payload_n:
         memcpy(p, &stamp, 8)
         memcpy(p + 8, &place, 8)
@@ -188,12 +188,12 @@ cdef void flow_pump(Load* g, uint64_t now_ns) noexcept nogil:
     cdef uint64_t n
     cdef Client* c
     if g.interval_ns:
-        schedule(g, now_ns)
+        messages_schedule(g, now_ns)
     elif g.end_ns and now_ns >= g.end_ns:
         return
     while g.ring_n and writes < WRITES_MAX:
         c = g.clients + g.ring[g.ring_at]
-        n = allowed(g, c)
+        n = burst_limit(g, c)
         if n == 0 and c.state == CLIENT_UP:
             return
         g.ring_at = g.ring_at + 1 if g.ring_at + 1 < g.n_publishers else 0

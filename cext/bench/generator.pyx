@@ -12,8 +12,8 @@ from cext.bench.flow cimport flow_begin
 from cext.bench.histogram cimport HISTOGRAM_BUCKETS, Histogram, histogram_from
 from cext.bench.load cimport (
     CLIENT_GREETING, CLIENT_SECURING, CLIENT_UP, CLIENT_UPGRADING, Client, FAIL_CERTIFICATE, FAIL_CLOSED, FAIL_CONNECT,
-    FAIL_DISCONNECT, FAIL_GRANTED, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_NUMBERS, FAIL_REFUSED,
-    FAIL_SUBSCRIBE, FAIL_TLS, FAIL_TONGUE, FAIL_WEB, Failure, INFLIGHT_MAX, Load, READ_BYTES, STAMP_SIZE, Source,
+    FAIL_DISCONNECT, FAIL_GRANTED, FAIL_LIMIT, FAIL_MALFORMED, FAIL_MEMORY, FAIL_NONE, FAIL_NUMBERS, FAIL_PROTOCOL,
+    FAIL_REFUSED, FAIL_SUBSCRIBE, FAIL_TLS, FAIL_WEB, Failure, INFLIGHT_MAX, Load, READ_BYTES, STAMP_SIZE, Source,
 )
 from cext.bench.loop cimport (
     GOAL_FLOW, GOAL_LEFT, GOAL_PONGS, GOAL_RECEIVED, GOAL_SUBSCRIBED, GOAL_TIME, GOAL_UP, RUN_DONE, RUN_FAILED, RUN_MORE,
@@ -46,12 +46,12 @@ STAMP_BYTES = STAMP_SIZE
 INFLIGHT_LIMIT = INFLIGHT_MAX
 FAILURES = {FAIL_CONNECT: "connect", FAIL_REFUSED: "refused", FAIL_CLOSED: "closed", FAIL_DISCONNECT: "disconnect",
             FAIL_MALFORMED: "malformed", FAIL_SUBSCRIBE: "subscribe", FAIL_MEMORY: "memory", FAIL_LIMIT: "limit", FAIL_TLS: "tls",
-            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_TONGUE: "tongue",
+            FAIL_CERTIFICATE: "certificate", FAIL_WEB: "web", FAIL_PROTOCOL: "protocol",
             FAIL_GRANTED: "granted", FAIL_NUMBERS: "numbers"}
 STAGES = {CLIENT_SECURING: "TLS", CLIENT_UPGRADING: "WebSocket", CLIENT_GREETING: "MQTT"}
 
 
-cdef void* block(size_t n, size_t size) except NULL:
+cdef void* array_new(size_t n, size_t size) except NULL:
     cdef void* p = calloc(n + 1, size)
     if p == NULL:
         raise MemoryError
@@ -89,19 +89,19 @@ cdef class Generator:
         if publishers > clients or not 0 < inflight <= INFLIGHT_MAX or not burst or 0 < payload < STAMP_SIZE:
             raise ValueError("out of range")
         self._address(ip, port, scope)
-        g.clients = <Client*>block(clients, sizeof(g.clients[0]))
+        g.clients = <Client*>array_new(clients, sizeof(g.clients[0]))
         g.n_clients = clients
         for i in range(clients):
             g.clients[i].fd = -1
         g.n_publishers = publishers
-        g.ring = <uint32_t*>block(publishers, sizeof(uint32_t))
-        g.greeting_at = <uint32_t*>block(clients + 1, sizeof(uint32_t))
+        g.ring = <uint32_t*>array_new(publishers, sizeof(uint32_t))
+        g.greeting_at = <uint32_t*>array_new(clients + 1, sizeof(uint32_t))
         g.version, g.qos, g.payload_n, g.mark = version, qos, payload, mark
         g.inflight, g.burst, g.window, g.number_max = inflight, burst, window, numbers
         g.stall_ns = <uint64_t>(stall_s * 1e9)
-        g.buffer = <uint8_t*>block(READ_BYTES, 1)
-        g.answers = <uint8_t*>block(READ_BYTES + 64, 1)
-        g.scratch = <uint8_t*>block(SCRATCH_MIN, 1)
+        g.buffer = <uint8_t*>array_new(READ_BYTES, 1)
+        g.answers = <uint8_t*>array_new(READ_BYTES + 64, 1)
+        g.scratch = <uint8_t*>array_new(SCRATCH_MIN, 1)
         g.scratch_cap = SCRATCH_MIN
         g.ep = epoll_create1(EPOLL_CLOEXEC)
         if g.ep < 0:
@@ -195,7 +195,7 @@ cdef class Generator:
         old = bytes(g.greetings[:g.greeting_at[first]]) if g.greetings != NULL else b""
         whole = old + b"".join(packets)
         free(g.greetings)
-        g.greetings = <uint8_t*>block(len(whole), 1)
+        g.greetings = <uint8_t*>array_new(len(whole), 1)
         memcpy(g.greetings, <const char*>whole, len(whole))
         for i in range(<uint32_t>len(packets)):
             g.greeting_at[first + i + 1] = g.greeting_at[first + i] + <uint32_t>len(packets[i])
@@ -218,8 +218,8 @@ cdef class Generator:
         g.stride, g.drawn, g.retain, g.head_max = stride, drawn, retain, 0
         for i in range(g.n_publishers):
             g.clients[i].source = i
-        g.sources = <Source*>block(g.n_sources, sizeof(g.sources[0]))
-        g.heads = <uint8_t*>block(sum(map(len, topics)) + 16 * len(topics), 1)
+        g.sources = <Source*>array_new(g.n_sources, sizeof(g.sources[0]))
+        g.heads = <uint8_t*>array_new(sum(map(len, topics)) + 16 * len(topics), 1)
         memset(&h, 0, sizeof(h))
         h.version, h.qos, h.retain, h.payload_len = g.version, g.qos, retain, g.payload_n
         for i in range(g.n_sources):
@@ -239,7 +239,7 @@ cdef class Generator:
         cdef uint64_t n = 0
         cdef Load* g = &self.g
         if len(receives) != g.n_clients - g.n_publishers:
-            raise ValueError("expected what each receiver receives")
+            raise ValueError("expected the sources of each receiver")
         self._streams_free()
         for i in range(<uint32_t>len(receives)):
             first, count = receives[i]
@@ -251,11 +251,11 @@ cdef class Generator:
             n += count
         g.shared = shared
         if shared:
-            g.lasts = <uint32_t*>block(<size_t>len(receives) * g.n_sources, sizeof(uint32_t))
+            g.lasts = <uint32_t*>array_new(<size_t>len(receives) * g.n_sources, sizeof(uint32_t))
             n = g.n_sources
         if n > UINT32_MAX:
             raise MemoryError
-        g.streams = <Stream*>block(n, sizeof(Stream))
+        g.streams = <Stream*>array_new(n, sizeof(Stream))
         g.n_streams = n
 
     def takers(self, takers):
@@ -263,12 +263,12 @@ cdef class Generator:
         cdef uint32_t i, at = 0, client
         cdef Load* g = &self.g
         if len(takers) != g.n_sources:
-            raise ValueError("expected who takes each source")
+            raise ValueError("expected the receivers of each source")
         self._streams_free()
         g.n_streams = <uint32_t>sum(map(len, takers))
-        g.streams = <Stream*>block(g.n_streams, sizeof(Stream))
-        g.takers = <uint32_t*>block(g.n_streams, sizeof(uint32_t))
-        g.taker_at = <uint32_t*>block(g.n_sources + 1, sizeof(uint32_t))
+        g.streams = <Stream*>array_new(g.n_streams, sizeof(Stream))
+        g.takers = <uint32_t*>array_new(g.n_streams, sizeof(uint32_t))
+        g.taker_at = <uint32_t*>array_new(g.n_sources + 1, sizeof(uint32_t))
         for i, clients in enumerate(takers):
             for client in clients:
                 g.takers[at] = client
@@ -304,8 +304,8 @@ cdef class Generator:
         g.filters = NULL
         g.filter_at = NULL
         g.n_filters = g.filter_max = 0
-        g.filters = <uint8_t*>block(len(whole), 1)
-        g.filter_at = <uint32_t*>block(len(filters) + 1, sizeof(uint32_t))
+        g.filters = <uint8_t*>array_new(len(whole), 1)
+        g.filter_at = <uint32_t*>array_new(len(filters) + 1, sizeof(uint32_t))
         memcpy(g.filters, <const char*>whole, len(whole))
         for i, filter in enumerate(filters):
             if len(filter) > 65535:
@@ -324,7 +324,7 @@ cdef class Generator:
         second."""
         cdef uint64_t now_ns
         if not messages and not seconds:
-            raise ValueError("expected an end")
+            raise ValueError("expected a limit of messages or seconds")
         self._goal(GOAL_FLOW)
         now_ns = clock_monotonic_ns()
         self.g.interval_ns = 1e9 / rate if rate else 0

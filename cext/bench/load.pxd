@@ -19,7 +19,7 @@ cdef enum:
     OUT_MAX = 300 << 20         # bytes that wait for one socket: the longest frame, and acknowledgements
     READ_BYTES = 512 * 1024
     BURST_BYTES = 64 * 1024     # size of one send, unless a single message is larger
-    EVENTS_MAX = 512
+    LOAD_EVENTS_MAX = 512
 
 cdef enum:                      # Client.state
     CLIENT_OFF = 0
@@ -52,13 +52,13 @@ cdef enum:                      # Failure.kind
     FAIL_TLS = 9                # text only
     FAIL_CERTIFICATE = 10       # code: X509_V_ERR_x; text
     FAIL_WEB = 11               # code: HTTP status; 0 = no HTTP; 1 = 101 with another key; from 1000 on RFC 6455 7.4.1
-    FAIL_TONGUE = 12            # code: the protocol of the peer if it is not MQTT, TONGUE_x
+    FAIL_PROTOCOL = 12            # code: the protocol of the peer if it is not MQTT, PEER_SPEAKS_x
     FAIL_GRANTED = 13           # code: the QoS in SUBACK, lower than requested
     FAIL_NUMBERS = 14           # a publisher has sent number_max messages and must send more
 
 cdef enum:
-    TONGUE_TLS = 1
-    TONGUE_HTTP = 2
+    PEER_SPEAKS_TLS = 1
+    PEER_SPEAKS_HTTP = 2
 
 ctypedef struct Slot:
     uint64_t sent_ns
@@ -95,7 +95,7 @@ ctypedef struct TransportLayer:
     void (*write)(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil
     size_t (*receive)(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil     # reads once; returns the bytes of MQTT put at p
     void (*leave)(Load* g, Client* c) noexcept nogil             # nothing more will be written
-    void (*off)(Client* c) noexcept nogil
+    void (*fini)(Client* c) noexcept nogil
 
 ctypedef struct Client:
     int fd
@@ -110,7 +110,7 @@ ctypedef struct Client:
     Slot* slots
     uint32_t sent               # messages; for a subscriber: filters
     uint32_t quota              # limit of `sent`; equal for all publishers
-    uint32_t owed               # messages that are due and not sent, at a fixed rate
+    uint32_t n_due              # messages that are due and not sent, at a fixed rate
     uint32_t source             # source of the next message
     uint32_t first_source       # receives from the sources [first_source, first_source + n_sources)
     uint32_t n_sources

@@ -9,7 +9,7 @@ from cext.base.view cimport View
 from cext.bench.arrivals cimport client_read
 from cext.bench.client cimport client_flush, client_open, client_opened, client_write, slot_take
 from cext.bench.flow cimport flow_all_sent, flow_can, flow_due_ns, flow_outstanding, flow_pump, flow_ready
-from cext.bench.load cimport CLIENT_OPENING, CLIENT_UP, Client, EVENTS_MAX, FAIL_NONE, Load, SLOT_SUBACK
+from cext.bench.load cimport CLIENT_OPENING, CLIENT_UP, Client, FAIL_NONE, LOAD_EVENTS_MAX, Load, SLOT_SUBACK
 from cext.codec.as_client cimport encode_subscribe
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -98,7 +98,7 @@ cdef void subscribe_more(Load* g, Client* c) noexcept nogil:
         client_write(g, c, g.scratch, <size_t>(p - g.scratch))
 
 
-cdef void work(Load* g, uint64_t now_ns) noexcept nogil:
+cdef void goal_step(Load* g, uint64_t now_ns) noexcept nogil:
     cdef uint32_t i
     if g.goal.kind == GOAL_UP:
         connect_more(g)
@@ -111,7 +111,7 @@ cdef void work(Load* g, uint64_t now_ns) noexcept nogil:
         flow_pump(g, now_ns)
 
 
-cdef bint reached(const Load* g, uint64_t now_ns) noexcept nogil:
+cdef bint goal_reached(const Load* g, uint64_t now_ns) noexcept nogil:
     if g.goal.kind == GOAL_UP:
         return g.counts.up + g.counts.closed - g.goal.base >= g.goal.n
     if g.goal.kind == GOAL_SUBSCRIBED:
@@ -130,7 +130,7 @@ cdef bint reached(const Load* g, uint64_t now_ns) noexcept nogil:
 
 # ---------------------------------------------------------------- time
 
-cdef bint stalled(Load* g, uint64_t now_ns) noexcept nogil:
+cdef bint is_stalled(Load* g, uint64_t now_ns) noexcept nogil:
     cdef uint64_t progress = (g.counts.published + g.counts.received - g.counts.twice + g.counts.acknowledged + g.counts.large_bytes
                               + g.counts.up + g.counts.closed + g.counts.left + g.counts.subscribed + g.counts.pongs)
     if progress != g.progress or g.goal.kind == GOAL_TIME:
@@ -190,26 +190,26 @@ cdef void on_event(Load* g, Client* c, uint32_t events) noexcept nogil:
 cdef int load_run(Load* g, uint64_t until_ns) noexcept nogil:
     cdef int how
     mosq_bench_slack(1)
-    how = turns(g, until_ns)
+    how = load_turns(g, until_ns)
     mosq_bench_slack(0)
     return how
 
 
-cdef int turns(Load* g, uint64_t until_ns) noexcept nogil:
-    cdef epoll_event[EVENTS_MAX] events
+cdef int load_turns(Load* g, uint64_t until_ns) noexcept nogil:
+    cdef epoll_event[LOAD_EVENTS_MAX] events
     cdef uint64_t now_ns = clock_monotonic_ns()
     cdef int n, i
     while True:
-        work(g, now_ns)
-        if reached(g, now_ns):
+        goal_step(g, now_ns)
+        if goal_reached(g, now_ns):
             return RUN_DONE
         if g.failure.kind != FAIL_NONE and not g.tolerant:
             return RUN_FAILED
         if now_ns >= until_ns:
             return RUN_MORE
-        if stalled(g, now_ns):
+        if is_stalled(g, now_ns):
             return RUN_STALLED
-        n = mosq_bench_wait(g.ep, events, EVENTS_MAX, sleep_ns(g, now_ns, until_ns))
+        n = mosq_bench_wait(g.ep, events, LOAD_EVENTS_MAX, sleep_ns(g, now_ns, until_ns))
         for i in range(n):
             on_event(g, g.clients + events[i].data.u32, events[i].events)
         now_ns = clock_monotonic_ns()

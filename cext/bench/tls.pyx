@@ -21,11 +21,11 @@ from cext.net.tls_context cimport tls_context_release
 from cext.net.tls_outward cimport tls_expect, tls_numeric, tls_peer_good
 
 cdef enum:
-    BIO_INDEX = 126             # any number: no caller asks for its type
+    LOAD_BIO_INDEX = 126             # any number: no caller asks for its type
     OUT_FIRST = 32 * 1024
 
 
-cdef int bio_read(BIO* b, char* p, int n) noexcept nogil:
+cdef int load_bio_read(BIO* b, char* p, int n) noexcept nogil:
     cdef LoadTls* s = <LoadTls*>BIO_get_data(b)
     cdef size_t size = <size_t>n if <size_t>n < s.in_n else s.in_n
     BIO_clear_retry_flags(b)
@@ -38,7 +38,7 @@ cdef int bio_read(BIO* b, char* p, int n) noexcept nogil:
     return <int>size
 
 
-cdef int bio_write(BIO* b, const char* p, int n) noexcept nogil:
+cdef int load_bio_write(BIO* b, const char* p, int n) noexcept nogil:
     cdef LoadTls* s = <LoadTls*>BIO_get_data(b)
     cdef uint8_t* grown
     cdef size_t cap = s.out_cap if s.out_cap else OUT_FIRST
@@ -58,7 +58,7 @@ cdef int bio_write(BIO* b, const char* p, int n) noexcept nogil:
     return n
 
 
-cdef long bio_ctrl(BIO* b, int command, long number, void* p) noexcept nogil:
+cdef long load_bio_ctrl(BIO* b, int command, long number, void* p) noexcept nogil:
     return 1 if command == BIO_CTRL_FLUSH else 0
 
 
@@ -68,11 +68,11 @@ cdef int load_tls_init(LoadTls* s, TlsContext* x, const char* host) noexcept nog
     s.host = host
     if x.any_name and x.n_psks == 0:
         SSL_CTX_set_verify(x.ctx, SSL_VERIFY_NONE, NULL)
-    s.method = BIO_meth_new(BIO_INDEX | BIO_TYPE_SOURCE_SINK, "mosq bench")
+    s.method = BIO_meth_new(LOAD_BIO_INDEX | BIO_TYPE_SOURCE_SINK, "mosq bench")
     if s.method != NULL:
-        BIO_meth_set_read(s.method, bio_read)
-        BIO_meth_set_write(s.method, bio_write)
-        BIO_meth_set_ctrl(s.method, bio_ctrl)
+        BIO_meth_set_read(s.method, load_bio_read)
+        BIO_meth_set_write(s.method, load_bio_write)
+        BIO_meth_set_ctrl(s.method, load_bio_ctrl)
         s.bio = BIO_new(s.method)
     if s.bio == NULL:
         load_tls_fini(s)

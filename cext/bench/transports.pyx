@@ -21,10 +21,10 @@ from cext.bench.load cimport (
     Load, READ_BYTES,
 )
 from cext.bench.tls cimport (
-    LOAD_TLS_CLOSED, LOAD_TLS_FAILED, LOAD_TLS_MORE, LoadTlsError, load_tls_begin, load_tls_close, load_tls_end, load_tls_error,
-    load_tls_fini, load_tls_handshake, load_tls_init, load_tls_read, load_tls_write,
+    LOAD_TLS_CLOSED, LOAD_TLS_FAILED, LOAD_TLS_MORE, LoadTlsError, load_tls_begin, load_tls_close, load_tls_end,
+    load_tls_error, load_tls_fini, load_tls_handshake, load_tls_init, load_tls_read, load_tls_write,
 )
-from cext.bench.web cimport WEB_ANSWER_MAX, WEB_EXTRA, WEB_MORE, web_answer, web_frame_put
+from cext.bench.web cimport WEB_ANSWER_MAX, WEB_CLIENT_MORE, WEB_EXTRA, web_answer, web_frame_put
 from cext.net.tls_context cimport tls_context_release
 from cext.net.websocket cimport WS_BINARY, WS_CLOSED, WS_CONTROL_BYTES_MAX, WS_FAILED, WS_PONG, ws_decode
 
@@ -52,7 +52,7 @@ cdef Transports* transports_new(TlsContext* x, const char* host, const uint8_t* 
     y.ops.write = transport_write
     y.ops.receive = transport_receive
     y.ops.leave = transport_leave
-    y.ops.off = transport_off
+    y.ops.fini = transport_fini
     y.dice = clock_monotonic_ns() | 1
     y.host = strdup(host)
     if x != NULL and load_tls_init(&y.load_tls, x, y.host) == 0:
@@ -93,7 +93,7 @@ cdef void transport_begin(Load* g, Client* c) noexcept nogil:
     d.begun_ns = clock_monotonic_ns()
     d.ws.from_server = 1
     if y.load_tls.x == NULL:
-        upgrade(g, c)
+        upgrade_begin(g, c)
         return
     c.state = CLIENT_SECURING
     d.ssl = load_tls_begin(&y.load_tls)
@@ -104,7 +104,7 @@ cdef void transport_begin(Load* g, Client* c) noexcept nogil:
     tls_step(g, c)
 
 
-cdef void transport_off(Client* c) noexcept nogil:
+cdef void transport_fini(Client* c) noexcept nogil:
     cdef TransportState* d = <TransportState*>c.transport
     c.transport = NULL
     if d != NULL:
@@ -118,17 +118,17 @@ cdef void transport_leave(Load* g, Client* c) noexcept nogil:
     cdef TransportState* d = <TransportState*>c.transport
     if d.ssl != NULL:
         load_tls_close(&y.load_tls, d.ssl)
-        put_secured(g, c)
+        tls_output_send(g, c)
 
 
 cdef void tls_failed(Load* g, Client* c) noexcept nogil:
     cdef LoadTlsError why = load_tls_error(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
-    put_secured(g, c)           # an alert, which names the reason to the peer
+    tls_output_send(g, c)           # an alert, which names the reason to the peer
     if c.fd >= 0:
         client_fail_reported(g, c, FAIL_CERTIFICATE if why.certificate else FAIL_TLS, <int>why.certificate, why.text)
 
 
-cdef void put_secured(Load* g, Client* c) noexcept nogil:
+cdef void tls_output_send(Load* g, Client* c) noexcept nogil:
     """Send the output of OpenSSL."""
     cdef Transports* y = transports_of(g)
     cdef size_t n = y.load_tls.out_n
@@ -144,18 +144,18 @@ cdef void tls_step(Load* g, Client* c) noexcept nogil:
     if how == LOAD_TLS_FAILED:
         tls_failed(g, c)
         return
-    put_secured(g, c)
+    tls_output_send(g, c)
     if c.fd < 0 or how == LOAD_TLS_MORE:
         return
     if how == LOAD_TLS_CLOSED:
         client_fail(g, c, FAIL_CLOSED, 0)
     elif transports_of(g).request != NULL:
-        upgrade(g, c)
+        upgrade_begin(g, c)
     else:
-        opened(g, c)
+        transport_opened(g, c)
 
 
-cdef void upgrade(Load* g, Client* c) noexcept nogil:
+cdef void upgrade_begin(Load* g, Client* c) noexcept nogil:
     cdef Transports* y = transports_of(g)
     cdef TransportState* d = <TransportState*>c.transport
     c.state = CLIENT_UPGRADING
@@ -163,10 +163,10 @@ cdef void upgrade(Load* g, Client* c) noexcept nogil:
     if d.answer == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
         return
-    put(g, c, y.request, y.request_n)
+    transport_put(g, c, y.request, y.request_n)
 
 
-cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
+cdef size_t upgrade_answer_read(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
     """Read the answer to the upgrade. Move the bytes behind it to p, and return their number."""
     cdef TransportState* d = <TransportState*>c.transport
     cdef uint32_t before = d.answer_n, size = 0
@@ -175,7 +175,7 @@ cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
     memcpy(d.answer + before, p, taken)
     d.answer_n += <uint32_t>taken
     status = web_answer(d.answer, d.answer_n, transports_of(g).accept, &size)
-    if status == WEB_MORE:
+    if status == WEB_CLIENT_MORE:
         return 0
     if status != SWITCHING:
         client_fail(g, c, FAIL_WEB, status)
@@ -183,30 +183,30 @@ cdef size_t answered(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
     free(d.answer)
     d.answer = NULL
     memmove(p, p + size - before, n - (size - before))
-    opened(g, c)
+    transport_opened(g, c)
     return n - (size - before)
 
 
-cdef void opened(Load* g, Client* c) noexcept nogil:
+cdef void transport_opened(Load* g, Client* c) noexcept nogil:
     histogram_add(&g.handshake, clock_monotonic_ns() - (<TransportState*>c.transport).begun_ns)
     client_greet(g, c)
 
 
 # ---------------------------------------------------------------- bytes
 
-cdef void put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
+cdef void transport_put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     """Send bytes, through TLS if there is TLS."""
     cdef Transports* y = transports_of(g)
     cdef TransportState* d = <TransportState*>c.transport
     if d.ssl == NULL:
         client_put(g, c, p, n)
     elif load_tls_write(&y.load_tls, d.ssl, p, n):
-        put_secured(g, c)
+        tls_output_send(g, c)
     else:
         tls_failed(g, c)
 
 
-cdef uint8_t* framed(Transports* y, int opcode, const uint8_t* p, size_t n) noexcept nogil:
+cdef uint8_t* frame_encode(Transports* y, int opcode, const uint8_t* p, size_t n) noexcept nogil:
     """Make a frame in y.frame and return its end; NULL = no memory."""
     cdef uint8_t* grown
     if n + WEB_EXTRA > y.frame_cap:
@@ -221,23 +221,23 @@ cdef uint8_t* framed(Transports* y, int opcode, const uint8_t* p, size_t n) noex
     return web_frame_put(y.frame, opcode, p, n, <uint32_t>(y.dice >> 32))
 
 
-cdef void put_framed(Load* g, Client* c, int opcode, const uint8_t* p, size_t n) noexcept nogil:
+cdef void frame_send(Load* g, Client* c, int opcode, const uint8_t* p, size_t n) noexcept nogil:
     cdef Transports* y = transports_of(g)
-    cdef uint8_t* end = framed(y, opcode, p, n)
+    cdef uint8_t* end = frame_encode(y, opcode, p, n)
     if end == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
     else:
-        put(g, c, y.frame, <size_t>(end - y.frame))
+        transport_put(g, c, y.frame, <size_t>(end - y.frame))
 
 
 cdef void transport_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     if transports_of(g).request != NULL:
-        put_framed(g, c, WS_BINARY, p, n)
+        frame_send(g, c, WS_BINARY, p, n)
     else:
-        put(g, c, p, n)
+        transport_put(g, c, p, n)
 
 
-cdef size_t decrypted(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noexcept nogil:
+cdef size_t tls_decrypt(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noexcept nogil:
     """Decrypt y.came to p. It may also contain bytes after the end of a handshake."""
     cdef Transports* y = transports_of(g)
     cdef TransportState* d = <TransportState*>c.transport
@@ -254,13 +254,13 @@ cdef size_t decrypted(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noe
     if how == LOAD_TLS_FAILED:
         tls_failed(g, c)
         return 0
-    put_secured(g, c)
+    tls_output_send(g, c)
     if how == LOAD_TLS_CLOSED:
         shutdown(c.fd, SHUT_RD)         # the next read returns the end, after the input before it was handled
     return got
 
 
-cdef size_t unframed(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
+cdef size_t frames_decode(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
     cdef TransportState* d = <TransportState*>c.transport
     cdef uint8_t[WS_CONTROL_BYTES_MAX] ping
     cdef uint16_t size
@@ -272,7 +272,7 @@ cdef size_t unframed(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
         d.ws.ping_due = 0
         size = d.ws.control_n
         memcpy(ping, d.ws.control, size)
-        put_framed(g, c, WS_PONG, ping, size)
+        frame_send(g, c, WS_PONG, ping, size)
     if c.fd >= 0 and d.ws.state == WS_CLOSED:
         shutdown(c.fd, SHUT_RD)
     return n
@@ -287,9 +287,9 @@ cdef size_t transport_receive(Load* g, Client* c, uint8_t* p, size_t n) noexcept
         if came == 0 or (errno != EAGAIN and errno != EINTR):
             client_fail(g, c, FAIL_CLOSED, 0 if came == 0 else errno)
         return 0
-    got = decrypted(g, c, <size_t>came, p, n) if load_tls else <size_t>came
+    got = tls_decrypt(g, c, <size_t>came, p, n) if load_tls else <size_t>came
     if got and c.fd >= 0 and c.state == CLIENT_UPGRADING:
-        got = answered(g, c, p, got)
+        got = upgrade_answer_read(g, c, p, got)
     if got and c.fd >= 0 and y.request != NULL and c.state != CLIENT_UPGRADING:
-        got = unframed(g, c, p, got)
+        got = frames_decode(g, c, p, got)
     return got if c.fd >= 0 else 0

@@ -7,7 +7,7 @@ cdef enum:
     WEB_ACCEPT_SIZE = 28
 
 cdef enum:                      # results of web_answer besides the HTTP status of a complete answer
-    WEB_MORE = -1
+    WEB_CLIENT_MORE = -1
     WEB_NO_HTTP = 0
     WEB_OTHER_KEY = 1           # status 101 for another request
 

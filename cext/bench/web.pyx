@@ -32,7 +32,7 @@ cdef uint8_t* web_frame_put(uint8_t* out, int opcode, const uint8_t* p, size_t n
     return at + 4 + n
 
 
-cdef bint accepts(const uint8_t* p, uint32_t n, const uint8_t* accept) noexcept nogil:
+cdef bint has_accept_line(const uint8_t* p, uint32_t n, const uint8_t* accept) noexcept nogil:
     """Return whether this head contains a line `Sec-WebSocket-Accept: ACCEPT`."""
     cdef const uint8_t* end = p + n
     cdef const uint8_t* line = <const uint8_t*>memmem(p, n, b"\r\n", 2)
@@ -54,7 +54,7 @@ cdef int web_answer(const uint8_t* p, uint32_t n, const uint8_t* accept, uint32_
         return WEB_NO_HTTP
     end = <const uint8_t*>memmem(p, n, b"\r\n\r\n", 4)
     if end == NULL:
-        return WEB_NO_HTTP if n >= WEB_ANSWER_MAX else WEB_MORE
+        return WEB_NO_HTTP if n >= WEB_ANSWER_MAX else WEB_CLIENT_MORE
     size[0] = <uint32_t>(end + 4 - p)
     for i in range(9, STATUS_SIZE):
         if size[0] < STATUS_SIZE or not c'0' <= p[i] <= c'9':
@@ -62,4 +62,4 @@ cdef int web_answer(const uint8_t* p, uint32_t n, const uint8_t* accept, uint32_
         status = status * 10 + p[i] - c'0'
     if status < 100:
         return WEB_NO_HTTP
-    return WEB_OTHER_KEY if status == 101 and not accepts(p, size[0], accept) else status
+    return WEB_OTHER_KEY if status == 101 and not has_accept_line(p, size[0], accept) else status

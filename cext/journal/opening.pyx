@@ -43,26 +43,26 @@ cdef int folder_take(Journal* j, char* why) noexcept nogil:
     if j.options.create:
         got = j.files.mkdir(j.files.ctx, j.dir)
         if got < 0 and got != -EEXIST:
-            return journal_refuse(why, b"Cannot make", j.dir, got)
+            return journal_refuse(why, b"Cannot create", j.dir, got)
     snprintf(path, FILE_PATH_MAX, "%s/lock", j.dir)
     j.lock_fd = j.files.open(j.files.ctx, path, O_RDWR | O_CREAT | O_NOFOLLOW)
     if j.lock_fd < 0:
         return journal_refuse(why, b"Cannot write", path, j.lock_fd)
     got = j.files.lock(j.files.ctx, j.lock_fd)
     if got == -EAGAIN:
-        snprintf(why, JOURNAL_WHY_MAX, "The stream in %s is in use by another broker; stop that one, or give this one a directory of its own", j.dir)
+        snprintf(why, JOURNAL_WHY_MAX, "The stream in %s is in use by another broker; stop it, or give this broker its own directory", j.dir)
         return -1
     if got < 0:
         return journal_refuse(why, b"Cannot lock", path, got)
     snprintf(path, FILE_PATH_MAX, "%s/consumers", j.dir)
     got = j.files.mkdir(j.files.ctx, path)
     if got < 0 and got != -EEXIST:
-        return journal_refuse(why, b"Cannot make", path, got)
+        return journal_refuse(why, b"Cannot create", path, got)
     return 0
 
 
 cdef int refuse_later_format(Journal* j, uint32_t format, char* why) noexcept nogil:
-    snprintf(why, JOURNAL_WHY_MAX, "The stream in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
+    snprintf(why, JOURNAL_WHY_MAX, "The stream in %s has format %u, this version supports %u and older; use the version that wrote it, or another directory",
              j.dir, format, <unsigned int>JOURNAL_FORMAT)
     return -1
 
@@ -104,7 +104,7 @@ cdef int segment_take(Journal* j, SegmentFile* f, JournalFound* found, bint id_k
     if state == HEAD_LATER:
         return refuse_later_format(j, h.format, why)
     if state == HEAD_FOREIGN:
-        snprintf(why, JOURNAL_WHY_MAX, "%s holds segments of more than one stream (%03u-%020llu-%020llu.seg is of another); move them away",
+        snprintf(why, JOURNAL_WHY_MAX, "%s holds segments of more than one stream (%03u-%020llu-%020llu.seg belongs to another); move them away",
                  j.dir, f.shard, <unsigned long long>f.base_seq, <unsigned long long>f.number)
         return -1
     j.writer.next_number = max(j.writer.next_number, f.number + 1)
@@ -168,7 +168,7 @@ cdef int segments_take(Journal* j, SegmentListing* l, JournalFound* found, char*
     rows_settle(j, l, found)
     found.mark_lost = found.mark_lost and l.n
     if not id_known and getrandom(j.stream_id, 16, 0) != 16:
-        return journal_refuse(why, b"No randomness for", j.dir, -EINVAL)
+        return journal_refuse(why, b"Cannot get random numbers for", j.dir, -EINVAL)
     return 0
 
 

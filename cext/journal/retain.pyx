@@ -76,7 +76,7 @@ cdef int retain_floors(Journal* j, uint64_t* floors) noexcept nogil:
     cdef uint32_t i, shard
     cdef int got
     if c == NULL:
-        return journal_step_failed(j, -ENOMEM, b"find memory for the consumers of")
+        return journal_step_failed(j, -ENOMEM, b"get memory for the consumers of")
     got = consumers_read(&j.files, j.hardware, j.dir, c)
     for shard in range(j.n_shards):
         floors[shard] = UINT64_MAX if c.unreadable == 0 else 0

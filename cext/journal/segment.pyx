@@ -108,7 +108,7 @@ cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, ui
     cdef uint64_t number = j.writer.next_number
     cdef int got
     j.writer.next_number += 1           # the number is used up even if this fails
-    what[0] = "make a segment file in"
+    what[0] = "create a segment file in"
     got = journal_file_new(j, shard, base_seq, number, b"seg")
     if got < 0:
         return got

@@ -66,12 +66,12 @@ cdef int lock_take(Store* s, char* why, size_t why_n) noexcept nogil:
         f.close(f.ctx, s.lock_fd)
         s.lock_fd = -1
         if status != -EAGAIN:
-            return store_refuse(why, why_n, "Cannot lock", path, status, "; the file system must know locks")
+            return store_refuse(why, why_n, "Cannot lock", path, status, "; the file system must support locks")
         for n in range(<int64_t>strlen(pid)):
             if pid[n] < c'0' or pid[n] > c'9':
                 pid[n] = 0
                 break
-        snprintf(why, why_n, "The store in %s is in use by another broker (process %s); stop that one, or give this one a directory of its own",
+        snprintf(why, why_n, "The store in %s is in use by another broker (process %s); stop it, or give this broker its own directory",
                  s.dir, <const char*>&pid[0] if pid[0] else <const char*>b"unknown")
         return -1
     n = snprintf(pid, sizeof(pid), "%d\n", getpid())
@@ -91,7 +91,7 @@ cdef int directory_check(Store* s, char* why, size_t why_n) noexcept nogil:
     elif status == 0 and getrandom(s.store_id, 16, 0) != 16:
         status = -EINVAL
     if status == 0 and l.format:
-        snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older; use the version that made it, or another directory",
+        snprintf(why, why_n, "The store in %s has format %u, this version supports %u and older; use the version that wrote it, or another directory",
                  s.dir, l.format, <unsigned int>FORMAT)
         store_listing_free(&l)
         return -1

@@ -78,7 +78,7 @@ cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil
     cdef StoreSegment* place
     cdef uint64_t lo = max(g.base_lsn, w.synced), hi = g.end_lsn
     cdef int got
-    what[0] = "write anew what could not be synced in"
+    what[0] = "rewrite the unsynced records in"
     if lo >= hi:
         g.dirty = 0
         return 0

@@ -214,7 +214,7 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
     cdef StoreSegment fresh
     cdef StoreSegment* g
     cdef int got
-    what[0] = "make a segment file in"
+    what[0] = "create a segment file in"
     got = file_take(s, need, &fresh)
     if got < 0:
         return got

@@ -110,7 +110,7 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
     if s.options.create:
         got = s.files.mkdir(s.files.ctx, s.dir)
         if got < 0 and got != -EEXIST:
-            store_refuse(why, why_n, "Cannot make the directory", s.dir, got, advice_for(got))
+            store_refuse(why, why_n, "Cannot create the directory", s.dir, got, advice_for(got))
             store_close(s, NULL, 0)
             return -1
     if lock_take(s, why, why_n) != 0 or directory_check(s, why, why_n) != 0:
@@ -147,7 +147,7 @@ cdef int store_start(Store* s) noexcept nogil:
     cdef sigset_t all_signals, old
     cdef int got
     if not s.recovered or s.running:
-        snprintf(s.shared.why, STORE_WHY_MAX, "A store is recovered before it is started, once")
+        snprintf(s.shared.why, STORE_WHY_MAX, "A store must be recovered before it is started, and it is started once")
         return -1
     # only the main thread handles signals
     sigfillset(&all_signals)
@@ -529,7 +529,7 @@ cdef int store_scan(const char* dir, const FileOps* files, store_record_fn fn, v
         return store_refuse(why, why_n, "The name of the directory is too long:", dir, -EINVAL, "")
     got = store_listing_read(&l, f, hardware, dir)
     if got == 0 and l.format:
-        snprintf(why, why_n, "The store in %s has format %u, this version knows %u and older", dir, l.format, <unsigned int>FORMAT)
+        snprintf(why, why_n, "The store in %s has format %u, this version supports %u and older", dir, l.format, <unsigned int>FORMAT)
         store_listing_free(&l)
         return -1
     if got == 0:

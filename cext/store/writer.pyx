@@ -168,7 +168,7 @@ cdef void report_read_failure(Store* s, int error) noexcept nogil:
     s.writer.read_failing = 1
     error_text(text, sizeof(text), -error)
     pthread_mutex_lock(&s.shared.lock)
-    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read what waits in %s, it is tried again: %s", s.dir, text)
+    snprintf(s.shared.why, STORE_WHY_MAX, "Cannot read waiting records in %s now, the broker tries again: %s", s.dir, text)
     pthread_mutex_unlock(&s.shared.lock)
     writer_publish(s, STORE_READ_ERROR, NULL)
 

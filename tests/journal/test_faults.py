@@ -660,7 +660,7 @@ def test_a_block_ends_before_its_times_do_not_fit(stream: Stream) -> None:
 
 def test_two_writers_never_share_a_stream(tmp_path: Path) -> None:
     face = PyJournal(tmp_path / "s")
-    with pytest.raises(OSError, match="in use by another broker; stop that one"):
+    with pytest.raises(OSError, match="in use by another broker; stop it"):
         PyJournal(tmp_path / "s")
     face.close()
     PyJournal(tmp_path / "s").close()

@@ -253,7 +253,7 @@ def test_a_later_format_is_not_touched(stream: Stream, name: str) -> None:
         data[at + 8] = 2
         struct.pack_into("<I", data, at + n - 4, crc(bytes(data[at:at + n - 4])))
     before = {n: bytes(f.data) for n, f in stream.disk.files.items()}
-    with pytest.raises(OSError, match=r"has format 2, this version knows 1 and older; use the version that made it"):
+    with pytest.raises(OSError, match=r"has format 2, this version supports 1 and older; use the version that wrote it"):
         stream.open()
     assert {n: bytes(f.data) for n, f in stream.disk.files.items()} == before
 

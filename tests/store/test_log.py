@@ -164,7 +164,7 @@ def test_a_later_format_is_not_touched(tmp_path: Path) -> None:
         data[at + 8] = 9
         data[at + 84:at + 88] = crc(bytes(data[at:at + 84])).to_bytes(4, "little")
     file.write_bytes(data)
-    with pytest.raises(OSError, match="format 9, this version knows 1"):
+    with pytest.raises(OSError, match="format 9, this version supports 1"):
         PyStore(tmp_path)
     with pytest.raises(OSError, match="format 9"):
         scan(tmp_path, print)

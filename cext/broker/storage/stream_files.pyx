@@ -172,7 +172,7 @@ cdef int streams_begin(Broker* b, char* why) noexcept nogil:
     result = d.store.files.mkdir(d.store.files.ctx, path)
     if result < 0 and result != -EEXIST:
         error_text(text, sizeof(text), result)
-        snprintf(why, STREAM_WHY_MAX, "Cannot make the directory %s: %s", <const char*>path, <const char*>text)
+        snprintf(why, STREAM_WHY_MAX, "Cannot create the directory %s: %s", <const char*>path, <const char*>text)
         return -1
     return 0
 

@@ -65,7 +65,7 @@ def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False
         return f"TLS with {where} failed for client {client}: {text or 'without a reason'}{hint}"
     if what == "web":
         return f"no WebSocket at {where}: {_web(code)}"
-    if what == "tongue":
+    if what == "protocol":
         spoken, option = (("TLS", "--tls") if code == 1 else ("HTTP", "--ws"))
         asked = " without" if (tls if code == 1 else ws) else " with"
         return f"{where} speaks {spoken} and no MQTT: try{asked} {option}"
