@@ -52,7 +52,7 @@ cdef enum:                      # Failure.kind
     FAIL_TLS = 9                # text only
     FAIL_CERTIFICATE = 10       # code: X509_V_ERR_x; text
     FAIL_WEB = 11               # code: HTTP status; 0 = no HTTP; 1 = 101 with another key; from 1000 on RFC 6455 7.4.1
-    FAIL_PROTOCOL = 12            # code: the protocol of the peer if it is not MQTT, PEER_SPEAKS_x
+    FAIL_PROTOCOL = 12          # code: the protocol of the peer if it is not MQTT, PEER_SPEAKS_x
     FAIL_GRANTED = 13           # code: the QoS in SUBACK, lower than requested
     FAIL_NUMBERS = 14           # a publisher has sent number_max messages and must send more
 

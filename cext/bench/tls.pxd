@@ -5,11 +5,11 @@ from cext.net.tls cimport TlsContext
 
 cdef enum:                      # result of a step of a handshake, or of a read
     LOAD_TLS_OK = 0             # handshake: complete; read: more may follow
-    LOAD_TLS_MORE = 1             # the handshake waits for the peer
-    LOAD_TLS_CLOSED = 2           # the peer closed the connection
-    LOAD_TLS_FAILED = 3           # see load_tls_error
+    LOAD_TLS_MORE = 1           # the handshake waits for the peer
+    LOAD_TLS_CLOSED = 2         # the peer closed the connection
+    LOAD_TLS_FAILED = 3         # see load_tls_error
 
-ctypedef struct LoadTls:         # state of a load
+ctypedef struct LoadTls:        # state of a load
     TlsContext* x               # holds a reference
     const char* host            # expected name of the peer
     BIO_METHOD* method

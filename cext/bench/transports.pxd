@@ -15,8 +15,8 @@ ctypedef struct TransportState:           # state of a client
     WsDecoder ws
 
 ctypedef struct Transports:          # state of a load
-    TransportLayer ops                 # first: Load.transport points to it
-    LoadTls load_tls               # load_tls.x NULL = no TLS
+    TransportLayer ops          # first: Load.transport points to it
+    LoadTls load_tls            # load_tls.x NULL = no TLS
     char* host
     uint8_t* request            # HTTP request; NULL = no WebSockets
     uint32_t request_n

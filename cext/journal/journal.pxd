@@ -27,7 +27,7 @@ cdef enum:
     JOURNAL_WRITE_OUT_BYTES = 1 << 20
     JOURNAL_IDLE_MAX_BYTES = 16 << 20       # limit of the blocks kept for reuse
     # limit of written and unsynced blocks in memory: above it the thread syncs without a request
-    JOURNAL_KEPT_MAX_BYTES = 16 << 20
+    JOURNAL_UNSYNCED_MAX_BYTES = 16 << 20
     JOURNAL_WHY_MAX = 512
     JOURNAL_RANGES_REPORTED = 16
 
@@ -46,7 +46,7 @@ cdef enum:
     LOSS_RETIRED = 3            # retention has dropped the range
 
 ctypedef struct JournalOptions:     # 0 in any field = the default, or no limit
-    uint32_t shards                 # a stream never loses shards; a smaller number is ignored
+    uint32_t shards             # a stream never loses shards; a smaller number is ignored
     uint64_t segment_bytes
     uint32_t block_bytes
     uint64_t waiting_max_bytes
@@ -54,10 +54,10 @@ ctypedef struct JournalOptions:     # 0 in any field = the default, or no limit
     uint64_t roll_age_us
     uint64_t retain_age_us
     uint64_t retain_bytes
-    uint8_t create                  # create the folder if it is missing (not its parents)
+    uint8_t create              # create the folder if it is missing (not its parents)
     # Number of shards in `until`; 0 = none. Records found at the start behind the mark from `until` on were never committed.
     uint32_t n_until
-    uint64_t until[64]              # size = JOURNAL_SHARDS_MAX
+    uint64_t until[64]          # size = JOURNAL_SHARDS_MAX
 
 ctypedef struct JournalRange:
     uint32_t shard
@@ -137,7 +137,7 @@ ctypedef struct JournalShared:
     char why[512]               # size = JOURNAL_WHY_MAX
 
 ctypedef struct Shard:          # state of one shard in the storage thread
-    JournalSegment* segments           # sorted by base; the last is written to if fd >= 0
+    JournalSegment* segments    # sorted by base; the last is written to if fd >= 0
     uint32_t n
     uint32_t cap
     int fd
@@ -156,7 +156,7 @@ ctypedef struct Shard:          # state of one shard in the storage thread
     JournalSegment spare
     uint64_t time_us            # largest time of a record so far
     Blocks todo
-    Blocks kept                 # blocks written to this segment and not synced
+    Blocks unsynced             # blocks written to this segment and not synced
     ShardMark synced            # values of the shard for the next mark
 
 ctypedef struct JournalWriter:
@@ -171,7 +171,7 @@ ctypedef struct JournalWriter:
     uint8_t dir_dirty           # the directory entry of a mark is not on the disk
     Blocks incoming             # taken blocks, not yet sorted by shard
     Block* done                 # blocks to be returned to the loop
-    uint64_t kept_bytes         # bytes of the kept blocks of all shards
+    uint64_t unsynced_bytes     # bytes of the unsynced blocks of all shards
     JournalStats stats
     char why[512]
 

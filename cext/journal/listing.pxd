@@ -9,10 +9,10 @@ ctypedef struct SegmentFile:          # file of a segment, described by its name
     uint64_t number
     uint32_t shard
     uint8_t damaged             # set by the caller that has read its head: the file then ends no other segment
-    uint8_t over                # a later segment begins at the same place or before, so no block of this file counts
+    uint8_t superseded          # a later segment begins at the same place or before, so no block of this file counts
 
 ctypedef struct SegmentListing:
-    SegmentFile* files                # sorted by shard, then by number; without files that are over also by base
+    SegmentFile* files          # sorted by shard, then by number; without files that are superseded also by base
     uint32_t n
     uint32_t cap
 
@@ -25,10 +25,10 @@ cdef enum:
     HEAD_FOREIGN = 2            # of another stream
     HEAD_LATER = 3              # of a later format
 
-# List the segments of a shard, without those that are over; or those of all shards, with them. Return 0 or -errno. The memory is
+# List the segments of a shard, without those that are superseded; or those of all shards, with them. Return 0 or -errno. The memory is
 # reused by later calls; zero `l` before the first call.
 cdef int segment_listing_read(SegmentListing* l, const FileOps* f, const char* dir, uint32_t shard) noexcept nogil
-cdef void segment_listing_mark_over(SegmentListing* l) noexcept nogil      # for all shards: computes `over` again after some files were found damaged
+cdef void segment_listing_mark_superseded(SegmentListing* l) noexcept nogil      # for all shards: computes `superseded` again after some files were found damaged
 cdef void segment_listing_free(SegmentListing* l) noexcept nogil
 # Write the path of a segment file to `out` (FILE_PATH_MAX bytes).
 cdef void journal_segment_path(char* out, const char* dir, uint32_t shard, uint64_t base_seq, uint64_t number, const char* kind) noexcept nogil

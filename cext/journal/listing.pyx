@@ -66,22 +66,22 @@ cdef int segment_file_compare(const void* a, const void* b) noexcept nogil:
     return -1 if x.number < y.number else x.number > y.number
 
 
-cdef void segment_listing_mark_over(SegmentListing* l) noexcept nogil:
+cdef void segment_listing_mark_superseded(SegmentListing* l) noexcept nogil:
     cdef uint64_t least = UINT64_MAX        # begin of a later segment of the shard
     cdef uint32_t i = l.n
     while i:
         i -= 1
         if i + 1 < l.n and l.files[i].shard != l.files[i + 1].shard:
             least = UINT64_MAX
-        l.files[i].over = l.files[i].base_seq >= least
+        l.files[i].superseded = l.files[i].base_seq >= least
         if not l.files[i].damaged:
             least = min(least, l.files[i].base_seq)
 
 
-cdef void segment_listing_drop_over(SegmentListing* l) noexcept nogil:
+cdef void segment_listing_drop_superseded(SegmentListing* l) noexcept nogil:
     cdef uint32_t i, n = 0
     for i in range(l.n):
-        if not l.files[i].over:
+        if not l.files[i].superseded:
             l.files[n] = l.files[i]
             n += 1
     l.n = n
@@ -98,9 +98,9 @@ cdef int segment_listing_read(SegmentListing* l, const FileOps* f, const char* d
         return got
     if l.n:
         qsort(l.files, l.n, sizeof(SegmentFile), segment_file_compare)
-    segment_listing_mark_over(l)
+    segment_listing_mark_superseded(l)
     if shard != <uint32_t>LISTING_ALL:
-        segment_listing_drop_over(l)
+        segment_listing_drop_superseded(l)
     return 0
 
 

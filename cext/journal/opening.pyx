@@ -19,7 +19,7 @@ from cext.journal.journal cimport (
 )
 from cext.journal.listing cimport (
     HEAD_DAMAGED, HEAD_FOREIGN, HEAD_LATER, LISTING_ALL, SegmentFile, SegmentListing, mark_path, marks_read,
-    segment_listing_free, segment_listing_mark_over, segment_listing_read, segment_look,
+    segment_listing_free, segment_listing_mark_superseded, segment_listing_read, segment_look,
 )
 from cext.journal.restore cimport journal_refuse, restore_end, shard_restore
 from cext.journal.segment cimport journal_segment_close, segment_add, segment_forget
@@ -130,19 +130,19 @@ cdef int segment_take(Journal* j, SegmentFile* f, JournalFound* found, bint id_k
 
 
 cdef void rows_settle(Journal* j, SegmentListing* l, JournalFound* found) noexcept nogil:
-    """Remove the segments that are over, and those behind the mark. Readers find the remaining ones."""
+    """Remove the segments that are superseded, and those behind the mark. Readers find the remaining ones."""
     cdef Marks* m = &j.writer.marks
     cdef SegmentFile* f
     cdef uint32_t i, row = 0
-    segment_listing_mark_over(l)
+    segment_listing_mark_superseded(l)
     for i in range(l.n):
         f = &l.files[i]
         if i == 0 or f.shard != l.files[i - 1].shard:
             row = 0
-        f.over = f.over or (f.shard < m.n and f.base_seq >= m.shards[f.shard].seq)
+        f.superseded = f.superseded or (f.shard < m.n and f.base_seq >= m.shards[f.shard].seq)
         if f.damaged:
-            found.unreadable += not f.over
-        elif f.over:
+            found.unreadable += not f.superseded
+        elif f.superseded:
             segment_forget(j, f.shard, row)
         else:
             row += 1
@@ -246,7 +246,7 @@ cdef void journal_close(Journal* j) noexcept nogil:
         journal_segment_close(j, i)
         free(w.shards[i].segments)
         blocks_free(w.shards[i].todo.head)
-        blocks_free(w.shards[i].kept.head)
+        blocks_free(w.shards[i].unsynced.head)
         blocks_free(j.loop.open[i])
     for i in range(2):
         if w.mark_fd[i] >= 0:

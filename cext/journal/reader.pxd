@@ -16,7 +16,7 @@ ctypedef struct Reader:
     uint32_t shard
     bint stale                  # the mark and the folder could not be read: refresh first
     Marks marks
-    SegmentListing list                # segments of the shard
+    SegmentListing list         # segments of the shard
     uint64_t end                # the mark: nothing is read from this number on
     uint64_t seq                # number of the next record
     JournalLoss loss            # losses since reader_seek

@@ -9,7 +9,7 @@ This finds everything that a writer has written, since each file was begun at th
 is written before all records that were found are on the disk and the mark excludes these files: so a block behind a torn one, or
 a dropped block, is never taken for a later record with the same number. If a file begins behind the records that were found, the
 gap was on the disk once and is reported as lost. Records behind `until` were never committed and are dropped. Memory:
-JOURNAL_KEPT_MAX_BYTES and one block.
+JOURNAL_UNSYNCED_MAX_BYTES and one block.
 """
 
 from libc.errno cimport EACCES, ENOENT, ENOMEM, EROFS
@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 
 from cext.journal.format cimport BLOCK_HEAD, SEGMENT_HEAD_BYTES, SegmentHead, ShardMark
 from cext.journal.journal cimport (
-    Block, JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, JournalSegment, LOSS_DAMAGED, LOSS_MISSING, Shard, blocks_add,
+    Block, JOURNAL_UNSYNCED_MAX_BYTES, JOURNAL_WHY_MAX, JournalSegment, LOSS_DAMAGED, LOSS_MISSING, Shard, blocks_add,
     journal_hand, journal_loss_add, journal_room,
 )
 from cext.journal.listing cimport HEAD_DAMAGED, SegmentFile, segment_look
@@ -40,7 +40,7 @@ ctypedef struct Tail:
     uint64_t until              # first number that is not accepted; not before the mark
 
 
-cdef int journal_refuse(char* why, const char* what, const char* path, int error) noexcept nogil:
+cdef int journal_refuse(char* why, const char* problem, const char* path, int error) noexcept nogil:
     cdef char text[128]
     cdef const char* advice = ""
     if error == -ENOENT:
@@ -50,7 +50,7 @@ cdef int journal_refuse(char* why, const char* what, const char* path, int error
     elif error == -EROFS:
         advice = "; choose a directory on a disk that can be written to"
     error_text(text, sizeof(text), error)
-    snprintf(why, JOURNAL_WHY_MAX, "%s %s: %s%s", what, path, text, advice)
+    snprintf(why, JOURNAL_WHY_MAX, "%s %s: %s%s", problem, path, text, advice)
     return -1
 
 
@@ -185,7 +185,7 @@ cdef int file_restore(Journal* j, uint32_t shard, Tail* t, uint64_t now_us, Jour
         got = restore_block_copy(j, shard, &t.w)
         if got < 0:
             break
-        if j.loop.waiting_bytes > JOURNAL_KEPT_MAX_BYTES and restore_write(j, now_us) < 0:
+        if j.loop.waiting_bytes > JOURNAL_UNSYNCED_MAX_BYTES and restore_write(j, now_us) < 0:
             memcpy(why, j.writer.why, JOURNAL_WHY_MAX)
             return -1
         got = restore_block_next(t, found)
@@ -260,7 +260,7 @@ cdef int restore_end(Journal* j, const SegmentListing* l, uint64_t now_us, char*
         return -1 if j.writer.stats.failing else 0
     for i in range(l.n):
         f = &l.files[i]
-        if f.over and f.shard < known:      # a file that cannot be removed is removed at the next start
+        if f.superseded and f.shard < known:      # a file that cannot be removed is removed at the next start
             segment_unlink(j, f.shard, f.base_seq, f.number)
     journal_take(j)             # readers may request the restored records
     return 0

@@ -102,18 +102,18 @@ cdef int segment_head_put(Journal* j, uint32_t shard, uint64_t base_seq, uint64_
     return file_write(&j.files, s.fd, page, SEGMENT_HEAD_BYTES, 0)
 
 
-cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** what) noexcept nogil:
+cdef int journal_segment_begin(Journal* j, uint32_t shard, uint64_t base_seq, uint64_t now_us, const char** action) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef JournalSegment* g
     cdef uint64_t number = j.writer.next_number
     cdef int got
     j.writer.next_number += 1           # the number is used up even if this fails
-    what[0] = "create a segment file in"
+    action[0] = "create a segment file in"
     got = journal_file_new(j, shard, base_seq, number, b"seg")
     if got < 0:
         return got
     s.fd = got
-    what[0] = "write a segment's head in"
+    action[0] = "write a segment's head in"
     got = segment_head_put(j, shard, base_seq, number, now_us)
     g = segment_add(j, shard) if got == 0 else NULL
     if g == NULL:
@@ -162,11 +162,11 @@ cdef bint segment_is_full(Journal* j, const Shard* s, uint64_t need, uint64_t no
     return j.options.roll_age_us != 0 and now_us > g.made_us and now_us - g.made_us >= j.options.roll_age_us
 
 
-cdef int segment_roll(Journal* j, uint32_t shard, const char** what) noexcept nogil:
+cdef int segment_roll(Journal* j, uint32_t shard, const char** action) noexcept nogil:
     """Close the segment after syncing it."""
     cdef Shard* s = &j.writer.shards[shard]
     cdef int got
-    what[0] = "sync a segment in"
+    action[0] = "sync a segment in"
     got = segment_flush(j, shard)
     if got == 0 and not s.named:
         got = j.files.sync_dir(j.files.ctx, j.dir)
@@ -179,15 +179,15 @@ cdef int segment_roll(Journal* j, uint32_t shard, const char** what) noexcept no
     return 0
 
 
-cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, const char** what) noexcept nogil:
+cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, const char** action) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
     cdef JournalSegment* g
     cdef BlockHead h
     cdef int got = 0
     if s.fd >= 0 and segment_is_full(j, s, b.n, now_us):
-        got = segment_roll(j, shard, what)
+        got = segment_roll(j, shard, action)
     if got == 0 and s.fd < 0:
-        got = journal_segment_begin(j, shard, b.first_seq, now_us, what)
+        got = journal_segment_begin(j, shard, b.first_seq, now_us, action)
     if got < 0:
         return got
     h.body_n = <uint32_t>(b.n - BLOCK_HEAD)
@@ -197,7 +197,7 @@ cdef int block_write(Journal* j, uint32_t shard, Block* b, uint64_t now_us, cons
     h.span_us = b.span_us
     h.commit_us = now_us
     block_seal(j.hardware, b.p, s.seed, s.offset, &h)
-    what[0] = "write in"
+    action[0] = "write in"
     got = file_write(&j.files, s.fd, b.p, b.n, s.offset)
     if got < 0:
         if got != -ENOSPC and got != -EDQUOT:       # on a full disk the same place is written again
@@ -226,11 +226,11 @@ cdef int segment_flush(Journal* j, uint32_t shard) noexcept nogil:
 
 cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Block* b = blocks_pop_all(&s.kept)
+    cdef Block* b = blocks_pop_all(&s.unsynced)
     cdef Block* following
     while b != NULL:
         following = b.next
-        j.writer.kept_bytes -= b.cap
+        j.writer.unsynced_bytes -= b.cap
         b.next = j.writer.done
         j.writer.done = b
         b = following
@@ -244,7 +244,7 @@ cdef void segment_settle(Journal* j, uint32_t shard) noexcept nogil:
 
 
 cdef void spare_remove(Journal* j, uint32_t shard) noexcept nogil:
-    """Remove the spare. A file that cannot be removed is over, and is removed at the next start."""
+    """Remove the spare. A file that cannot be removed is superseded, and is removed at the next start."""
     cdef JournalSegment* g = &j.writer.shards[shard].spare
     if g.number:
         segment_unlink(j, shard, g.base_seq, g.number)
@@ -259,14 +259,14 @@ cdef Block* blocks_pop_all(Blocks* q) noexcept nogil:
 
 cdef void segment_poison(Journal* j, uint32_t shard) noexcept nogil:
     cdef Shard* s = &j.writer.shards[shard]
-    cdef Block* b = s.kept.head
+    cdef Block* b = s.unsynced.head
     j.writer.stats.poisoned += 1
     while b != NULL:
-        j.writer.kept_bytes -= b.cap
+        j.writer.unsynced_bytes -= b.cap
         b = b.next
-    blocks_join(&s.kept, &s.todo)
-    s.todo = s.kept
-    s.kept.head = s.kept.tail = NULL
+    blocks_join(&s.unsynced, &s.todo)
+    s.todo = s.unsynced
+    s.unsynced.head = s.unsynced.tail = NULL
     journal_segment_close(j, shard)
     segment_abandoned(j, shard, s.written)
     s.written = s.synced.seq

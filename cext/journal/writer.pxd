@@ -11,5 +11,5 @@ cdef int journal_mark(Journal* j, uint64_t now_us) noexcept nogil       # publis
 cdef int incoming_write(Journal* j, uint64_t now_us) noexcept nogil        # writes the blocks taken before
 # Write and sync the records found at the start, and write the mark, before anything newer. Return -1 if it is not yet complete.
 cdef int journal_restored(Journal* j, uint64_t now_us) noexcept nogil
-cdef int journal_step_failed(Journal* j, int error, const char* what) noexcept nogil     # reports a failure; always returns -1
+cdef int journal_step_failed(Journal* j, int error, const char* action) noexcept nogil     # reports a failure; always returns -1
 cdef void journal_step_succeeded(Journal* j) noexcept nogil

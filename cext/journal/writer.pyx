@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 
 from cext.journal.format cimport Marks, ShardMark, mark_bytes, mark_write
 from cext.journal.journal cimport (
-    Block, JOURNAL_KEPT_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop,
+    Block, JOURNAL_UNSYNCED_MAX_BYTES, JOURNAL_WHY_MAX, JournalWriter, Shard, blocks_add, blocks_join, blocks_pop,
 )
 from cext.journal.listing cimport mark_path
 from cext.journal.segment cimport block_write, segment_flush, segment_poison, segment_settle
@@ -27,14 +27,14 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-cdef int journal_step_failed(Journal* j, int error, const char* what) noexcept nogil:
+cdef int journal_step_failed(Journal* j, int error, const char* action) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef char text[128]
     w.stats.errors += 1
     w.stats.full = error == -ENOSPC or error == -EDQUOT
     w.stats.failing = not w.stats.full
     error_text(text, sizeof(text), error)
-    snprintf(w.why, JOURNAL_WHY_MAX, "Cannot %s %s: %s", what, j.dir, text)
+    snprintf(w.why, JOURNAL_WHY_MAX, "Cannot %s %s: %s", action, j.dir, text)
     return -1
 
 
@@ -59,20 +59,20 @@ cdef void journal_take(Journal* j) noexcept nogil:
 cdef int shard_write(Journal* j, uint32_t shard, uint64_t now_us) noexcept nogil:
     cdef JournalWriter* w = &j.writer
     cdef Shard* s = &w.shards[shard]
-    cdef const char* what = ""
+    cdef const char* action = ""
     cdef Block* b = s.todo.head
     cdef int got
     while b != NULL:
-        got = block_write(j, shard, b, now_us, &what)
+        got = block_write(j, shard, b, now_us, &action)
         if got < 0:
-            return journal_step_failed(j, got, what)
+            return journal_step_failed(j, got, action)
         blocks_pop(&s.todo)
-        blocks_add(&s.kept, b)
-        w.kept_bytes += b.cap
+        blocks_add(&s.unsynced, b)
+        w.unsynced_bytes += b.cap
         w.stats.records += b.count
         w.stats.bytes += b.n
         w.stats.blocks += 1
-        if w.kept_bytes > JOURNAL_KEPT_MAX_BYTES and journal_sync(j) < 0:
+        if w.unsynced_bytes > JOURNAL_UNSYNCED_MAX_BYTES and journal_sync(j) < 0:
             return -1
         b = s.todo.head
     return 0

@@ -3,6 +3,6 @@ from cext.store.state cimport Store
 
 # Return 1 if a sync would allow a segment to be cleaned or dropped.
 cdef bint clean_wants_sync(const Store* s) noexcept nogil
-# Do one step. Add the news for the loop to *news. Return 0, or -errno with the failed action in *what.
-cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept nogil
+# Do one step. Add the news for the loop to *news. Return 0, or -errno and the action that failed in *action.
+cdef int clean_step(Store* s, unsigned int* news, const char** action) noexcept nogil
 cdef void clean_fini(Store* s) noexcept nogil

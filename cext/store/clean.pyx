@@ -33,7 +33,7 @@ cdef void clean_fini(Store* s) noexcept nogil:
 
 cdef bint files_exceed_limit(const Store* s) noexcept nogil:
     cdef const StoreWriter* w = &s.writer
-    return w.active and w.n > 1 and w.cleaning == NULL and w.row_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
+    return w.active and w.n > 1 and w.cleaning == NULL and w.segments_bytes > 2 * w.live_bytes + s.options.segment_bytes and w.written >= w.idle_lsn
 
 
 cdef bint clean_is_due(Store* s) noexcept nogil:
@@ -96,7 +96,7 @@ cdef int cleaning_fill(Store* s, const StoreSegment* g, StoreCleaning* c) noexce
 
 
 cdef bint has_pending_reads(const Store* s, const StoreSegment* g) noexcept nogil:
-    cdef const StoreReading* r = s.writer.asked
+    cdef const StoreReading* r = s.writer.requests
     cdef const uint64_t* lsns
     cdef uint32_t i
     while r != NULL:
@@ -115,7 +115,7 @@ cdef bint clean_wants_sync(const Store* s) noexcept nogil:
     return w.synced < w.cleaning.done_lsn <= w.written if w.clean_waits else files_exceed_limit(s) and w.segments[0].end_lsn > w.synced
 
 
-cdef int clean_drop(Store* s, const char** what) noexcept nogil:
+cdef int clean_drop(Store* s, const char** action) noexcept nogil:
     """Drop the cleaned segment if nothing prevents it. Return 0 if it was dropped or must wait, else -errno."""
     cdef StoreWriter* w = &s.writer
     cdef StoreCleaning* c = w.cleaning
@@ -129,7 +129,7 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
             return 0
         reading_dropped(s)
         n_bytes = g.end_lsn - g.base_lsn
-        status = segment_drop(s, what)
+        status = segment_drop(s, action)
         if status < 0:
             return status
         w.cycle_dropped += n_bytes
@@ -140,11 +140,11 @@ cdef int clean_drop(Store* s, const char** what) noexcept nogil:
     return 0
 
 
-cdef int clean_begin(Store* s, unsigned int* news, const char** what) noexcept nogil:
+cdef int clean_begin(Store* s, unsigned int* news, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreCleaning* c = <StoreCleaning*>calloc(1, sizeof(StoreCleaning))
     cdef int status
-    what[0] = "read a segment in"
+    action[0] = "read a segment in"
     if c == NULL:
         return -ENOMEM
     status = cleaning_fill(s, &w.segments[0], c)
@@ -159,11 +159,11 @@ cdef int clean_begin(Store* s, unsigned int* news, const char** what) noexcept n
     return 0
 
 
-cdef int clean_step(Store* s, unsigned int* news, const char** what) noexcept nogil:
+cdef int clean_step(Store* s, unsigned int* news, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef int status = 0
     if w.clean_waits:
-        status = clean_drop(s, what)
+        status = clean_drop(s, action)
     if status == 0 and clean_is_due(s):
-        status = clean_begin(s, news, what)
+        status = clean_begin(s, news, action)
     return status

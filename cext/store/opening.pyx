@@ -28,11 +28,11 @@ cdef extern from "<fcntl.h>" nogil:
     int O_NOFOLLOW
 
 
-cdef int store_refuse(char* why, size_t why_n, const char* what, const char* path, int error, const char* advice) noexcept nogil:
+cdef int store_refuse(char* why, size_t why_n, const char* problem, const char* path, int error, const char* advice) noexcept nogil:
     cdef char text[128]
     if why_n:
         error_text(text, sizeof(text), error)
-        snprintf(why, why_n, "%s %s: %s%s", what, path, text, advice)
+        snprintf(why, why_n, "%s %s: %s%s", problem, path, text, advice)
     return -1
 
 

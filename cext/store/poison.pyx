@@ -15,7 +15,7 @@ from cext.base.words cimport load32
 from cext.store.file cimport file_write
 from cext.store.format cimport HEADER_BYTES, RECORD_DAMAGED, STORE_RECORD_ALIGN, log_record_at, record_bytes, record_seal
 from cext.store.replay cimport segment_load
-from cext.store.segment cimport batch_check, header_put, header_seed_of, row_count, segment_close, segment_insert, segment_remove
+from cext.store.segment cimport batch_check, header_put, header_seed_of, segments_measure, segment_close, segment_insert, segment_remove
 from cext.store.spare cimport file_discard, file_take
 from cext.store.state cimport Store, StoreBatch, StoreSegment, StoreWriter
 
@@ -57,7 +57,7 @@ cdef int segment_copy_from_file(Store* s, const StoreSegment* g, const StoreSegm
 
 
 cdef int segment_copy(Store* s, const StoreSegment* g, StoreSegment* fresh) noexcept nogil:
-    cdef StoreBatch* b = s.writer.kept.head
+    cdef StoreBatch* b = s.writer.unsynced.head
     cdef uint64_t memory_lsn = fresh.end_lsn if b == NULL else min(b.lsn, fresh.end_lsn)
     cdef int got = 0
     if fresh.base_lsn < memory_lsn:
@@ -71,14 +71,14 @@ cdef int segment_copy(Store* s, const StoreSegment* g, StoreSegment* fresh) noex
     return header_put(s, fresh) if got == 0 else got
 
 
-cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil:
+cdef int segment_rewrite(Store* s, uint32_t i, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment* g = &w.segments[i]
     cdef StoreSegment fresh
     cdef StoreSegment* place
     cdef uint64_t lo = max(g.base_lsn, w.synced), hi = g.end_lsn
     cdef int got
-    what[0] = "rewrite the unsynced records in"
+    action[0] = "rewrite the unsynced records in"
     if lo >= hi:
         g.dirty = 0
         return 0
@@ -103,6 +103,6 @@ cdef int segment_rewrite(Store* s, uint32_t i, const char** what) noexcept nogil
     if g.base_lsn == lo:                # the new segment holds all of it
         file_discard(s, g)
         segment_remove(s, i)
-    row_count(s)
+    segments_measure(s)
     w.stats.poisoned += 1
     return 0

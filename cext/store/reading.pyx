@@ -51,11 +51,11 @@ cdef void reading_fini(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreReading* r
     reading_dropped(s)
-    while w.asked != NULL:
-        r = w.asked
-        w.asked = r.next
+    while w.requests != NULL:
+        r = w.requests
+        w.requests = r.next
         free(r)
-    w.asked_tail = NULL
+    w.requests_tail = NULL
     free(w.window)
     w.window = NULL
 
@@ -170,17 +170,17 @@ cdef void answers_publish(Store* s, StoreAnswer* first, StoreAnswer* last, uint6
 
 cdef void request_done(StoreWriter* w, StoreReading* before, StoreReading* r) noexcept nogil:
     if before == NULL:
-        w.asked = r.next
+        w.requests = r.next
     else:
         before.next = r.next
-    if w.asked_tail == r:
-        w.asked_tail = before
+    if w.requests_tail == r:
+        w.requests_tail = before
     free(r)
 
 
 cdef bint reading_step(Store* s, int* error) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef StoreReading* r = w.asked
+    cdef StoreReading* r = w.requests
     cdef StoreReading* next
     cdef StoreReading* before = NULL
     cdef StoreAnswer* a
@@ -210,7 +210,7 @@ cdef bint reading_step(Store* s, int* error) noexcept nogil:
             request_done(w, before, r)
             r = next
     answers_publish(s, first, last, n_bytes)
-    if w.asked == NULL and w.window_cap > READ_WINDOW_BYTES:
+    if w.requests == NULL and w.window_cap > READ_WINDOW_BYTES:
         free(w.window)
         w.window = NULL
         w.window_cap = w.window_n = 0

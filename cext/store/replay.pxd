@@ -18,7 +18,7 @@ ctypedef struct StoreFile:
     uint8_t state
 
 ctypedef struct StoreListing:
-    StoreFile* files                # sorted by base_lsn and number
+    StoreFile* files            # sorted by base_lsn and number
     uint32_t n
     uint32_t cap
     int error                   # -errno

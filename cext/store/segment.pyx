@@ -106,7 +106,7 @@ cdef int segments_begin(Store* s, StoreListing* l, const StoreLoss* loss) noexce
         w.segments[i].dirty = w.segments[i].end_lsn > loss.synced_lsn
     w.tail_lsn = w.segments[0].base_lsn if w.n else loss.end_lsn
     w.dir_dirty = 1
-    row_count(s)
+    segments_measure(s)
     return 0
 
 
@@ -124,12 +124,12 @@ cdef void segments_fini(Store* s) noexcept nogil:
     w.n = w.cap = w.n_slots = 0
 
 
-cdef void row_count(Store* s) noexcept nogil:
+cdef void segments_measure(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef uint32_t i
-    w.row_bytes = 0
+    w.segments_bytes = 0
     for i in range(w.n):
-        w.row_bytes += w.segments[i].capacity
+        w.segments_bytes += w.segments[i].capacity
 
 
 cdef void batch_check(Store* s, const StoreSegment* g, StoreBatch* b) noexcept nogil:
@@ -209,12 +209,12 @@ cdef void segment_end(Store* s, StoreSegment* g) noexcept nogil:
             s.writer.stats.errors += 1
 
 
-cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogil:
+cdef int segment_begin(Store* s, uint64_t need, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment fresh
     cdef StoreSegment* g
     cdef int got
-    what[0] = "create a segment file in"
+    action[0] = "create a segment file in"
     got = file_take(s, need, &fresh)
     if got < 0:
         return got
@@ -222,7 +222,7 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
     fresh.number = w.number_last
     fresh.base_lsn = fresh.end_lsn = w.written
     header_seed_of(s, &fresh)
-    what[0] = "write a segment's header in"
+    action[0] = "write a segment's header in"
     got = header_put(s, &fresh)
     g = segment_insert(s, w.n) if got == 0 else NULL
     if g == NULL:
@@ -235,11 +235,11 @@ cdef int segment_begin(Store* s, uint64_t need, const char** what) noexcept nogi
             segment_end(s, g)
             segment_close(s, g)
     w.active = 1
-    row_count(s)
+    segments_measure(s)
     return 0
 
 
-cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
+cdef int segment_for(Store* s, uint64_t need, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment* g
     cdef int got
@@ -247,23 +247,23 @@ cdef int segment_for(Store* s, uint64_t need, const char** what) noexcept nogil:
         g = &w.segments[w.n - 1]
         if not g.poisoned and HEADER_BYTES + (g.end_lsn - g.base_lsn) + need + SEGEND_BYTES <= g.capacity:
             return 0
-    got = segment_begin(s, need, what)
+    got = segment_begin(s, need, action)
     if got == 0 and w.n > 1:
         g = &w.segments[w.n - 2]
         if g.end_lsn == g.base_lsn:     # it is empty, and the new segment's header names the begin of the log
             file_discard(s, g)
             segment_remove(s, w.n - 2)
-            row_count(s)
+            segments_measure(s)
     return got
 
 
-cdef int segment_drop(Store* s, const char** what) noexcept nogil:
+cdef int segment_drop(Store* s, const char** action) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreSegment* last = &w.segments[w.n - 1]
     cdef StoreSegment* g = &w.segments[0]
     cdef int got
     w.tail_lsn = w.segments[1].base_lsn
-    what[0] = "write a segment's header in"
+    action[0] = "write a segment's header in"
     got = header_put(s, last)
     if got < 0:
         last.poisoned = last.dirty = 1
@@ -271,6 +271,6 @@ cdef int segment_drop(Store* s, const char** what) noexcept nogil:
     if segment_open(s, g) != 0 or not file_keep(s, g):
         file_discard(s, g)
     segment_remove(s, 0)
-    row_count(s)
+    segments_measure(s)
     w.stats.cleaned += 1
     return 0

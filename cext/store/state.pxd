@@ -174,37 +174,37 @@ cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
 
 ctypedef struct StoreLoop:
-    StoreBatch* open                 # batch being filled; NULL = none
-    StoreBatch* idle                 # batches for reuse
+    StoreBatch* open            # batch being filled; NULL = none
+    StoreBatch* idle            # batches for reuse
     uint32_t n_idle
     uint64_t next_lsn
     uint64_t written            # value at the last poll or seal
     uint64_t synced
     uint64_t released           # the memory of all batches below this lsn was released
-    StoreCleaning* cleaning          # segment being cleaned chunk by chunk; NULL = none
-    StoreAnswer* answers             # records not yet returned by store_read_next
+    StoreCleaning* cleaning     # segment being cleaned chunk by chunk; NULL = none
+    StoreAnswer* answers        # records not yet returned by store_read_next
     StoreAnswer* answers_tail
-    StoreAnswer* given               # record returned last: its body is still valid
-    uint64_t given_bytes        # bytes returned and not yet reported to the storage thread
+    StoreAnswer* returned       # record returned last: its body is still valid
+    uint64_t returned_bytes     # bytes returned and not yet reported to the storage thread
     uint32_t n_reads            # requested lsns that are not yet returned
 
 ctypedef struct StoreShared:
     pthread_mutex_t lock
-    pthread_cond_t more         # wakes the storage thread
-    uint8_t sleeping            # the storage thread waits for `more`
+    pthread_cond_t wake_up      # wakes the storage thread
+    uint8_t sleeping            # the storage thread waits for `wake_up`
     uint8_t closing
     uint8_t extension_due       # the extension needs a turn
     uint8_t over                # the storage thread has ended
     uint32_t news
-    StoreBatches sealed              # loop -> storage thread
+    StoreBatches sealed         # loop -> storage thread
     uint64_t sync_lsn           # everything below must be synced
-    StoreBatch* done                 # storage thread -> loop: batches for reuse
-    StoreReading* asked              # loop -> storage thread, in order
-    StoreReading* asked_tail
-    StoreAnswer* answers             # storage thread -> loop, in order
+    StoreBatch* done            # storage thread -> loop: batches for reuse
+    StoreReading* requests      # loop -> storage thread, in order
+    StoreReading* requests_tail
+    StoreAnswer* answers        # storage thread -> loop, in order
     StoreAnswer* answers_tail
     uint64_t answers_bytes      # bytes of `answers`, and of those that the loop has not yet returned
-    StoreCleaning* cleaning          # storage thread -> loop
+    StoreCleaning* cleaning     # storage thread -> loop
     uint8_t cleaned             # loop -> storage thread: the segment was looked through
     uint64_t live_bytes
     uint64_t written
@@ -214,16 +214,16 @@ ctypedef struct StoreShared:
     char why[512]               # size = STORE_WHY_MAX
 
 ctypedef struct StoreWriter:
-    StoreSegment* segments           # sorted by base_lsn; the last is written to if `active`
+    StoreSegment* segments      # sorted by base_lsn; the last is written to if `active`
     uint32_t n
     uint32_t cap
-    uint64_t row_bytes          # size of the segment files
+    uint64_t segments_bytes     # size of the segment files
     uint8_t active
     uint8_t sync_wanted         # the store was asked to sync at least once
     uint8_t dir_dirty           # a file was created since the directory was last synced
     uint8_t full                # STORE_FULL was reported
     uint8_t failing             # STORE_ERROR was reported
-    uint8_t troubled            # something failed in this turn
+    uint8_t turn_failed         # something failed in this turn
     uint64_t retry_us           # time of the next try; 0 = nothing has failed
     uint64_t extension_us       # time at which the extension needs a turn; 0 = none
     uint64_t sync_lsn           # everything below must be synced
@@ -231,17 +231,17 @@ ctypedef struct StoreWriter:
     uint64_t synced
     uint64_t tail_lsn
     uint64_t live_bytes
-    StoreSegment spare               # file written in advance; slot 0 = none
+    StoreSegment spare          # file written in advance; slot 0 = none
     uint64_t spare_done         # bytes of the spare that are written
     uint32_t* slots             # slots of free files, without the spare
     uint32_t n_slots
     uint32_t slot_last
     uint64_t number_last
-    StoreBatches todo                # batches not yet written
-    StoreBatches kept                # written batches that wait for a sync
-    uint64_t kept_bytes
-    StoreReading* asked
-    StoreReading* asked_tail
+    StoreBatches todo           # batches not yet written
+    StoreBatches unsynced       # written batches that wait for a sync
+    uint64_t unsynced_bytes
+    StoreReading* requests
+    StoreReading* requests_tail
     uint64_t answers_bytes      # value of shared.answers_bytes when it was last read
     uint8_t* window             # buffer of reading back
     uint64_t window_cap
@@ -252,7 +252,7 @@ ctypedef struct StoreWriter:
     uint64_t window_lsn
     uint64_t window_number      # number of the segment in the window
     int window_fd               # 0 = not open
-    StoreCleaning* cleaning          # with the loop, or waiting for the commit of its copies; NULL = none
+    StoreCleaning* cleaning     # with the loop, or waiting for the commit of its copies; NULL = none
     uint8_t clean_waits         # cleaning waits until done_lsn is written
     uint64_t cycle_lsn          # end of the log when the round began; a round is over when cleaning reaches it
     uint64_t cycle_dropped      # bytes of records in the segments that this round dropped

@@ -99,7 +99,7 @@ cdef int store_open(Store* s, const char* dir, const StoreOptions* options, cons
     pthread_mutex_init(&s.shared.lock, NULL)
     pthread_condattr_init(&attributes)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
-    pthread_cond_init(&s.shared.more, &attributes)
+    pthread_cond_init(&s.shared.wake_up, &attributes)
     pthread_condattr_destroy(&attributes)
     s.opened = 1
     if s.dir == NULL or s.event_fd < 0:
@@ -232,7 +232,7 @@ cdef uint8_t* store_append(Store* s, uint8_t kind, uint8_t flags, uint32_t body_
 cdef void writer_wake(StoreShared* shared) noexcept nogil:
     """Wake the storage thread. The caller holds the lock."""
     if shared.sleeping:
-        pthread_cond_signal(&shared.more)
+        pthread_cond_signal(&shared.wake_up)
 
 
 cdef uint64_t store_seal(Store* s, bint sync) noexcept nogil:
@@ -410,41 +410,41 @@ cdef int store_read(Store* s, const uint64_t* lsns, uint32_t n, void* cookie) no
     memcpy(r + 1, lsns, n * sizeof(uint64_t))
     s.loop.n_reads += n
     pthread_mutex_lock(&shared.lock)
-    if shared.asked_tail == NULL:
-        shared.asked = r
+    if shared.requests_tail == NULL:
+        shared.requests = r
     else:
-        shared.asked_tail.next = r
-    shared.asked_tail = r
+        shared.requests_tail.next = r
+    shared.requests_tail = r
     writer_wake(shared)
     pthread_mutex_unlock(&shared.lock)
     return 0
 
 
-cdef void report_given(Store* s) noexcept nogil:
+cdef void report_returned(Store* s) noexcept nogil:
     """Report the bytes of the returned records to the storage thread, so that it reads on."""
-    if s.loop.given_bytes == 0:
+    if s.loop.returned_bytes == 0:
         return
     pthread_mutex_lock(&s.shared.lock)
-    s.shared.answers_bytes -= s.loop.given_bytes
+    s.shared.answers_bytes -= s.loop.returned_bytes
     writer_wake(&s.shared)
     pthread_mutex_unlock(&s.shared.lock)
-    s.loop.given_bytes = 0
+    s.loop.returned_bytes = 0
 
 
 cdef bint store_read_next(Store* s, void** cookie, StoreRecord* out) noexcept nogil:
     cdef StoreAnswer* a = s.loop.answers
-    free(s.loop.given)
-    s.loop.given = a
+    free(s.loop.returned)
+    s.loop.returned = a
     if a == NULL:
-        report_given(s)
+        report_returned(s)
         return 0
     s.loop.answers = a.next
     if a.next == NULL:
         s.loop.answers_tail = NULL
-    s.loop.given_bytes += sizeof(StoreAnswer) + a.record.body.n
+    s.loop.returned_bytes += sizeof(StoreAnswer) + a.record.body.n
     s.loop.n_reads -= 1
-    if s.loop.given_bytes > STORE_READ_BYTES_MAX // 2:
-        report_given(s)
+    if s.loop.returned_bytes > STORE_READ_BYTES_MAX // 2:
+        report_returned(s)
     cookie[0] = a.cookie
     out[0] = a.record
     return 1
@@ -477,7 +477,7 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
         store_seal(s, 0)
         pthread_mutex_lock(&s.shared.lock)
         s.shared.closing = 1
-        pthread_cond_signal(&s.shared.more)
+        pthread_cond_signal(&s.shared.wake_up)
         pthread_mutex_unlock(&s.shared.lock)
         if s.running:
             pthread_join(s.thread, NULL)
@@ -500,13 +500,13 @@ cdef int store_close(Store* s, char* why, size_t why_n) noexcept nogil:
     batch_list_free(s.shared.done)
     answers_free(s.loop.answers)
     answers_free(s.shared.answers)
-    free(s.loop.given)
-    while s.shared.asked != NULL:
-        s.shared.asked_tail = s.shared.asked.next
-        free(s.shared.asked)
-        s.shared.asked = s.shared.asked_tail
+    free(s.loop.returned)
+    while s.shared.requests != NULL:
+        s.shared.requests_tail = s.shared.requests.next
+        free(s.shared.requests)
+        s.shared.requests = s.shared.requests_tail
     free(s.dir)
-    pthread_cond_destroy(&s.shared.more)
+    pthread_cond_destroy(&s.shared.wake_up)
     pthread_mutex_destroy(&s.shared.lock)
     memset(s, 0, sizeof(Store))
     s.event_fd = s.lock_fd = -1

@@ -41,7 +41,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     RETRY_US = 250000           # delay after a failure
-    KEEP_MAX_BYTES = 16 << 20   # limit of written and unsynced batches in memory: above it the thread syncs without a request
+    UNSYNCED_MAX_BYTES = 16 << 20   # limit of written and unsynced batches in memory: above it the thread syncs without a request
 
 
 # ---- exchange with the loop
@@ -76,13 +76,13 @@ cdef void writer_take(Store* s) noexcept nogil:
             w.todo.tail.next = shared.sealed.head
         w.todo.tail = shared.sealed.tail
         shared.sealed.head = shared.sealed.tail = NULL
-    if shared.asked != NULL:
-        if w.asked_tail == NULL:
-            w.asked = shared.asked
+    if shared.requests != NULL:
+        if w.requests_tail == NULL:
+            w.requests = shared.requests
         else:
-            w.asked_tail.next = shared.asked
-        w.asked_tail = shared.asked_tail
-        shared.asked = shared.asked_tail = NULL
+            w.requests_tail.next = shared.requests
+        w.requests_tail = shared.requests_tail
+        shared.requests = shared.requests_tail = NULL
     shared.extension_due = 0
     if shared.cleaned:
         shared.cleaned = 0
@@ -107,7 +107,7 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
     w.stats.synced_lsn = w.synced
     w.stats.tail_lsn = w.tail_lsn
     w.stats.segments = w.n
-    w.stats.total_bytes = w.row_bytes + w.spare_done
+    w.stats.total_bytes = w.segments_bytes + w.spare_done
     w.stats.full = w.full
     w.stats.failing = w.failing
     pthread_mutex_lock(&shared.lock)
@@ -115,7 +115,7 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
         news |= STORE_COMMITTED
     shared.written = w.written
     shared.synced = w.synced
-    shared.released = w.kept.head.lsn if w.kept.head != NULL else w.written
+    shared.released = w.unsynced.head.lsn if w.unsynced.head != NULL else w.written
     shared.news |= news
     shared.stats = w.stats
     if done != NULL:
@@ -132,12 +132,12 @@ cdef void writer_publish(Store* s, uint32_t news, StoreBatch* done) noexcept nog
 
 # ---- failures
 
-cdef void report_failure(Store* s, const char* what, int error) noexcept nogil:
+cdef void report_failure(Store* s, const char* action, int error) noexcept nogil:
     """Report that the action `what` failed. It is reported once, until it succeeds again."""
     cdef char why[STORE_WHY_MAX]
     cdef char text[128]
     error_text(text, sizeof(text), error)
-    snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", what, s.dir, text)
+    snprintf(why, STORE_WHY_MAX, "Cannot %s %s: %s", action, s.dir, text)
     log_reason(s, why, error)
 
 
@@ -173,14 +173,14 @@ cdef void report_read_failure(Store* s, int error) noexcept nogil:
     writer_publish(s, STORE_READ_ERROR, NULL)
 
 
-cdef void report_and_retry(Store* s, const char* what, int error) noexcept nogil:
+cdef void report_and_retry(Store* s, const char* action, int error) noexcept nogil:
     """Report a failure, and try again after RETRY_US."""
     writer_retry_later(s)
-    report_failure(s, what, error)
+    report_failure(s, action, error)
 
 
 cdef void writer_retry_later(Store* s) noexcept nogil:
-    s.writer.troubled = 1
+    s.writer.turn_failed = 1
     s.writer.retry_us = clock_monotonic_us() + RETRY_US
 
 
@@ -221,14 +221,14 @@ cdef bint batches_write(Store* s, StoreBatch** done) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreBatch* b = w.todo.head
     cdef StoreSegment* g = NULL
-    cdef const char* what = ""
+    cdef const char* action = ""
     cdef int got
     while b != NULL:
-        got = segment_for(s, b.n, &what)
+        got = segment_for(s, b.n, &action)
         if got == 0:
             g = &w.segments[w.n - 1]
             batch_check(s, g, b)
-            what = "write a segment in"
+            action = "write a segment in"
             got = file_write(&s.files, g.fd, b.p, b.n, HEADER_BYTES + (b.lsn - g.base_lsn))
             if (got == -ENOSPC or got == -EDQUOT) and w.spare.slot and w.spare_done >= w.spare.capacity:
                 # these bytes were never written, so they need space; the spare needs none
@@ -237,15 +237,15 @@ cdef bint batches_write(Store* s, StoreBatch** done) noexcept nogil:
             if got < 0 and got != -ENOSPC and got != -EDQUOT:
                 g.poisoned = 1          # the next try uses another segment; the content of this one still needs its sync
         if got < 0:
-            report_and_retry(s, what, got)
+            report_and_retry(s, action, got)
             return 0
         batches_pop(&w.todo)
         w.written = g.end_lsn = b.lsn + b.n
         g.dirty = 1
         w.stats.batches += 1
         if w.sync_wanted:
-            batches_push(&w.kept, b)
-            w.kept_bytes += b.n
+            batches_push(&w.unsynced, b)
+            w.unsynced_bytes += b.n
         else:
             b.next = done[0]
             done[0] = b
@@ -253,13 +253,13 @@ cdef bint batches_write(Store* s, StoreBatch** done) noexcept nogil:
     return 1
 
 
-cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
+cdef int segment_sync(Store* s, uint32_t i, const char** action) noexcept nogil:
     cdef StoreSegment* g = &s.writer.segments[i]
     cdef int got = segment_open(s, g)
-    what[0] = "open a segment in"
+    action[0] = "open a segment in"
     if got < 0:
         return got
-    what[0] = "sync a segment in"
+    action[0] = "sync a segment in"
     got = s.files.datasync(s.files.ctx, g.fd)
     if got < 0:
         g.poisoned = 1          # it stays dirty: the next try writes it again, through another descriptor
@@ -270,7 +270,7 @@ cdef int segment_sync(Store* s, uint32_t i, const char** what) noexcept nogil:
     return 0
 
 
-cdef int sync_all(Store* s, const char** what) noexcept nogil:
+cdef int sync_all(Store* s, const char** action) noexcept nogil:
     """Sync every segment that was written since its last sync. Return 0 or -errno."""
     cdef StoreWriter* w = &s.writer
     cdef uint64_t start = clock_monotonic_us()
@@ -280,16 +280,16 @@ cdef int sync_all(Store* s, const char** what) noexcept nogil:
         i -= 1
     while i < w.n and got == 0:
         if w.segments[i].dirty and w.segments[i].poisoned:
-            got = segment_rewrite(s, i, what)       # afterwards neither segment i nor its replacement is dirty
+            got = segment_rewrite(s, i, action)       # afterwards neither segment i nor its replacement is dirty
         elif w.segments[i].dirty:
-            got = segment_sync(s, i, what)
+            got = segment_sync(s, i, action)
             if got < 0 and w.segments[i].poisoned:
-                report_failure(s, what[0], got)
+                report_failure(s, action[0], got)
                 got = 0
         else:
             i += 1
     if got == 0 and w.dir_dirty:
-        what[0] = "sync"
+        action[0] = "sync"
         got = s.files.sync_dir(s.files.ctx, s.dir)
         w.dir_dirty = got < 0
     if got < 0:
@@ -302,27 +302,27 @@ cdef int sync_all(Store* s, const char** what) noexcept nogil:
 
 cdef void sync_if_requested(Store* s, StoreBatch** done) noexcept nogil:
     cdef StoreWriter* w = &s.writer
-    cdef const char* what = ""
+    cdef const char* action = ""
     cdef int got
     if s.options.sync == STORE_SYNC_NEVER:
         w.synced = w.written
         return
-    if w.synced >= w.written or not (w.sync_lsn > w.synced or w.kept_bytes > KEEP_MAX_BYTES or clean_wants_sync(s)):
+    if w.synced >= w.written or not (w.sync_lsn > w.synced or w.unsynced_bytes > UNSYNCED_MAX_BYTES or clean_wants_sync(s)):
         return
     if not extension_step(s, s.extension.sync):
         return
-    got = sync_all(s, &what)
+    got = sync_all(s, &action)
     if got < 0:
-        report_and_retry(s, what, got)
+        report_and_retry(s, action, got)
     else:
         batches_release(w, done)
 
 
 cdef void batches_release(StoreWriter* w, StoreBatch** done) noexcept nogil:
     cdef StoreBatch* b
-    while w.kept.head != NULL and w.kept.head.lsn < w.synced:
-        b = batches_pop(&w.kept)
-        w.kept_bytes -= b.n
+    while w.unsynced.head != NULL and w.unsynced.head.lsn < w.synced:
+        b = batches_pop(&w.unsynced)
+        w.unsynced_bytes -= b.n
         b.next = done[0]
         done[0] = b
 
@@ -341,7 +341,7 @@ cdef void writer_commit(Store* s) noexcept nogil:
     if w.sync_lsn <= before and w.written != before:
         writer_publish(s, 0, done)
         done = NULL
-    if not w.troubled:
+    if not w.turn_failed:
         sync_if_requested(s, &done)
     if w.written != before:
         w.stats.commit_us = clock_monotonic_us() - start
@@ -351,11 +351,11 @@ cdef void writer_commit(Store* s) noexcept nogil:
 cdef bint housework(Store* s) noexcept nogil:
     """Do a step of cleaning and of the spare. Return 1 if there is more to do."""
     cdef StoreWriter* w = &s.writer
-    cdef const char* what = ""
+    cdef const char* action = ""
     cdef uint32_t news = 0
-    cdef int got = clean_step(s, &news, &what)
+    cdef int got = clean_step(s, &news, &action)
     if got < 0:
-        report_and_retry(s, what, got)
+        report_and_retry(s, action, got)
     got = 0
     if w.active:
         got = spare_prepare(s)
@@ -378,10 +378,10 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
     writer_take(s)
     if now or w.retry_us == 0 or clock_monotonic_us() >= w.retry_us:
         w.retry_us = 0
-        w.troubled = 0
+        w.turn_failed = 0
         writer_commit(s)
         more = housework(s)
-        news = 0 if w.troubled or more or w.todo.head != NULL else recovered_news(s)
+        news = 0 if w.turn_failed or more or w.todo.head != NULL else recovered_news(s)
         if news:
             writer_publish(s, news, NULL)
     if now or w.read_retry_us == 0 or clock_monotonic_us() >= w.read_retry_us:
@@ -401,8 +401,8 @@ cdef int writer_turn(Store* s, bint now) noexcept nogil:
 cdef bint has_work(Store* s) noexcept nogil:
     """Return whether the loop has handed something over. The caller holds the lock."""
     cdef StoreShared* shared = &s.shared
-    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.asked != NULL
-            or (s.writer.asked != NULL and shared.answers_bytes < s.writer.answers_bytes))
+    return (shared.sealed.head != NULL or shared.sync_lsn != s.writer.sync_lsn or shared.closing or shared.extension_due or shared.cleaned or shared.requests != NULL
+            or (s.writer.requests != NULL and shared.answers_bytes < s.writer.answers_bytes))
 
 
 cdef void writer_wait(Store* s) noexcept nogil:
@@ -421,9 +421,9 @@ cdef void writer_wait(Store* s) noexcept nogil:
     while not late and not has_work(s):
         shared.sleeping = 1
         if retry_us:
-            late = pthread_cond_timedwait(&shared.more, &shared.lock, &until) != 0
+            late = pthread_cond_timedwait(&shared.wake_up, &shared.lock, &until) != 0
         else:
-            pthread_cond_wait(&shared.more, &shared.lock)
+            pthread_cond_wait(&shared.wake_up, &shared.lock)
     shared.sleeping = 0
     pthread_mutex_unlock(&shared.lock)
 
@@ -448,14 +448,14 @@ cdef void* writer_main(void* store) noexcept nogil:
 cdef void writer_end(Store* s) noexcept nogil:
     cdef StoreWriter* w = &s.writer
     cdef StoreBatch* done = NULL
-    cdef const char* what = ""
+    cdef const char* action = ""
     cdef int got
     writer_take(s)
     if extension_step(s, s.extension.write) and batches_write(s, &done) and w.written > w.synced and s.options.sync != STORE_SYNC_NEVER \
             and extension_step(s, s.extension.sync):
-        got = sync_all(s, &what)
+        got = sync_all(s, &action)
         if got < 0:
-            report_and_retry(s, what, got)
+            report_and_retry(s, action, got)
         else:
             batches_release(w, &done)
     writer_extension_tend(s, 1)
@@ -472,6 +472,6 @@ cdef void batches_clear(StoreBatches* q) noexcept nogil:
 
 cdef void writer_fini(Store* s) noexcept nogil:
     batches_clear(&s.writer.todo)
-    batches_clear(&s.writer.kept)
+    batches_clear(&s.writer.unsynced)
     reading_fini(s)
     clean_fini(s)
