@@ -1,8 +1,8 @@
 # The input from brokers: split it into packets, decode them with the broker's own codec, count and acknowledge them. This module
 # knows MQTT's client side. It does not know when something is sent (flow.pyx), or which goal the loop waits for (loop.pyx).
 # Invariant: nothing that a broker sends is trusted. Bytes that are no MQTT end the client. A payload without the mark of this
-# run, or of a message that was not sent or not for this client, counts as foreign and as nothing else. Cost: one recv for up to
-# READ_BYTES, and one reading of the clock for each. Only the beginning of a large payload is read.
+# run, or of a message that was not sent or not for this client, counts as foreign and as nothing else.
+# Cost: one recv for up to READ_BYTES, and one reading of the clock for each. Only the beginning of a large payload is read.
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc

@@ -1,7 +1,7 @@
 # A client's socket. This module knows descriptors and bytes that wait to be written. Of MQTT it knows only the packet ids in use.
 # Invariant: nothing here waits. Bytes that a socket does not accept are kept, at most one burst and the acknowledgements of one
-# read: a client with such bytes publishes nothing more until they are sent (flow.pyx). An idle client has no buffer. Cost: one
-# system call for each burst, and one more wake-up if the socket was full.
+# read: a client with such bytes publishes nothing more until they are sent (flow.pyx). An idle client has no buffer.
+# Cost: one system call for each burst, and one more wake-up if the socket was full.
 from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc

@@ -2,8 +2,8 @@
 # (arrivals.pyx). At full speed each publisher that may send gets a burst in turn while fewer than `window` deliveries are on
 # their way end to end. So the broker works at its limit and has no reason to drop. At a fixed rate, message i is due at begin + i
 # * interval regardless of the messages before it, belongs to publisher i % publishers, and carries that time. If the broker does
-# not accept a message, its waiting time here is part of the latency (no coordinated omission). Cost: one send for each burst, a
-# memcpy and a memset for each message, one division for each due message.
+# not accept a message, its waiting time here is part of the latency (no coordinated omission).
+# Cost: one send for each burst, a memcpy and a memset for each message, one division for each due message.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy, memset

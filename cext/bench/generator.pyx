@@ -1,6 +1,6 @@
 # Python API of the room: a load as a Python object. Its methods set the next goal and read the counters; `run` works without the
-# GIL. This module knows bytes and numbers. mosq/tools/bench makes the names of clients, topics and scenarios. Invariant: one
-# thread owns a Generator, so no method is called while another one runs.
+# GIL. This module knows bytes and numbers. mosq/tools/bench makes the names of clients, topics and scenarios.
+# Invariant: one thread owns a Generator, so no method is called while another one runs.
 from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset

@@ -1,6 +1,6 @@
 # A histogram of durations as HdrHistogram has them: buckets of equal width within each power of two. This module knows only
-# numbers. 128 buckets in each power of two: the middle of a bucket differs from its values by at most 0.4 %. Cost: a count of
-# leading zeros and two additions.
+# numbers. 128 buckets in each power of two: the middle of a bucket differs from its values by at most 0.4 %.
+# Cost: a count of leading zeros and two additions.
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from * nogil:

@@ -2,10 +2,11 @@
 # modules that use them are client (sockets), arrivals (input), flow (output) and loop (turns and goals).
 #
 # A *source* is one topic with its numbered messages. A publisher sends those of its own sources in turn: first_source,
-# first_source + stride, ... A *stream* is what one receiver gets from one source; if streams are shared, what all receivers
-# together get. Receivers get all sources of a range, or, with `takers`, each source has its own receivers. The first 16 bytes of
-# a payload: u48 nanoseconds from the begin of the load to the time at which the message is due; u16 mark of the run; u32 source;
-# u32 number.
+# first_source + stride, ...
+# A *stream* is what one receiver gets from one source; if streams are shared, what all receivers together get. Receivers get all
+# sources of a range, or, with `takers`, each source has its own receivers.
+# The first 16 bytes of a payload: u48 nanoseconds from the begin of the load to the time at which the message is due; u16 mark of
+# the run; u32 source; u32 number.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from cext.bench.histogram cimport Histogram
 from cext.bench.stream cimport Stream

@@ -1,7 +1,8 @@
 # One thread, one epoll: connect and subscribe as the goal requires, publish what is due, read the input. This module knows goals
-# and time. It does not know scenarios (mosq/tools/bench/scenarios.py), which are sequences of goals. Invariant: the loop sleeps
-# whenever there is nothing to send, so that its busy share is meaningful; at a fixed rate it sleeps to the nanosecond. Cost of a
-# turn: one reading of the clock, one epoll_wait, and the work.
+# and time. It does not know scenarios (mosq/tools/bench/scenarios.py), which are sequences of goals.
+# Invariant: the loop sleeps whenever there is nothing to send, so that its busy share is meaningful; at a fixed rate it sleeps to
+# the nanosecond.
+# Cost of a turn: one reading of the clock, one epoll_wait, and the work.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from cext.base.clock cimport clock_monotonic_ns

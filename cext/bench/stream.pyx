@@ -1,7 +1,7 @@
 # The exact accounting of one stream. This module knows numbers. It does not know what they count, or which client sent them.
-# Invariant: gaps are ascending, do not touch, and none is empty. A number below `next` in no gap has arrived before. Cost: for a
-# stream in order one comparison in the caller. A late number is a binary search, and a memmove if it splits a gap or closes one
-# that is not the first. Memory: eight bytes for each gap, at most one gap for each number that arrived.
+# Invariant: gaps are ascending, do not touch, and none is empty. A number below `next` in no gap has arrived before.
+# Cost: for a stream in order one comparison in the caller. A late number is a binary search, and a memmove if it splits a gap or
+# closes one that is not the first. Memory: eight bytes for each gap, at most one gap for each number that arrived.
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove

@@ -1,9 +1,9 @@
 # distutils: libraries = ssl crypto
 # TLS for the connections of a load by OpenSSL alone, over memory. This module knows OpenSSL. It does not know sockets. It uses
 # the same contexts, names and keys as bridges (cext/setup/tls_outward, cext/net/tls_outward). One BIO serves all connections: it
-# only refers to the bytes of the current connection (as in cext/net/tls). The error queue is empty before each call. Invariant:
-# without `any_name`, a successful handshake has proven the identity of the peer. With it, no certificate is checked. Cost: that
-# of OpenSSL: about a microsecond for each record, and 0.1 ms or more for a handshake.
+# only refers to the bytes of the current connection (as in cext/net/tls). The error queue is empty before each call.
+# Invariant: without `any_name`, a successful handshake has proven the identity of the peer. With it, no certificate is checked.
+# Cost: that of OpenSSL: about a microsecond for each record, and 0.1 ms or more for a handshake.
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset

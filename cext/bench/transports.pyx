@@ -5,9 +5,9 @@
 #     OPENING -> SECURING (TLS) -> UPGRADING (HTTP) -> GREETING          each only if it is used
 #
 # This module knows the order of the two and their failures. It does not know the meaning of the bytes. A load without them has no
-# Transports, and pays one check of a pointer for each read and each write. Invariants: everything that was read is decrypted and
-# taken out of its frames at once, so no event is missing for it. Bytes that wait to be sent (Client.out) are already encrypted. A
-# write is one frame and one send.
+# Transports, and pays one check of a pointer for each read and each write.
+# Invariants: everything that was read is decrypted and taken out of its frames at once, so no event is missing for it. Bytes that
+# wait to be sent (Client.out) are already encrypted. A write is one frame and one send.
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc

@@ -1,6 +1,6 @@
 # A WebSocket from the client's side [RFC 6455 4.1, 5.1], without I/O. This module knows frames and one kind of HTTP answer. The
-# broker's decoder (cext/net/websocket) reads incoming frames, with the setting that a server does not mask. Cost: one pass over
-# the output, which copies and masks it at once.
+# broker's decoder (cext/net/websocket) reads incoming frames, with the setting that a server does not mask.
+# Cost: one pass over the output, which copies and masks it at once.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 

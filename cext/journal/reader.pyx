@@ -175,7 +175,7 @@ cdef int segment_find(Reader* r) noexcept nogil:
 
 cdef int block_find(Reader* r, uint64_t limit) noexcept nogil:
     """Load the next block of the open segment with numbers from r.seq on. Return 1; 0 = search again (r.seq has risen, or the
-    segment is over); or -errno."""
+    segment has ended); or -errno."""
     cdef JournalWalk* w = &r.walk
     cdef uint64_t end
     cdef bint damaged = 0

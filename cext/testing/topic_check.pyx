@@ -1,6 +1,6 @@
 # Invariant checks: walk through everything that can be reached, follow each pointer in both directions, and add up every block
-# and count. For tests only: it reads the private layouts and changes nothing. Cost: O(size of the structure); short sibling lists
-# are compared pairwise.
+# and count. For tests only: it reads the private layouts and changes nothing.
+# Cost: O(size of the structure); short sibling lists are compared pairwise.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memset
 from cext.base.cells cimport cells_bytes
