@@ -211,6 +211,19 @@ def _put(path: Path, batch_id: int, now: dict[str, Any], write: "Callable[[Path]
     return True
 
 
+def tables_in(folder: Path) -> list[Path]:
+    """Return the folders of all tables in `folder`, in order; without copies that a compaction prepares.
+
+    Does not look into batches, also not into those that a writer has begun and renames or removes at any time.
+    """
+    found = []
+    for path, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "batch_id=")))
+        if ABOUT in names:
+            found.append(Path(path))
+    return found
+
+
 def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
     """Return the files of a table, or of one of its batches."""
     return sorted(table_path(table).glob(GLOB if batch_id is None else f"batch_id={batch_id}/**/*.parquet"))

@@ -201,6 +201,26 @@ def test_what_the_jobs_are_not_done_with_is_left_alone(tmp_path: Path, monkeypat
     assert tables.batches(found.table("bronze")) == [2, 3]
 
 
+def test_a_batch_that_is_written_while_tables_are_listed_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer removes the folders of Spark's tasks at any time, also those that have just been listed."""
+    from mosq.pipeline import settings
+
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\njournal = "streams"\n')
+    found = settings.load(tmp_path)
+    put(found.table("bronze"), 0)
+    state.put_after(found, state.empty() | {"batch": 0})
+    (found.table("bronze") / ".tmp-1/_temporary/0").mkdir(parents=True)
+    scandir = os.scandir
+
+    def gone(path: str | Path = ".") -> object:
+        if ".tmp-1" in str(path):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert list(compaction.compact_all(found, 2)) == ["bronze: nothing to merge"]
+
+
 def test_a_damaged_file_stops_it_and_nothing_is_changed(table: Path) -> None:
     path = tables.files(table, 3)[0]
     raw = path.read_bytes()

@@ -42,9 +42,8 @@ def compact_all(settings: "Settings", at_least: int) -> "Iterator[str]":
     with alone(settings):
         state.check_rebuilt(settings)
         done = state.after(settings)["batch"]
-        for about in sorted(settings.tables.glob(f"**/{tables.ABOUT}")):
-            table = about.parent
-            if not table.name.startswith(".") and not tables.about(table).get("whole"):
+        for table in tables.tables_in(settings.tables):
+            if not tables.about(table).get("whole"):
                 name = table.relative_to(settings.tables)
                 merged, into = compact(table, done, at_least)
                 yield f"{name}: {merged:,} batches merged into {into:,}" if merged else f"{name}: nothing to merge"
