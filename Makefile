@@ -1,29 +1,39 @@
-# The verbs of this project, one line each; what they do stands in dev/.
-.PHONY: help run build test quick lint switches asan fuzz chaos bench paper floor bench-index ablation load load-ui pipeline-demo results clean
+# The verbs of this project. What each of them does is in the script of the same name in dev/.
+.PHONY: help run build test quick lint clean test-all switches asan fuzz chaos bench paper floor bench-index ablation results load load-ui pipeline-demo
 
-help:   ## this list
-	@grep -E '^[a-z-]+: *##' Makefile | sed -E 's/: *## */\t/' | expand -t 14
+help:
+	@awk -F ': *## *' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) } /^[a-z-]+: *##/ { printf "  make %-15s%s\n", $$1, $$2 }' Makefile
+	@printf '\nParts of make test-all, with the seconds that each may take on 2 cores\n'
+	@dev/test-all --list
 
+##@ Every day
 run:    ## set everything up and start the broker on port 1883 with conf/mosquitto.conf
 	@dev/run
 
-build:  ## make .venv with the compiled package, and the command .venv/bin/mosq
+build:  ## make .venv with the compiled package and the command .venv/bin/mosq
 	@dev/build
 
-test:   ## set everything up and run the tests
+test:   ## set everything up and run all tests but the repetitions (5 minutes on 2 cores)
 	@dev/test
 
-quick:  ## build and run the tests that take seconds
+quick:  ## build and run the tests that need no other program, up to the first failure
 	@dev/quick
 
-lint:   ## ruff, mypy, cython-lint
+lint:   ## check style, types and language
 	@dev/lint
 
-asan:   ## the tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
-	@dev/asan
+clean:  ## remove everything that was built
+	@dev/clean
 
-switches: ## the wire tests with every switch of the index and the pool
+##@ More tests
+test-all: ## run the tests, then each part of the repetitions (PARTS="fuzz asan": only these parts)
+	@dev/test-all $(PARTS)
+
+switches: ## run the wire tests with every switch of the index and the pool
 	@dev/switches
+
+asan:   ## run the tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build/asan
+	@dev/asan
 
 fuzz:   ## run every fuzz target for SECONDS (30) seconds
 	@dev/fuzz $(if $(SECONDS),--seconds $(SECONDS))
@@ -31,34 +41,34 @@ fuzz:   ## run every fuzz target for SECONDS (30) seconds
 chaos:  ## kill the broker under load KILLS (200) times and count what is lost
 	@dev/chaos $(if $(KILLS),--kills $(KILLS))
 
-bench:  ## mosq beside other brokers: every scenario, and the vendors' suite (QUICK=1: in two minutes; DIR=where)
+##@ Measuring
+bench:  ## compare mosq with other brokers: every scenario, and the vendors' suite (QUICK=1: two minutes; DIR=)
 	@dev/bench $(if $(QUICK),--quick) $(if $(DIR),--dir "$(DIR)")
 
-paper:  ## the paper's four tests, each optimisation's share, Mosquitto (QUICK=1: in three minutes; DIR=where)
+paper:  ## run the paper's four tests with each optimisation and with Mosquitto (QUICK=1: three minutes; DIR=)
 	@dev/paper $(if $(QUICK),--quick) $(if $(DIR),--dir "$(DIR)")
 
-floor:  ## measure against the relay floor, with the instrument outside of this repository
+floor:  ## compare with the relay, the least that a broker can cost (its load generator is not in this repository)
 	@dev/floor
 
-bench-index: ## measure the subscription index, the retained tree and the pool by themselves (QUICK=1: in two minutes)
+bench-index: ## measure the subscription index, the retained tree and the pool alone (QUICK=1: two minutes)
 	@dev/bench-index $(if $(QUICK),--quick)
 
-ablation: ## the same load with each optimisation switched off in turn (QUICK=1: in minutes)
+ablation: ## run the same load with each optimisation switched off in turn (QUICK=1: minutes)
 	@dev/ablation $(if $(QUICK),--quick)
 
-results: ## write perf/RESULTS.md again, of perf/results; DIRS="build/paper ...": keep these results there first
+results: ## write perf/RESULTS.md again from perf/results (DIRS="build/paper ...": add these results first)
 	@dev/results $(DIRS)
 
-load:   ## load tests with locust against a fresh broker (USERS= SECONDS= SCENARIO= WORKERS= BROKER=mqtt://...)
+##@ Load
+load:   ## run load tests with locust against a fresh broker (USERS= SECONDS= SCENARIO= WORKERS= BROKER=mqtt://...)
 	@dev/load $(if $(USERS),--users $(USERS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') \
 		$(if $(WORKERS),--workers $(WORKERS)) $(if $(BROKER),--broker '$(BROKER)')
 
-load-ui: ## the same with locust's web page (PORT=)
+load-ui: ## run load tests with locust's web page (PORT=)
 	@dev/load-ui $(if $(USERS),--users $(USERS)) $(if $(SCENARIO),--scenario '$(SCENARIO)') $(if $(WORKERS),--workers $(WORKERS)) \
 		$(if $(BROKER),--broker '$(BROKER)') $(if $(PORT),--port $(PORT))
 
-pipeline-demo: ## broker, 200 devices and the Spark pipeline for a minute, then the report (SECONDS=, DIR=)
+##@ Pipeline
+pipeline-demo: ## run a broker, 200 devices and the Spark pipeline for a minute, then write the report (SECONDS= DIR=)
 	@dev/pipeline-demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DIR),--dir "$(DIR)")
-
-clean:  ## remove everything that was built
-	@dev/clean

@@ -152,3 +152,9 @@ build_for_tests() {
     need_for_tests
     build_with test
 }
+
+# Python keeps what it has compiled in build/, also where the environment asks it not to: tests start Python a thousand times.
+keep_bytecode() {
+    unset PYTHONDONTWRITEBYTECODE
+    export PYTHONPYCACHEPREFIX=$PWD/build/bytecode
+}

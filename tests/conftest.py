@@ -1,15 +1,62 @@
-"""For runs that must end in time (`.ci/run`, under sanitizers): MOSQ_TESTS_END is a moment, in seconds since 1970, after which
-no further test begins. What is left out then is counted as skipped, and said. And for all runs: how hypothesis behaves."""
+"""Options and marks of all tests.
+
+``pytest`` runs all tests but the repetitions that belong to a part of `make test-all`; ``pytest tests/wire`` runs all tests of
+that folder; ``pytest --part transports`` runs one part with all its repetitions (docs/testing.md).
+
+MOSQ_TESTS_END is a moment, in seconds since 1970, after which no further test begins, for runs that must end in time
+(`dev/test-all --seconds`). The tests that are left out then count as skipped.
+"""
+
+from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
 from hypothesis import settings
 
+from tests.harness.parallel import Parallel
+
 settings.register_profile("mosq", deadline=None)        # nothing is asserted about time
 settings.load_profile("mosq")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts programs in the background so; tests send SIGINT to programs that they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 END_S = float(os.environ.get("MOSQ_TESTS_END", "inf"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--jobs", type=int, default=0, metavar="N", help="run the tests in N processes (see tests/harness/parallel.py)")
+    parser.addoption("--part", metavar="NAME", help="run one part of `make test-all`, with all its repetitions")
+    parser.addoption("--all", action="store_true", help="run all tests and all parts, with all repetitions")
+
+
+@pytest.hookimpl(trylast=True)          # after the terminal is there
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--part") or config.getoption("--all"):
+        os.environ["MOSQ_TESTS_FULL"] = "1"         # for tests.harness.effort, also in processes that tests start
+    if jobs := config.getoption("--jobs"):
+        config.pluginmanager.register(Parallel(config, jobs))
+
+
+def parts_of(item: pytest.Item, mark: str) -> set[str]:
+    return {name for found in item.iter_markers(mark) for name in found.args}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if part := config.getoption("--part"):
+        parts = {name for item in items for name in parts_of(item, "part") | parts_of(item, "again")}
+        chosen = [item for item in items if part in parts_of(item, "part") | parts_of(item, "again")]
+        if not chosen:
+            raise pytest.UsageError(f"no test is in the part {part}; expected one of {', '.join(sorted(parts))}")
+    elif not config.getoption("--all") and config.args_source == pytest.Config.ArgsSource.TESTPATHS:
+        chosen = [item for item in items if not parts_of(item, "part")]
+    else:
+        return          # a caller that names files wants all tests in them
+    among = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in among])
+    items[:] = chosen
 
 
 def pytest_runtest_setup() -> None:

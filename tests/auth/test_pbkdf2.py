@@ -22,7 +22,8 @@ def derive(pairs, iterations, width):
     return LANES.derive(keys, [hmac.digest(p, salt + b"\0\0\0\1", "sha512") for p, salt in pairs], iterations, width)
 
 
-@settings(max_examples=tries(300))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(300, 60))
 @given(st.lists(st.tuples(PASSWORDS, SALTS), min_size=1, max_size=8), st.integers(1, 40))
 def test_exact_against_hashlib(pairs, iterations):
     for width in WIDTHS:
@@ -30,7 +31,8 @@ def test_exact_against_hashlib(pairs, iterations):
         assert derive(some, iterations, width) == [hashlib.pbkdf2_hmac("sha512", p, s, iterations) for p, s in some]
 
 
-@settings(max_examples=tries(200))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(200, 40))
 @given(st.lists(st.tuples(PASSWORDS, SALTS, st.booleans()), min_size=1, max_size=8), st.integers(1, 10))
 def test_checker_says_what_each_hash_says(cases, iterations):
     checker = Checker()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cext.testing.load_api import histogram_of, taken
 from mosq.tools.bench.histogram import quantile_ns, summary
+from tests.harness.effort import tries
 
 NEXT, AHEAD, LATE, TWICE = range(4)
 
@@ -39,7 +40,8 @@ def test_what_is_longer_than_the_longest_counts_as_that_long() -> None:
     assert figures["buckets"][0][0] < 2**44
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.again("properties")
+@settings(max_examples=tries(100, 30))
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=100))
 def test_the_deviation_is_that_of_the_durations(durations: list[int]) -> None:
     """Within half a bucket of the largest of them."""

@@ -18,6 +18,7 @@ from mosq.tools.bench.doors import handshake
 from mosq.tools.bench.scenarios import SCENARIOS
 from mosq.tools.bench.spec import Spec
 from mosq.cli.commands import main
+from tests.harness.effort import tries
 from tests.harness import certificates
 from tests.net.frames import BINARY, CLOSE, CONTINUATION, PING, TEXT
 
@@ -209,14 +210,16 @@ def test_a_ping_has_a_pong_and_a_packet_may_come_in_pieces(bench, monkeypatch) -
     assert bytes(a ^ b for a, b in zip(b"who?", mask, strict=True)) in heard[0]
 
 
+@pytest.mark.again("hostile")
 def test_frames_of_a_madman(bench, monkeypatch) -> None:
     dice = random.Random(7)
-    for _ in range(60):
+    for _ in range(tries(120, 15)):
         said = b"".join(frame(dice.choice((0, 1, 2, 2, 2, 8, 9, 10, 15)), dice.randbytes(dice.choice((0, 1, 3, 125, 126, 3000))),
                               first=dice.choice((0, 0x80, 0x80, 0x80, 0xF0))) for _ in range(dice.randrange(1, 6)))
         web(bench, monkeypatch, said[:dice.randrange(1, len(said) + 1)])
 
 
+@pytest.mark.again("hostile")
 def test_records_of_a_madman(bench, broker_with) -> None:
     """A real handshake of which a byte is turned, in each direction of time; and bytes that are none at all."""
     dice = random.Random(7)
@@ -227,7 +230,7 @@ def test_records_of_a_madman(bench, broker_with) -> None:
         door.sendall(head + dice.randbytes(dice.randrange(300)))
 
     with broker_with(tls=True) as (broker, way), answering(garbage) as port:
-        for _ in range(20):
+        for _ in range(tries(20, 5)):
             assert not bench("connect", port, tls=True, cafile=way["cafile"], clients=1).complete
 
         def turning(door: socket.socket) -> None:
@@ -238,7 +241,7 @@ def test_records_of_a_madman(bench, broker_with) -> None:
                 door.sendall(said)
 
         with answering(turning) as turned:
-            for _ in range(20):
+            for _ in range(tries(20, 5)):
                 assert not bench("connect", turned, clients=1, **{**way, "insecure": True}).complete
 
 

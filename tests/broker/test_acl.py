@@ -26,7 +26,8 @@ topics = st.lists(st.sampled_from((*LEVELS, "b/x")), min_size=1, max_size=5).map
 users = st.sampled_from((None, *NAMES))
 
 
-@settings(max_examples=tries(1500))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(1500, 150))
 @given(rules, users, st.sampled_from(NAMES), st.lists(topics, min_size=1, max_size=6), st.lists(filters, min_size=1, max_size=4))
 def test_same_verdicts_as_the_rules(given_rules: list[Rule], user: str | None, client_id: str, asked: list[str],
                                     subscribed: list[str]) -> None:

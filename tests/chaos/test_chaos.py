@@ -26,7 +26,7 @@ def test_the_harness_sees_what_a_broker_without_a_store_loses() -> None:
 
 
 @pytest.mark.parametrize("politely", [True, False])
-@pytest.mark.parametrize(("consumers", "qos"), [(1, 1), (10, 1), (3, 2)])
+@pytest.mark.parametrize(("consumers", "qos"), [(3, 2), *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, 1), (10, 1)))])
 def test_the_offline_article(consumers: int, qos: int, politely: bool) -> None:
     leaves = ((500, 1000), *((a, b) for a, b in random_leaves(consumers) if a > 1000))
     chaos = play(Scene(consumers, qos, leaves=leaves, politely=politely, config=MEMORY))

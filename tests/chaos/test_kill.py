@@ -7,16 +7,18 @@ import pytest
 
 from tests.chaos.article import Scene, play, random_leaves
 from tests.chaos.run import Plan, chaos
+from tests.harness.effort import tries
 
 
-def test_killed_twenty_times() -> None:
-    ok, report = asyncio.run(chaos(Plan(sessions=40, kills=20, rate=400, up_ms=(20, 120), seed=int(time.time()), quiet=True)))
+@pytest.mark.again("kills")
+def test_killed_many_times() -> None:
+    ok, report = asyncio.run(chaos(Plan(sessions=40, kills=tries(20, 8), rate=400, up_ms=(20, 120), seed=int(time.time()), quiet=True)))
     print(report)
     assert ok, report
     assert "0 lost, 0 doubled, 0 no dup, 0 order" in report
 
 
-@pytest.mark.parametrize(("consumers", "qos"), [(1, 1), (10, 1), (3, 2)])
+@pytest.mark.parametrize(("consumers", "qos"), [(3, 2), *(pytest.param(*row, marks=pytest.mark.part("kills")) for row in ((1, 1), (10, 1)))])
 def test_the_offline_article_with_kills(consumers: int, qos: int) -> None:
     seed = int(time.time())
     run = play(Scene(consumers, qos, kills=2, leaves=((500, 1000), *((a, b) for a, b in random_leaves(seed) if a > 1000)), seed=seed))

@@ -107,7 +107,8 @@ pieces = st.one_of(
 )
 
 
-@settings(max_examples=tries(1500))
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(1500, 200))
 @given(st.sampled_from(CLIENT_TYPES), st.integers(0, 15), VERSIONS, st.lists(pieces, max_size=6))
 @example(8, 2, V5, [u16(1), b"\x00", text("$share/g"), b"\x04"])
 def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes]) -> None:
@@ -117,7 +118,8 @@ def test_made_up(packet_type: int, flags: int, version: int, parts: list[bytes])
         assert codec_api.decode(data, version) == model.decode(data, version)
 
 
-@settings(max_examples=tries(500))
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(500, 100))
 @given(
     st.sampled_from([b"MQTT\x04", b"MQTT\x05", b"MQIsdp\x03", b"MQTT\x84"]),
     st.integers(0, 255),
@@ -130,7 +132,8 @@ def test_made_up_connect(protocol: bytes, flags: int, parts: list[bytes]) -> Non
     assert rc != BAD_VERSION
 
 
-@settings(max_examples=tries(500))
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(500, 100))
 @given(st.sampled_from(sorted(PLACES)), st.data())
 def test_made_up_properties(place: int, data: st.DataObject) -> None:
     legal = st.sampled_from([PROPERTY[i] for i in sorted(PLACES[place])])

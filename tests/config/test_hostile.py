@@ -12,6 +12,7 @@ from mosq.config.options import BY_KEYWORD
 from mosq.config.parser import COMMAND_LINE, Reader, load_config
 from mosq.server.settings import engine_listeners, engine_settings, log_mask
 from tests.config.keywords import KEYWORDS, ROWS
+from tests.harness.effort import tries
 
 LINES = [line for lines, _ in ROWS.values() for line in lines if "{folder}" not in line]
 VALUES = ["", "true", "0", "-1", "99999999999999999999", "0x10", "a b", '"', '""', '"a b" out 1', "#", "# c", "a/#", "file ", "file /x", "all",
@@ -19,7 +20,8 @@ VALUES = ["", "true", "0", "-1", "99999999999999999999", "0x10", "a b", '"', '""
 keywords = st.sampled_from([*KEYWORDS, *BY_KEYWORD, "plugin_opt_key", "auth_opt_x", "nonsense"])
 # but for what opens a file
 line = st.one_of(st.sampled_from(LINES), st.builds("{} {}".format, keywords, st.one_of(st.sampled_from(VALUES), st.text(max_size=20))))
-quick = settings(suppress_health_check=[HealthCheck.too_slow])
+pytestmark = pytest.mark.again("hostile")
+some = settings(max_examples=tries(1000, 100), suppress_health_check=[HealthCheck.too_slow])
 
 
 def read(content: bytes) -> Config | ConfigError:
@@ -37,13 +39,13 @@ def read(content: bytes) -> Config | ConfigError:
 
 
 @given(st.binary(max_size=300))
-@quick
+@some
 def test_any_bytes(content):
     read(content)
 
 
 @given(st.lists(line, max_size=8), st.sampled_from(["\n", "\r\n"]))
-@quick
+@some
 def test_lines_of_known_words(lines, end):
     lines = [text for text in lines if not text.startswith("include_dir")]
     config = read(end.join(lines).encode())
@@ -55,14 +57,14 @@ def test_lines_of_known_words(lines, end):
 
 
 @given(st.lists(line, max_size=8), st.binary(min_size=1, max_size=3), st.integers(0, 400))
-@quick
+@some
 def test_good_lines_with_a_few_bad_bytes(lines, noise, place):
     content = "\n".join(text for text in lines if "include_dir" not in text).encode()
     read(content[:place] + noise.replace(b"include_dir", b"") + content[place:])
 
 
 @given(st.lists(line, max_size=4))
-@quick
+@some
 def test_whole_files(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("hostile") / "f.conf"
     path.write_text("\n".join(text for text in lines if not text.startswith("include_dir")), encoding="utf-8", newline="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from mosq.server.admin.control import Asker
 from mosq.config.embedded import embedded_config
 from mosq.tools.ctl.command import MODULES
 from tests.harness.control import asked
+from tests.harness.effort import tries
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
                     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
@@ -56,13 +58,15 @@ def responses(payload: bytes) -> list[Any]:
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=200)
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(400, 60))
 def test_any_bytes(payload: bytes) -> None:
     assert all("command" in one for one in responses(payload))
 
 
 @given(st.lists(COMMAND, max_size=4))
-@settings(max_examples=100)
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(200, 30))
 def test_any_commands(given: list[Any]) -> None:
     found = responses(json.dumps({"commands": given}).encode())
     assert all(("error" in one) or one["command"] in NAMES for one in found)
@@ -72,7 +76,8 @@ SHOWN = [spec for module in MODULES for spec in module.specs.values() if spec.sh
 
 
 @given(st.sampled_from(SHOWN), JSON)
-@settings(max_examples=300)
+@pytest.mark.again("hostile")
+@settings(max_examples=tries(600, 80))
 def test_any_answer(spec: Any, data: Any) -> None:
     try:
         lines = list(spec.show(data))

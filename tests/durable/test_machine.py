@@ -14,6 +14,7 @@ import itertools
 import sys
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -374,8 +375,8 @@ class Machine(RuleBasedStateMachine):
             assert not is_exact or n == least or s.ghosts or any(e.maybe for e in s.queue), (s, n)
 
 
-Machine.TestCase.settings = settings(max_examples=tries(6), stateful_step_count=20, suppress_health_check=list(HealthCheck))
-TestMachine = Machine.TestCase
+Machine.TestCase.settings = settings(max_examples=tries(30, 2), stateful_step_count=20, suppress_health_check=list(HealthCheck))
+TestMachine = pytest.mark.again("properties")(Machine.TestCase)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from mosq.auth.dynsec.model import State
 from mosq.auth.dynsec.store import read, tree_of
 from tests.dynsec.admin import state
 from tests.harness.control import Woken, asked
+from tests.harness.effort import tries
 
 NAMES = ("a", "b", "c", "admin", "all", "\u00e9", "x y")
 VALUES: tuple[object, ...] = (None, True, False, 0, -1, 5, 1e300, -1e300, 2.5, 10**400, "", "a", "b", "a#", "+/%u", "\0", "a\0b", "\ud800", "\udc80", "\x07", [], {}, [1],
@@ -76,7 +77,8 @@ class FakeEngine:
         return [{"id": "c", "username": "a", "address": "127.0.0.1"}, {"id": "d", "username": None, "address": None}]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.again("hostile")
+@pytest.mark.parametrize("seed", range(tries(12, 2)))
 def test_nothing_is_done_by_halves(tmp_path, seed: int) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps(state()))

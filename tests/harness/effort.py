@@ -1,13 +1,17 @@
-"""How often a test tries what it makes up, and how long one waits for what must come. A sanitizer finds in a third of the tries what there is to
-find, and each takes three times as long.
+"""Decide how much a test repeats, and how long it waits for an event.
+
+`make test` repeats little; the parts of `make test-all` run the same tests again in full (`pytest --part NAME`, see
+tests/conftest.py). A sanitizer finds in a third of the tries what there is to find, and each try takes three times as long.
 """
 
 import os
 
 SANITIZED = "MOSQ_SANITIZED" in os.environ
-TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "90" if SANITIZED else "30"))   # nobody waits so long but where something is wrong
-AT_ONCE_S = TIMEOUT_S / 3     # what waits for nothing took no longer, on any machine. How fast it is, perf/ says: no test does
+TIMEOUT_S = float(os.environ.get("MOSQ_TEST_TIMEOUT_S", "90" if SANITIZED else "30"))   # only a test that fails waits so long
+AT_ONCE_S = TIMEOUT_S / 3       # longer than anything takes that waits for nothing, on any machine. perf/ measures speed; tests do not
 
 
-def tries(n: int) -> int:
+def tries(full: int, quick: int | None = None) -> int:
+    """Return how often to try: `full` in a part of `make test-all`, `quick` (unless it is None) in `make test`."""
+    n = full if quick is None or "MOSQ_TESTS_FULL" in os.environ else quick         # --part sets it
     return max(1, n // 3) if SANITIZED else n

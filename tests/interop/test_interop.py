@@ -7,14 +7,22 @@ import pytest
 from tests.interop.clients import Message
 from tests.interop.conftest import KINDS, Maker
 
-EACH = pytest.mark.parametrize("kind", sorted(KINDS))
-VERSIONS = pytest.mark.parametrize("version", (4, 5))
-QOS = pytest.mark.parametrize("qos", (0, 1, 2))
+NAMES = sorted(KINDS)
+VERSIONS = (4, 5)
 
 
-@EACH
-@VERSIONS
-@QOS
+def rows(qos: tuple[int, ...] = (0, 1, 2), hard: tuple[bool, ...] = ()) -> pytest.MarkDecorator:
+    """Parametrize with each client, version and QoS. `make test` runs one row of each client and version, and in another client another QoS."""
+    found = []
+    for n, (kind, version) in enumerate((kind, version) for kind in NAMES for version in VERSIONS):
+        for i, (q, *more) in enumerate((q, *more) for q in qos for more in ([(h,) for h in hard] or [()])):
+            ends = ["drop" if h else "disconnect" for h in more]
+            marks = [pytest.mark.part("interop")] if (i - n) % (len(qos) * (len(hard) or 1)) else []
+            found.append(pytest.param(kind, version, q, *more, id="-".join((*ends, str(q), str(version), kind)), marks=marks))
+    return pytest.mark.parametrize(("kind", "version", "qos", *(["hard"] if hard else [])), found)
+
+
+@rows()
 def test_delivery(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     sub = make(kind, version, "sub")
     sub.subscribe(f"{unique}/+/#", qos)
@@ -26,8 +34,8 @@ def test_delivery(make: Maker, unique: str, kind: str, version: int, qos: int) -
     assert sub.left_over() == []
 
 
-@EACH
-@VERSIONS
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_many_in_order(make: Maker, unique: str, kind: str, version: int) -> None:
     sub = make(kind, version, "sub")
     sub.subscribe(unique, 2)
@@ -41,12 +49,11 @@ def test_many_in_order(make: Maker, unique: str, kind: str, version: int) -> Non
         assert [m for m in got if m.qos == qos] == [m for m in sent if m.qos == qos]
 
 
-@pytest.mark.parametrize("publisher", sorted(KINDS))
-@EACH
+@pytest.mark.parametrize(("publisher", "kind"), [
+    pytest.param(one, other, marks=[pytest.mark.part("interop")] if (j - i) % len(NAMES) != 1 else [])      # in `make test`: a ring
+    for i, one in enumerate(NAMES) for j, other in enumerate(NAMES) if one != other])
 def test_pairs(make: Maker, unique: str, kind: str, publisher: str) -> None:
     """Every client to every other, 5.0 to 3.1.1 and back."""
-    if kind == publisher:
-        return
     for versions in ((4, 5), (5, 4)):
         sub = make(kind, versions[0], f"sub{versions}")
         sub.subscribe(f"{unique}/{versions[0]}", 2)
@@ -55,9 +62,7 @@ def test_pairs(make: Maker, unique: str, kind: str, publisher: str) -> None:
         assert sub.take(1) == [Message(f"{unique}/{versions[0]}", "hello", 2)]
 
 
-@EACH
-@VERSIONS
-@QOS
+@rows()
 def test_retained(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     pub = make(kind, version, "pub")
     pub.publish(Message(unique, "old", 1, True))
@@ -75,9 +80,7 @@ def test_retained(make: Maker, unique: str, kind: str, version: int, qos: int) -
     assert late.take(1) == [Message(unique, "after", min(qos, 1), False)]
 
 
-@EACH
-@VERSIONS
-@QOS
+@rows()
 def test_will(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     watch = make(kind, version, "watch")
     watch.subscribe(f"{unique}/will", qos)
@@ -91,10 +94,7 @@ def test_will(make: Maker, unique: str, kind: str, version: int, qos: int) -> No
     late.publish(Message(f"{unique}/will", "", 1, True))
 
 
-@EACH
-@VERSIONS
-@pytest.mark.parametrize("qos", (1, 2))
-@pytest.mark.parametrize("hard", (False, True), ids=("disconnect", "drop"))
+@rows(qos=(1, 2), hard=(False, True))
 def test_resumed_session(make: Maker, unique: str, kind: str, version: int, qos: int, hard: bool) -> None:
     sub = make(kind, version, "sub", persistent=True)
     sub.subscribe(unique, qos)
@@ -116,9 +116,7 @@ def test_resumed_session(make: Maker, unique: str, kind: str, version: int, qos:
     again.stop()
 
 
-@EACH
-@VERSIONS
-@QOS
+@rows()
 def test_shared(make: Maker, unique: str, kind: str, version: int, qos: int) -> None:
     members = [make(kind, version, f"member{n}") for n in range(2)]
     for member in members:

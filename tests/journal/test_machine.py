@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -244,5 +245,5 @@ class Machine(RuleBasedStateMachine):
         assert stats["retired_records"] >= stats["forced_records"]
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_JOURNAL_EXAMPLES", tries(100))), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+TestMachine = pytest.mark.again("properties")(Machine.TestCase)
+TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_JOURNAL_EXAMPLES", tries(300, 25))), stateful_step_count=50, suppress_health_check=list(HealthCheck))

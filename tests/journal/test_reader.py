@@ -36,7 +36,8 @@ def put(face: PyJournal, shard: int, rows) -> None:
     commit(face)
 
 
-@settings(max_examples=tries(60), deadline=None)
+@pytest.mark.again("properties")
+@settings(max_examples=tries(60, 15))
 @given(rows=st.lists(ROW, min_size=1, max_size=60), data=st.data())
 def test_columns_are_what_a_naive_decoder_makes(tmp_path_factory: pytest.TempPathFactory, rows, data) -> None:
     path = tmp_path_factory.mktemp("s") / "s"

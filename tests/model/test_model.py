@@ -45,13 +45,15 @@ def merging() -> Iterator[int]:
     yield from running("false")
 
 
-@settings(max_examples=tries(300), derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(300, 50), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_deliveries(port: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(port, levels).play(START + actions)
 
 
-@settings(max_examples=tries(150), derandomize=True, suppress_health_check=list(HealthCheck))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(150, 25), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(levels=st.tuples(*[st.sampled_from((3, 4, 5))] * 3), actions=st.lists(ACTIONS, min_size=30, max_size=80))
 def test_merged_deliveries(merging: int, levels: tuple[int, ...], actions: list[Action]) -> None:
     Driver(merging, levels, merged=True).play(START + actions)

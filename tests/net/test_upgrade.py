@@ -238,7 +238,8 @@ line = st.one_of(
 )
 
 
-@settings(max_examples=tries(300))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(300, 80))
 @given(
     st.sampled_from(["GET / HTTP/1.1", "GET /x HTTP/1.1", "POST / HTTP/1.1", "GET", "GE", "A" * 20]),
     st.lists(line, max_size=10),

@@ -137,7 +137,8 @@ frames_of_clients = st.builds(
 )
 
 
-@settings(max_examples=tries(400))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(400, 80))
 @given(st.lists(frames_of_clients, max_size=8), st.binary(max_size=6), st.randoms(use_true_random=False))
 def test_any_split_gives_the_same(made: list[bytes], tail: bytes, chance: random.Random) -> None:
     wire = b"".join(made) + tail

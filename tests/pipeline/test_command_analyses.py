@@ -98,7 +98,7 @@ def test_report(bronze: Path, spark: SparkSession, tmp_path: Path, capsys: pytes
     assert status == 1 and "`mosq pipeline run --once` makes it" in err
 
 
-def test_load_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_load_results(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab = made_up.write(tmp_path / "lab", made_up.runs(reps=1)[:3], locust=None)
     status, out, _ = asked(capsys, "load-results", lab, "--sql", "SELECT count(*) AS n FROM runs", "-q")
     assert (status, out) == (0, "N\n3\n")

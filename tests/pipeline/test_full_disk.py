@@ -89,6 +89,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.mark.part("spark")
 def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(spark: SparkSession, tmp_path: Path, disk: Tmpfs | Door) -> None:
     stream = Journal(tmp_path / "streams", "tele")
     dice = random.Random(1)

@@ -319,7 +319,7 @@ def test_the_audit_tells_each_session_that_does_not_add_up(ran: Ran) -> None:
 
 def snapshot(found: settings.Settings) -> dict[str, Any]:
     """All tables but for how they are cut into batches and files."""
-    names = sorted(path.parent.relative_to(found.tables).as_posix() for path in found.tables.glob(f"**/{tables.ABOUT}"))
+    names = [path.relative_to(found.tables).as_posix() for path in tables.tables_in(found.tables)]
     names.remove(fanout.TABLE)      # made when it is asked for
     return {name: sorted(map(str, duckdb.sql(f"SELECT * EXCLUDE batch_id FROM read_parquet('{found.table(name)}/{tables.GLOB}', hive_partitioning = true)").fetchall()))
             for name in names}
@@ -329,6 +329,7 @@ def views_of(found: settings.Settings) -> dict[str, list[str]]:
     return {view: sorted(map(str, in_duckdb(found, f"SELECT * FROM {view}"))) for view in ("topics", "clients", "prefixes", "churn", "sessions", "drops")}
 
 
+@pytest.mark.part("spark")
 def test_a_rebuild_gives_the_same_tables_also_after_a_compaction(ran: Ran, spark: SparkSession) -> None:
     before, stood = snapshot(ran.settings), state.after(ran.settings)
     jobs.rebuild(spark, ran.settings, log=ran.lines.append)
@@ -377,6 +378,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, function: str, table: str, after: bo
         yield
 
 
+@pytest.mark.part("spark")
 def test_ended_at_each_step_of_a_batch_it_goes_on_as_if_nothing_had_been(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any]) -> None:
     journals = write(tmp_path)
     found = load(tmp_path, batch_rows=1000)

@@ -1,7 +1,7 @@
 """`mosq pipeline run --follow`, `compact` beside it, and the broker are killed at random moments, again and again: what was acknowledged
 is in the journal, every record of the journal is in bronze once, for Spark and for who is not Spark, and silver and gold add up to it.
 
-MOSQ_PIPELINE_KILLS=4 python -m pytest -s tests/pipeline/test_kill.py: as often (1 without it: each takes a start of Spark).
+MOSQ_PIPELINE_KILLS=4 python -m pytest -s tests/pipeline/test_kill.py: as often (2 without it: each takes a start of Spark).
 MOSQ_PIPELINE_SEED=... : those moments once more, as far as machines repeat themselves."""
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 from pyspark.sql import SparkSession
 
 from mosq.journal import Stream
@@ -25,7 +26,7 @@ from tests.pipeline.processes import Killed
 from tests.streams.journalled import folder, keeping
 from tests.streams.test_kill import WINDOW, Sender
 
-KILLS = int(os.environ.get("MOSQ_PIPELINE_KILLS", "1"))
+KILLS = int(os.environ.get("MOSQ_PIPELINE_KILLS", "2"))
 STREAMS = {"all": 2, "events": 1}       # shards
 MESSAGE, START = 1, 11
 NO_NUMBERS = "load/49"                  # the payloads of one topic in ten go to the quarantine
@@ -98,6 +99,7 @@ def journalled(broker: Kept) -> dict[tuple[str, int, int], Any]:
     return found
 
 
+@pytest.mark.part("spark")
 def test_every_record_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
     seed = int(os.environ.get("MOSQ_PIPELINE_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
     print(f"seed {seed}")

@@ -83,10 +83,12 @@ def test_a_lab_and_its_locust(spark: SparkSession, tmp_path: Path) -> None:
         query_result(found, "SELECT nonsense FROM runs")
 
 
+@pytest.mark.part("spark")
 def test_the_results_in_the_repository(spark: SparkSession, tmp_path: Path) -> None:
     compare(spark, ROOT / "perf/results/paper", tmp_path)
 
 
+@pytest.mark.part("spark")
 def test_files_by_hand(spark: SparkSession, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

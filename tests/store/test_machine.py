@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -140,5 +141,5 @@ class Machine(RuleBasedStateMachine):
         assert self.owner.live_bytes == sum(record_bytes(b"KKKK" + v) for v in self.owner.table.values())
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", tries(150))), stateful_step_count=50, suppress_health_check=list(HealthCheck))
+TestMachine = pytest.mark.again("properties")(Machine.TestCase)
+TestMachine.settings = settings(max_examples=int(os.environ.get("MOSQ_STORE_EXAMPLES", tries(300, 30))), stateful_step_count=50, suppress_health_check=list(HealthCheck))

@@ -12,12 +12,13 @@ from mosq.journal.stream import Stream
 from tests.durable.test_disk import spare_written
 from tests.durable.test_restart import Kept, subscribe
 from tests.harness import packets
+from tests.harness.effort import tries
 from tests.harness.faults import Faults, until
 from tests.harness.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.harness.wire import Wire
 from tests.streams.journalled import folder, keeping, stopped
 
-KILLS = 4
+KILLS = tries(8, 2)
 WINDOW = 40
 
 
@@ -73,6 +74,7 @@ class Sender:
         return True
 
 
+@pytest.mark.again("kills")
 @pytest.mark.parametrize("durability", ["group", "strict"])
 def test_what_is_acknowledged_is_there_once(durability: str) -> None:
     dice = random.Random(durability)

@@ -53,7 +53,8 @@ def assert_told(index: PyIndex, subs: set[tuple[int, bytes]], topic: bytes) -> d
 
 
 @each_switch
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.again("properties")
+@pytest.mark.parametrize("seed", range(tries(3, 1)))
 def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
     rng = random.Random(seed)
     index, subs = PyIndex(rng.getrandbits(64), rng.getrandbits(64), **switch), set[tuple[int, bytes]]()
@@ -74,7 +75,8 @@ def test_it_tells_what_a_match_finds(seed: int, switch: dict[str, Any]) -> None:
 text = st.text(st.characters(codec="utf-8", exclude_characters="/+#\0"), max_size=6)
 
 
-@settings(max_examples=tries(300))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(300, 60))
 @given(st.lists(text, min_size=1, max_size=5), st.lists(st.sampled_from("t+#"), min_size=1, max_size=5), text, st.sampled_from(sorted(SWITCHES)))
 def test_any_text_is_json(levels: list[str], shape: list[str], group: str, switch: str) -> None:
     topic = "/".join(levels) or "x"

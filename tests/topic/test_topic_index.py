@@ -77,7 +77,8 @@ steps = st.lists(st.one_of(
 ), max_size=60)
 
 
-@settings(max_examples=tries(250))
+@pytest.mark.again("properties")
+@settings(max_examples=tries(250, 60))
 @given(steps, st.sampled_from(sorted(SWITCHES)))
 def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: str) -> None:
     index, brute = PyIndex(**SWITCHES[switch]), BruteIndex()
@@ -102,7 +103,8 @@ def test_any_order_of_steps(script: list[tuple[str, int, bytes, int]], switch: s
 
 
 @each_switch
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.again("properties")
+@pytest.mark.parametrize("seed", range(tries(2, 1)))
 def test_crowds(seed: int, switch: dict[str, Any]) -> None:
     """Many siblings, many subscribers of one filter: hashed children and long lists, there and back."""
     rng = random.Random(seed)
@@ -483,11 +485,12 @@ def test_the_cache_grows_with_the_topics_and_gives_its_memory_back() -> None:
     assert index.stats()["bytes"] < 10_000
 
 
+@pytest.mark.again("hostile")
 @pytest.mark.parametrize("shape", ["{}", "site/{}/+", "{}/+", "+/{}"])
 def test_filters_that_collide_under_a_hash_without_a_key(shape: str) -> None:
     """`Aa` and `BB` are the same to the hash h * 31 + c of many a library, and so is every row of such pairs: a million filters that
     would lie in one bucket there. Counted, not timed: what an operation costs is the length of its chain."""
-    pairs = 15 if shape != "{}" else 16 if SANITIZED else 20
+    pairs = 15 if shape != "{}" else 16 if SANITIZED else tries(20, 17)
     hashes = set()
     index = PyIndex(*topic_api.random_key())
     for number in range(1 << pairs):

@@ -45,11 +45,17 @@ class Play:
         assert broker.alive(), f"{self.case.clause} the broker died:\n{broker.log()[-2000:]}"
 
 
-def plays(cases: list[Case]) -> pytest.MarkDecorator:
+def plays(cases: list[Case], part: str = "", every: int = 1) -> pytest.MarkDecorator:
+    """Parametrize a test with the rows of a table; `part`: all of them run in this part of `make test-all`, and each of the
+    `every`th case in `make test`, too."""
     ids = [c.id for c in cases]
     assert len(ids) == len(set(ids)), f"case ids twice: {sorted(i for i in ids if ids.count(i) > 1)}"
-    rows = [pytest.param(Play(c, level), id=f"{c.id}-v{level}", marks=[pytest.mark.timing] if c.timed else [])
-            for c in cases for level in c.versions]
+    rows = []
+    for n, c in enumerate(cases):
+        marks = [pytest.mark.timing, pytest.mark.together("timed rows")] if c.timed else []       # Stage plays all of them at once
+        if part:
+            marks.append(pytest.mark.part(part) if n % every else pytest.mark.again(part))
+        rows += [pytest.param(Play(c, level), id=f"{c.id}-v{level}", marks=marks) for level in c.versions]
     return pytest.mark.parametrize("play", rows)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.broker import Broker, is_reference
+from tests.harness.effort import tries
 from tests.harness.packets import (
     Auth,
     Connack,
@@ -337,10 +338,11 @@ def test_property_lengths(broker: Broker) -> None:
 # -- noise and cost
 
 
+@pytest.mark.again("hostile")
 def test_noise(broker: Broker) -> None:
     """Seeded random bytes, and good packets with one byte changed: an end or an answer, never a hang."""
     rng = random.Random(20)
-    for round_ in range(600):
+    for round_ in range(tries(2000, 200)):
         level = rng.choice(ALL)
         raw = bytearray(rng.choice(PACKETS).encode(level))
         if round_ % 3 == 0:

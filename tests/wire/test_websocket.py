@@ -27,6 +27,6 @@ CASES: list[Case] = [
 assert len(CASES) > 100
 
 
-@plays(CASES)
+@plays(CASES, "transports", 10)
 def test_over_websocket(play: Play, stage: Stage) -> None:
     stage(play)
