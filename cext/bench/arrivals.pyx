@@ -57,10 +57,10 @@ cdef inline int64_t source_stream(const Load* g, const Client* c, uint32_t sourc
 
 cdef void count_delivery(Load* g, Client* c, uint32_t source, int64_t stream, uint32_t number) noexcept nogil:
     cdef uint32_t* last
-    cdef int how = stream_take(g.streams + stream, number)
-    if how == STREAM_NO_MEMORY:
+    cdef int status = stream_take(g.streams + stream, number)
+    if status == STREAM_NO_MEMORY:
         client_fail(g, c, FAIL_MEMORY, 0)
-    elif how == STREAM_TWICE:
+    elif status == STREAM_TWICE:
         g.counts.twice += 1
     elif g.shared:                      # here the order at one receiver counts
         last = g.lasts + <size_t>(c - g.clients - g.n_publishers) * g.n_sources + source
@@ -68,7 +68,7 @@ cdef void count_delivery(Load* g, Client* c, uint32_t source, int64_t stream, ui
             g.counts.late += 1
         else:
             last[0] = number + 1
-    elif how == STREAM_LATE:
+    elif status == STREAM_LATE:
         g.counts.late += 1
 
 

@@ -132,17 +132,17 @@ cdef class Generator:
         free(g.scratch)
 
     cdef _transport(self, size_t tls_context, bytes host, bytes request, bytes accept):
-        cdef Transports* y
+        cdef Transports* layers
         cdef const uint8_t* asked = NULL
         cdef const uint8_t* answer = NULL
         if request is not None:
             if len(accept) != WEB_ACCEPT_SIZE:
                 raise ValueError("an answer to a WebSocket's key has 28 bytes")
             asked, answer = <const uint8_t*><const char*>request, <const uint8_t*><const char*>accept
-        y = transports_new(<TlsContext*>tls_context, host, asked, <uint32_t>len(request or b""), answer)
-        if y == NULL:
+        layers = transports_new(<TlsContext*>tls_context, host, asked, <uint32_t>len(request or b""), answer)
+        if layers == NULL:
             raise MemoryError
-        self.g.transport = &y.ops
+        self.g.transport = &layers.ops
 
     cdef _address(self, bytes ip, int port, uint32_t scope):
         cdef Address a
@@ -369,10 +369,10 @@ cdef class Generator:
     def run(self, double seconds):
         """Run for at most so many seconds. Return MORE, DONE, FAILED or STALLED."""
         cdef uint64_t until_ns = clock_monotonic_ns() + <uint64_t>(seconds * 1e9)
-        cdef int how
+        cdef int status
         with nogil:
-            how = load_run(&self.g, until_ns)
-        return how
+            status = load_run(&self.g, until_ns)
+        return status
 
     # ---------------------------------------------------------------- counters
 
@@ -418,10 +418,10 @@ cdef class Generator:
 
     def secured(self):
         """Return protocol and cipher of the last TLS handshake; None = there was none."""
-        cdef Transports* y = <Transports*>self.g.transport
-        if y == NULL or y.load_tls.protocol == NULL or y.load_tls.cipher == NULL:
+        cdef Transports* layers = <Transports*>self.g.transport
+        if layers == NULL or layers.load_tls.protocol == NULL or layers.load_tls.cipher == NULL:
             return None
-        return y.load_tls.protocol.decode(), y.load_tls.cipher.decode()
+        return layers.load_tls.protocol.decode(), layers.load_tls.cipher.decode()
 
     def failure(self):
         """Return (kind, code, number of the client, stage of the connection, text); None = no failure."""

@@ -189,11 +189,11 @@ cdef void on_event(Load* g, Client* c, uint32_t events) noexcept nogil:
 
 
 cdef int load_run(Load* g, uint64_t until_ns) noexcept nogil:
-    cdef int how
+    cdef int status
     mosq_bench_slack(1)
-    how = load_turns(g, until_ns)
+    status = load_turns(g, until_ns)
     mosq_bench_slack(0)
-    return how
+    return status
 
 
 cdef int load_turns(Load* g, uint64_t until_ns) noexcept nogil:

@@ -24,7 +24,7 @@ ctypedef struct Transports:          # state of a load
     uint64_t dice               # random numbers for masks; never 0
     uint8_t* frame              # frame that is being made
     size_t frame_cap
-    uint8_t* came               # RAW_BYTES, before they are decrypted
+    uint8_t* received           # RAW_BYTES, before they are decrypted
 
 # Take over the reference of x; x NULL = no TLS. request NULL = no WebSockets. Return NULL without memory.
 cdef Transports* transports_new(TlsContext* x, const char* host, const uint8_t* request, uint32_t request_n, const uint8_t* accept) noexcept nogil

@@ -43,81 +43,81 @@ cdef inline Transports* transports_of(const Load* g) noexcept nogil:
 
 
 cdef Transports* transports_new(TlsContext* x, const char* host, const uint8_t* request, uint32_t request_n, const uint8_t* accept) noexcept nogil:
-    cdef Transports* y = <Transports*>calloc(1, sizeof(Transports))
-    if y == NULL:
+    cdef Transports* layers = <Transports*>calloc(1, sizeof(Transports))
+    if layers == NULL:
         if x != NULL:
             tls_context_release(&x.base)
         return NULL
-    y.ops.begin = transport_begin
-    y.ops.write = transport_write
-    y.ops.receive = transport_receive
-    y.ops.leave = transport_leave
-    y.ops.fini = transport_fini
-    y.dice = clock_monotonic_ns() | 1
-    y.host = strdup(host)
-    if x != NULL and load_tls_init(&y.load_tls, x, y.host) == 0:
-        y.came = <uint8_t*>malloc(RAW_BYTES)
+    layers.ops.begin = transport_begin
+    layers.ops.write = transport_write
+    layers.ops.receive = transport_receive
+    layers.ops.leave = transport_leave
+    layers.ops.fini = transport_fini
+    layers.dice = clock_monotonic_ns() | 1
+    layers.host = strdup(host)
+    if x != NULL and load_tls_init(&layers.load_tls, x, layers.host) == 0:
+        layers.received = <uint8_t*>malloc(RAW_BYTES)
     if request != NULL:
-        y.request = <uint8_t*>malloc(request_n)
-        if y.request != NULL:
-            memcpy(y.request, request, request_n)
-            memcpy(y.accept, accept, WEB_ACCEPT_SIZE)
-            y.request_n = request_n
-    if y.host == NULL or (x != NULL and y.came == NULL) or (request != NULL and y.request == NULL):
-        transports_free(y)
+        layers.request = <uint8_t*>malloc(request_n)
+        if layers.request != NULL:
+            memcpy(layers.request, request, request_n)
+            memcpy(layers.accept, accept, WEB_ACCEPT_SIZE)
+            layers.request_n = request_n
+    if layers.host == NULL or (x != NULL and layers.received == NULL) or (request != NULL and layers.request == NULL):
+        transports_free(layers)
         return NULL
-    return y
+    return layers
 
 
-cdef void transports_free(Transports* y) noexcept nogil:
-    if y == NULL:
+cdef void transports_free(Transports* layers) noexcept nogil:
+    if layers == NULL:
         return
-    if y.load_tls.x != NULL:
-        load_tls_fini(&y.load_tls)
-    free(y.host)
-    free(y.request)
-    free(y.frame)
-    free(y.came)
-    free(y)
+    if layers.load_tls.x != NULL:
+        load_tls_fini(&layers.load_tls)
+    free(layers.host)
+    free(layers.request)
+    free(layers.frame)
+    free(layers.received)
+    free(layers)
 
 
 # ---------------------------------------------------------------- begin and end
 
 cdef void transport_begin(Load* g, Client* c) noexcept nogil:
-    cdef Transports* y = transports_of(g)
-    cdef TransportState* d = <TransportState*>calloc(1, sizeof(TransportState))
-    c.transport = d
-    if d == NULL:
+    cdef Transports* layers = transports_of(g)
+    cdef TransportState* state = <TransportState*>calloc(1, sizeof(TransportState))
+    c.transport = state
+    if state == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
         return
-    d.begun_ns = clock_monotonic_ns()
-    d.ws.from_server = 1
-    if y.load_tls.x == NULL:
+    state.begun_ns = clock_monotonic_ns()
+    state.ws.from_server = 1
+    if layers.load_tls.x == NULL:
         upgrade_begin(g, c)
         return
     c.state = CLIENT_SECURING
-    d.ssl = load_tls_begin(&y.load_tls)
-    if d.ssl == NULL:
+    state.ssl = load_tls_begin(&layers.load_tls)
+    if state.ssl == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
         return
-    y.load_tls.in_n = 0
+    layers.load_tls.in_n = 0
     tls_step(g, c)
 
 
 cdef void transport_fini(Client* c) noexcept nogil:
-    cdef TransportState* d = <TransportState*>c.transport
+    cdef TransportState* state = <TransportState*>c.transport
     c.transport = NULL
-    if d != NULL:
-        load_tls_end(d.ssl)
-        free(d.answer)
-        free(d)
+    if state != NULL:
+        load_tls_end(state.ssl)
+        free(state.answer)
+        free(state)
 
 
 cdef void transport_leave(Load* g, Client* c) noexcept nogil:
-    cdef Transports* y = transports_of(g)
-    cdef TransportState* d = <TransportState*>c.transport
-    if d.ssl != NULL:
-        load_tls_close(&y.load_tls, d.ssl)
+    cdef Transports* layers = transports_of(g)
+    cdef TransportState* state = <TransportState*>c.transport
+    if state.ssl != NULL:
+        load_tls_close(&layers.load_tls, state.ssl)
         tls_output_send(g, c)
 
 
@@ -130,24 +130,24 @@ cdef void tls_failed(Load* g, Client* c) noexcept nogil:
 
 cdef void tls_output_send(Load* g, Client* c) noexcept nogil:
     """Send the output of OpenSSL."""
-    cdef Transports* y = transports_of(g)
-    cdef size_t n = y.load_tls.out_n
-    y.load_tls.out_n = 0
+    cdef Transports* layers = transports_of(g)
+    cdef size_t n = layers.load_tls.out_n
+    layers.load_tls.out_n = 0
     if n and c.fd >= 0:
-        client_put(g, c, y.load_tls.out, n)
+        client_put(g, c, layers.load_tls.out, n)
 
 
 # ---------------------------------------------------------------- handshakes
 
 cdef void tls_step(Load* g, Client* c) noexcept nogil:
-    cdef int how = load_tls_handshake(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
-    if how == LOAD_TLS_FAILED:
+    cdef int status = load_tls_handshake(&transports_of(g).load_tls, (<TransportState*>c.transport).ssl)
+    if status == LOAD_TLS_FAILED:
         tls_failed(g, c)
         return
     tls_output_send(g, c)
-    if c.fd < 0 or how == LOAD_TLS_MORE:
+    if c.fd < 0 or status == LOAD_TLS_MORE:
         return
-    if how == LOAD_TLS_CLOSED:
+    if status == LOAD_TLS_CLOSED:
         client_fail(g, c, FAIL_CLOSED, 0)
     elif transports_of(g).request != NULL:
         upgrade_begin(g, c)
@@ -156,32 +156,32 @@ cdef void tls_step(Load* g, Client* c) noexcept nogil:
 
 
 cdef void upgrade_begin(Load* g, Client* c) noexcept nogil:
-    cdef Transports* y = transports_of(g)
-    cdef TransportState* d = <TransportState*>c.transport
+    cdef Transports* layers = transports_of(g)
+    cdef TransportState* state = <TransportState*>c.transport
     c.state = CLIENT_UPGRADING
-    d.answer = <uint8_t*>malloc(WEB_ANSWER_MAX)
-    if d.answer == NULL:
+    state.answer = <uint8_t*>malloc(WEB_ANSWER_MAX)
+    if state.answer == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
         return
-    transport_put(g, c, y.request, y.request_n)
+    transport_put(g, c, layers.request, layers.request_n)
 
 
 cdef size_t upgrade_answer_read(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
     """Read the answer to the upgrade. Move the bytes behind it to p, and return their number."""
-    cdef TransportState* d = <TransportState*>c.transport
-    cdef uint32_t before = d.answer_n, size = 0
+    cdef TransportState* state = <TransportState*>c.transport
+    cdef uint32_t before = state.answer_n, size = 0
     cdef size_t taken = n if n < WEB_ANSWER_MAX - before else WEB_ANSWER_MAX - before
     cdef int status
-    memcpy(d.answer + before, p, taken)
-    d.answer_n += <uint32_t>taken
-    status = web_answer(d.answer, d.answer_n, transports_of(g).accept, &size)
+    memcpy(state.answer + before, p, taken)
+    state.answer_n += <uint32_t>taken
+    status = web_answer(state.answer, state.answer_n, transports_of(g).accept, &size)
     if status == WEB_CLIENT_MORE:
         return 0
     if status != SWITCHING:
         client_fail(g, c, FAIL_WEB, status)
         return 0
-    free(d.answer)
-    d.answer = NULL
+    free(state.answer)
+    state.answer = NULL
     memmove(p, p + size - before, n - (size - before))
     transport_opened(g, c)
     return n - (size - before)
@@ -196,38 +196,38 @@ cdef void transport_opened(Load* g, Client* c) noexcept nogil:
 
 cdef void transport_put(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
     """Send bytes, through TLS if there is TLS."""
-    cdef Transports* y = transports_of(g)
-    cdef TransportState* d = <TransportState*>c.transport
-    if d.ssl == NULL:
+    cdef Transports* layers = transports_of(g)
+    cdef TransportState* state = <TransportState*>c.transport
+    if state.ssl == NULL:
         client_put(g, c, p, n)
-    elif load_tls_write(&y.load_tls, d.ssl, p, n):
+    elif load_tls_write(&layers.load_tls, state.ssl, p, n):
         tls_output_send(g, c)
     else:
         tls_failed(g, c)
 
 
-cdef uint8_t* frame_encode(Transports* y, int opcode, const uint8_t* p, size_t n) noexcept nogil:
+cdef uint8_t* frame_encode(Transports* layers, int opcode, const uint8_t* p, size_t n) noexcept nogil:
     """Make a frame in y.frame and return its end; NULL = no memory."""
     cdef uint8_t* grown
-    if n + WEB_EXTRA > y.frame_cap:
-        grown = <uint8_t*>realloc(y.frame, 2 * (n + WEB_EXTRA))
+    if n + WEB_EXTRA > layers.frame_cap:
+        grown = <uint8_t*>realloc(layers.frame, 2 * (n + WEB_EXTRA))
         if grown == NULL:
             return NULL
-        y.frame = grown
-        y.frame_cap = 2 * (n + WEB_EXTRA)
-    y.dice ^= y.dice << 13
-    y.dice ^= y.dice >> 7
-    y.dice ^= y.dice << 17
-    return web_frame_put(y.frame, opcode, p, n, <uint32_t>(y.dice >> 32))
+        layers.frame = grown
+        layers.frame_cap = 2 * (n + WEB_EXTRA)
+    layers.dice ^= layers.dice << 13
+    layers.dice ^= layers.dice >> 7
+    layers.dice ^= layers.dice << 17
+    return web_frame_put(layers.frame, opcode, p, n, <uint32_t>(layers.dice >> 32))
 
 
 cdef void frame_send(Load* g, Client* c, int opcode, const uint8_t* p, size_t n) noexcept nogil:
-    cdef Transports* y = transports_of(g)
-    cdef uint8_t* end = frame_encode(y, opcode, p, n)
+    cdef Transports* layers = transports_of(g)
+    cdef uint8_t* end = frame_encode(layers, opcode, p, n)
     if end == NULL:
         client_fail(g, c, FAIL_MEMORY, 0)
     else:
-        transport_put(g, c, y.frame, <size_t>(end - y.frame))
+        transport_put(g, c, layers.frame, <size_t>(end - layers.frame))
 
 
 cdef void transport_write(Load* g, Client* c, const uint8_t* p, size_t n) noexcept nogil:
@@ -237,59 +237,59 @@ cdef void transport_write(Load* g, Client* c, const uint8_t* p, size_t n) noexce
         transport_put(g, c, p, n)
 
 
-cdef size_t tls_decrypt(Load* g, Client* c, size_t came, uint8_t* p, size_t n) noexcept nogil:
-    """Decrypt y.came to p. It may also contain bytes after the end of a handshake."""
-    cdef Transports* y = transports_of(g)
-    cdef TransportState* d = <TransportState*>c.transport
+cdef size_t tls_decrypt(Load* g, Client* c, size_t received, uint8_t* p, size_t n) noexcept nogil:
+    """Decrypt y.received to p. It may also contain bytes after the end of a handshake."""
+    cdef Transports* layers = transports_of(g)
+    cdef TransportState* state = <TransportState*>c.transport
     cdef size_t got = 0
-    cdef int how
-    y.load_tls.in_p = y.came
-    y.load_tls.in_n = came
+    cdef int status
+    layers.load_tls.in_p = layers.received
+    layers.load_tls.in_n = received
     if c.state == CLIENT_SECURING:
         tls_step(g, c)
         if c.fd < 0 or c.state == CLIENT_SECURING:
             return 0
-    how = load_tls_read(&y.load_tls, d.ssl, p, n, &got)
-    y.load_tls.in_n = 0
-    if how == LOAD_TLS_FAILED:
+    status = load_tls_read(&layers.load_tls, state.ssl, p, n, &got)
+    layers.load_tls.in_n = 0
+    if status == LOAD_TLS_FAILED:
         tls_failed(g, c)
         return 0
     tls_output_send(g, c)
-    if how == LOAD_TLS_CLOSED:
+    if status == LOAD_TLS_CLOSED:
         shutdown(c.fd, SHUT_RD)         # the next read returns the end, after the input before it was handled
     return got
 
 
 cdef size_t frames_decode(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
-    cdef TransportState* d = <TransportState*>c.transport
+    cdef TransportState* state = <TransportState*>c.transport
     cdef uint8_t[WS_CONTROL_BYTES_MAX] ping
     cdef uint16_t size
-    n = ws_decode(&d.ws, p, n)
-    if d.ws.state == WS_FAILED:
-        client_fail(g, c, FAIL_WEB, d.ws.code)
+    n = ws_decode(&state.ws, p, n)
+    if state.ws.state == WS_FAILED:
+        client_fail(g, c, FAIL_WEB, state.ws.code)
         return 0
-    if d.ws.ping_due:
-        d.ws.ping_due = 0
-        size = d.ws.control_n
-        memcpy(ping, d.ws.control, size)
+    if state.ws.ping_due:
+        state.ws.ping_due = 0
+        size = state.ws.control_n
+        memcpy(ping, state.ws.control, size)
         frame_send(g, c, WS_PONG, ping, size)
-    if c.fd >= 0 and d.ws.state == WS_CLOSED:
+    if c.fd >= 0 and state.ws.state == WS_CLOSED:
         shutdown(c.fd, SHUT_RD)
     return n
 
 
 cdef size_t transport_receive(Load* g, Client* c, uint8_t* p, size_t n) noexcept nogil:
-    cdef Transports* y = transports_of(g)
-    cdef bint load_tls = y.load_tls.x != NULL
-    cdef ssize_t came = recv(c.fd, y.came if load_tls else p, RAW_BYTES if n > RAW_BYTES else n, 0)
+    cdef Transports* layers = transports_of(g)
+    cdef bint load_tls = layers.load_tls.x != NULL
+    cdef ssize_t received = recv(c.fd, layers.received if load_tls else p, RAW_BYTES if n > RAW_BYTES else n, 0)
     cdef size_t got
-    if came <= 0:
-        if came == 0 or (errno != EAGAIN and errno != EINTR):
-            client_fail(g, c, FAIL_CLOSED, 0 if came == 0 else errno)
+    if received <= 0:
+        if received == 0 or (errno != EAGAIN and errno != EINTR):
+            client_fail(g, c, FAIL_CLOSED, 0 if received == 0 else errno)
         return 0
-    got = tls_decrypt(g, c, <size_t>came, p, n) if load_tls else <size_t>came
+    got = tls_decrypt(g, c, <size_t>received, p, n) if load_tls else <size_t>received
     if got and c.fd >= 0 and c.state == CLIENT_UPGRADING:
         got = upgrade_answer_read(g, c, p, got)
-    if got and c.fd >= 0 and y.request != NULL and c.state != CLIENT_UPGRADING:
+    if got and c.fd >= 0 and layers.request != NULL and c.state != CLIENT_UPGRADING:
         got = frames_decode(g, c, p, got)
     return got if c.fd >= 0 else 0
