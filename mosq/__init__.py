@@ -1,6 +1,5 @@
-"""mosq: an MQTT broker that takes Mosquitto's place. Importing the package loads nothing else: it starts fast. What a
-program embeds (`mosq.Broker` and its company) is loaded when it is first named.
-"""
+"""mosq: an MQTT broker that replaces Mosquitto. Importing the package loads nothing else, so it starts fast. The
+embedding API (`mosq.Broker` and the other names below) is loaded on first use."""
 
 from mosq.version import VERSION
 

@@ -1,4 +1,4 @@
-"""The only importer of the compiled package: everybody else in ``mosq/`` takes the engine from here."""
+"""The only module that imports the compiled package: all others in ``mosq/`` take the engine from here."""
 
 TYPE_CHECKING = False       # typing itself is slow to load
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
             ...
 
     class Engine(Protocol):
-        """What the control plane needs of ``cext.engine.Engine``; tests put a fake in its place."""
+        """The methods of ``cext.engine.Engine`` that the control plane uses; tests replace it with a fake."""
 
         def open(self) -> None: ...
         def persist(self, directory: str, durability: str = "group", interval_ms: int = 2,
@@ -52,8 +52,8 @@ def new_engine(
     settings: "dict[str, SettingValue]", listeners: "list[ListenerSpec]", securities: "list[Security]",
     bridges: "list[BridgeSpec] | tuple[()]" = (),
 ) -> "Engine":
-    """The compiled engine; raises ValueError on settings that make no sense. Loaded on first use, so that
-    ``--help`` and ``--test-config`` do not need it."""
+    """Return the compiled engine; raises ValueError for invalid settings. It is loaded on first use, so ``--help`` and
+    ``--test-config`` do not need it."""
     from cext.engine import Engine as CompiledEngine
 
     engine: "Engine" = CompiledEngine(settings, listeners, securities, bridges)
@@ -61,8 +61,8 @@ def new_engine(
 
 
 def password_lanes() -> "Lanes | None":
-    """What hashes several passwords at once; None where that gains nothing: on this processor, or without the
-    compiled package, which `mosq passwd` does not need."""
+    """Return the module that hashes several passwords at once. None if that gains nothing on this processor, or without
+    the compiled package, which `mosq passwd` does not need."""
     try:
         from cext.setup import pbkdf2
     except ImportError:

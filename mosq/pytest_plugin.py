@@ -1,4 +1,4 @@
-"""The pytest plugin: a real broker for a test. Loads nothing of the broker before a test asks for one."""
+"""The pytest plugin: starts a real broker for a test. Imports no broker code before a test asks for a broker."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Factory = Callable[..., Broker]
 
-MARKER = "mosq(config=None, **options): the configuration of the `mosq_broker` of this test, as mosq.Broker takes it"
+MARKER = "mosq(config=None, **options): configures the `mosq_broker` of this test; arguments as for mosq.Broker"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,8 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def mosq_broker_factory() -> "Iterator[Factory]":
-    """`mosq_broker_factory(config, **options)` starts a broker as `mosq.Broker(config, **options)` describes it; all of
-    them stop after the test."""
+    """`mosq_broker_factory(config, **options)` starts a broker with the arguments of `mosq.Broker(config, **options)`.
+    All brokers stop after the test."""
     with contextlib.ExitStack() as stack:
 
         def start(config: "Source" = None, **options: "OptionValue") -> "Broker":

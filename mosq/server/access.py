@@ -1,12 +1,16 @@
-"""Answers the data plane's requests: who may come in, who may do what, what becomes of a message. See ask.pyx for the
+"""Answers the data plane's auth requests: logins, topic checks, changed messages. cext/broker/auth_requests holds the
 other end.
 
     take(requests) -> at once: remembered verdicts, pauses | checks.py: hashes | a plugin's own threads -> answer([...])
 
-Invariants: `take` and `tick`, called by one thread, never wait; every wait is in a bounded queue, and what finds it
-full is refused; what the data plane has given up is not worked on; a log-in that only stands in our queue is not
-refused for it before QUEUE_S: the data plane is told to wait; answers go out in batches, and never later than when
-there is nothing more to do. Cost: about 30 us of Python for a log-in besides its hash.
+Invariants:
+- One thread calls `take` and `tick`. They never wait.
+- Every waiting request is in a bounded queue. A request that finds the queue full is refused.
+- No work is done for a request that the data plane has given up.
+- A login that only waits in our queue is not refused for that before QUEUE_S: the data plane is asked to wait.
+- Answers are sent in batches, and at the latest when no more work is left.
+
+Cost: about 30 us of Python for a login, plus its hash.
 """
 
 import os
@@ -43,8 +47,8 @@ NOTICE = LOG_TYPES["notice"]
 
 LET_IN, NOT_AUTHORISED, SERVER_BUSY, RATE_EXCEEDED = 0, 0x87, 0x89, 0x9F
 NO_OPINION = -1                 # connect: allow_anonymous decides; acl: None, the acl_file decides
-WAITING_MAX = 50_000            # log-ins that wait for a hash
-QUEUE_S = 60                    # so long at most; then auth_timeout counts, as it does for who need not wait
+WAITING_MAX = 50_000            # logins that wait for a hash
+QUEUE_S = 60                    # the longest wait in the queue; afterwards auth_timeout counts, as without a wait
 BATCH = 32
 BATCH_S = 0.005
 CLOSE_WITHIN_S = 2.0
@@ -52,12 +56,12 @@ TELL_PAUSES_EVERY_S = 10.0
 
 
 class Realm:
-    """What holds for one security."""
+    """The checks, plugins and rules of one security."""
 
     __slots__ = ("deciders", "authorizers", "plugins", "acl", "directory")
 
     def __init__(self) -> None:
-        self.deciders: list[Any] = []       # of log-ins: Passwords, Directory and Runners, in the order of asking
+        self.deciders: list[Any] = []       # check logins in this order: Passwords, Directory, Runners
         self.authorizers: list[Any] = []
         self.plugins: list[Any] = []
         self.acl: list[Any] | None = None
@@ -65,7 +69,7 @@ class Realm:
 
 
 class Shared:
-    """What outlives a reload: threads, what is remembered. Held by one or two Accesses."""
+    """Threads and remembered attempts that survive a reload. One or two `Access` objects hold it."""
 
     def __init__(self, threads: int, flush: "Callable[[], None]", failed: "Callable[[str], None]") -> None:
         self.checks = Checks(threads, WAITING_MAX, flush, failed)
@@ -79,8 +83,8 @@ class Access:
 
     def __init__(self, config: "Config", log: "Callable[[int, str], None]", answer: "Callable[[list[Answer]], None]",
                  earlier: "Access | None" = None, acting: "Callable[[], Any] | None" = None) -> None:
-        """`log` is only called by the thread that calls `take` and `tick`; `acting()`: with whose rights the broker's
-        own files are made. Raises ConfigError."""
+        """`log` is called only by the thread that calls `take` and `tick`. `acting()` returns a context in which files
+        are created with the rights of the broker's user. Raises ConfigError."""
         self._log, self._answer = log, answer
         self._outbox: deque[Answer] = earlier._outbox if earlier else deque()
         self._shared: Shared
@@ -99,7 +103,7 @@ class Access:
         self.realms = self._make_realms(config, earlier)
         self._share(config, earlier)
 
-    # ------------------------------------------------------------ making one
+    # ------------------------------------------------------------ construction
 
     def _make_realms(self, config: "Config", earlier: "Access | None") -> list[Realm]:
         passwords: dict[str, Passwords] = {}
@@ -144,8 +148,8 @@ class Access:
         return realm
 
     def directory_of(self, line: "Line") -> "Directory":
-        """Of a plugin line; one for all of them. The one that is in force stays, with what commands have changed.
-        Raises ConfigError."""
+        """Return the directory for a plugin line. All lines share one directory. A directory already in force is kept,
+        with the changes that commands have made. Raises ConfigError."""
         path, init = line.directory_files()
         if self.directory is not None:
             if self.directory.path != path:
@@ -167,13 +171,13 @@ class Access:
 
     def answer_on(self, topics: "ControlTopics", engine: "Callable[[], Engine]",
                   in_force: "Callable[[], Access | None]") -> None:
-        """What clients publish to change the directory, for the securities that ask it."""
+        """Register the control topics that change the directory, for the securities that use it."""
         directory = self.directory
         if directory is not None:
             from mosq.auth.dynsec.commands import Commands
 
             def places() -> list[int]:
-                access = in_force()         # this one, or after a reload one that may have the same directory
+                access = in_force()         # this one, or its successor after a reload, which may share the directory
                 return [] if access is None else [i for i, realm in enumerate(access.realms)
                                                   if realm.directory is directory]
 
@@ -198,7 +202,7 @@ class Access:
         self._checks, self._backoff = self._shared.checks, self._shared.backoff
 
     def securities(self) -> list[dict[str, "Any"]]:
-        """For the engine, in the order of securities_of()."""
+        """Return the securities as the engine takes them, in the order of securities_of()."""
         return [{
             "acl": realm.acl,
             "authenticate": bool(realm.deciders),
@@ -212,11 +216,12 @@ class Access:
         } for realm in self.realms]
 
     def reload(self, config: "Config") -> "Access":
-        """A new one, beside this one. Close the one that is not in force afterwards. Raises ConfigError."""
+        """Return a new Access that shares threads and verdicts with this one. The caller closes the one that is not in
+        force. Raises ConfigError."""
         return Access(config, self._log, self._answer, self)
 
     def revoked(self, earlier: "Access") -> set[str]:
-        """Users of earlier password files whose password is another now, or who are in none any more."""
+        """Return the users of earlier password files that now have another password or are in no password file."""
         return {user for user, _ in earlier._users() - self._users()}
 
     def _users(self) -> set[tuple[str, str]]:
@@ -224,6 +229,8 @@ class Access:
                 for user, hash in one.hashes.items()}
 
     def close(self) -> None:
+        """Release the shared threads, wait for them for at most CLOSE_WITHIN_S, and send the last answers and log
+        lines."""
         if self._closed:
             return
         self._closed = True
@@ -243,22 +250,22 @@ class Access:
     # ------------------------------------------------------------ requests
 
     def take(self, requests: "list[Request]") -> None:
-        """Starts work on all of them; answers those at once that need none."""
+        """Start work on all requests; answer at once those that need no work."""
         deadline = monotonic() + self._timeout_s
         if self._plugins is not None:
             self._plugins.begin()
         for request in requests:
             kind = request[0]
-            if request[2] >= len(self.realms):  # asked before a reload, of a security that is no more
+            if request[2] >= len(self.realms):  # sent before a reload, for a security that no longer exists
                 if kind != "event":
                     self._outbox.append(refusal(request))
             elif kind == "connect" and request[9] is None:
                 self.decide(request, self.realms[request[2]].deciders, 0, deadline)
-            elif kind == "roles":       # the HTTP API's
+            elif kind == "roles":       # from the HTTP API
                 self._outbox.append((kind, request[1], self._may_receive(self.realms[request[2]], *request[3:])))
             elif self._plugins is not None:
                 self._plugins.take(self, request, self.realms[request[2]], deadline)
-            elif kind != "event":       # nobody should have asked
+            elif kind != "event":       # the data plane should not have sent it
                 self._outbox.append(refusal(request))
         if self._outbox:
             self._flush()
@@ -266,15 +273,16 @@ class Access:
             self._tell()
 
     def tick(self) -> None:
+        """Do the work that is due once a second: time-outs of plugins, waiting answers, log lines."""
         if self._plugins is not None:
             self._plugins.tick(monotonic(), self._timeout_s)
         self._flush()
         self._tell()
 
     def decide(self, request: "Request", deciders: list["Any"], place: int, deadline: float) -> None:
-        """Asks who is at this place in the order of asking, and goes on to the next if it has no opinion."""
+        """Ask the decider at this place; if it has no opinion, go on to the next."""
         if place == len(deciders):
-            # as in Mosquitto: without a user name allow_anonymous counts; a name that nobody knows is refused
+            # As in Mosquitto: without a user name allow_anonymous decides; an unknown user name is refused.
             self._outbox.append(("connect", request[1], NO_OPINION if request[4] is None else NOT_AUTHORISED, None))
         elif isinstance(deciders[place], Passwords):
             if request[4] is None:
@@ -304,7 +312,7 @@ class Access:
             self._verify(request, known, directory.decoy, deadline)
 
     def _verify(self, request: "Request", known: "Hash | None", decoy: "Hash | None", deadline: float) -> None:
-        """`known` None: nobody is let in, after the same time."""
+        """Hash the password. If `known` is None, the login is refused after the same time as a wrong password."""
         _, handle, _, _, user, password, address, *_ = request
         key = None
         if known is not None and self._verdicts.size:
@@ -313,7 +321,7 @@ class Access:
                 self._outbox.append(("connect", handle, LET_IN, None))
                 return
         hash = known or decoy
-        if hash is None:                        # an empty file: there is nobody to be found out
+        if hash is None:                        # an empty file: no user name can be guessed from the timing
             self._outbox.append(("connect", handle, NOT_AUTHORISED, None))
             return
         if self._is_paused(address, user):
@@ -326,18 +334,19 @@ class Access:
         if waits >= WAITING_MAX:
             self._outbox.append(("connect", handle, SERVER_BUSY, None))
             return
-        if waits and handle >= 0:       # before it may be answered; the HTTP API's own wait as they do
+        if waits and handle >= 0:       # sent first; handles below 0 (HTTP API) need no extension
             self._outbox.append(("wait", handle, QUEUE_S + self._wait_s))
         self._checks.put(check)
 
-    # ---- of checks.py, in its threads
+    # ---- called by checks.py in its threads
 
     def is_due(self, check: Check) -> bool:
-        """Whether its password must be hashed; else it is answered, or the data plane has done so."""
+        """Return whether the password must still be hashed. If not, the login is answered, or the data plane has given
+        it up."""
         if monotonic() > check.deadline:
             self._send(("connect", check.handle, SERVER_BUSY, None))
             return False
-        if check.key is not None and self._verdicts.knows(check.key):   # proved by one that waited before it
+        if check.key is not None and self._verdicts.knows(check.key):   # an earlier request in the queue has proved it
             self._send(("connect", check.handle, LET_IN, None))
             return False
         if self._is_paused(check.address, check.user):                  # likewise
@@ -346,6 +355,7 @@ class Access:
         return True
 
     def checked(self, check: Check, matches: bool) -> None:
+        """Answer a login after its hash was compared."""
         good = matches and check.known
         self.note(check.address, check.user, good)
         if good and check.key is not None:
@@ -353,7 +363,7 @@ class Access:
         self._send(("connect", check.handle, LET_IN if good else NOT_AUTHORISED, None))
 
     def unchecked(self, check: Check) -> None:
-        """Something is wrong with us."""
+        """Answer a login whose check failed because of an error in the broker."""
         self._send(("connect", check.handle, SERVER_BUSY, None))
 
     def _may_receive(self, realm: Realm, client_id: str, user: str | None, topic: str) -> bool | None:
@@ -368,7 +378,7 @@ class Access:
         return request[4] is not None and self._is_paused(request[6], request[4])
 
     def note(self, address: str, user: str, good: bool) -> None:
-        """An attempt was looked at."""
+        """Count the outcome of a login for the pauses of its address and user name."""
         if not self._backs_off:
             return
         if good:
@@ -378,7 +388,8 @@ class Access:
         now = monotonic()
         if pause_s and now - self._told_pause_at >= TELL_PAUSES_EVERY_S:
             self._told_pause_at = now
-            self._say(NOTICE, f"Too many user names fail to log in from {address}; it is refused for {pause_s:.1f} s.")
+            self._say(NOTICE, f"Too many logins from {address} fail; the broker refuses logins from it for "
+                              f"{pause_s:.1f} s.")
 
     # ------------------------------------------------------------ answers, log
 
@@ -386,7 +397,7 @@ class Access:
         self._send(answer)
 
     def _send(self, answer: "Answer") -> None:
-        """From any thread, which calls `_flush` when it has nothing more to do."""
+        """Queue an answer; any thread may call this. The caller calls `_flush` when it has no more work."""
         self._outbox.append(answer)
         if len(self._outbox) >= BATCH or monotonic() - self._sent_at >= BATCH_S:
             self._flush()
@@ -403,8 +414,8 @@ class Access:
         self._sent_at = monotonic()
         try:
             self._answer(batch)
-        except Exception as error:              # one of them cannot be sent; the others are not to suffer
-            self._say(WARNING, f"Warning: An answer could not be given: {type(error).__name__}.")
+        except Exception as error:              # one answer cannot be sent: send the others one by one
+            self._say(WARNING, f"Warning: An auth request could not be answered: {type(error).__name__}.")
             if len(batch) > 1:
                 for one in batch:
                     self._give(one)
@@ -412,7 +423,7 @@ class Access:
     def _give(self, answer: "Answer") -> None:
         try:
             self._answer([answer])
-        except Exception:                       # told already
+        except Exception:                       # logged already
             pass
 
     def _say(self, type_bit: int, text: str) -> None:
@@ -426,11 +437,11 @@ class Access:
             pass
 
     def _pool_failed(self, name: str) -> None:
-        self._say(WARNING, f"Warning: A log-in could not be checked: {name}.")
+        self._say(WARNING, f"Warning: A login could not be checked: {name}.")
 
 
 def refusal(request: "Request") -> "Answer":
-    """The answer to a request that could not be worked on."""
+    """Return the answer to a request that could not be worked on."""
     kind, handle = request[:2]
     if kind in ("connect", "auth"):
         return "connect", handle, SERVER_BUSY, None

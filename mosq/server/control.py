@@ -1,9 +1,9 @@
-"""The control plane's main thread: starts the data plane in a thread of its own, then waits for signals and for what
-the data plane has to say. No message passes through here; what blocks here (a slow log) delays no client.
+"""The control plane's main thread. It starts the data plane in a thread, then waits for signals and for log lines and
+requests of the data plane. No message passes through here: a wait here (a slow log) delays no client.
 
     start -> open (bind) -> pid file -> drop rights -> run ... SIGTERM or SIGINT -> stop -> last log lines -> exit 0
                                                         |
-                SIGHUP: reload.py   SIGRTMIN: log files opened again   SIGUSR2: trees to stdout   SIGUSR1: nothing yet
+                SIGHUP: reload.py   SIGRTMIN: reopen log files   SIGUSR2: print trees   SIGUSR1: log a line
 """
 
 import collections
@@ -54,15 +54,15 @@ EXIT_CONFIG = 3
 ERROR, WARNING, NOTICE, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "notice", "information"))
 
 STOP_AGAIN_S = 0.05
-STOP_WITHIN_S = 0.8             # of the second that stopping may take
-TICK_S = 1.0                    # of plugins and the like
+STOP_WITHIN_S = 0.8             # part of the one second that a stop may take
+TICK_S = 1.0                    # period of time-outs, for example of plugins
 
-# in Mosquitto's words and order
+# in Mosquitto's wording and order
 FEATURES = (("Bridge", True), ("Persistence", True), ("TLS", True), ("TLS-PSK", True), ("Websockets", True))
 
 
 class CannotStartError(Exception):
-    """What to print, and the exit status."""
+    """The broker cannot start: the text to print and the exit status."""
 
     def __init__(self, text: str, status: int = EXIT_CANNOT_START) -> None:
         super().__init__(text)
@@ -72,8 +72,8 @@ class CannotStartError(Exception):
 def serve(config: Config, *, quiet: bool = False, verbose: bool = False, background: bool = False,
           compat: bool = False, load: "Callable[[], Config] | None" = None,
           make_engine: "Callable[..., Engine]" = new_engine) -> int:
-    """Runs a broker until it is told to stop; returns the exit status of the process. `load` reads the configuration
-    again, for SIGHUP; `compat`: a reload with a bad acl_file ends the broker, as in Mosquitto."""
+    """Run a broker until it is stopped; return the exit status of the process. `load` reads the configuration again at
+    SIGHUP. With `compat` a reload with a bad acl_file ends the broker, as in Mosquitto."""
     control = Control(config, quiet, verbose, compat, load)
     try:
         try:
@@ -86,7 +86,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
                 return control.run(in_background)
         except CannotStartError as error:
             control.log.flush()
-            # not only to the log, which may be switched off: who starts a broker wants to know why there is none
+            # The log may be switched off, so the reason is printed too.
             os.write(2, f"{error.text}\n".encode("utf-8", "backslashreplace"))
             return error.status
         finally:
@@ -96,7 +96,7 @@ def serve(config: Config, *, quiet: bool = False, verbose: bool = False, backgro
 
 
 class Control:
-    """One broker's control plane."""
+    """The control plane of one broker."""
 
     engine: "Engine"
     signals: Signals
@@ -107,22 +107,23 @@ class Control:
         self.config, self.quiet, self.verbose, self.compat, self.load = config, quiet, verbose, compat, load
         self.log: Log = log_of(config, log_mask(config, quiet, verbose))
         self.securities: list[Security] = []
-        self.access: Access | None = None       # who checks passwords and runs plugins; None: nobody needs to
-        self.links: Links | None = None         # None: there are no bridges
+        self.access: Access | None = None       # checks passwords and runs plugins; None if no security needs it
+        self.links: Links | None = None         # None if no bridge is configured
         self.doors: list[Door] = []
         self.http: HttpApi | None = None
-        self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # by the HTTP API, of access
+        self.asked: collections.deque[tuple[Any, ...]] = collections.deque()    # auth requests of the HTTP API
         self.user: process.Account | None = None
-        self.topics = ControlTopics(self.log.say, self._wake)   # who answers what is published below $CONTROL/
+        self.topics = ControlTopics(self.log.say, self._wake)   # answers messages on $CONTROL/ topics
         self.printer: Stream | None = None
-        self.alive = False              # the loop has answered the watchdog
+        self.alive = False              # whether the loop has answered the watchdog
         self.pid_file: str | None = None
         self.status = EXIT_OK
 
     # ---- start
 
     def prepare(self) -> None:
-        """What needs no engine, and is said before the process goes to the background. Raises CannotStartError."""
+        """Do the steps that need no engine and whose errors must be printed before the process goes to the background.
+        Raises CannotStartError."""
         try:
             self.user = process.account(self.config.user)
             process.set_umask()
@@ -136,7 +137,7 @@ class Control:
             raise CannotStartError(f"Error: {_said(error)}") from None
 
     def start(self, make_engine: "Callable[..., Engine]") -> None:
-        """Everything that may fail. Raises CannotStartError."""
+        """Open the engine, listeners, store, pid file and give up rights. Raises CannotStartError."""
         self._say_start()
         try:
             self.access, self.securities = self.access_of(self.config)
@@ -146,8 +147,8 @@ class Control:
         except ValueError as error:
             raise CannotStartError(f"Error: {error}", EXIT_CONFIG) from None
         except ImportError as error:
-            raise CannotStartError(f"Error: {error}: the compiled package is not there; in a checkout, `make build` "
-                              "makes it") from None
+            raise CannotStartError(f"Error: {error}: the compiled package is missing; in a checkout, run "
+                              "`make build`") from None
         except OSError as error:
             raise CannotStartError(f"Error: {error.strerror or error}") from None
         try:
@@ -183,7 +184,7 @@ class Control:
         return engine
 
     def _open_store(self, engine: "Engine") -> None:
-        """Before anybody can connect; its files are to be the user's."""
+        """Open the store before a client can connect. Its files belong to the broker's user."""
         if not has_store(self.config):
             return
         from mosq.server.storage import open_store
@@ -192,7 +193,8 @@ class Control:
             open_store(engine, self.config, self.log.say)
 
     def access_of(self, config: Config) -> "tuple[Access | None, list[Security]]":
-        """What checks users for a configuration, and what the data plane is to know of it. Raises ConfigError."""
+        """Return the Access for a configuration (None if no security needs one) and the securities for the data plane.
+        Raises ConfigError."""
         if not needs_access(config):
             return None, engine_securities(config)
         if self.access is not None:
@@ -200,13 +202,13 @@ class Control:
         else:
             from mosq.server.access import Access
 
-            is_root = os.geteuid() == 0        # not any more when a reload is the first to need this
+            is_root = os.geteuid() == 0        # false at a reload, when rights are already given up
             access = Access(config, self.log.say, self.answer,
                             acting=(lambda: process.Acting(self.user)) if is_root else None)
         return access, access.securities()
 
     def link_specs(self, config: Config) -> "tuple[list[BridgeSpec], ...]":
-        """The engine's last argument, where there are bridges, or were."""
+        """Return the engine's last argument if bridges are configured, or were before a reload."""
         if not config.bridges and self.links is None:
             return ()
         from mosq.server.bridge.links import specs_of
@@ -214,19 +216,19 @@ class Control:
         return (specs_of(config),)
 
     def links_start(self) -> None:
-        """At the start, and after each reload."""
+        """Start the bridges at the start; apply the new configuration to them after a reload."""
         if self.links is not None:
             self.links.reload(self.config)
         elif self.config.bridges:
             from mosq.server.bridge.links import Links
 
             if self.loop.asked is not None:
-                self.loop.asked.wait()          # until the data plane takes what links are to do
+                self.loop.asked.wait()          # until the data plane accepts commands to bridges
             self.links = Links(self.engine, self.log.say, self.signals.wake)
             self.links.reload(self.config)
 
     def http_doors(self, config: Config) -> "list[Door]":
-        """Bound, not served yet. Raises OSError."""
+        """Return the bound listeners of the HTTP API, which are not served yet. Raises OSError."""
         listeners = http_listeners(config)
         if not listeners:
             return []
@@ -249,7 +251,7 @@ class Control:
         self.http.start(pages, gate, self.log.say)
 
     def topics_of(self, config: Config, access: "Access | None") -> ControlTopics:
-        """Who answers below $CONTROL/ with this configuration."""
+        """Return the control topics that this configuration answers."""
         topics = topics_of(config, lambda: self.engine, self.log.say, self._wake, self._bridges)
         if access is not None:
             access.answer_on(topics, lambda: self.engine, lambda: self.access)
@@ -282,9 +284,10 @@ class Control:
                 raise OSError(f"Unable to write pid file {self.config.pid_file}: {error.strerror}") from None
             self.pid_file = self.config.pid_file
         if self.doors:
-            import mosq.server.http.server  # noqa: F401 - it may lie where only root can read
+            import mosq.server.http.server  # noqa: F401 - load it while root's rights may be needed to read it
         if self.user is not None:
-            # the files of unix sockets let their owner and group in: as in Mosquitto that is who the broker runs as
+            # As in Mosquitto, the files of Unix sockets belong to the broker's user, so their owner and group can
+            # connect.
             process.become(self.user, [x.path for x in self.config.listeners if x.path is not None])
             if self.user.instead_of:
                 self.log.say(WARNING, f"Warning: Unable to drop privileges to '{self.user.instead_of}' because this "
@@ -320,7 +323,7 @@ class Control:
         return self._stop(asked)
 
     def _serve(self) -> bool:
-        """Until a signal says stop (True) or the data plane has ended by itself."""
+        """Serve until a signal asks the broker to stop (True) or the data plane has ended by itself (False)."""
         does = {signals.RELOAD: self._reload, signals.SAVE: self._save, signals.PRINT_TREES: self._print_trees,
                 signals.REOPEN_LOG: self.log.reopen}
         poll = select.poll()
@@ -329,7 +332,7 @@ class Control:
         tick_s = time.monotonic() + TICK_S
         while not self.loop.ended:
             poll.poll(self._wait_ms(tick_s))
-            taken = self.signals.taken()        # first: who wakes us from here on is served in the next turn
+            taken = self.signals.taken()        # read first: a wake-up after this is served in the next turn
             self._drain()
             self._serve_requests()
             if self.access is not None and time.monotonic() >= tick_s:
@@ -355,7 +358,7 @@ class Control:
         self.log.write(event[1:] for event in self.engine.drain() if event[0] == "log")
 
     def _wait_ms(self, tick_s: float) -> float | None:
-        """Until somebody has to be served who does not wake us."""
+        """Return the milliseconds until work is due that comes without a wake-up; None if there is none."""
         waits = [] if self.access is None else [max(0.0, tick_s - time.monotonic())]
         due_s = None if self.links is None else self.links.due_in_s()
         if due_s is not None:
@@ -369,11 +372,12 @@ class Control:
         hand_out(requests, self.engine, self.log.say, self.links, self.topics, self.access)
 
     def _ask_access(self, request: "tuple[Any, ...]") -> None:
-        self.asked.append(request)      # by the HTTP API's thread
+        self.asked.append(request)      # called by the thread of the HTTP API
         self.signals.wake()
 
     def answer(self, answers: "list[tuple[Any, ...]]") -> None:
-        """From access, any thread: handles below 0 are the HTTP API's, the others the data plane's."""
+        """Pass the answers of Access on; any thread may call this. Handles below 0 belong to the HTTP API, the others
+        to the data plane."""
         ours = [answer for answer in answers if answer[0] != "publish" and answer[1] < 0]
         if ours:
             gate = self.http.gate if self.http is not None else None
@@ -402,7 +406,7 @@ class Control:
         systemd.notify("READY=1")
 
     def _save(self) -> None:
-        why = "what was acknowledged is in the store already" if has_store(self.config) else "persistence is off"
+        why = "the store already holds all that was acknowledged" if has_store(self.config) else "persistence is off"
         self.log.say(NOTICE, f"Nothing to save: {why}.")
 
     def _print_trees(self) -> None:
@@ -424,10 +428,10 @@ class Control:
         loop, log = self.loop, self.log
         last = f"mosq version {VERSION} terminating"
         if asked:
-            log.publish(INFORMATION, last)      # while there is somebody to publish it
+            log.publish(INFORMATION, last)      # while the data plane can still publish it
             give_up = time.monotonic() + STOP_WITHIN_S
             while loop.is_alive() and time.monotonic() < give_up:
-                self.engine.stop()              # again, for it says nothing to a loop that has not begun yet
+                self.engine.stop()              # repeated, because a loop that has not begun ignores it
                 loop.join(STOP_AGAIN_S)
         if self.links is not None:
             self.links.close_all()
@@ -444,13 +448,13 @@ class Control:
 
 
 class DataPlane(threading.Thread):
-    """The thread of the loop. Signals are the main thread's: they must not interrupt it."""
+    """The thread of the loop. The main thread handles all signals; they must not interrupt the loop."""
 
     def __init__(self, engine: "Engine", taken: Signals, asked: threading.Event | None = None) -> None:
         super().__init__(name="mosq-loop", daemon=True)
         self.engine, self.signals = engine, taken
-        self.asked = asked              # somebody waits for this: questions are taken, or it has failed
-        self.ended = False              # set before the wake; is_alive() would still be true for a moment after it
+        self.asked = asked              # set when the loop accepts control requests, or has failed
+        self.ended = False              # set before the wake-up; is_alive() stays true for a moment after it
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -460,7 +464,7 @@ class DataPlane(threading.Thread):
                 self.engine.run()
             else:
                 self.engine.run(self.asked.set)
-        except BaseException as failure:     # told by the main thread, which ends the process
+        except BaseException as failure:     # the main thread logs it and ends the process
             self.failure = failure
         self.ended = True
         if self.asked is not None:
@@ -469,5 +473,5 @@ class DataPlane(threading.Thread):
 
 
 def _said(error: Exception) -> str:
-    """Of our own errors the text, of the system's the reason."""
+    """Return the text of our own errors, or the system's reason for an OSError."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

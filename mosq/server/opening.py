@@ -1,6 +1,7 @@
-"""What the log says about listeners that open, and which of them this machine can open. Opens none itself.
+"""Composes the log lines about listeners that open, and removes listeners that this machine cannot open. Opens no
+listener itself.
 
-Imported before the broker listens: imports next to nothing itself.
+Imported before the broker listens, so it imports almost nothing.
 """
 
 import os
@@ -14,13 +15,14 @@ IPV6_LOOPBACK = "0" * 31 + "1"
 
 
 def reachable(config: "Config") -> "Config":
-    """In local only mode without the IPv6 loopback where this machine has none."""
+    """Remove the listener on the IPv6 loopback in local only mode if this machine has no such address."""
     if config.local_only and not _has_ipv6_loopback():
         config.listeners = [listener for listener in config.listeners if listener.host != "::1"]
     return config
 
 
 def opening_lines(listener: "Listener") -> list[str]:
+    """Return the lines that the log gets when the listener opens, in Mosquitto's wording."""
     if listener.protocol == "http_api":
         where = f"on port {listener.port}" if listener.path is None else f"on path {listener.path}"
         lines = [f"Opening http api listen socket {where}."]
@@ -31,7 +33,7 @@ def opening_lines(listener: "Listener") -> list[str]:
         return [f"Opening websockets listen socket on port {listener.port}."]
     families = [listener.socket_domain] if listener.socket_domain else ["ipv4", "ipv6"]
     if listener.host is not None:
-        # a name may stand for both; which it is, the system knows when it binds
+        # a host name may stand for IPv4 and IPv6; the system decides when it binds
         numeric = "ipv6" if ":" in listener.host else "ipv4" if listener.host.replace(".", "").isdigit() else None
         families = [numeric] if numeric else families[:1]
     elif not os.path.exists(IPV6_ADDRESSES):

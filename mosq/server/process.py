@@ -1,8 +1,8 @@
-"""What a broker does to its own process: background, pid file, fewer rights. Knows Unix, not MQTT."""
+"""Changes the broker's own process: background, pid file, fewer rights. Knows Unix, not MQTT."""
 
 import os
 
-FALLBACK_USER = "nobody"        # where the default user does not exist, as in Mosquitto
+FALLBACK_USER = "nobody"        # used if the default user does not exist, as in Mosquitto
 DEFAULT_USER = "mosquitto"
 STDERR_FD = 2
 LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines", "cext.renewal", "difflib", "_socket",
@@ -11,14 +11,15 @@ LOADED_LATER = ("mosq.server.reload", "mosq.server.tree", "mosq.log.json_lines",
                 "mosq.server.admin.broker", "mosq.server.admin.inspect", "cext.setup.inspection", "cext.setup.pbkdf2",
                 "mosq.server.bridge.links", "mosq.server.admin.bridges", "cext.bridge_control",
                 "cext.setup.tls_outward", "encodings.idna")
-# not the HTTP API, which takes 100 ms: under a Python of root's own, the first listener of that kind needs a restart
+# The HTTP API is missing here because it takes 100 ms: if only root can read the Python installation, the first HTTP
+# listener needs a restart.
 MOST_ID = 2**31 - 1
-MOST_DESCRIPTORS = 1 << 17      # the kernel's table for so many takes 1 MiB
+MOST_DESCRIPTORS = 1 << 17      # the kernel's table for this number takes 1 MiB
 
 
 class Background:
-    """Moves the process to the background. The caller of the command waits until the broker listens, and gets its exit
-    status."""
+    """Moves the process to the background. The command waits until the broker listens and then returns the broker's
+    exit status."""
 
     def __init__(self) -> None:
         read_fd, self._ready_fd = os.pipe()
@@ -30,7 +31,7 @@ class Background:
         os.setsid()
 
     def ready(self) -> None:
-        """The broker runs: lets go of the terminal and of whoever waits."""
+        """Report that the broker runs: detach from the terminal and end the waiting command."""
         null_fd = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null_fd, fd)
@@ -41,11 +42,13 @@ class Background:
 
 
 def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
-    """Raises the soft limit of descriptors to the hard one, and has the kernel make its table for them now; returns
+    """Raise the soft limit of descriptors to the hard limit and make the kernel grow its descriptor table now; return
     the limit.
 
-    To be called while there is one thread: with two, each doubling of the table (at 256, 512, ... descriptors) makes
-    the accept that meets it wait for an RCU grace period, 7 to 15 ms in which the loop stands still."""
+    Call this while the process has one thread. With two threads, each doubling of the table (at 256, 512, ...
+    descriptors) makes the accept that triggers it wait for an RCU grace period: 7 to 15 ms in which the loop stands
+    still.
+    """
     import fcntl
     import resource
 
@@ -56,16 +59,17 @@ def room_for_descriptors(most: int = MOST_DESCRIPTORS) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
     except (OSError, ValueError):
-        pass                    # what there is has to do
+        pass                    # keep the current limit
     try:
         os.close(fcntl.fcntl(STDERR_FD, fcntl.F_DUPFD_CLOEXEC, min(soft, most) - 1))
     except OSError:
-        pass                    # no stderr: then later, one doubling at a time
+        pass                    # no stderr: the table grows later, one doubling at a time
     return soft
 
 
 def write_pid_file(path: str) -> None:
-    """Raises OSError. A symbolic link is not followed: the folder may be writable by others while we are root."""
+    """Write the process id. Raises OSError. Symbolic links are not followed, because other users may write in the
+    folder while the process still has root's rights."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         os.write(fd, b"%d" % os.getpid())
@@ -74,7 +78,7 @@ def write_pid_file(path: str) -> None:
 
 
 def remove_pid_file(path: str) -> None:
-    # the user that we became may not be allowed to: a stale number is no harm
+    # the broker's user may not have the right to; a stale number does no harm
     try:
         os.unlink(path)
     except OSError:
@@ -82,16 +86,16 @@ def remove_pid_file(path: str) -> None:
 
 
 class Account:
-    """Whose rights a broker started by root is to have."""
+    """The account whose rights a broker started by root takes."""
 
     def __init__(self, name: str, uid: int, gid: int, groups: list[int]) -> None:
         self.name, self.uid, self.gid, self.groups = name, uid, gid, groups
-        self.instead_of: str | None = None      # the default user, which does not exist here
+        self.instead_of: str | None = None      # name of the default user if it does not exist here
 
 
 def account(user: str) -> Account | None:
-    """By PUID and PGID of the environment (containers), else of `user`; None: stay who we are. Raises LookupError
-    when there is no such user, ValueError for a number that is none."""
+    """Return the account named by PUID and PGID of the environment (containers), else by `user`. None: keep the current
+    user. Raises LookupError if there is no such user, ValueError if a number is invalid."""
     if os.geteuid() != 0 or os.environ.get("SNAP_NAME") == "mosquitto":
         return None
     uid, gid = _number("PUID"), _number("PGID")
@@ -133,12 +137,13 @@ def _name_of(uid: int) -> str:
 
 
 def running_as(who: Account | None) -> str:
-    """For the log: who we are going to be."""
+    """Return the user name for the log."""
     return who.name if who is not None else _name_of(os.geteuid())
 
 
 class Acting:
-    """`with Acting(who):` opens files with the rights that the broker will have, so that it can open them again."""
+    """`with Acting(account):` opens files with the rights that the broker will have, so that it can open them again
+    later."""
 
     def __init__(self, who: Account | None) -> None:
         self.who = who
@@ -163,27 +168,29 @@ def _can_load(who: Account) -> bool:
 
 
 def load_now() -> None:
+    """Import the modules that are otherwise imported later, when the process may no longer have the right to read
+    them."""
     for name in LOADED_LATER:
         try:
             __import__(name)
-        except ImportError:     # one that is optional; who needs it is told then
+        except ImportError:     # an optional module; its first use reports the error
             pass
 
 
 def become(who: Account, files: "list[str] | tuple[()]" = ()) -> None:
-    """Gives up root's rights for good, and the `files` to the new owner; raises OSError when the system refuses. What
-    is loaded later is loaded now if it lies where only root can read, as a Python of root's own does."""
+    """Give up root's rights for good and give the `files` to the new owner. Raises OSError if the system refuses. If
+    only root can read the Python installation, import now the modules that are otherwise imported later."""
     if not _can_load(who):
         load_now()
     for path in files:
-        os.chown(path, who.uid, who.gid, follow_symlinks=False)     # the folder may be writable by others
+        os.chown(path, who.uid, who.gid, follow_symlinks=False)     # other users may write in the folder
     os.setgroups(who.groups)
     os.setgid(who.gid)
     os.setuid(who.uid)
 
 
 def set_umask() -> None:
-    """As UMASK_SET of the environment says; raises ValueError."""
+    """Set the umask from UMASK_SET of the environment, in octal. Raises ValueError."""
     text = os.environ.get("UMASK_SET")
     if text is None:
         return

@@ -1,8 +1,8 @@
-"""SIGHUP: the configuration is read again and takes the place of the old one, as a whole or not at all.
+"""SIGHUP: reads the configuration again and replaces the old one, completely or not at all.
 
-    read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log -> tell
+  read -> check access -> open log files -> data plane (all or nothing, between two turns) -> log
 
-Whatever fails: one line at error that says why, and the old state stays in force. With --compat a bad acl_file or
+If a step fails, one line at level error says why, and the old state stays in force. With --compat a bad acl_file or
 password_file ends the broker with status 3, as in Mosquitto.
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mosq.server.http.doors import Door
 
 
-EXIT_CONFIG = 3                 # as mosq.server.control has it
+EXIT_CONFIG = 3                 # same as in mosq.server.control
 ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
 
 
 def reload(control: "Control") -> int:
-    """Returns the exit status to end with; 0: go on."""
+    """Apply the configuration; return the exit status to end with, or 0 to go on."""
     control.log.say(INFORMATION, "Reloading config.")
     if control.load is None:
         control.log.reopen()
@@ -46,7 +46,7 @@ def reload(control: "Control") -> int:
         return _refused(control.log, error)
     try:
         _take(control, config, access, securities)
-    except Exception as error:      # whatever it is, the old state is there
+    except Exception as error:      # after any error the old state is still in force
         if access is not None and access is not control.access:
             access.close()
         return _refused(control.log, error)
@@ -62,7 +62,7 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         topics = control.topics_of(config, access)
         doors = control.http_doors(config)
         if doors:
-            import mosq.server.http.server  # noqa: F401 - it may not be there, or not to be read by who we are
+            import mosq.server.http.server  # noqa: F401 - the module may be missing or unreadable for this user
         control.engine.reload(control.settings(config, topics), engine_listeners(config), securities,
                               *control.link_specs(config))
     except BaseException:
@@ -71,7 +71,7 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
         for door in doors:
             door.close()
         raise
-    # from here on nothing fails
+    # from here on no step fails
     log.change(config, control.mask(config), files)
     control.config, control.access, control.securities, control.topics = config, access, securities, topics
     topics.take_over(old_topics)
@@ -91,11 +91,11 @@ def _take(control: "Control", config: "Config", access: "Access | None", securit
             for line in opening_lines(listener):
                 log.say(INFORMATION, line)
     for name in late:
-        log.say(WARNING, f"Warning: '{name}' has changed; it has an effect at the next start only.")
+        log.say(WARNING, f"Warning: '{name}' has changed; the change takes effect at the next start.")
 
 
 def _end_revoked(control: "Control", users: set[str]) -> None:
-    """Who is connected with a password that is not good any more must log in again, as in Mosquitto."""
+    """Disconnect the clients whose password is no longer valid. They must log in again, as in Mosquitto."""
     if users:
         for client in control.engine.clients():
             if client["username"] in users:

@@ -1,8 +1,8 @@
-"""What the data plane asks, given to those who answer: bridges, control topics, access. Knows who they are; not what
-they do. Of the command's control plane and of that of an embedded broker.
+"""Passes the data plane's requests to the component that answers them: bridges, control topics, access. The control
+plane of the command and that of an embedded broker use it.
 
-Invariant: one that fails is told of in the log, and takes neither the others nor the thread with it.
-Imported before the broker listens: imports next to nothing itself.
+Invariant: an error in one component is logged and stops neither the other components nor the thread. Imported before
+the broker listens, so it imports almost nothing.
 """
 
 TYPE_CHECKING = False
@@ -18,39 +18,40 @@ if TYPE_CHECKING:
     Requests = list[tuple[Any, ...]]
     Say = Callable[[int, str], None]
 
-ERROR = 1                       # as mosq.config.options.LOG_TYPES has it
+ERROR = 1                       # same as in mosq.config.options.LOG_TYPES
 
 
 def hand_out(requests: "Requests", engine: "Engine", say: "Say", links: "Links | None", topics: "ControlTopics",
              access: "Access | None") -> None:
-    """Also those who have something to do without a request."""
+    """Distribute the requests. Components that have work without a request get their turn too."""
     if links is not None:
         try:
             links.take([request for request in requests if request[0] == "link"])
             links.serve()
         except Exception as error:
-            say(ERROR, f"Error: What bridges do failed: {type(error).__name__}: {error}.")
+            say(ERROR, f"Error: The bridges' work failed: {type(error).__name__}: {error}.")
         requests = [request for request in requests if request[0] != "link"]
     try:
         answers, requests = topics.take(requests)
         if answers:
             engine.answer(answers)
     except Exception as error:
-        say(ERROR, f"Error: What was asked below $CONTROL/ could not be answered: {type(error).__name__}.")
+        say(ERROR, f"Error: Requests on $CONTROL/ topics could not be answered: {type(error).__name__}.")
         requests = [request for request in requests if request[0] != "control"]
     try:
         if access is not None and requests:
             access.take(requests)
-        elif requests:              # asked before a reload, after which nobody needs to
+        elif requests:              # sent before a reload, after which no security needs access
             from mosq.server.access import refusal
 
             engine.answer([refusal(request) for request in requests if request[0] != "event"])
-    except Exception as error:      # who is asked about is refused by auth_timeout; the broker goes on
-        say(ERROR, f"Error: {len(requests)} questions about access could not be taken: {type(error).__name__}.")
+    except Exception as error:      # auth_timeout refuses these clients; the broker goes on
+        say(ERROR, f"Error: {len(requests)} auth requests could not be handled: {type(error).__name__}.")
 
 
 def tick(access: "Access", say: "Say") -> None:
+    """Do the periodic work of `access`, once a second."""
     try:
         access.tick()
     except Exception as error:
-        say(ERROR, f"Error: What access does once a second failed: {type(error).__name__}.")
+        say(ERROR, f"Error: The periodic work of access control failed: {type(error).__name__}.")

@@ -1,8 +1,8 @@
-"""What the engine gets of a configuration: plain dictionaries in the engine's words and units.
+"""Converts a configuration into the engine's settings: plain dictionaries in the engine's words and units.
 
-Names are those of the options; flags are 0 or 1; durations are seconds with -1 for never. Knows what options mean; not
-what the engine does with them. Imports nothing of `mosq.auth`: a broker without passwords and plugins does not pay
-for it.
+Names are those of the options; flags are 0 or 1; durations are seconds, with -1 for never. This module knows what
+options mean, not what the engine does with them. It imports nothing of `mosq.auth`, so a broker without passwords and
+plugins does not pay for it.
 """
 
 from mosq.config.acl import load_acl
@@ -26,7 +26,7 @@ __all__ = ["SecuritySource", "engine_listeners", "engine_securities", "engine_se
 LOG_DEFAULT = LOG_TYPES["error"] | LOG_TYPES["warning"] | LOG_TYPES["notice"] | LOG_TYPES["information"]
 HTTP_API = "http_api"
 
-# passed on as they are
+# passed on unchanged
 _PLAIN = (
     "sys_interval", "allow_duplicate_messages", "check_retain_source", "connection_messages", "upgrade_outgoing_qos",
     "set_tcp_nodelay", "memory_limit", "message_size_limit", "max_packet_size", "max_keepalive",
@@ -46,7 +46,7 @@ _LISTENER_PLAIN = ("socket_domain", "protocol", "max_connections", "max_qos", "m
 
 
 def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
-    """The types of log lines that are wanted, as bits: quiet beats verbose beats log_type."""
+    """Return the enabled types of log lines as bits. quiet overrides verbose, verbose overrides log_type."""
     if quiet or (config.log_dest and all(dest == "none" for dest in config.log_dest)):
         return 0
     if verbose:
@@ -60,36 +60,37 @@ def log_mask(config: Config, quiet: bool = False, verbose: bool = False) -> int:
 
 
 def engine_settings(config: Config, mask: int) -> "dict[str, SettingValue]":
+    """Return the settings of the engine that are not of a listener. `mask`: see log_mask."""
     settings: dict[str, SettingValue] = {name: _plain(getattr(config, name)) for name in _PLAIN}
     settings["clientid_prefixes"] = config.clientid_prefixes or ""
     settings["shared_strategy"] = "\n".join(config.shared_strategy)
     settings["durability_topic"] = "\n".join(config.durability_topic)
     settings["tls_keylog"] = config.tls_keylog or ""
     settings["log_mask"] = mask
-    # tools look for Mosquitto's words in $SYS/broker/version; who we really are stands beside them
+    # Tools look for Mosquitto's wording in $SYS/broker/version; our own name and version follow it.
     settings["version"] = f"mosquitto version {MOSQUITTO_VERSION} (mosq {VERSION})"
     return settings
 
 
 def engine_listeners(config: Config) -> "list[ListenerSpec]":
-    """Those of MQTT and WebSocket clients, in the order of the configuration."""
+    """Return the listeners of MQTT and WebSocket clients, in the order of the configuration."""
     places = places_of(securities_of(config))
     return [_listener(config, listener, places[id(listener)]) for listener in config.listeners
             if listener.protocol != HTTP_API]
 
 
 def http_listeners(config: Config) -> list[Listener]:
-    """Those that the control plane serves."""
+    """Return the listeners that the control plane serves."""
     return [listener for listener in config.listeners if listener.protocol == HTTP_API]
 
 
 def needs_access(config: Config) -> bool:
-    """Does somebody have to check passwords, or run plugins? Then `mosq.auth` makes the securities."""
+    """Return whether passwords must be checked or plugins run. If so, `mosq.auth` makes the securities."""
     return any(source.password_file is not None or source.plugins for source in securities_of(config))
 
 
 def stream_specs(config: Config) -> "list[dict[str, Any]]":
-    """The streams, as the engine takes them."""
+    """Return the streams as the engine takes them."""
     if not config.stream and not config.stream_events:
         return []
     from mosq.config.streams import events_of, stream_of
@@ -103,7 +104,7 @@ def stream_specs(config: Config) -> "list[dict[str, Any]]":
 
 
 def acl_rules(config: Config) -> "list[list[AclRule] | None]":
-    """Those of each security; None: everything is allowed. Raises ConfigError."""
+    """Return the rules of each security; None: everything is allowed. Raises ConfigError."""
     loaded: dict[str, list[AclRule]] = {}
     for source in securities_of(config):
         if source.acl_file is not None and source.acl_file not in loaded:
@@ -112,14 +113,14 @@ def acl_rules(config: Config) -> "list[list[AclRule] | None]":
 
 
 def engine_securities(config: Config) -> "list[Security]":
-    """What the listeners' clients may do, where there is an acl_file at most: see needs_access. Raises ConfigError,
-    also where more is needed: to go on without it would let everybody in."""
+    """Return the securities of a configuration that has at most acl_files (see needs_access). Raises ConfigError if the
+    configuration has more: without the missing checks every client could connect."""
     refuse(all_plugins(config))
     for source in securities_of(config):
         if source.password_file is not None or source.plugins:
             what, origin = ("password_file", source.password_origin) if source.password_file is not None else (
                 "plugin", source.plugins[0].origin)
-            raise ConfigError(f"'{what}' cannot be used here, where nobody checks users.", origin)
+            raise ConfigError(f"'{what}' cannot be used here: this program does not check users.", origin)
     return [{"acl": acl, "authenticate": False, "authorize": False, "extended": False, "transform_in": (),
              "transform_out": (), "events": False} for acl in acl_rules(config)]
 

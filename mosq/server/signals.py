@@ -1,5 +1,5 @@
-"""Signals of the process, as numbers that a main loop reads from a descriptor; between two turns, never in the middle
-of something."""
+"""Turns the signals of the process into numbers that the main loop reads from a descriptor between two turns, never in
+the middle of other work."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ TAKEN = (*STOP, RELOAD, SAVE, PRINT_TREES, REOPEN_LOG)
 
 
 class Signals:
-    """`with Signals() as signals:` from then on they come as bytes; before and after, they do what they did."""
+    """Inside `with Signals() as signals:` signals arrive as bytes; before and after it they keep their old handlers."""
 
     def __enter__(self) -> "Signals":
         self.read_fd, self.write_fd = os.pipe()
@@ -28,14 +28,14 @@ class Signals:
         os.close(self.write_fd)
 
     def wake(self) -> None:
-        """From any thread: makes `read_fd` readable without a signal."""
+        """Make `read_fd` readable without a signal. Any thread may call this."""
         try:
             os.write(self.write_fd, b"\0")
         except BlockingIOError:
-            pass                    # it is readable
+            pass                    # the pipe is full, so it is readable
 
     def taken(self) -> bytes:
-        """The numbers of the signals that came, each once, in their order."""
+        """Return the numbers of the signals that arrived, each once, in the order of arrival."""
         try:
             return bytes(dict.fromkeys(os.read(self.read_fd, 4096)))
         except BlockingIOError:

@@ -1,5 +1,5 @@
-"""The store of a broker: where it lies, and what is said when it is opened. Knows the options of persistence; not what
-is in the files (cext/store, cext/session/record)."""
+"""Opens the store of a broker and logs what it contains. Knows the options of persistence, not the contents of the
+files (cext/store, cext/session/record)."""
 
 import os
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from mosq.engine import Engine
 
 WARNING, INFORMATION = LOG_TYPES["warning"], LOG_TYPES["information"]
-SUFFIX = ".store"       # beside Mosquitto's own file, which may still be there
+SUFFIX = ".store"       # beside Mosquitto's own file, which may still exist
 
 
 def store_directory(config: "Config") -> str | None:
-    """None: nothing is kept."""
+    """Return the store's folder; None if the configuration persists nothing."""
     if not has_store(config):
         return None
     return os.path.join(config.persistence_location or "", config.persistence_file + SUFFIX)
 
 
 def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], None]") -> None:
-    """The engine becomes what its store holds. Raises OSError: where, what, and what to do."""
+    """Load the store's contents into the engine. Raises OSError with the path, the problem and what to do."""
     directory = store_directory(config)
     if directory is None:
         return
     before = directory.removesuffix(SUFFIX)
     if os.path.isfile(before) and not os.path.isdir(directory):
-        say(WARNING, f"Warning: {before} is a database of Mosquitto's, which is not read. To take it over, stop "
+        say(WARNING, f"Warning: {before} is a Mosquitto database, which mosq does not read. To import it, stop "
                      f"mosq and run: mosq db import {_config_of(config)}{before} {directory}")
     found = engine.persist(directory, config.durability, config.durability_interval, streams=stream_specs(config))
     say(INFORMATION, f"Store {directory}: {found['sessions']} sessions, {found['subscriptions']} subscriptions, "
@@ -49,34 +49,35 @@ def open_store(engine: "Engine", config: "Config", say: "Callable[[int, str], No
 
 
 def _config_of(config: "Config") -> str:
-    """Told where it tells whose sessions are bridges'."""
+    """Return the -c option for the printed command. The configuration file names the sessions that belong to
+    bridges."""
     return f"-c {config.file} " if config.bridges and config.file else ""
 
 
 def stream_losses(stream: "dict[str, Any]") -> list[str]:
-    """What is not in a stream any more, in words."""
+    """Describe the records that a stream has lost, one line each."""
     name, lines = stream["name"], []
     if stream["lost"]:
         ranges = ", ".join(f"{lo} to {hi - 1}{f' of shard {shard}' if stream['shards'] > 1 else ''} ({why})"
                            for shard, lo, hi, why in stream["lost"])
-        lines.append(f"the stream {name} has lost {stream['lost_records']} records: {ranges}. Their numbers are not "
-                     "given again.")
+        lines.append(f"the stream {name} has lost {stream['lost_records']} records: {ranges}. The numbers will not "
+                     "be used again.")
     if stream["mark_lost"]:
-        lines.append(f"the marks of the stream {name} were gone: what its segments hold counts.")
+        lines.append(f"the marks of the stream {name} were missing; they were rebuilt from its segments.")
     if stream["unreadable"]:
         lines.append(f"{stream['unreadable']} damaged files of the stream {name} were left alone.")
     return lines
 
 
 def losses(directory: str, found: "dict[str, Any]") -> list[str]:
-    """What could not be read, in words."""
+    """Describe what could not be read from the store, one line each."""
     lines = []
     if found["n_lost"]:
         ranges = ", ".join(f"{lo} to {hi if hi < 2**64 - 1 else 'unknown'}" for lo, hi in found["lost"])
-        lines.append(f"{found['n_lost']} damaged places in {directory}: what was recorded at lsn {ranges} is lost "
-                     f"({found['lost_bytes']} bytes). `mosq db check {directory}` tells more.")
+        lines.append(f"{found['n_lost']} damaged places in {directory}: the records at lsn {ranges} are lost "
+                     f"({found['lost_bytes']} bytes). `mosq db check {directory}` shows more.")
     if found["odd"]:
-        lines.append(f"{found['odd']} records in {directory} say what cannot be and were passed over.")
+        lines.append(f"{found['odd']} records in {directory} are contradictory and were skipped.")
     if found["unreadable"] or found["foreign"]:
         lines.append(f"{found['unreadable']} damaged and {found['foreign']} foreign files in {directory} were left "
                      "alone.")

@@ -1,7 +1,8 @@
-"""What systemd wants to hear of a service of type notify, and its watchdog; nothing where systemd did not start us.
+"""Sends systemd the notifications of a service of type notify, and the pings of its watchdog. Does nothing if systemd
+did not start the process.
 
-The watchdog's ping proves that both planes live: a thread asks the data plane's loop something, and only when that has
-answered does the control plane's own loop send the ping.
+A ping proves that both planes are alive: a thread sends the data plane's loop a request, and the control plane's loop
+sends the ping only after the answer.
 """
 
 import os
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def notify(*lines: str) -> None:
-    """Sends e.g. READY=1; does not wait, and nobody listening is no mistake."""
+    """Send lines such as READY=1. Does not wait; without a listening systemd it does nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -33,12 +34,12 @@ def notify(*lines: str) -> None:
 
 
 def reloading() -> None:
-    """Before a reload; READY=1 ends it."""
+    """Report the start of a reload; READY=1 ends it."""
     notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
 def watchdog_s() -> float | None:
-    """Within what time systemd wants a ping of this process; None: it wants none."""
+    """Return the interval in seconds within which systemd expects a ping of this process; None if it expects none."""
     text, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
     if not (text.isascii() and text.isdigit()) or int(text) == 0 or pid not in (None, str(os.getpid())):
         return None
@@ -46,7 +47,7 @@ def watchdog_s() -> float | None:
 
 
 class Watchdog:
-    """Asks the loop in a thread of its own, which may wait; `alive` is called from there after each answer."""
+    """Asks the loop in its own thread, which may wait, and calls `alive` from that thread after each answer."""
 
     def __init__(self, engine: "Engine", within_s: float, alive: "Callable[[], None]") -> None:
         self.engine, self.every_s, self.alive = engine, within_s / 3, alive
@@ -64,6 +65,6 @@ class Watchdog:
             try:
                 self.engine.stats()
             except RuntimeError:
-                continue                # not begun, or over: no ping
+                continue                # the loop has not begun or has ended: no ping
             if not self._ended.is_set():
                 self.alive()

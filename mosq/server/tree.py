@@ -1,17 +1,18 @@
-"""SIGUSR2: the subscriptions as a tree, in the form of Mosquitto: two blanks a level, after each filter who has it.
+"""SIGUSR2: prints the subscriptions as a tree in Mosquitto's form: two blanks for each level, and after each filter its
+subscribers.
 
-            a
-              +
-                b (s1, 1)        client s1, QoS 1
+        a
+          +
+            b (s1, 1)        client s1, QoS 1
 
-Below it the shared ones: behind a filter its groups with their members, `(group: client, qos)`.
+The shared subscriptions follow: after each filter its groups with their members, `(group: client, qos)`.
 """
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    Row = tuple[str, str, int]      # client id, filter as the client wrote it, QoS
+    Row = tuple[str, str, int]      # client id, filter as sent by the client, QoS
 
 BLOCK_LINES = 200
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160), 0x2028, 0x2029), "?")
@@ -26,7 +27,7 @@ class _Node:
 
 
 def tree_lines(rows: "Iterable[Row]", more: int = 0) -> "Iterator[str]":
-    """Text in pieces of whole lines. `more`: subscriptions that are not among the rows."""
+    """Yield the text in pieces of whole lines. `more`: number of subscriptions that are not among the rows."""
     plain, shared = _Node(), _Node()
     for client, text, qos in rows:
         parts = text.split("/", 2)
@@ -45,7 +46,7 @@ def tree_lines(rows: "Iterable[Row]", more: int = 0) -> "Iterator[str]":
 
 
 def _add(root: _Node, text: str, who: str) -> None:
-    # Mosquitto's trees begin with "" for ordinary topics, and with the `$` name for the others
+    # Mosquitto's trees begin with "" for ordinary topics, and with the `$` name for the others.
     node = root.below.setdefault(text.split("/", 1)[0] if text.startswith("$") else "", _Node())
     for level in text.split("/"):
         node = node.below.setdefault(level, _Node())

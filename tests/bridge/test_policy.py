@@ -487,7 +487,7 @@ def test_threads_that_do_not_come_about(monkeypatch: pytest.MonkeyPatch) -> None
             lookups.find("b", f"h{i}", 1883, 0, answers.append)
             assert woken.is_set()
             lookups.take()
-        assert [str(answer) for answer in answers] == ["[Errno None] cannot be asked for: can't start new thread"] * (THREADS_MAX + 1)
+        assert [str(answer) for answer in answers] == ["[Errno None] the lookup could not start: can't start new thread"] * (THREADS_MAX + 1)
     answers.clear()
     lookups.find("b", "first", 1883, 0, answers.append)
     with monkeypatch.context() as m:

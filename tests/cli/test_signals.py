@@ -42,8 +42,8 @@ def test_reload_changes_everything_that_the_file_says(start, until, conf, tmp_pa
     assert [one["port"] for one in told["listeners"]] == [1892, 1891]
     assert told["securities"][0]["acl"] == [[None, "topic", "read", "a"]]
     assert until(process, "listen socket")[-1] == "Opening ipv4 listen socket on port 1892."
-    until(process, "'pid_file' has changed; it has an effect at the next start only.")
-    assert until(process, "'hash_buckets' has changed")[-1].endswith("; it has an effect at the next start only.")
+    until(process, "'pid_file' has changed; the change takes effect at the next start.")
+    assert until(process, "'hash_buckets' has changed")[-1].endswith("; the change takes effect at the next start.")
     process.terminate()
     assert process.wait(5) == 0
     assert (tmp_path / "log").read_text().endswith("mosq version 0.1.0 terminating\n")

@@ -219,7 +219,7 @@ def test_a_handler_that_fails_is_told_without_what_was_asked() -> None:
 
     topics.add(TOPIC, fails)
     assert topics.take([request(TOPIC, b"secret")]) == ([], [])
-    assert said == [(1, f"Error: What was asked on {TOPIC} could not be answered: KeyError.")]
+    assert said == [(1, f"Error: A request on {TOPIC} could not be answered: KeyError.")]
 
 
 def test_long_work_is_done_in_turns_and_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

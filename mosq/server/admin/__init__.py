@@ -1,1 +1,1 @@
-"""What a running broker answers its operators by MQTT, below `$CONTROL/`."""
+"""Answers the operators of a running broker by MQTT, on topics below `$CONTROL/`."""

@@ -1,17 +1,18 @@
-"""The state of bridges, for listBridges. Knows what `mosq.server.bridge.links.Links` has; decides nothing."""
+"""Composes the state of bridges for listBridges. Reads what the bridges' policies hold; decides nothing."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 NEVER = float("inf")
-# of a link's own words, those that say little to who has not read its code
+# clearer words for those internal states that a reader of the API would not understand
 STATES = {"up": "connected", "rest": "idle", "finding": "looking up", "opening": "connecting", "pause": "waiting",
           "closing": "closing"}
 
 
 def states(links: "Any") -> "list[dict[str, Any]]":
-    """A dict of each bridge: name, state, address; whether and when it tries again; what waits for the other side."""
+    """Return a dict for each bridge: name, state, address, seconds since it connected or until the next attempt, and
+    the number of queued messages."""
     waiting = {one["name"]: one.get("pending") for one in links.engine.bridges()}
     now_s = links.now_s()
     return [_state(link, waiting.get(link.name), now_s) for link in links.links.values()]

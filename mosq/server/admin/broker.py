@@ -1,7 +1,7 @@
 """`$CONTROL/broker/v1`: Mosquitto's own commands about a broker, listPlugins and listListeners, with its responses.
 
-What mosq can do beyond that has a topic of its own (inspect.py), so that whoever may look at listeners does not thereby
-get the right to end connections, and a later Mosquitto can add commands here without meeting ours.
+The commands that only mosq has are on their own topic (inspect.py): the right to list listeners then does not include
+the right to disconnect clients, and a later Mosquitto can add commands here without a conflict with ours.
 """
 
 from mosq.server.admin.commands import Commands
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 TOPIC = "$CONTROL/broker/v1"
 DYNSEC_TOPIC = "$CONTROL/dynamic-security/v1"
-PROTOCOLS = {"mqtt": "mqtt", "websockets": "mqtt+websockets"}      # an http_api listener has none, as in Mosquitto
+PROTOCOLS = {"mqtt": "mqtt", "websockets": "mqtt+websockets"}      # no entry for http_api listeners, as in Mosquitto
 
 
 def commands(config: "Config", topics: "Callable[[], Sequence[str]]", say: "Callable[[int, str], None]") -> Commands:
-    """`topics`: the control topics that somebody answers."""
+    """Return the handler. `topics`: the control topics that the broker answers."""
 
     def list_plugins(asker: "Asker", fields: "Fields") -> "dict[str, Any]":
         return {"plugins": _plugins(config, topics())}

@@ -1,13 +1,13 @@
-"""Commands as Mosquitto's control API has them: JSON with a list of commands in, JSON with a list of responses out, in
-that order and with Mosquitto's words for what is wrong. Knows the envelope; not what a command does.
+"""Runs the commands of Mosquitto's control API. A payload is JSON with a list of commands; the answer is JSON with a
+list of responses in the same order, with Mosquitto's error texts. Knows the envelope, not what a command does.
 
     {"commands": [{"command": "listPlugins", "correlationData": "1"}]}
  -> {"responses": [{"command": "listPlugins", "data": {...}, "correlationData": "1"}]}    or "error" in place of "data"
 
-Names of commands and keys may be written in any case and the first of two equal keys counts, as in Mosquitto. A command
-that is none (no object, no name, an odd correlationData) ends the list, again as there.
-Bound: RESPONSES_BYTES_MAX of responses for one payload, and the last of them; then one error. That holds for dynamic
-security, too (`Responses`). Each command is a step (control.py): others are served in between.
+As in Mosquitto, the names of commands and keys are case-insensitive, the first of two equal keys counts, and an invalid
+command (no object, no name, a correlationData that is no string) ends the list. Limit: RESPONSES_BYTES_MAX of responses
+for one payload, plus the last response; then one error. The limit holds for dynamic security too (`Responses`). Each
+command is a step (control.py), so other requests are served in between.
 """
 
 import json
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 RESPONSES_BYTES_MAX = 4 << 20
 UNKNOWN = "Unknown command"
 TOO_MANY = "Too many commands at once"
-TEXT_MAX = 65535                # of a client id or a topic
+TEXT_MAX = 65535                # limit in characters of a client id or topic
 
 
 class CommandError(Exception):
-    """What is wrong with a command, in the words of the response."""
+    """An invalid command; the text is that of the response."""
 
 
 class Responses:
-    """To one payload."""
+    """The responses to one payload."""
 
     def __init__(self, encoded: "Callable[[str], bytes]" = str.encode) -> None:
         self._encoded = encoded
@@ -42,7 +42,8 @@ class Responses:
         self._room = RESPONSES_BYTES_MAX
 
     def is_full(self) -> bool:
-        """What is asked more is answered by TOO_MANY, and nothing after that."""
+        """Return whether the limit is reached. The next command is then answered with TOO_MANY, and the rest not at
+        all."""
         return self._room <= 0
 
     def add(self, response: "dict[str, Any]") -> None:
@@ -63,7 +64,7 @@ class Responses:
 
 
 class Fields:
-    """What a command was given."""
+    """The fields of a command. The methods raise CommandError for a missing or invalid field."""
 
     def __init__(self, given: "dict[str, Any]") -> None:
         self.given = given
@@ -93,7 +94,7 @@ class Fields:
 
 
 class Commands:
-    """The handler of one control topic."""
+    """The handler of one control topic: a map from command names to functions."""
 
     def __init__(self, label: str, topic: str, functions: "Mapping[str, Function]",
                  say: "Callable[[int, str], None]") -> None:
@@ -132,12 +133,12 @@ class Commands:
 
 
 def parsed(payload: bytes) -> "Any":
-    """The tree, keys in lower case. What stands behind it is not looked at, as in Mosquitto. Raises ValueError and
-    RecursionError for what is no JSON."""
+    """Return the JSON tree with keys in lower case. Text after the tree is ignored, as in Mosquitto. Raises ValueError
+    or RecursionError if the payload is no JSON."""
     text = payload.removeprefix(b"\xef\xbb\xbf").decode().partition("\0")[0].lstrip(" \t\r\n")
     tree, _ = _DECODER.raw_decode(text)
     if "\\u" in text:
-        json.dumps(tree, ensure_ascii=False).encode()       # half a pair of surrogates is no text
+        json.dumps(tree, ensure_ascii=False).encode()       # raises an error for a lone surrogate
     return tree
 
 
@@ -153,7 +154,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_first_wins, parse_constant=_no_co
 
 
 def _commands(payload: bytes) -> "list[Any]":
-    """Those in it, or what is wrong with it, in place of one."""
+    """Return the commands of a payload, or a list of one CommandError if the payload has no commands."""
     try:
         tree = parsed(payload)
     except (ValueError, RecursionError):

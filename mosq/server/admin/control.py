@@ -1,18 +1,21 @@
-"""Who answers what is published below `$CONTROL/`. Knows topics and handlers; neither commands nor the data plane.
+"""Distributes requests on `$CONTROL/` topics to their handlers. Knows topics and handlers; neither commands nor the
+data plane.
 
-    PUBLISH $CONTROL/x/v1 -> data plane (may this client write there?) -> Engine.requests()
-                                                                -> take -> handler -> Engine.answer()
+  PUBLISH $CONTROL/x/v1 -> data plane (may this client write there?) -> Engine.requests()
+                                                               -> take -> handler -> Engine.answer()
 
-An answer is published by the broker, as Mosquitto does: whoever subscribed and may read it gets it, so who asks
-subscribes first. What a *private* topic answers goes to who asked alone, subscribed or not.
+The broker publishes an answer as a message, as Mosquitto does: every client that subscribed and may read it gets it, so
+a client subscribes before it sends a request. An answer on a *private* topic goes only to the client that sent the
+request, with or without a subscription.
 
-Handlers are called on the control thread. One whose answer takes more than a moment is a generator: it yields between
-its steps, True to go on as soon as others had their turn, False to wait for who wakes the control thread. So a message
-of a hundred thousand commands delays log-ins and signals by TURN_S and its longest step, not by all of it.
-Invariants: of a topic one request is worked on at a time, answers keep the order of requests, LINE_BYTES_MAX wait; what
-is begun goes on after a reload, the others are told to ask again: who may ask is looked at once, when it was published.
+The control thread calls the handlers. A handler that needs longer is a generator: it yields between its steps, True to
+continue after the others had their turn, False to wait until the control thread is woken. So a message of a hundred
+thousand commands delays logins and signals by TURN_S plus its longest step, not by its whole duration. Invariants: each
+topic works on one request at a time; answers keep the order of requests; requests of at most LINE_BYTES_MAX bytes wait.
+A request that has begun continues after a reload; the waiting ones are answered with RELOADED, because the rights of a
+client are checked only once, when it publishes the request.
 
-Imported before the broker listens: imports next to nothing itself.
+Imported before the broker listens, so it imports almost nothing.
 """
 
 from collections import deque
@@ -29,37 +32,37 @@ if TYPE_CHECKING:
     Work = Generator[bool, None, Messages]
     Handler = Callable[["Asker", bytes], Messages | Work]
 
-ERROR, INFORMATION = 1, 8       # as mosq.config.options.LOG_TYPES has it
-TURN_S = 0.01                   # of the control thread, until others are served
-LINE_BYTES_MAX = 64 << 20       # of requests that wait behind one, on one topic
-REQUEST_BYTES = 1024            # of memory for each, besides the texts and bytes in it
+ERROR, INFORMATION = 1, 8       # same as in mosq.config.options.LOG_TYPES
+TURN_S = 0.01                   # time on the control thread until other work is served
+LINE_BYTES_MAX = 64 << 20       # limit of the requests that wait on one topic
+REQUEST_BYTES = 1024            # assumed memory of a request without its texts and bytes
 BUSY, RELOADED = (b'{"responses":[{"command":"Unknown command","error":"%s"}]}' % why
                   for why in (b"Too many commands at once", b"The configuration was reloaded, ask again"))
 
 
 class Asker:
-    """A client, as it was when it asked."""
+    """The client that sent a request, with its state at that time."""
 
     __slots__ = ("address", "client_id", "security", "then", "username")
 
     def __init__(self, client_id: str, username: "str | None", address: str, security: int) -> None:
         self.client_id, self.username, self.address, self.security = client_id, username, address, security
-        self.then: list[tuple[Any, ...]] = []       # what else the engine is to be told, after the answer
+        self.then: list[tuple[Any, ...]] = []       # further answers for the engine, sent after the response
 
 
 class _Line:
-    """The requests of one topic, in their order; the first is the one that is worked on."""
+    """The requests of one topic in their order. Only the first is worked on."""
 
     __slots__ = ("asker", "bytes", "requests", "work")
 
     def __init__(self) -> None:
         self.requests: deque[tuple[Any, ...]] = deque()
         self.bytes = 0
-        self.asker: Asker | None = None         # of the first, once it is begun
+        self.asker: Asker | None = None         # client of the first request; None until work on it begins
         self.work: Work | None = None
 
     def put(self, request: "tuple[Any, ...]") -> bool:
-        """False: there is no room."""
+        """Append a request; return False if there is no room."""
         n = _weight(request)
         if self.requests and self.bytes + n > LINE_BYTES_MAX:
             return False
@@ -72,7 +75,7 @@ class _Line:
         self.asker = self.work = None
 
     def not_begun(self) -> "list[tuple[Any, ...]]":
-        """They wait no more."""
+        """Remove and return the requests that have not begun."""
         first = [self.requests.popleft()] if self.work is not None else []
         left = list(self.requests)
         self.requests = deque(first)
@@ -85,34 +88,36 @@ def _weight(request: "tuple[Any, ...]") -> int:
 
 
 class ControlTopics:
-    """The topics that somebody answers, for one configuration."""
+    """The topics that the broker answers with one configuration."""
 
     def __init__(self, say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
-        """`wake` has the control thread call `take` again, from any thread."""
+        """`log` writes a log line. `wake` makes the control thread call `take` again; any thread may call it."""
         self._say, self.wake = say, wake
         self._handlers: dict[str, tuple[Handler, bool]] = {}
-        self._lines: dict[str, _Line] = {}      # none is empty; the topic whose turn it is first
-        self._refused: list[tuple[Any, ...]] = []       # answers to what a reload cut off
+        self._lines: dict[str, _Line] = {}      # no line is empty; the topic with the next turn is first
+        self._refused: list[tuple[Any, ...]] = []       # answers to requests that a reload cut off
 
     def add(self, topic: str, handler: "Handler", *, private: bool = False) -> None:
+        """Register the handler of a topic. Raises ValueError if the topic is no control topic or is taken."""
         if not topic.startswith("$CONTROL/"):
             raise ValueError(f"{topic!r} is no control topic: expected $CONTROL/...")
         if topic in self._handlers:
-            raise ValueError(f"somebody answers {topic!r} already")
+            raise ValueError(f"{topic!r} has a handler already")
         self._handlers[topic] = handler, private
 
     def names(self) -> tuple[str, ...]:
-        """What the engine is to be told."""
+        """Return the topics for the engine."""
         return tuple(self._handlers)
 
     def take(self, requests: "list[tuple[Any, ...]]") -> "tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]":
-        """(answers for the engine, requests that are not ours). Goes on with what was begun before."""
+        """Work on the requests, also on those begun before; return (answers for the engine, requests for other
+        components)."""
         answers, others = self._refused, []
         self._refused = []
         for request in requests:
             if request[0] != "control":
                 others.append(request)
-            elif request[6] in self._handlers:      # else it was asked before a reload
+            elif request[6] in self._handlers:      # otherwise it was sent before a reload
                 line = self._lines.setdefault(request[6], _Line())
                 if not line.put(request):
                     answers += self._refusal(request, BUSY)
@@ -121,7 +126,7 @@ class ControlTopics:
         return answers, others
 
     def take_over(self, earlier: "ControlTopics") -> None:
-        """What is not answered yet, when this configuration takes the place of another one."""
+        """Take over the unfinished requests of the configuration that this one replaces."""
         self._refused += earlier._refused
         for topic, line in earlier._lines.items():
             if topic in self._handlers:
@@ -151,7 +156,7 @@ class ControlTopics:
         return answers
 
     def _step(self, line: _Line, answers: "list[tuple[Any, ...]]") -> bool:
-        """One of the first request. False: it waits for somebody."""
+        """Run one step of the first request. Return False if the request waits for another event."""
         request = line.requests[0]
         _, _, security, client_id, username, address, topic, payload, _ = request
         if line.asker is None:
@@ -168,8 +173,8 @@ class ControlTopics:
                 return next(line.work)
         except StopIteration as stop:
             messages = stop.value
-        except Exception as error:      # the broker goes on; what was asked may be secret
-            self._say(ERROR, f"Error: What was asked on {topic} could not be answered: {type(error).__name__}.")
+        except Exception as error:      # the broker goes on; the payload may be secret, so it is not logged
+            self._say(ERROR, f"Error: A request on {topic} could not be answered: {type(error).__name__}.")
         answers += [*self._given(request, messages), *line.asker.then]
         line.end()
         return True

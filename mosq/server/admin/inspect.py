@@ -1,8 +1,9 @@
-"""`$CONTROL/mosq/broker/v1`: what Mosquitto's control API has not. Who is connected and what waits for them, kicking
-clients, drops by reason, the state of bridges; docs/control.md has the table. The answer goes to who asked alone.
+"""`$CONTROL/mosq/broker/v1`: the commands that Mosquitto's control API lacks. They list connected clients and their
+queues, disconnect clients, and report drops by reason and the state of bridges; docs/control.md has the table. The
+answer goes only to the client that sent the request.
 
-Knows the engine's answers and how they are called here; not how they come about. Every list comes in pages, so that no
-answer is larger than some hundred KB, and the loop gives each page in slices.
+Translates the engine's answers into the words of the API. Every list is divided into pages, so no answer exceeds some
+hundred KB, and the loop computes each page in slices.
 """
 
 from mosq.server.admin.commands import CommandError, Commands
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 TOPIC = "$CONTROL/mosq/broker/v1"
 CLIENTS_COUNT, CLIENTS_COUNT_MAX = 100, 1000
-SLICES_MAX = 100                # of the engine's, looked through for one page
+SLICES_MAX = 100                # slices of the engine that are searched for one page
 CURSOR_MAX = 0xFFFFFFFF
 OFFSET_MAX = 100_000
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
@@ -31,7 +32,7 @@ GROUPS = {
     "queues": ("store_messages", "store_bytes", "unsent_bytes", "unsent_packets", "retained"),
     "subscriptions": ("subscriptions", "shared_subscriptions", "filters"),
 }
-GAUGES = ("drops", "refused", "disk")       # told without that before their names
+GAUGES = ("drops", "refused", "disk")       # reported without this prefix
 
 
 def commands(engine: "Callable[[], Engine]", bridges: "Bridges | None", say: "Callable[[int, str], None]") -> Commands:
@@ -43,6 +44,7 @@ def commands(engine: "Callable[[], Engine]", bridges: "Bridges | None", say: "Ca
 
 
 class Inspection:
+    """The functions of the commands."""
     def __init__(self, engine: "Callable[[], Engine]", bridges: "Bridges | None") -> None:
         self._engine, self._bridges = engine, bridges
 
@@ -91,7 +93,7 @@ class Inspection:
 
 
 def store_state(trouble: int) -> str:
-    """In the words of $SYS/broker/store/state."""
+    """Return the state in the words of $SYS/broker/store/state."""
     return "full" if trouble & 1 else "error" if trouble & 2 else "memory" if trouble else "ok"
 
 
@@ -106,7 +108,7 @@ def _filter(fields: "Fields") -> "Callable[[dict[str, Any]], bool]":
 
 
 def shown(row: "dict[str, Any]") -> "dict[str, Any]":
-    """A session of the engine in the words of the API."""
+    """Return a session of the engine in the words of the API."""
     told: dict[str, Any] = {"clientid": row["id"], "username": row["username"], "connected": row["connected"]}
     if row["connected"]:
         told |= {"address": row["address"], "port": row["port"], "listener": row["listener"],
@@ -121,7 +123,7 @@ def shown(row: "dict[str, Any]") -> "dict[str, Any]":
 
 
 def _subscription(filter_: str, options: int, sub_id: int) -> "dict[str, Any]":
-    """The options are those of the packet [v5 3.8.3.1]."""
+    """Return a subscription in the words of the API. `options` are those of the SUBSCRIBE packet [v5 3.8.3.1]."""
     told: dict[str, Any] = {"topic": filter_, "qos": options & 3}
     if options & 4:
         told["noLocal"] = True

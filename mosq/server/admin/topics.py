@@ -1,6 +1,7 @@
-"""Which control topics a configuration answers. Knows every module of this room; the others do not know this one.
+"""Selects the control topics that a configuration answers. Imports every module of this package; they do not import
+this one.
 
-Imported before the broker listens: imports next to nothing itself.
+Imported before the broker listens, so it imports almost nothing.
 """
 
 from mosq.server.admin.control import ControlTopics
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 def topics_of(config: "Config", engine: "Callable[[], Engine]", say: "Callable[[int, str], None]",
               wake: "Callable[[], None]", bridges: "Bridges | None" = None) -> ControlTopics:
-    """Who answers with this configuration. `engine` is asked for when there are requests; `bridges` tells a dict of
-    each bridge, see docs/control.md."""
+    """Return the control topics of this configuration. `engine` is called when there are requests. `bridges` returns a
+    dict for each bridge, see docs/control.md."""
     topics = ControlTopics(say, wake)
     if config.enable_control_api:
         from mosq.server.admin import broker, inspect

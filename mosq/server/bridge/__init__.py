@@ -1,1 +1,2 @@
-"""Bridges: when a link to another broker is opened, where to, and after which pause again. How is the data plane's."""
+"""Bridges: decides when to connect to another broker, to which address, and how long to pause. The data plane
+connects."""

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: decorrelated jitter, as in Mosquitto. Knows seconds; no clock."""
+"""Computes the pause before the next attempt: decorrelated jitter, as in Mosquitto. Knows seconds, no clock."""
 
 import random
 
@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
 
 class Backoff:
-    """Each pause is between `base_s` and three times the one before, at most `cap_s`; base == cap: always so long."""
+    """Each pause is random between `base_s` and three times the previous one, at most `cap_s`. If base == cap it is
+    constant."""
 
     def __init__(self, base_s: float, cap_s: float, stable_s: float,
                  uniform: "Callable[[float, float], float]" = random.uniform) -> None:
@@ -20,7 +21,8 @@ class Backoff:
         return self.base_s != self.cap_s
 
     def next_s(self, lasted_s: float | None) -> tuple[float, bool]:
-        """After a connection that lasted so long (None: there was none) -> (pause, it begins anew)."""
+        """Return (pause in seconds, whether the backoff was reset) after a connection that lasted `lasted_s` seconds
+        (None: there was no connection)."""
         if lasted_s is not None and lasted_s >= self.stable_s:
             self.last_s = self.base_s
             return self.base_s, True

@@ -1,14 +1,14 @@
-"""One bridge's policy: which address is tried now, and what happens when it works or does not. A state machine that
-is told the time; knows no sockets and no threads.
+"""One bridge's policy: which address to try now, and what to do after success or failure. A state machine that gets the
+time as input; it knows no sockets and no threads.
 
-    REST -> FINDING (a name is looked up) -> OPENING (the data plane connects, says CONNECT, waits for CONNACK) -> UP
-      ^         |                               |                                                                  |
-      |         +------- the next address ------+--- after the last one ---> PAUSE -> FINDING     <-- it broke ----+
-      +--- lazy: until messages wait; once: for good <-------------------------------------------------------------+
+  REST -> FINDING (look up a name) -> OPENING (the data plane connects, sends CONNECT, waits for CONNACK) -> UP
+   ^         |                               |                                                               |
+   |         +------- the next address ------+--- after the last one ---> PAUSE -> FINDING     <-- it broke -+
+   +--- lazy: until messages wait; once: for good <----------------------------------------------------------+
 
-With `round_robin false` the first address is the main one: while another serves, it is tried every few seconds (in a
-thread of Lookups), and gone back to when it accepts. CLOSING waits for the data plane to say that it is down, so that
-what it says later is about the next attempt.
+With `round_robin false` the first address is the main one. While another address serves, the bridge tries the main one
+every few seconds (in a thread of Lookups) and returns to it when it accepts. CLOSING waits for the data plane's report
+"down", so that later reports belong to the next attempt.
 """
 
 from mosq.config.bridge import Bridge
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mosq.server.bridge.lookup import Address, Answer
 
     class Outside(Protocol):
-        """What a link acts with; `Links` is one."""
+        """The actions of a policy; `Links` implements them."""
 
         def connect(self, name: str, address: Address, host: str, try_private: bool) -> None: ...
         def close(self, name: str) -> None: ...
@@ -39,38 +39,39 @@ if TYPE_CHECKING:
 REST, FINDING, OPENING, UP, PAUSE, CLOSING = "rest", "finding", "opening", "up", "pause", "closing"
 NEVER = float("inf")
 FIND_WITHIN_S = 15.0
-OPEN_WITHIN_S = 60.0            # the data plane's own deadline is shorter
+OPEN_WITHIN_S = 60.0            # the data plane's deadline is shorter
 CLOSE_WITHIN_S = 10.0
-FIRST_EVERY_S = 5.0             # the main address is tried, while another serves
-FIRST_EVERY_MAX_S = 300.0       # when it accepts connections, but not the bridge
+FIRST_EVERY_S = 5.0             # period of attempts at the main address while another serves
+FIRST_EVERY_MAX_S = 300.0       # period while it accepts connections but refuses the bridge
 ERROR, WARNING, INFORMATION = (LOG_TYPES[name] for name in ("error", "warning", "information"))
 LAZY, ONCE = "lazy", "once"
-PROTOCOL_VERSION = "protocol version"       # in the reason of a refusal that may be for a bridge's bit in CONNECT
-WILL_RETRY = "will retry"                   # in that of one for what the next CONNECT will not ask for
-RETRIES_MAX = 4                             # of one address, at once
+PROTOCOL_VERSION = "protocol version"       # reason text of a refusal that the bridge bit in CONNECT may have caused
+WILL_RETRY = "will retry"                   # reason text if the next CONNECT asks for less
+RETRIES_MAX = 4                             # immediate retries of one address
 
 
 def host_of(written: str) -> str:
-    """An IPv6 address may stand in brackets."""
+    """Return the host without the brackets of an IPv6 address."""
     return written[1:-1] if written.startswith("[") and written.endswith("]") else written
 
 
 class Link:
+    """The state machine of one bridge. `due_s`: time of the next call of `due`."""
     def __init__(self, bridge: Bridge, outside: "Outside") -> None:
         self.outside = outside
         self.state = REST
         self.due_s = NEVER
-        self.gone = False                           # out of the configuration: what is found for it is nobody's
-        self.pending: Bridge | None = None          # UP, CLOSING: takes the place of the bridge when that has ended
-        self.after = ""                             # CLOSING: what then
-        self.asked = 0                              # of lookups; the answer to an older one is nobody's
+        self.gone = False                           # removed from the configuration; its lookups are ignored
+        self.pending: Bridge | None = None          # UP, CLOSING: the configuration that replaces this one at the end
+        self.after = ""                             # CLOSING: the next step
+        self.asked = 0                              # number of lookups; answers to older ones are ignored
         self._take(bridge)
 
     def _take(self, bridge: Bridge) -> None:
         self.bridge, self.name = bridge, bridge.name
-        self.at = 0                                 # address
-        self.tried = 0                              # addresses since the last pause
-        self.targets: list[Address] = []            # of this address, left to try
+        self.at = 0                                 # index of the current address
+        self.tried = 0                              # number of addresses tried since the last pause
+        self.targets: list[Address] = []            # numeric addresses of the current one that are left to try
         self.target: Address | None = None
         self.try_private = bridge.try_private
         self.up_s: float | None = None
@@ -87,34 +88,36 @@ class Link:
     def port(self) -> int:
         return self.bridge.addresses[self.at][1]
 
-    # ---- begin and end
+    # ---- start and change
 
     def start(self) -> None:
+        """Begin the first attempt, unless the bridge is lazy."""
         if self.bridge.start_type != LAZY:
             self._attempt()
 
     def change(self, bridge: Bridge) -> None:
-        """The configuration has another one of this name."""
+        """Apply a new configuration of this bridge."""
         self.pending = bridge
         if self.state == UP and bridge.bridge_reload_type != "immediate":
             return
         if self.state in (UP, OPENING):
             self._close("start")
         elif self.state != CLOSING:
-            self._begin_anew()
+            self._restart()
         else:
             self.after = "start"
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         if self.pending is not None:
             self._take(self.pending)
             self.pending = None
         self._rest()
         self.start()
 
-    # ---- what the data plane says
+    # ---- reports of the data plane
 
     def up(self) -> None:
+        """The bridge is connected."""
         if self.state != OPENING:
             return
         self.state, self.up_s, self.tried = UP, self.outside.now_s(), 0
@@ -125,6 +128,7 @@ class Link:
             self.due_s = self.up_s + self.first_every_s
 
     def down(self, detail: str) -> None:
+        """The connection ended or could not be made."""
         if self.state == CLOSING:
             self._closed()
         elif self.state == OPENING:
@@ -133,10 +137,11 @@ class Link:
             self._broke()
 
     def refused(self, detail: str) -> None:
+        """The other broker refused CONNECT. Try again without the bridge bit if it may be the cause."""
         if self.state != OPENING:
             self.down(detail)
         elif self.try_private and PROTOCOL_VERSION in detail.lower():
-            self.try_private = False                # who does not know the bit of bridges may know the version
+            self.try_private = False                # a broker that does not know the bridge bit may know the version
             self._open()
         elif WILL_RETRY in detail and self.retries < RETRIES_MAX:
             self.retries += 1
@@ -145,17 +150,17 @@ class Link:
             self._failed(detail)
 
     def wanted(self) -> None:
-        """Lazy, and enough messages wait."""
+        """A lazy bridge has enough messages to send."""
         if self.state == REST and self.bridge.start_type == LAZY:
             self._attempt()
 
     def idle(self) -> None:
-        """Lazy, and there was nothing to carry for long enough."""
+        """A lazy bridge was idle for its idle_timeout."""
         if self.state == UP and self.bridge.start_type == LAZY:
             self._close("rest")
 
     def due(self) -> None:
-        """due_s has come."""
+        """Act on the end of a wait: `due_s` is reached."""
         self.due_s = NEVER
         if self.state == PAUSE:
             self._attempt()
@@ -172,7 +177,7 @@ class Link:
     # ---- one address after the other
 
     def _attempt(self) -> None:
-        """The address at hand."""
+        """Try the current address."""
         self.tried += 1
         self.retries = 0
         known = numeric(self.host, self.port)
@@ -212,7 +217,7 @@ class Link:
         self.outside.connect(self.name, self.target, self.host, self.try_private)
 
     def _failed(self, detail: str) -> None:
-        """What was opened did not open."""
+        """Handle an attempt that failed: try the next numeric address, or go to the next address."""
         if detail:
             self.outside.say(WARNING, f"Warning: Bridge {self.name} could not connect to {self.host}:{self.port}: "
                                       f"{detail.rstrip('.')}.")
@@ -223,7 +228,7 @@ class Link:
             self._next()
 
     def _next(self) -> None:
-        """This address did not work: the next one at once; after the last, a pause."""
+        """Go to the next address at once; after the last one, pause."""
         again = self.tried < len(self.bridge.addresses)
         self.at = (self.at + 1) % len(self.bridge.addresses)
         if again:
@@ -239,7 +244,7 @@ class Link:
         lasted_s = self.outside.now_s() - (self.up_s or 0.0)
         self.up_s = None
         if self.pending is not None:
-            self._begin_anew()
+            self._restart()
         elif not self._goes_on():
             self._rest()
         else:
@@ -247,15 +252,15 @@ class Link:
             self._pause(lasted_s)
 
     def _goes_on(self) -> bool:
-        """After a connection: is there to be another?"""
+        """Return whether the bridge connects again after a connection."""
         if self.bridge.start_type == LAZY:
             return self.outside.waiting(self.name) >= self.bridge.threshold
         return self.bridge.start_type != ONCE
 
     def _pause(self, lasted_s: float | None) -> None:
         self.tried = 0
-        pause_s, anew = self.backoff.next_s(lasted_s)
-        if anew and self.backoff.varies:
+        pause_s, was_reset = self.backoff.next_s(lasted_s)
+        if was_reset and self.backoff.varies:
             self.outside.say(INFORMATION, f"Bridge {self.name} connection was stable enough, resetting backoff")
         if self.backoff.varies:
             self.outside.say(INFORMATION, f"Bridge {self.name} next backoff will be {1000 * pause_s:.0f} ms")
@@ -264,7 +269,7 @@ class Link:
     def _rest(self) -> None:
         self.state, self.due_s, self.tried = REST, NEVER, 0
 
-    # ---- ours to end
+    # ---- closed by this side
 
     def _close(self, after: str) -> None:
         self.after = after
@@ -277,7 +282,7 @@ class Link:
             self.state = OPENING
             self._failed("no answer in time")
         elif self.after == "start" or self.pending is not None:
-            self._begin_anew()
+            self._restart()
         elif self.after == "first":
             self.at = 0
             self.tried = 0
@@ -285,7 +290,7 @@ class Link:
         else:
             self._rest()
 
-    # ---- back to the first
+    # ---- return to the first address
 
     def _try_first(self) -> None:
         if self.first_asked or self.at == 0 or self.bridge.round_robin:
@@ -305,6 +310,6 @@ class Link:
         if isinstance(answer, OSError):
             self.due_s = self.outside.now_s() + FIRST_EVERY_S
             return
-        # should it accept connections and refuse the bridge, the next look is later
+        # if the address accepts connections but refuses the bridge, the next attempt is later
         self.first_every_s = min(FIRST_EVERY_MAX_S, 2 * self.first_every_s)
         self._close("first")

@@ -1,6 +1,5 @@
-"""All bridges of one broker: their policies, fed with what the data plane says, with answers of name servers and with
-the time. Runs in the control plane's thread, which nothing here holds up.
-"""
+"""All bridges of one broker: their policies, with input from the data plane, from name servers and from the clock. Runs
+in the control plane's thread and never blocks it."""
 
 import collections
 import socket
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
 
 
 def specs_of(config: Config) -> "list[dict[str, Any]]":
-    """What the data plane is to know of them."""
+    """Return the bridges as the engine takes them."""
     return link_specs(config, socket.gethostname())
 
 
 class Links:
+    """The policies of all bridges, by name."""
     def __init__(self, engine: "Engine", say: "Callable[[int, str], None]", wake: "Callable[[], None]",
                  clock: "Callable[[], float]" = time.monotonic,
                  getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
@@ -44,7 +44,8 @@ class Links:
             self._add(bridge)
 
     def reload(self, config: Config) -> None:
-        """The data plane has been told already; who is gone is gone there."""
+        """Apply a new configuration. The data plane has it already and has removed the bridges that are no longer in
+        it."""
         names = {bridge.name for bridge in config.bridges}
         for name in [name for name in self.links if name not in names]:
             self.links.pop(name).gone = True
@@ -56,11 +57,11 @@ class Links:
                 link.change(bridge)
 
     def close_all(self) -> None:
-        """At the end: nothing is woken, and no lookup is waited for. The connections end with the data plane."""
+        """Stop the lookups at the end, without waiting for them. The connections end with the data plane."""
         self.lookups.close()
 
     def take(self, requests: "list[tuple[Any, ...]]") -> None:
-        """("link", 0, name, event, detail) of the data plane."""
+        """Handle requests of the data plane: ("link", 0, name, event, detail)."""
         for _, _, name, event, detail in requests:
             link = self.links.get(name)
             if link is None:
@@ -71,7 +72,7 @@ class Links:
                 getattr(link, event)()
 
     def serve(self) -> None:
-        """Answers that have come, and what is due."""
+        """Handle the lookup answers that have arrived, and the waits that are over."""
         failed = list(self.failed)
         self.failed.clear()
         self.take(failed)
@@ -82,7 +83,7 @@ class Links:
                 link.due()
 
     def due_in_s(self) -> float | None:
-        """When `serve` is to be called at the latest; None: there is nothing to wait for."""
+        """Return the seconds until `serve` must be called; None if nothing waits."""
         if self.failed:
             return 0.0
         due_s = min((link.due_s for link in self.links.values()), default=NEVER)
@@ -92,7 +93,7 @@ class Links:
         link = self.links[bridge.name] = Link(bridge, self)
         link.start()
 
-    # ---- what a link acts with
+    # ---- actions of the policies
 
     def connect(self, name: str, address: "Address", host: str, try_private: bool) -> None:
         self._do(name, "connect", address, host, try_private)
@@ -101,11 +102,11 @@ class Links:
         self._do(name, "close")
 
     def waiting(self, name: str) -> int:
-        """Messages for the other side."""
+        """Return the number of messages that wait for the other broker."""
         return next((int(link["pending"]) for link in self.engine.bridges() if link["name"] == name), 0)
 
     def _do(self, name: str, action: str, *more: "Any") -> None:
-        """What fails at once is heard of as what fails later."""
+        """Call the engine. An immediate failure is handled like a later one."""
         try:
             self.engine.bridge(name, action, *more)
         except (OSError, LookupError, RuntimeError) as error:

@@ -1,8 +1,8 @@
-"""Names of hosts -> addresses, in a few threads: what asks a name server waits as long as that likes. Also whether a
-listener is there.
+"""Looks up host names in a few threads, because a name server may take any time. Also checks whether a listener accepts
+at an address.
 
-Invariants: nobody who asks ever waits; at most THREADS_MAX threads, none while nothing is asked; the same question is
-asked once at a time, however many wait for it, and however often. Should eight names not be answered, the ninth waits.
+Invariants: a caller never waits. There are at most THREADS_MAX threads, and none while no lookup runs. Equal lookups
+run once at a time, for all callers together. If eight lookups hang, the ninth waits.
 """
 
 import collections
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Address = tuple[int, str, int]                      # family, numeric, port
+    Address = tuple[int, str, int]                      # family, numeric host, port
     Answer = list[Address] | OSError
     Question = tuple[str, str, int, int]                # "find" or "try", host, port, family (0: any)
     Taker = Callable[[Answer], None]
@@ -24,7 +24,7 @@ TRY_WITHIN_S = 5.0
 
 
 def numeric(host: str, port: int) -> "list[Address]":
-    """Without asking anybody; empty: it is a name."""
+    """Return the addresses of a numeric host without a lookup; an empty list if the host is a name."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except OSError:
@@ -38,31 +38,34 @@ def _host(sockaddr: "tuple[object, ...]") -> str:
 
 
 class Lookups:
-    """find() and try_one() give their answer by take(), which the thread that owns the links calls after `wake`."""
+    """find() and try_one() deliver their answers in take(), which the thread that owns the bridges calls after
+    `wake`."""
 
     def __init__(self, wake: "Callable[[], None]", getaddrinfo: "Callable[..., Any]" = socket.getaddrinfo) -> None:
         self.wake, self.getaddrinfo = wake, getaddrinfo
         self.lock = threading.Lock()
-        self.waiting: dict[Question, dict[str, Taker]] = {}     # of a question, by who asked
+        self.waiting: dict[Question, dict[str, Taker]] = {}     # by question, then by name of the caller
         self.questions: collections.deque[Question] = collections.deque()
         self.answers: collections.deque[tuple[Question, Answer]] = collections.deque()
         self.threads = 0
         self.closed = False
 
     def find(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
+        """Look up a host name; `taker` gets the addresses or an OSError."""
         self._ask(("find", host, port, family), who, taker)
 
     def try_one(self, who: str, host: str, port: int, family: int, taker: "Taker") -> None:
-        """Does a listener accept there? The answer holds what was connected to."""
+        """Check whether a listener accepts; `taker` gets the address that accepted, or an OSError."""
         self._ask(("try", host, port, family), who, taker)
 
     def close(self) -> None:
-        """Wakes nobody any more; who hangs in a question is left to it."""
+        """Discard waiting lookups and wake no caller any more. Threads in a lookup end after it."""
         with self.lock:
             self.closed = True
             self.questions.clear()
 
     def take(self) -> None:
+        """Pass the answers that have arrived to their callers."""
         while self.answers:
             question, answer = self.answers.popleft()
             for taker in self.waiting.pop(question).values():
@@ -80,11 +83,11 @@ class Lookups:
             self.threads += 1
         try:
             threading.Thread(target=self._work, name="mosq-names", daemon=True).start()
-        except RuntimeError as error:       # the system gives no more threads
-            self._alone(OSError(None, f"cannot be asked for: {error}"))
+        except RuntimeError as error:       # the system refuses another thread
+            self._alone(OSError(None, f"the lookup could not start: {error}"))
 
     def _alone(self, why: OSError) -> None:
-        """A thread did not come about. What nobody is left to ask about is answered with the reason."""
+        """Handle a thread that could not start. Without any thread left, all waiting lookups fail with the reason."""
         with self.lock:
             self.threads -= 1
             if self.threads == 0:
@@ -103,7 +106,7 @@ class Lookups:
                 answer: Answer = self._answered(question)
             except OSError as error:
                 answer = error
-            except Exception as error:      # such as a name that cannot be encoded
+            except Exception as error:      # for example a name that cannot be encoded
                 answer = OSError(None, f"{type(error).__name__}: {error}")
             with self.lock:
                 if self.closed:

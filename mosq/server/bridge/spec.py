@@ -1,5 +1,4 @@
-"""A bridge of the configuration -> what the data plane is to know of its link. Knows options and units; opens nothing.
-"""
+"""Converts a bridge of the configuration into the data plane's settings. Knows options and units; opens nothing."""
 
 import socket
 
@@ -19,6 +18,7 @@ def link_specs(config: Config, hostname: str) -> "list[dict[str, Any]]":
 
 
 def link_spec(config: Config, bridge: Bridge, hostname: str) -> "dict[str, Any]":
+    """Return the settings of one bridge for the engine; see cext/setup/bridges.pyx."""
     remote_id = bridge.remote_id(hostname)
     lazy = bridge.start_type == LAZY
     password = bridge.remote_password
@@ -81,6 +81,6 @@ def _tls(bridge: Bridge) -> "dict[str, Any] | None":
 
 
 def bound_family(bridge: Bridge) -> int:
-    """Of the addresses that it can connect to from there; 0: all."""
+    """Return the address family that bridge_bind_address restricts the bridge to; 0: any."""
     address = bridge.bridge_bind_address
     return 0 if address is None else socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -1,1 +1,1 @@
-"""`protocol http_api` listeners: what Mosquitto's HTTP API tells, and files. Loaded only where one is configured."""
+"""Serves `protocol http_api` listeners: Mosquitto's HTTP API and files. Loaded only if one is configured."""

@@ -1,4 +1,4 @@
-"""The HTTP listeners' sockets and certificates: made before the broker says that it runs, and light to load."""
+"""Makes the sockets and TLS contexts of HTTP listeners before the broker reports that it runs. Quick to import."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ BACKLOG = 64
 
 
 class Door:
-    """A bound listener."""
+    """A bound HTTP listener."""
 
     def __init__(self, listener: "Listener", before: "list[Door]") -> None:
-        """Raises OSError for an address or a certificate. `before`: their sockets are taken over where they are at
-        the same address."""
+        """Bind the listener. Sockets of `before` at the same address are reused. Raises OSError for a bad address or
+        certificate."""
         self.listener = listener
         self.address = (listener.port, listener.host, listener.path, listener.socket_domain)
         self.tls = _tls(listener)
@@ -33,11 +33,11 @@ class Door:
 
 
 def open_doors(listeners: "list[Listener]", before: "list[Door]") -> list[Door]:
-    """Raises OSError; then nothing is bound. `before`: whose place they are going to take."""
+    """Bind all listeners, or none: raises OSError. `before`: the listeners that these replace."""
     doors: list[Door] = []
     try:
         for listener in listeners:
-            doors.append(Door(listener, before))  # noqa: PERF401 - those that are made are to be closed
+            doors.append(Door(listener, before))  # noqa: PERF401 - after an error the bound ones must be closed
     except BaseException:
         for door in doors:
             door.close()
@@ -61,14 +61,14 @@ def _tls(listener: "Listener") -> "ssl.SSLContext | None":
             if listener.crlfile:
                 context.load_verify_locations(listener.crlfile)
                 context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    except OSError as error:            # ssl.SSLError is one
+    except OSError as error:            # includes ssl.SSLError
         text = f'Unable to load server certificate "{listener.certfile}" and key "{listener.keyfile}": '
         raise OSError(error.errno or 0, f"{text}{error.strerror or error}. Check certfile and keyfile.") from None
     return context
 
 
 def _no_password() -> str:
-    return ""                           # else OpenSSL would ask at the terminal, and wait
+    return ""                           # without this, OpenSSL would prompt at the terminal and wait
 
 
 def _bind(listener: "Listener") -> list[socket.socket]:
@@ -96,7 +96,7 @@ def _bind(listener: "Listener") -> list[socket.socket]:
 
 
 def _make_way(path: str) -> None:
-    """Removes a socket that a broker left behind, and nothing else."""
+    """Remove a socket that an earlier broker left behind, but no other file."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Who may see which page: the same users, passwords, plugins and rules as for MQTT clients, with the client id http-api
-and the URL's path as the topic, for reading.
+"""Decides which client may read which page. The users, passwords, plugins and rules are those of MQTT clients; the
+client id is http-api, and the topic is the URL's path, for reading.
 
-    ask (the server's thread) -> control thread: Access.take -> answer(handle < 0) -> future
+  allows (the server's thread) -> control thread: Access.take -> answer(handle < 0) -> future
 
-Without anything that checks names, allow_anonymous decides, as for MQTT clients.
+If no component checks user names, allow_anonymous decides, as for MQTT clients.
 """
 
 import asyncio
@@ -25,17 +25,19 @@ NOTICE = LOG_TYPES["notice"]
 
 
 class Gate:
-    """Asks on behalf of the listeners of one configuration."""
+    """Sends auth requests for the HTTP listeners of one configuration."""
 
     def __init__(self, config: "Config", securities: "list[dict[str, Any]]", places: dict[int, int],
                  post: "Callable[[tuple[Any, ...]], None]", within_s: float) -> None:
-        """`places`: id of a listener -> its security. `post` hands a request to whoever calls Access.take."""
+        """`places`: id of a listener -> index of its security. `post` passes a request to the thread that calls
+        Access.take. `within_s`: longest wait for an answer, in seconds."""
         self.config, self.securities, self.places = config, securities, places
         self.post, self.within_s = post, within_s
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
         self.last = 0
 
-    async def allows(self, listener: "Listener", user: str | None, password: bytes | None, address: str, port: int,
+                     path: str) -> bool:
+        """Return whether the client may log in and read the page. A missing answer counts as refusal."""
                      path: str) -> bool:
         place = self.places[id(listener)]
         security = self.securities[place]
@@ -72,7 +74,7 @@ class Gate:
             self.waiting.pop(handle, None)
 
     def answered(self, answer: "tuple[Any, ...]") -> None:
-        """What came back for one of our handles; any thread."""
+        """Deliver the answer to one of our requests; any thread may call this."""
         loop, future = self.waiting.get(answer[1], (None, None))
         if loop is None or future is None:
             return
@@ -88,8 +90,8 @@ def _settle(future: "asyncio.Future[Any]", value: object) -> None:
 
 
 def may_read(rules: "list[AclRule]", user: str | None, topic: str) -> bool:
-    """An acl_file's word, as the data plane has it: first the user's own lines, then the patterns; a deny before what
-    allows; nothing matches: no."""
+    """Return an acl_file's verdict by the data plane's rules: the user's own lines count before the patterns, a deny
+    before an allow; without a match access is denied."""
     levels = topic.split("/")
     for patterns in (False, True):
         if patterns and any(c in name for name in (user or "", CLIENT_ID) for c in "+#"):

@@ -1,8 +1,8 @@
-"""What the HTTP API answers. Knows URLs and JSON; not sockets, nor who may ask (gate.py).
+"""Composes the answers of the HTTP API. Knows URLs and JSON; neither sockets nor access rules (gate.py).
 
-    /api/v1/systree  /api/v1/listeners  /api/v1/version   as Mosquitto 2.1
-    /api/v1/health   200 or 503: does the loop answer? For probes; of mosq's own
-    anything else    a file of http_dir
+  /api/v1/systree  /api/v1/listeners  /api/v1/version   as Mosquitto 2.1
+  /api/v1/health   200 or 503: whether the loop answers; for probes, only in mosq
+  anything else    a file of http_dir
 """
 
 import json
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from mosq.config.model import Config, Listener
 
-FILE_BYTES_MAX = 64 << 20       # larger ones are not served: a response is made as a whole
+FILE_BYTES_MAX = 64 << 20       # larger files are not served, because a response is made as a whole
 URL_BYTES_MAX = 4096
 
-# $SYS topic -> names in Engine.stats() that add up to it; Mosquitto's order
+# $SYS topic -> the names in Engine.stats() whose sum it is; in Mosquitto's order
 SYSTREE = (
     ("clients/total", ("clients_total",)), ("clients/maximum", ("clients_max",)),
     ("clients/disconnected", ("clients_total", "-clients_connected")), ("clients/connected", ("clients_connected",)),
@@ -38,7 +38,7 @@ SYSTREE = (
     ("connections/socket/count", ("sockets",)), ("publish/messages/dropped", ("publish_dropped",)),
     ("publish/messages/received", ("publish_in",)), ("publish/messages/sent", ("publish_out",)),
 )
-# the same of a broker with a store; not Mosquitto's
+# the same for a broker with a store; not in Mosquitto
 STORE_TREE = (
     ("store/live/bytes", "disk_live_bytes"), ("store/disk/bytes", "disk_total_bytes"),
     ("store/disk/segments", "disk_segments"), ("store/waiting/bytes", "disk_waiting_bytes"),
@@ -49,7 +49,7 @@ STORE_TREE = (
 
 
 class Page:
-    """A response."""
+    """A response: status, body, further headers."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -75,7 +75,7 @@ class Pages:
         self.started_s = time.monotonic()
 
     def get(self, listener: "Listener", path: str) -> Page:
-        """`path`: decoded, without query. May wait for the loop or the disk."""
+        """Return the page. `path` is decoded and has no query. May wait for the loop or the disk."""
         if not path.lower().startswith("/api/"):
             return file_page(listener.http_dir, path)
         if path == "/api/v1/version":
@@ -112,7 +112,7 @@ def _json(value: object) -> Page:
 
 
 def file_page(folder: str | None, path: str) -> Page:
-    """A file below the folder; nothing outside of it, whatever `..` and links say."""
+    """Return a file below the folder; never a file outside of it, whatever `..` and symbolic links lead to."""
     if not folder or "\0" in path or not path.startswith("/"):
         return NOT_FOUND
     root = os.path.realpath(folder)
@@ -120,7 +120,7 @@ def file_page(folder: str | None, path: str) -> Page:
     if os.path.commonpath((root, real)) != root or real == root:
         return NOT_FOUND
     try:
-        # what was looked at is what is opened: not a link that came in between, not a pipe that waits
+        # the checked file must be the opened file: no symbolic link made in between, no pipe that blocks
         fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return NOT_FOUND

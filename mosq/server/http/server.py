@@ -1,9 +1,9 @@
-"""The HTTP API's sockets: one thread with an asyncio loop for all `protocol http_api` listeners, beside the control
-plane's own. Knows HTTP (h11); what is answered is pages.py's, who may ask is gate.py's.
+"""The HTTP API's sockets: one thread with an asyncio loop for all `protocol http_api` listeners. Knows HTTP (h11);
+pages.py composes the answers, gate.py decides about access.
 
-One request per connection, as in Mosquitto. Bounds: CONNECTIONS_MAX at a time, HEAD_BYTES_MAX of request line and
-headers, REQUEST_WITHIN_S until they are there, RESPONSE_WITHIN_S until the answer is taken; two threads that may wait
-for the loop or the disk, and at most WAITING_MAX requests for them.
+One request per connection, as in Mosquitto. Limits: CONNECTIONS_MAX connections at a time, HEAD_BYTES_MAX of request
+line and headers, REQUEST_WITHIN_S until they have arrived, RESPONSE_WITHIN_S until the client has taken the answer. Two
+threads may wait for the loop or the disk, and at most WAITING_MAX requests wait for these threads.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ BAD_REQUEST = Page(400, b"Bad request.\n", ("Content-Type", "text/plain"))
 
 
 class HttpApi:
-    """All of a broker's HTTP listeners."""
+    """The server of all HTTP listeners of a broker."""
 
     def __init__(self, doors: "list[Door]") -> None:
         self.doors = doors
@@ -58,6 +58,7 @@ class HttpApi:
         self._pool = ThreadPoolExecutor(2, "mosq-http")
 
     def start(self, pages: "Pages", gate: "Gate", say: "Callable[[int, str], None]") -> None:
+        """Start the thread and return when it serves."""
         self.pages, self.gate, self.say = pages, gate, say
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), name="mosq-http", daemon=True)
@@ -65,6 +66,7 @@ class HttpApi:
         started.wait()
 
     def stop(self) -> None:
+        """End the thread, waiting at most STOP_WITHIN_S seconds, and close the sockets."""
         if self._loop is not None and self._ended is not None and self._thread is not None:
             try:
                 self._loop.call_soon_threadsafe(self._ended.set)
@@ -81,7 +83,7 @@ class HttpApi:
         block_signals()
         try:
             asyncio.run(self._serve(started))
-        except Exception as error:      # the broker goes on without it
+        except Exception as error:      # the broker goes on without the HTTP API
             self.say(ERROR, f"Error: The HTTP API has ended: {error!r}.")
         finally:
             started.set()
@@ -120,7 +122,7 @@ class HttpApi:
         conn = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         try:
             if door.tls is not None:
-                # here rather than by the server, so that a handshake under way counts, and ends when we do
+                # not done by the asyncio server: so a handshake counts as a connection and ends with the server
                 await writer.start_tls(door.tls, ssl_handshake_timeout=REQUEST_WITHIN_S)
             try:
                 request = await asyncio.wait_for(_request(conn, reader), REQUEST_WITHIN_S)
@@ -132,7 +134,7 @@ class HttpApi:
                 await asyncio.wait_for(_send(conn, writer, page), RESPONSE_WITHIN_S)
                 await asyncio.wait_for(_part(writer, reader), REQUEST_WITHIN_S)
         except (TimeoutError, OSError, h11.LocalProtocolError):
-            pass                        # slow, or gone
+            pass                        # the client is slow or gone
         finally:
             writer.transport.abort()
 
@@ -162,14 +164,14 @@ class HttpApi:
         try:
             return await asyncio.wait_for(work, PAGE_WITHIN_S)
         except TimeoutError:
-            return UNAVAILABLE          # the data plane's loop hangs, or the disk
+            return UNAVAILABLE          # the data plane's loop or the disk hangs
         except Exception as error:
             self.say(ERROR, f"Error: The HTTP API cannot answer: {error!r}.")
             return FAILED
 
 
 async def _request(conn: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The head of the request; None: it went away. A body is not read."""
+    """Return the head of the request; None if the client closed the connection. The body is not read."""
     while True:
         event = conn.next_event()
         if isinstance(event, h11.Request):
@@ -191,7 +193,7 @@ async def _send(conn: h11.Connection, writer: asyncio.StreamWriter, page: Page) 
 
 
 async def _part(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
-    """So that what was not read (a body) does not make the system throw the answer away."""
+    """End the connection. Reads the unread body first, because otherwise the system would discard the answer."""
     if writer.can_write_eof():
         writer.write_eof()
         left = 1 << 20
@@ -203,7 +205,7 @@ async def _part(writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> N
 
 
 def path_of(target: bytes) -> str | None:
-    """Decoded, without query; None for what is no path."""
+    """Return the decoded path without query; None if the target is not a valid path."""
     raw = target.split(b"?", 1)[0].split(b"#", 1)[0]
     if not raw.startswith(b"/") or len(raw) > URL_BYTES_MAX:
         return None
@@ -215,7 +217,7 @@ def path_of(target: bytes) -> str | None:
 
 
 def credentials_of(request: h11.Request) -> tuple[str | None, bytes | None]:
-    """Of Basic authentication."""
+    """Return user and password of Basic authentication; (None, None) if there are none."""
     for name, value in request.headers:
         scheme, _, rest = value.partition(b" ")
         if name == b"authorization" and scheme.lower() == b"basic":
