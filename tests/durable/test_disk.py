@@ -215,7 +215,7 @@ def test_what_was_lost_is_told_by_sequence_range() -> None:
             data[data.index(b"lose me")] ^= 1
 
         damaged_segment(broker, flip)
-        told = re.search(r"1 damaged places in \S+: what was recorded at lsn (\d+) to (\d+) is lost \((\d+) bytes\)", broker.log())
+        told = re.search(r"1 damaged places in \S+: the records at lsn (\d+) to (\d+) are lost \((\d+) bytes\)", broker.log())
         assert told is not None, broker.log()
         lo, hi, n = map(int, told.groups())
         assert 0 < lo < hi == lo + n
@@ -233,7 +233,7 @@ def test_a_segment_that_is_gone_is_told() -> None:
         files = {int.from_bytes(f.read_bytes()[32:40], "little"): f for f in broker.dir.glob("*.store/segment.*")}
         files[2].unlink()
         broker.start()
-        told = re.search(r"1 damaged places in \S+: what was recorded at lsn (\d+) to (\d+) is lost", broker.log())
+        told = re.search(r"1 damaged places in \S+: the records at lsn (\d+) to (\d+) are lost", broker.log())
         assert told is not None and 12 * MIB < int(told[2]) - int(told[1]) <= 16 * MIB, broker.log()
         sub = broker.client("sub", session=True)
         left = [*range(8), *range(16, 22)]       # of 16 MiB each segment holds eight

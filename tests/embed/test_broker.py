@@ -410,7 +410,7 @@ def test_what_fails_in_its_thread_does_not_end_it(monkeypatch, caplog):
         wire.send(ask)
         assert wire.read_packet() == Puback(1)
         deadline = time.monotonic() + 10
-        while "below $CONTROL/ could not be answered: MemoryError" not in caplog.text:
+        while "Requests on $CONTROL/ topics could not be answered: MemoryError" not in caplog.text:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         wire.send(ask)

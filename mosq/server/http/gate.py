@@ -36,9 +36,9 @@ class Gate:
         self.waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = {}
         self.last = 0
 
+    async def allows(self, listener: "Listener", user: str | None, password: bytes | None, address: str, port: int,
                      path: str) -> bool:
         """Return whether the client may log in and read the page. A missing answer counts as refusal."""
-                     path: str) -> bool:
         place = self.places[id(listener)]
         security = self.securities[place]
         user = user or None
