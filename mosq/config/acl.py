@@ -1,6 +1,6 @@
 """Reads an `acl_file`: `user NAME`, `topic [read|write|readwrite|deny] FILTER`, `pattern [...] FILTER` with %u and %c.
 
-The rules stay in the order of the file, as plain tuples: what they mean is compiled and decided in the data plane.
+The rules are plain tuples in the order of the file. The data plane compiles and applies them.
 """
 
 from mosq.config.errors import ConfigError, Origin
@@ -9,12 +9,12 @@ ACCESS = ("read", "write", "readwrite", "deny")
 FILTER_BYTES_MAX = 65535        # [v5 1.5.4] the length of a string is two bytes
 BLANKS = b" \t\r\n\v\f"
 
-# user (None: clients without a user name, or everybody for a pattern), "topic" | "pattern", one of ACCESS, filter
+# user (None: clients without a user name; for a pattern: all clients), "topic" | "pattern", one of ACCESS, filter
 AclRule = tuple[str | None, str, str, str]
 
 
 def load_acl(path: str, named_at: Origin | None = None) -> list[AclRule]:
-    """The rules of a file. Raises ConfigError with file and line."""
+    """Return the rules of a file. Raises ConfigError with file and line."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -59,6 +59,7 @@ def _user(name: str) -> str:
 
 
 def is_filter(text: str) -> bool:
+    """Return whether `text` is a valid topic filter: + only as a whole level, # only as the whole last level."""
     levels = text.split("/")
     return not any(("#" in level and (level != "#" or i + 1 < len(levels))) or ("+" in level and level != "+")
                    for i, level in enumerate(levels))

@@ -1,6 +1,6 @@
-"""A bridge, as its `connection` block says, typed and checked. Knows the words of the block; connects nothing.
+"""A bridge as its `connection` block describes it, typed and checked. Knows the options of the block; connects nothing.
 
-Attributes have the names of the options. A value that is not there has the default of the table.
+Attributes have the names of the options. An option without a line has the default of the option table.
 """
 
 from mosq.config.errors import ConfigError, Origin
@@ -17,13 +17,13 @@ _PSK = ("bridge_identity", "bridge_psk")
 
 
 class BridgeTopic:
-    """A `topic` line."""
+    """One `topic` line of a bridge."""
 
     __slots__ = ("pattern", "direction", "qos", "local_prefix", "remote_prefix", "origin")
 
     def __init__(self, pattern: str | None, direction: str, qos: int, local_prefix: str, remote_prefix: str,
                  origin: Origin) -> None:
-        self.pattern = pattern          # None: the prefixes are whole topics, one for the other
+        self.pattern = pattern          # None: the prefixes are whole topics that replace each other
         self.direction = direction      # one of DIRECTIONS
         self.qos = qos
         self.local_prefix, self.remote_prefix = local_prefix, remote_prefix
@@ -34,26 +34,26 @@ class BridgeTopic:
 
     @property
     def local(self) -> str:
-        """The filter here."""
+        """The filter in this broker."""
         return self.local_prefix + (self.pattern or "")
 
     @property
     def remote(self) -> str:
-        """The filter there."""
+        """The filter in the other broker."""
         return self.remote_prefix + (self.pattern or "")
 
 
 class Bridge:
-    """A `connection` block."""
+    """One `connection` block."""
 
     name: str
     origin: Origin
     origins: dict[str, Origin]
     addresses: list[tuple[str, int]]
     topics: list[BridgeTopic]
-    restart_base_s: int                 # the pause grows from this
-    restart_cap_s: int                  # to this; the same: always so long
-    restart_stable_s: int               # a connection that lasted so long makes it begin anew; 0: any
+    restart_base_s: int                 # shortest pause between attempts, in seconds
+    restart_cap_s: int                  # longest pause, in seconds; equal to the shortest: constant pause
+    restart_stable_s: int               # a connection of at least this length resets the pause; 0: any length
     tcp_keepalive_s: tuple[int, int, int] | None    # idle, interval, and a count
 
     bridge_protocol_version: str
@@ -107,7 +107,7 @@ class Bridge:
         self.tcp_keepalive_s = None
 
     def take(self, option: Option, keyword: str, value: Value, origin: Origin) -> None:
-        """A line of the block; raises ValueError."""
+        """Apply a line of the block. Raises ValueError."""
         if option.name in _X509 and any(getattr(self, name) for name in _PSK):
             raise ValueError(f"'{keyword}': Cannot use both certificate and psk encryption in a single bridge. "
                              "Expected one of them.")
@@ -147,7 +147,7 @@ class Bridge:
 
     def _take_topic(self, text: str, origin: Origin) -> None:
         topic = bridge_topic(text, origin)
-        if topic.key() not in self._topic_keys:         # Mosquitto passes over a second one too
+        if topic.key() not in self._topic_keys:         # Mosquitto ignores a second equal line too
             self._topic_keys.add(topic.key())
             self.topics.append(topic)
 
@@ -179,10 +179,10 @@ class Bridge:
             numbers.append(number)
         self.tcp_keepalive_s = (numbers[0], numbers[1], numbers[2])
 
-    # ---- what only the whole block can tell
+    # ---- checks of the whole block
 
     def check(self) -> None:
-        """Raises ConfigError."""
+        """Check the options against each other. Raises ConfigError."""
         if not self.addresses:
             raise ConfigError("Invalid bridge configuration: no remote addresses defined. Expected a line `address "
                               f"HOST:PORT` for the bridge '{self.name}'.", self.origin)
@@ -197,9 +197,11 @@ class Bridge:
                               self.origins["bridge_identity"])
 
     def remote_id(self, hostname: str) -> str:
+        """Return the client id at the other broker."""
         return self.remote_clientid or f"{hostname}.{self.name}"
 
     def local_id(self, hostname: str) -> str:
+        """Return the client id of the bridge's session in this broker."""
         return self.local_clientid or f"local.{self.remote_id(hostname)}"
 
     @property
@@ -207,15 +209,16 @@ class Bridge:
         return bool(self.bridge_cafile or self.bridge_capath or self.bridge_tls_use_os_certs)
 
     def key(self) -> tuple[object, ...]:
-        """What tells it from another, for a reload."""
+        """Return all settings of the bridge, to find out at a reload whether they changed."""
         return (*(getattr(self, name) for name in _DEFAULTS), self.name, tuple(self.addresses),
                 tuple(topic.key() for topic in self.topics), self.restart_base_s, self.restart_cap_s,
                 self.restart_stable_s, self.tcp_keepalive_s)
 
 
 def bridge_topic(text: str, origin: Origin) -> BridgeTopic:
-    """`PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]]`. A pattern in quotes may hold blanks; \"\" is an
-    empty one, also as a prefix; a word that begins with # is a comment, but for the pattern. Raises ValueError."""
+    """Parse `PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]]`. A pattern in quotes may contain blanks. \"\"
+    is an empty pattern or prefix. A word other than the pattern that begins with # starts a comment. Raises
+    ValueError."""
     pattern, rest = _pattern(text)
     words = rest.split()
     direction, qos, prefixes = "out", 0, ["", ""]

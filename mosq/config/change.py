@@ -1,6 +1,6 @@
-"""What differs between two configurations, and what a SIGHUP makes of each difference. Pure: opens and changes nothing.
+"""Compares two configurations and reports what a SIGHUP does with each difference. Opens and changes nothing.
 
-Passwords, keys and the options of plugins are never shown: a change of theirs is said without its values.
+Passwords, keys and plugin options are never shown: their changes are reported without values.
 """
 
 from mosq.config.bridge import Bridge
@@ -27,7 +27,7 @@ _BRIDGE_LINES = {"address": "addresses", "topic": "topics", "bridge_tcp_keepaliv
 
 
 class Change:
-    """One difference. `old` and `new` are as they would be written; None: it was not there."""
+    """One difference. `old` and `new` are written as in a file; None: the option or block did not exist."""
 
     __slots__ = ("option", "scope", "old", "new", "reload")
 
@@ -46,7 +46,7 @@ class Change:
 
 
 def changes(old: Config, new: Config) -> list[Change]:
-    """In the order of the table; those of listeners, plugins and bridges after the others."""
+    """Return the differences in the order of the option table; those of listeners, plugins and bridges follow."""
     found = [change for option in OPTIONS if option.scope in (GLOBAL, SECURITY)
              for change in _of_option(option, WHOLE, old, new)]
     found += _plugins(WHOLE, old.plugins, new.plugins)
@@ -56,7 +56,7 @@ def changes(old: Config, new: Config) -> list[Change]:
 
 
 def written(option: Option, value: object) -> str:
-    """As it would stand in a file."""
+    """Return the value as a configuration file would contain it. Secrets are replaced by SECRET."""
     if option.name in SECRETS:
         return SECRET
     if value is None or value == ():
@@ -80,7 +80,7 @@ def _of_option(option: Option, scope: str, old: object, new: object) -> list[Cha
 
 
 def listener_key(listener: Listener) -> tuple[object, ...]:
-    """What makes two listeners the same, as in the data plane."""
+    """Return the key by which two listeners are the same, as in the data plane."""
     if listener.path is not None:
         return (listener.path,)
     return listener.port, listener.host or "", listener.socket_domain, listener.bind_interface or ""
@@ -106,13 +106,13 @@ def _of_listener(scope: str, old: Config, before: Listener, new: Config, after: 
     found = [change for option in OPTIONS if option.scope in OF_LISTENERS
              for change in _of_option(option, scope, before, after)]
     for option in OPTIONS:
-        # per_listener_settings in one of them at least: what counts for this listener
+        # With per_listener_settings in one of the two, compare the values that apply to this listener.
         if (option.scope == SECURITY and option.name not in NO_ATTRIBUTE
                 and (old.per_listener_settings or new.per_listener_settings)):
             one, other = old.security_of(before, option.name), new.security_of(after, option.name)
             if one != other:
                 found.append(Change(option.name, scope, written(option, one), written(option, other), option.reload))
-    # implied ones: local only mode came or went
+    # implied values: local only mode began or ended
     if (old.allows_anonymous(before) != new.allows_anonymous(after)
             and not {"allow_anonymous", "listener_allow_anonymous"} & {change.option for change in found}
             and old.allow_anonymous == new.allow_anonymous):
@@ -152,7 +152,7 @@ def _of_bridge_option(option: Option, scope: str, old: Bridge, new: Bridge) -> l
 
 
 def bridge_lines(name: str, bridge: Bridge) -> str:
-    """The value of an option of a bridge that has a form of its own."""
+    """Return the value of a bridge option that has its own format."""
     if name == "address":
         return " ".join(f"{host}:{port}" for host, port in bridge.addresses)
     if name == "topic":

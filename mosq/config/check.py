@@ -1,4 +1,4 @@
-"""What only the whole configuration can tell. Opens no file."""
+"""Checks that need the whole configuration. Opens no file."""
 
 from mosq.config.errors import ConfigError
 from mosq.config.model import Config, Listener
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError for the first mistake, in the order in which Mosquitto looks."""
+    """Raise ConfigError for the first error, in the order in which Mosquitto checks."""
     for bridge in config.bridges:
         bridge.check()
     _check_bridge_names(config)
@@ -27,8 +27,8 @@ def _check_streams(config: Config) -> None:
         return
     name = "stream" if config.stream else "stream_events"
     wanted = "another durability than none" if config.durability == "none" else "`persistence true`"
-    raise ConfigError(f"'{name}' needs a store: what a stream has is acknowledged when it is written. Expected "
-                      f"{wanted} as well, and a persistence_location.", config.origins.get(name))
+    raise ConfigError(f"'{name}' needs a store, because messages of a stream are acknowledged when they are written. "
+                      f"Expected {wanted} as well, and a persistence_location.", config.origins.get(name))
 
 
 def _check_bridge_names(config: Config) -> None:
@@ -79,13 +79,13 @@ def _say_twice(config: Config) -> None:
             continue
         key = (listener.port, listener.host, listener.path, listener.socket_domain)
         if key in seen:
-            config.warnings.append(f"The listener {listener.where} ({listener.origin}) is there twice, first at "
+            config.warnings.append(f"The listener {listener.where} ({listener.origin}) is configured twice, first at "
                                    f"{seen[key].origin}: a port opens once, so the broker will not start.")
         seen[key] = listener
 
 
 def say_what_is_missing(config: Config) -> None:
-    """Warnings on what the configuration asks for and does not get."""
+    """Append the warnings about options that do not have the effect that the user may expect."""
     _say_twice(config)
     for bridge in config.bridges:
         if (bridge.bridge_certfile or bridge.bridge_keyfile) and not bridge.tls:
@@ -102,13 +102,13 @@ def say_what_is_missing(config: Config) -> None:
                                    "no longer supports engines; the key is read from its file.")
         if not lets_anybody_in(config, listener):
             config.warnings.append(
-                f"The listener {listener.where} lets nobody in: `allow_anonymous` is false there (the default with a "
-                "listener), and there is no password_file, plugin or certificate that names clients. Write "
-                "`allow_anonymous true` to let clients in without a password.")
+                f"No client can connect to the listener {listener.where}: `allow_anonymous` is false there (the "
+                "default with a listener), and there is no password_file, plugin or certificate that names clients. "
+                "Write `allow_anonymous true` to accept clients without a password.")
 
 
 def lets_anybody_in(config: Config, listener: Listener) -> bool:
-    """Is there a way to pass at all?"""
+    """Return whether any client can log in to this listener."""
     return bool(config.allows_anonymous(listener) or config.security_of(listener, "password_file")
                 or config.plugins_of(listener) or listener.use_identity_as_username
                 or listener.use_subject_as_username or listener.psk_hint)

@@ -73,6 +73,7 @@ SPECIAL = {"include_dir": "a folder", "listener": "PORT [ADDRESS], or 0 PATH", "
 
 
 def page() -> str:
+    """Return the text of docs/options.md."""
     parts = [HEAD]
     for title, options in SECTIONS:
         parts.append(f"\n## {title}\n\n{COLUMNS}")

@@ -1,7 +1,7 @@
-"""The configuration of a broker inside a program: defaults, a file or a text, and options that override it. Each goes
-through the same reader, line by line, so there is one table of options and one set of errors.
+"""The configuration of an embedded broker: defaults, a file or a text, and options that override it. All of them pass
+through the same reader line by line, so there is one option table and one set of errors.
 
-Where no listener was chosen, it is any free port of 127.0.0.1, and anonymous clients are welcome there.
+If no listener is configured, the broker listens on a free port of 127.0.0.1 and accepts anonymous clients there.
 """
 
 import os
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 LOCALHOST = "127.0.0.1"
 FREE_PORT = 0
-TEXT_NAME = "<config>"              # in place of the file's name in errors
-# a list is several lines
+TEXT_NAME = "<config>"              # name in errors, where a file would have its path
+# options whose value may be a list, with one line per item; the lines of ADDING_UP add up within one source
 REPEATED = ("listener", "log_dest", "shared_strategy", "durability_topic", "stream", "plugin", "websockets_origin",
             "plugin_load", "global_plugin")
-ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic", "stream")     # within one source
+ADDING_UP = ("log_type", "log_dest", "shared_strategy", "durability_topic", "stream")
 
 
 def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> Config:
-    """`source`: None, a path, or a text, which has a line break in it. Raises ConfigError."""
+    """Return the configuration. `source`: None, a path, or a text with at least one line break. Raises ConfigError."""
     config = Config()
     reader = Reader(config)
     if isinstance(source, str) and "\n" in source:
@@ -39,7 +39,7 @@ def embedded_config(source: "Source", options: "Mapping[str, OptionValue]") -> C
         reader.read_file(config.file, main=True)
     _free_listener(config, reader)
     given = {keyword: value for keyword, value in options.items() if value is not None}
-    if "listener" in given:             # the options of listeners apply to the new ones
+    if "listener" in given:             # listener options apply to the new listeners
         config.listeners, config.local_only = [], False
         given = {"listener": given.pop("listener"), **given}
     for keyword, value in given.items():
@@ -60,7 +60,7 @@ def _free_listener(config: Config, reader: Reader) -> None:
         config.listeners.append(Listener(FREE_PORT, LOCALHOST))
         config.local_only = True
     elif default is not None and reader.default_port is None:
-        default.port = FREE_PORT        # made by an option such as max_qos
+        default.port = FREE_PORT        # created by an option such as max_qos
         if default.host is None:
             default.host = LOCALHOST
             config.local_only = config.listeners == [default]

@@ -1,21 +1,21 @@
-"""What the readers of configuration files raise."""
+"""Errors in configuration files, with their place."""
 
 
 class Origin:
-    """Where a value stands."""
+    """The file and line of a value."""
 
     __slots__ = ("file", "line", "within")
 
     def __init__(self, file: str, line: int, within: "Origin | None" = None) -> None:
         self.file, self.line = file, line
-        self.within = within            # the include_dir that led here
+        self.within = within            # the include_dir line that read this file
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
 
 class ConfigError(Exception):
-    """A mistake in a configuration: what is wrong and what was expected, and where."""
+    """An error in a configuration: the problem, what was expected, and the place."""
 
     def __init__(self, text: str, origin: Origin | None = None) -> None:
         super().__init__(text)

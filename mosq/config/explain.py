@@ -1,4 +1,5 @@
-"""Where each value of a configuration comes from: a line of a file, the default, or something that implies it."""
+"""Reports the source of each value of a configuration: a line of a file, the default, or another option that implies
+it."""
 
 from mosq.config.bridge import Bridge
 from mosq.config.change import NO_ATTRIBUTE, SECRET, bridge_lines, written
@@ -11,7 +12,7 @@ DEFAULT = "default"
 
 
 class Explanation:
-    """The value of an option in one place."""
+    """The value of an option, its scope and its source."""
 
     __slots__ = ("option", "scope", "value", "source", "is_default")
 
@@ -20,7 +21,8 @@ class Explanation:
 
 
 def explain(config: Config, keyword: str | None = None) -> list[Explanation]:
-    """All options, or one; in the order of the table, then listener by listener, then bridge by bridge."""
+    """Return all options or one: first the broker's in the order of the option table, then each listener's, then each
+    bridge's."""
     option = None if keyword is None else find_option(keyword)
     found = _of_broker(config)
     for listener in config.listeners:

@@ -1,6 +1,6 @@
-"""The files that a configuration points to. Reads them at most, and writes nothing.
+"""Checks the files that a configuration names. Opens files only to read them.
 
-Mosquitto's `--test-config` does not look at them, so what is wrong here does not change its verdict.
+Mosquitto's `--test-config` does not open these files, so a problem here does not change its verdict.
 """
 
 import os
@@ -32,7 +32,7 @@ class Pointer:
         self.option, self.path, self.kind, self.origin = option, path, kind, origin
 
     def problem(self) -> str | None:
-        """Why it cannot be used."""
+        """Return why the path cannot be used; None if it can."""
         try:
             mode = os.stat(self.path).st_mode
             if self.kind == FOLDER:
@@ -51,12 +51,12 @@ class Pointer:
 
     @property
     def readable(self) -> bool:
-        """A file that can be read without waiting: no pipe, no device."""
+        """Whether the path is a regular file that can be read without waiting, so no pipe and no device."""
         return self.problem() is None and stat.S_ISREG(os.stat(self.path).st_mode)
 
     @property
     def open_to_all(self) -> bool:
-        """A secret that everybody on this machine may read."""
+        """Whether the path is a secret that every user of this machine may read."""
         try:
             return self.option in SECRET_FILES and bool(os.stat(self.path).st_mode & stat.S_IROTH)
         except (OSError, ValueError):
@@ -64,7 +64,7 @@ class Pointer:
 
 
 def pointers(config: Config) -> list[Pointer]:
-    """All of them, each once."""
+    """Return all files and folders that the configuration names, each once."""
     found = []
     for source in securities_of(config):
         for option, path, origin in (("acl_file", source.acl_file, source.acl_origin),
@@ -91,13 +91,13 @@ def pointers(config: Config) -> list[Pointer]:
 
 
 def readable_acls(config: Config) -> "dict[str, list[AclRule]]":
-    """The rules of each acl_file that can be opened, by path. Raises ConfigError."""
+    """Return the rules of each acl_file that can be opened, by path. Raises ConfigError."""
     return {pointer.path: load_acl(pointer.path, pointer.origin) for pointer in pointers(config)
             if pointer.option == "acl_file" and pointer.readable}
 
 
 def file_problems(config: Config) -> list[str]:
-    """A line for each that cannot be used."""
+    """Return a line for each file or folder that cannot be used."""
     return [f"'{pointer.option}' ({pointer.origin}): {pointer.path} {problem}; expected a {pointer.kind} that can be "
             "read, or the broker will not start." for pointer in pointers(config)
             if (problem := pointer.problem()) is not None]

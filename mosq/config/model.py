@@ -1,6 +1,6 @@
-"""What a configuration file says, typed: `Config` and its `Listener`s. Defaults come from the table of options.
+"""The typed contents of a configuration file: `Config` and its `Listener`s. Defaults come from the option table.
 
-Plain classes, no `dataclasses`: those load `inspect`, 15 ms of the 70 ms that the broker has to be listening.
+These are plain classes: `dataclasses` would load `inspect`, 15 ms of the 70 ms in which the broker must be listening.
 """
 
 from mosq.config.bridge import Bridge
@@ -20,15 +20,15 @@ SECURITY_NAMES = tuple(o.name for o in OPTIONS if o.scope == SECURITY)
 
 
 class Listener:
-    """One `listener` with its options. `ciphers_tls1.3` is an attribute too, for getattr."""
+    """One `listener` with its options. The attribute `ciphers_tls1.3` is read with getattr."""
 
     port: int                           # 0: a unix socket, or, for embedding, any free port
     host: str | None                    # None: every address
-    path: str | None                    # of a unix socket
-    origin: Origin | None               # None: made up, as in local only mode
-    origins: dict[str, Origin]          # where each option was set last
-    security: dict[str, Value]          # under per_listener_settings true: what was set for it
-    plugins: list[Plugin]               # its own, after those of the broker
+    path: str | None                    # path of a Unix socket
+    origin: Origin | None               # None: implied, as in local only mode
+    origins: dict[str, Origin]          # the last line that set each option
+    security: dict[str, Value]          # with per_listener_settings true: its security options
+    plugins: list[Plugin]               # plugins of this listener; those of the broker come first
 
     bind_interface: str | None
     socket_domain: str                  # "", "ipv4" or "ipv6"
@@ -36,7 +36,7 @@ class Listener:
     http_dir: str | None
     accept_protocol_versions: tuple[str, ...]
     listener_allow_anonymous: bool | None
-    listener_durability: str            # "": as for all
+    listener_durability: str            # "": the broker's durability
     listener_auto_id_prefix: str | None
     max_connections: int
     max_qos: int
@@ -74,16 +74,16 @@ class Listener:
 
     @property
     def where(self) -> str:
-        """For log lines and errors."""
+        """The listener's name in log lines and errors."""
         return self.path or (f"{self.host}:{self.port}" if self.host else f"port {self.port}")
 
     @property
     def tls(self) -> bool:
-        """By certificate or by PSK."""
+        """Whether the listener uses TLS, with a certificate or a PSK."""
         return self.certfile is not None or self.psk_hint is not None
 
     def versions_mask(self) -> int:
-        """A bit 1 << level for each protocol level that the listener takes."""
+        """Return a bit 1 << level for each protocol level that the listener accepts."""
         mask = 0
         for version in self.accept_protocol_versions:
             mask |= 1 << int(version)
@@ -91,18 +91,18 @@ class Listener:
 
 
 class Config:
-    """All global options by name, and what belongs to them. Options that have no effect in this version are there too
-    and come with a warning."""
+    """All global options by name, and the listeners, plugins and bridges. Options without effect in this version are
+    included and cause a warning."""
 
     listeners: list[Listener]
-    plugins: list[Plugin]               # in force for every listener
-    named_plugins: dict[str, Plugin]    # of plugin_load; in force where plugin_use names them
+    plugins: list[Plugin]               # plugins of every listener
+    named_plugins: dict[str, Plugin]    # plugins of plugin_load; used by listeners with plugin_use
     bridges: list[Bridge]
-    local_only: bool                    # no listener was configured: 127.0.0.1 and ::1, anonymous clients welcome
-    origins: dict[str, Origin]          # where each global option was set last
+    local_only: bool                    # no listener configured: 127.0.0.1 and ::1 for anonymous clients
+    origins: dict[str, Origin]          # the last line that set each global option
     warnings: list[str]                 # one line each, for the log
-    notices: list[str]                  # the same, of less weight: what is deprecated
-    file: str | None                    # None: defaults
+    notices: list[str]                  # lines about deprecated options, for the log
+    file: str | None                    # path of the file; None: defaults
     tls_keylog: str | None              # --tls-keylog of the command line
 
     per_listener_settings: bool
@@ -139,7 +139,7 @@ class Config:
     connect_timeout: int
     turn_budget: int
     auth_timeout: int
-    auth_threads: int                   # 0: as many as there are cores
+    auth_threads: int                   # 0: one per CPU core
     auth_cache_size: int
     auth_cache_seconds: int             # 0: off
     auth_backoff: bool
@@ -152,7 +152,7 @@ class Config:
     pool_grow: int
     pool_idle_max: int
     queue_overflow: str                 # "drop_newest", "drop_oldest" or "last_value"
-    shared_strategy: tuple[str, ...]    # `STRATEGY` or `STRATEGY GROUP` each; the last for a group counts
+    shared_strategy: tuple[str, ...]    # each `STRATEGY` or `STRATEGY GROUP`; the last for a group counts
     log_dest: tuple[str, ...]           # "none", "stdout", "stderr", "syslog", "topic", "file PATH"; (): stderr
     log_type: tuple[str, ...]           # (): error, warning, notice, information
     log_facility: int                   # 0-7: local0-7; -1: daemon
@@ -164,9 +164,9 @@ class Config:
     persistence_location: str | None
     persistence_file: str
     durability: str                     # "none", "async", "group" or "strict"
-    durability_topic: tuple[str, ...]   # `LEVEL FILTER` each; the first that matches counts
+    durability_topic: tuple[str, ...]   # each `LEVEL FILTER`; the first match counts
     durability_interval: int            # milliseconds
-    stream: tuple[str, ...]             # `NAME FILTER... OPTION VALUE...` each; see streams.py
+    stream: tuple[str, ...]             # each `NAME FILTER... OPTION VALUE...`; see streams.py
     stream_events: tuple[str, ...]      # `true OPTION VALUE...`; (): false
     autosave_interval: int
     autosave_on_changes: bool
@@ -185,27 +185,29 @@ class Config:
         self.local_only, self.file, self.tls_keylog = False, None, None
 
     def security_of(self, listener: Listener, name: str) -> Value | None:
-        """A security option where this listener's clients are concerned."""
+        """Return the value of a security option for this listener's clients."""
         if not self.per_listener_settings:
             value: Value | None = getattr(self, name)
             return value
         return listener.security.get(name, _GLOBALS[name])
 
     def origin_of(self, listener: Listener, name: str) -> Origin | None:
-        """Where that was set."""
+        """Return the line that set the security option `name` for this listener."""
         return (listener if self.per_listener_settings else self).origins.get(name)
 
     def plugins_of(self, listener: Listener) -> list[Plugin]:
-        """In the order in which they are asked."""
+        """Return the plugins of a listener in the order in which they are called."""
         return [*self.plugins, *listener.plugins]
 
     def allows_anonymous(self, listener: Listener) -> bool:
+        """Return whether the listener accepts clients without a user name."""
         if listener.listener_allow_anonymous is not None:
             return listener.listener_allow_anonymous
         said = self.security_of(listener, "allow_anonymous")
         return self.local_only if said is None else bool(said)
 
     def auto_id_prefix_of(self, listener: Listener) -> str:
+        """Return the beginning of the client ids that this listener assigns."""
         if listener.listener_auto_id_prefix is not None:
             return listener.listener_auto_id_prefix
         return str(self.security_of(listener, "auto_id_prefix"))

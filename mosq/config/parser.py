@@ -1,9 +1,9 @@
-"""Reads a `mosquitto.conf`: one option per line, in the order of the file, since order has a meaning (an option
-belongs to the listener, bridge or plugin above it). Stops at the first mistake. Opens only the files it is pointed at,
-and never writes: a check must not harm.
+"""Reads a `mosquitto.conf`: one option per line. The order matters, because an option belongs to the listener, bridge
+or plugin above it. Stops at the first error. Opens only the files that the configuration includes, and never writes, so
+a check is harmless.
 
-Blanks and tabs count the same, also before an option or a comment: all that Mosquitto takes is taken, and a little
-more. Time and memory are linear in what is read.
+Blanks and tabs are equal, also before an option or a comment. The reader accepts all that Mosquitto accepts, and a
+little more. Time and memory are linear in the size of the input.
 """
 
 import os
@@ -41,8 +41,8 @@ from mosq.config.special import (
 
 COMMAND_LINE = "<command line>"
 EMBEDDED = "<options>"
-OVERRIDES = (COMMAND_LINE, EMBEDDED)    # their lines come after the file's, and count
-ORIGINS_MAX = 10_000    # websockets_origin
+OVERRIDES = (COMMAND_LINE, EMBEDDED)    # their lines are read after the file's and override it
+ORIGINS_MAX = 10_000    # lines of websockets_origin
 PORTS_MAX = 10          # -p on the command line
 LINE_BYTES_MAX = 1 << 20
 FILE_BYTES_MAX = 64 << 20
@@ -55,8 +55,8 @@ TLS_FILES = ("cafile", "certfile")
 
 
 def load_config(path: str | None = None, ports: tuple[int, ...] = (), overrides: tuple[str, ...] = ()) -> Config:
-    """The configuration of a file (None: defaults), with the ports and the lines of options that the command line
-    gives. Raises ConfigError."""
+    """Return the configuration of a file (None: defaults), with the ports and option lines of the command line. Raises
+    ConfigError."""
     config = Config()
     reader = Reader(config)
     if path is not None:
@@ -86,30 +86,31 @@ def _listen_locally(config: Config, ports: tuple[int, ...], default: Listener | 
     for port in ports:
         for host in LOCALHOSTS:
             listener = Listener(port, host)
-            if default is not None:                     # `max_connections` and the like, without any listener
+            if default is not None:                     # options such as `max_connections` without a listener line
                 listener.__dict__.update(default.__dict__, port=port, host=host)
             config.listeners.append(listener)
 
 
 class Reader:
-    """The state of reading: which listener, bridge and plugin the next option belongs to."""
+    """The state of reading: the listener, bridge and plugin to which the next option belongs."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        # of the file being read
+        # state of the file that is being read
         self.current: Listener | None = None
         self.bridge: Bridge | None = None
         self.plugin: Plugin | None = None
         self.included_at: Origin | None = None
-        # of the whole configuration
-        self.default: Listener | None = None            # of `port`, `bind_address` and options before any listener
+        # state of the whole configuration
+        self.default: Listener | None = None            # made by `port`, `bind_address` and options before any listener
         self.default_port: int | None = None
         self.security_seen = False
         self.said: set[str] = set()
         self.bridge_names: set[str] = set()
 
     def default_unasked(self) -> bool:
-        """Is there but the listener that some option made? Then it stays local only, as in Mosquitto."""
+        """Return whether the only listener is one that some other option implied. It then stays local only, as in
+        Mosquitto."""
         default = self.default
         return (default is not None and self.config.listeners == [default]
                 and not {"port", "bind_address"} & default.origins.keys())
@@ -117,6 +118,7 @@ class Reader:
     # ---- files and lines
 
     def read_file(self, path: str, main: bool, included_at: Origin | None = None) -> None:
+        """Read a file and the files it includes. Raises ConfigError."""
         if os.path.isdir(path):
             raise ConfigError(f"Config file '{path}' is a directory. Expected a file.", included_at)
         try:
@@ -135,7 +137,8 @@ class Reader:
         self.current, self.bridge, self.plugin, self.included_at = outer
 
     def read_content(self, path: str, content: bytes, main: bool) -> None:
-        self.current = self.bridge = self.plugin = None         # what a file began ends with it
+        """Read the lines of a file. Raises ConfigError."""
+        self.current = self.bridge = self.plugin = None         # a block ends with its file
         for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             line = line.strip(BLANKS)
             if line and not line.startswith(b"#"):
@@ -146,6 +149,7 @@ class Reader:
                     raise ConfigError(str(error), origin) from None
 
     def read_line(self, line: bytes, origin: Origin, main: bool) -> None:
+        """Apply one line. Raises ValueError."""
         if len(line) > LINE_BYTES_MAX:
             raise ValueError(f"A line of {len(line)} bytes. Expected at most {LINE_BYTES_MAX}.")
         first, *rest = line.split(None, 1)
@@ -178,7 +182,7 @@ class Reader:
             self._take_global(option, keyword, value, origin)
 
     def _needs(self, option: Option, keyword: str) -> None:
-        """What has to stand above this line."""
+        """Raise ValueError if the line that this option needs above it is missing."""
         scope, current = option.scope, self.current
         if scope == BRIDGE and self.bridge is None:
             raise ValueError(f"The '{keyword}' option requires a bridge to be defined first. Expected a line "
@@ -198,13 +202,13 @@ class Reader:
                              "`listener PORT` above it.")
 
     def _remark(self, option: Option, keyword: str, value: Value, raw: bytes, origin: Origin) -> None:
-        """What goes on without an error, but should be known."""
+        """Add the warnings about this line that are no errors."""
         ignored = ignored_words(option, raw.decode("utf-8", "replace"))
         if ignored:
             self._warn(f"'{keyword}' ({origin}): '{ignored}' behind the value has no meaning and is ignored.")
         if option.ignored and option.name not in self.said and (option.default is None or value != option.default):
             self.said.add(option.name)
-            if option.kind == "anything" and keyword in option.ignored:     # Mosquitto's own words
+            if option.kind == "anything" and keyword in option.ignored:     # Mosquitto's wording
                 self._warn(f"{option.ignored} ({origin})")
             else:
                 shown = keyword if option.kind in ("string", "path") else f"{keyword} {str(value).lower()}"
@@ -236,7 +240,7 @@ class Reader:
             return
         if name == "per_listener_settings":
             if config.per_listener_settings:
-                return                                  # Mosquitto takes no false after a true
+                return                                  # Mosquitto ignores a false after a true
             if value and self.security_seen:
                 raise ValueError("per_listener_settings must be set before any other security settings. "
                                  "Expected it on the first line.")
@@ -247,7 +251,7 @@ class Reader:
         elif name == "durability_topic":
             value = durability_topics(config.durability_topic, keyword, value)
         elif name == "stream":
-            from mosq.config.streams import streams_with  # starting must be quick
+            from mosq.config.streams import streams_with  # imported here so that the start stays fast
 
             value = streams_with(config.stream, str(value))
         elif name == "stream_events":
@@ -297,7 +301,7 @@ class Reader:
             raise ValueError("Cannot use both certificate and psk encryption in a single listener. Expected one of "
                              "them.")
         if option.name == "http_dir" and not os.path.exists(str(value)):
-            raise ValueError(f"Unable to open http_dir '{str(value)[:SHOWN_MAX]}'. Expected a folder that is there.")
+            raise ValueError(f"Unable to open http_dir '{str(value)[:SHOWN_MAX]}'. Expected an existing folder.")
         if option.name == "accept_protocol_versions":
             value, unknown = versions(keyword, value)
             if unknown:
@@ -341,7 +345,7 @@ class Reader:
         config.origins[option.name] = origin
 
     def _take_dynamic_security(self, option: Option, keyword: str, path: str, origin: Origin) -> None:
-        """As `plugin dynamic-security` and its file."""
+        """Apply the option like `plugin dynamic-security` with its file."""
         if not path:
             raise ValueError(empty(option, keyword))
         self.plugin = Plugin(DYNAMIC_SECURITY, None, "global", origin)
@@ -386,7 +390,7 @@ class Reader:
             self._include(text, origin, main)
 
     def _take_connection(self, keyword: str, text: str, origin: Origin) -> None:
-        words = text.split()        # what stands behind the name is ignored, as a comment is
+        words = text.split()        # words after the name are ignored, like a comment
         if not words:
             raise ValueError(empty(BY_KEYWORD["connection"], keyword))
         if words[0] in self.bridge_names:

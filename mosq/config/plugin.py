@@ -1,4 +1,4 @@
-"""A plugin line with its options, and what it asks for. Knows the plugins that are built in by name; loads none."""
+"""A plugin line with its options. Knows the built-in plugins by name; loads none."""
 
 from mosq.config.errors import ConfigError, Origin
 
@@ -14,13 +14,13 @@ PYTHON_PREFIX = "python:"
 
 
 class Plugin:
-    """One `plugin`, `global_plugin` or `plugin_load` line. `options` may hold secrets: never to a log."""
+    """One `plugin`, `global_plugin` or `plugin_load` line. `options` may contain secrets, so they are never logged."""
 
     __slots__ = ("path", "name", "options", "scope", "origin", "deny_special_chars")
 
     def __init__(self, path: str, name: str | None, scope: str, origin: Origin) -> None:
         self.path = path
-        self.name = name                # of plugin_load
+        self.name = name                # name given by plugin_load
         self.options: list[tuple[str, str]] = []
         self.scope = scope              # "global" or "listener"
         self.origin = origin
@@ -28,7 +28,7 @@ class Plugin:
 
     @property
     def kind(self) -> str:
-        """Which one it is: PYTHON, one of BUILT_IN, or NATIVE, which cannot be loaded."""
+        """The kind of plugin: PYTHON, one of BUILT_IN, or NATIVE, which mosq cannot load."""
         if self.path.startswith(PYTHON_PREFIX):
             return PYTHON
         stem = self.path.replace("\\", "/").rpartition("/")[2]
@@ -38,14 +38,14 @@ class Plugin:
         return stem if stem in BUILT_IN else NATIVE
 
     def option(self, key: str) -> str | None:
-        """The last value of an option, as Mosquitto's plugins take it."""
+        """Return the last value of an option, as Mosquitto's plugins do."""
         for name, value in reversed(self.options):
             if name == key:
                 return value
         return None
 
     def directory_files(self) -> tuple[str, str | None]:
-        """Of dynamic security: its file, and that of the first password or None. Raises ConfigError."""
+        """Return the file of dynamic security and the file of the first password (or None). Raises ConfigError."""
         unknown = next((key for key, _ in self.options if key not in ("config_file", "password_init_file")), None)
         if unknown is not None:
             raise ConfigError(f"Unknown option 'plugin_opt_{unknown}' of plugin '{self.path}'; expected "
@@ -56,19 +56,19 @@ class Plugin:
         return path, self.option("password_init_file")
 
     def key(self) -> tuple[object, ...]:
-        """What tells it from another, for a reload."""
+        """Return all settings of the plugin, to find out at a reload whether they changed."""
         return self.path, self.name, tuple(self.options), self.scope, self.deny_special_chars
 
 
 def all_plugins(config: "Config") -> list[Plugin]:
-    """Each once."""
+    """Return all plugins of a configuration, each once."""
     plugins = [*config.plugins, *config.named_plugins.values()]
     plugins += [plugin for listener in config.listeners for plugin in listener.plugins]
     return list({id(plugin): plugin for plugin in plugins}.values())
 
 
 def refusal(plugin: Plugin) -> str | None:
-    """Why the broker cannot start with it, and what to do; None: it can."""
+    """Return why the broker cannot use the plugin and what to do; None if it can."""
     kind = plugin.kind
     if kind == NATIVE:
         return (f"Unable to load the plugin '{plugin.path}': mosq does not load native plugins. Expected one that is "
@@ -81,7 +81,7 @@ def refusal(plugin: Plugin) -> str | None:
 
 
 def refuse(plugins: list[Plugin]) -> None:
-    """Raises ConfigError for the first that cannot be."""
+    """Raise ConfigError for the first plugin that the broker cannot use."""
     for plugin in plugins:
         why = refusal(plugin)
         if why is not None:

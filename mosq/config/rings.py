@@ -1,8 +1,8 @@
-"""Pairs of bridges by which a message may go round for ever: what comes in by one goes out by the other to the same
-broker, and 3.x has no place for where it has been (docs/bridges.md, Loops). Knows the configuration of this broker
-alone: rings that others close are not seen.
+"""Finds pairs of bridges between which a message may circulate for ever: both connect to the same broker, and one sends
+out what the other receives. MQTT 3.x cannot mark the brokers that a message has passed (docs/bridges.md, Loops). Only
+this broker's configuration is known, so rings that other brokers close are not found.
 
-Cost: at most PAIRS_MAX pairs of lines are compared, and each address is told of once.
+Cost: at most PAIRS_MAX pairs of lines are compared, and each address is reported once.
 """
 
 from mosq.config.bridge import Bridge, BridgeTopic
@@ -11,7 +11,7 @@ PAIRS_MAX = 100_000
 
 
 def may_go_round(bridges: list[Bridge]) -> list[str]:
-    """A warning for each."""
+    """Return a warning for each address at which messages may circulate."""
     found: list[str] = []
     left = PAIRS_MAX
     at: dict[tuple[str, int], list[Bridge]] = {}
@@ -26,8 +26,9 @@ def may_go_round(bridges: list[Bridge]) -> list[str]:
                                                                              or _leads(other, bridge)):
                     found.append(
                         f"The bridges '{other.name}' and '{bridge.name}' ({bridge.origin}) connect to one broker "
-                        f"({address[0]}:{address[1]}), and what comes in by one goes out by the other: messages may go "
-                        "round for ever. Use `bridge_protocol_version mqttv50` for both, or topics that do not meet.")
+                        f"({address[0]}:{address[1]}), and one sends out what the other receives: messages may "
+                        "circulate for ever. Use `bridge_protocol_version mqttv50` for both, or topics that do not "
+                        "overlap.")
                     told = True
             at[address].append(bridge)
     return found
@@ -38,7 +39,7 @@ def _guards(bridge: Bridge) -> bool:
 
 
 def _leads(inward: Bridge, outward: Bridge) -> bool:
-    """From the remote broker by one, and back by the other, to where the first one takes it again."""
+    """Return whether a message that `inward` receives can leave by `outward` and be received by `inward` again."""
     return any(meet(one.local, other.local) and meet(one.remote, other.remote)
                for one in _lines(inward, "in") for other in _lines(outward, "out"))
 
@@ -48,7 +49,7 @@ def _lines(bridge: Bridge, direction: str) -> list[BridgeTopic]:
 
 
 def meet(one: str, other: str) -> bool:
-    """Is there a topic that both filters match?"""
+    """Return whether a topic exists that both filters match."""
     a, b = one.split("/"), other.split("/")
     if (a[0] in ("+", "#") and b[0].startswith("$")) or (b[0] in ("+", "#") and a[0].startswith("$")):
         return False

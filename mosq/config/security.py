@@ -1,5 +1,5 @@
-"""Which files and plugins decide about which listeners: a `SecuritySource` for all of them, or under
-per_listener_settings, and for a listener with plugins of its own, one each. Opens no file."""
+"""Determines which files and plugins decide about which listeners. One `SecuritySource` serves all listeners; with
+per_listener_settings each listener has one, and so does a listener with its own plugins. Opens no file."""
 
 from mosq.config.model import Config, Listener
 from mosq.config.plugin import Plugin
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SecuritySource:
-    """What one security is made of. Its place in the list is the `security` of its listeners."""
+    """The files and plugins of one security. Its index in the list is the `security` of its listeners."""
 
     __slots__ = ("acl_file", "password_file", "psk_file", "plugins", "allow_anonymous", "listeners", "acl_origin",
                  "password_origin", "psk_origin")
@@ -29,8 +29,8 @@ class SecuritySource:
         self.password_origin: Origin | None = origins.get("password_file")
         self.psk_file: str | None = said("psk_file")
         self.psk_origin: Origin | None = origins.get("psk_file")
-        self.plugins = plugins                          # in the order in which they are asked
-        # may clients without a user name pass? A listener's `listener_allow_anonymous` comes before it
+        self.plugins = plugins                          # in the order in which they are called
+        # whether clients without a user name may connect; `listener_allow_anonymous` overrides it
         said_anonymous = (listener.security.get("allow_anonymous") if per_listener and listener
                           else config.allow_anonymous)
         self.allow_anonymous = config.local_only if said_anonymous is None else bool(said_anonymous)
@@ -38,7 +38,8 @@ class SecuritySource:
 
 
 def securities_of(config: Config) -> list[SecuritySource]:
-    """In an order that depends on the configuration alone: the one for all first, if there is one."""
+    """Return the securities in an order that depends only on the configuration: the one that all listeners share is
+    first."""
     if config.per_listener_settings:
         sources = []
         for listener in config.listeners:
@@ -57,5 +58,5 @@ def securities_of(config: Config) -> list[SecuritySource]:
 
 
 def places_of(sources: list[SecuritySource]) -> dict[int, int]:
-    """The place of its security by id() of a listener."""
+    """Return the index of the security of each listener, by id() of the listener."""
     return {id(listener): i for i, source in enumerate(sources) for listener in source.listeners}

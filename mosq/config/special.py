@@ -1,4 +1,4 @@
-"""Lines whose value has a form of its own. Knows one line at a time; raises ValueError as values.py does."""
+"""Parses values that have their own format, one line at a time. Raises ValueError as values.py does."""
 
 from mosq.config.acl import is_filter
 from mosq.config.errors import Origin
@@ -23,7 +23,7 @@ PLUGIN_KEY_MIN = 3      # characters, in Mosquitto
 
 
 def listener_line(text: str, origin: Origin) -> tuple[Listener, str]:
-    """The listener of `PORT [ADDRESS]` or `0 PATH`, and what stands behind that without a meaning."""
+    """Return the listener of `PORT [ADDRESS]` or `0 PATH`, and the ignored words after it."""
     words = text.split()
     if not words:
         raise ValueError("Empty 'listener port' value in configuration. Expected a port and perhaps an address, or 0 "
@@ -39,14 +39,14 @@ def listener_line(text: str, origin: Origin) -> tuple[Listener, str]:
     if port == 0:
         if not rest:
             raise ValueError("A listener with port 0 must provide a Unix socket path. Expected `listener 0 /PATH`.")
-        # a path with blanks is ours: Mosquitto takes its first word
+        # only mosq accepts a path with blanks: Mosquitto takes its first word
         path = text.split(None, 1)[1].replace("\t#", " #").partition(" #")[0].rstrip()
         return Listener(0, path=path, origin=origin), ""
     return Listener(port, rest[0] if rest else None, origin=origin), " ".join(rest[1:])[:SHOWN_MAX]
 
 
 def log_types(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
-    """All that were named since the last `none`: each line may have several."""
+    """Return all types since the last `none`; each line may name several."""
     assert isinstance(value, tuple)
     types = before
     for word in value:
@@ -58,7 +58,7 @@ def log_types(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str,
 
 
 def log_dests(before: tuple[str, ...], keyword: str, text: str) -> tuple[tuple[str, ...], str]:
-    """The destinations with this line's, and a warning or ""."""
+    """Return the destinations including this line's, and a warning or ""."""
     kind, *rest = text.split(None, 1)
     if kind == "file":
         path = rest[0].strip() if rest else ""
@@ -70,7 +70,7 @@ def log_dests(before: tuple[str, ...], keyword: str, text: str) -> tuple[tuple[s
     if kind not in LOG_DESTS:
         raise ValueError(f"Invalid '{keyword}' value ({kind[:SHOWN_MAX]}). Expected one of {', '.join(LOG_DESTS)}.")
     if kind in LOGGED_NOWHERE:
-        return before, f"'{keyword} {kind}' is not there: mosq does not log to {kind}. Expected another log_dest"
+        return before, f"'{keyword} {kind}' has no effect: mosq does not log to {kind}. Expected another log_dest"
     if kind == "none":
         return ("none",), ""
     return (*(dest for dest in _without_none(before) if dest != kind), kind), ""
@@ -81,6 +81,7 @@ def _without_none(dests: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    """Return the lines including this one."""
     assert isinstance(value, tuple)
     strategy, *group = value
     shown = " ".join(value)[:SHOWN_MAX]
@@ -96,6 +97,7 @@ def shared_strategies(before: tuple[str, ...], keyword: str, value: Value) -> tu
 
 
 def durability_topics(before: tuple[str, ...], keyword: str, value: Value) -> tuple[str, ...]:
+    """Return the lines including this one."""
     assert isinstance(value, tuple)
     level, *names = value
     shown = " ".join(value)[:SHOWN_MAX]
@@ -111,7 +113,8 @@ def durability_topics(before: tuple[str, ...], keyword: str, value: Value) -> tu
 
 
 def versions(keyword: str, value: Value) -> tuple[tuple[str, ...], list[str]]:
-    """The protocol versions, and words that are none, over which Mosquitto reads. None at all lets nobody in."""
+    """Return the protocol versions, and the unknown words, which Mosquitto ignores. Without any version no client could
+    connect, so that is an error."""
     assert isinstance(value, tuple)
     option = BY_KEYWORD["accept_protocol_versions"]
     words = [v for v in ",".join(value).split(",") if v]
@@ -121,12 +124,12 @@ def versions(keyword: str, value: Value) -> tuple[tuple[str, ...], list[str]]:
     unknown = [word[:SHOWN_MAX] for word in words if word not in option.choices]
     if not known:
         raise ValueError(f"Invalid '{keyword}' value ({unknown[0]}). Expected {option.expected()}, separated by "
-                         "commas; this lets nobody in.")
+                         "commas; this line accepts no client.")
     return known, unknown
 
 
 def named_plugin(text: str, keyword: str, known: dict[str, Plugin], origin: Origin) -> Plugin:
-    """`plugin_load NAME PATH`."""
+    """Parse `plugin_load NAME PATH`."""
     name, *path = text.split(None, 1) or [""]
     if not name:
         raise ValueError(f"Empty '{keyword}' value in configuration. Expected `plugin_load NAME PATH`.")
@@ -139,7 +142,7 @@ def named_plugin(text: str, keyword: str, known: dict[str, Plugin], origin: Orig
 
 
 def plugin_option(plugin: Plugin | None, keyword: str, text: str) -> None:
-    """plugin_opt_KEY VALUE, or auth_opt_KEY VALUE."""
+    """Add `plugin_opt_KEY VALUE` or `auth_opt_KEY VALUE` to the plugin."""
     if plugin is None:
         raise ValueError(f"The '{keyword}' option requires plugin/global_plugin/plugin_load to be defined first. "
                          "Expected such a line above it.")
@@ -159,14 +162,15 @@ def plugin_path(option: Option, keyword: str, raw: bytes) -> str:
 
 
 def unknown_keyword(keyword: str) -> str:
+    """Return the error text for an unknown option, with a hint if possible."""
     text = f"Unknown configuration variable '{keyword[:100]}'."
     if "=" in keyword:
         name, _, value = keyword.partition("=")
         if find_option(name):
             return f"{text} There is no '=' in this file; write `{name} {value[:SHOWN_MAX]}`."
     if keyword.startswith(("{{", "{%")):
-        return f"{text} This is a template. Expected the file that is made of it."
-    from difflib import get_close_matches  # slow to load, and needed to say goodbye only
+        return f"{text} This is a template. Expected the file that is generated from it."
+    from difflib import get_close_matches  # slow to load, and only needed for this error
 
     near = get_close_matches(keyword[:100].lower(), list(BY_KEYWORD), n=1, cutoff=0.7)
     return f"{text} Did you mean '{near[0]}'?" if near else f"{text} Expected an option of mosquitto.conf."

@@ -1,8 +1,8 @@
-"""`stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`, one line at a time, and `stream_events true
-[retain_age TIME] [retain_bytes SIZE]`. Knows what a line may say; opens nothing.
+"""Parses `stream NAME FILTER... [shards N] [retain_age TIME] [retain_bytes SIZE]`, one line at a time, and
+`stream_events true [retain_age TIME] [retain_bytes SIZE]`. Opens nothing.
 
-Words stand between blanks; one with blanks in it stands in double quotes. What `#` begins is a filter here, and no
-comment.
+Words are separated by blanks; a word that contains blanks is put in double quotes. Here `#` is part of a filter and
+starts no comment.
 """
 
 from mosq.config.acl import is_filter
@@ -17,33 +17,34 @@ RETAIN_BYTES_MIN = 64 << 10
 RETAIN_BYTES_MAX = 1 << 50
 OPTIONS = ("shards", "retain_age", "retain_bytes")
 OF_EVENTS = ("retain_age", "retain_bytes")
-EVENTS_BYTES = 1 << 30          # of the stream of events, where its line says nothing
+EVENTS_BYTES = 1 << 30          # default limit of the stream of events
 
 
 class Stream:
-    """What a line says."""
+    """The contents of a `stream` line."""
 
     __slots__ = ("name", "filters", "shards", "retain_age_s", "retain_bytes")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.filters: list[str] = []
-        self.shards = 0                 # 0: as many as there are, or 1
-        self.retain_age_s = 0           # 0: for ever, as far as that goes
-        self.retain_bytes = 0           # 0: no bound
+        self.shards = 0                 # 0: the number that exists on disk, or 1
+        self.retain_age_s = 0           # 0: no limit by age
+        self.retain_bytes = 0           # 0: no limit by size
 
 
 def stream_words(text: str) -> list[str]:
+    """Split a line into words. Raises ValueError."""
     words = []
     rest = text.strip()
     while rest:
         if rest[0] == '"':
             word, closed, rest = rest[1:].partition('"')
             if not closed:
-                raise ValueError(f"Missing quote in a 'stream' value ({text[:SHOWN_MAX]}). Expected \" behind the "
-                                 "filter, too.")
+                raise ValueError(f"Missing quote in a 'stream' value ({text[:SHOWN_MAX]}). Expected \" after the "
+                                 "filter too.")
             if rest[:1].strip():
-                raise ValueError(f"Invalid 'stream' value ({text[:SHOWN_MAX]}). Expected a blank behind a closing "
+                raise ValueError(f"Invalid 'stream' value ({text[:SHOWN_MAX]}). Expected a blank after the closing "
                                  "quote.")
             rest = rest.strip()
         else:
@@ -54,7 +55,7 @@ def stream_words(text: str) -> list[str]:
 
 
 def stream_of(text: str) -> Stream:
-    """Raises ValueError."""
+    """Parse a `stream` line. Raises ValueError."""
     words = stream_words(text)
     if not words:
         raise ValueError("Empty 'stream' value in configuration. Expected stream NAME FILTER...")
@@ -75,7 +76,7 @@ def stream_of(text: str) -> Stream:
 
 
 def events_of(words: tuple[str, ...]) -> Stream | None:
-    """Of `stream_events`. None: false. Raises ValueError."""
+    """Parse the value of `stream_events`; None if it is false. Raises ValueError."""
     stream = Stream(EVENTS)
     stream.retain_bytes = EVENTS_BYTES
     if words[0] not in BOOL_WORDS:
@@ -86,11 +87,11 @@ def events_of(words: tuple[str, ...]) -> Stream | None:
 
 
 def _pairs(words: list[str], keyword: str, behind: str, allowed: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Options and their values."""
+    """Return the options and their values. Raises ValueError."""
     pairs = list(zip(words[::2], [*words[1::2], ""], strict=False))
     for n, (option, _) in enumerate(pairs):
         if option not in allowed or option in words[:2 * n:2]:
-            raise ValueError(f"Invalid '{keyword}' value ({option[:SHOWN_MAX]}). Expected {', '.join(allowed)} behind "
+            raise ValueError(f"Invalid '{keyword}' value ({option[:SHOWN_MAX]}). Expected {', '.join(allowed)} after "
                              f"{behind}, each once and with a value.")
     return pairs
 
@@ -103,7 +104,7 @@ def _retain(stream: Stream, option: str, value: str) -> None:
 
 
 def streams_with(before: tuple[str, ...], text: str) -> tuple[str, ...]:
-    """The lines with this one."""
+    """Return the lines including this one. Raises ValueError."""
     stream = stream_of(text)
     if any(stream_of(line).name == stream.name for line in before):
         raise ValueError(f"Duplicate stream name '{stream.name}'. Expected another name, or all its filters on one "
@@ -127,7 +128,7 @@ def _filter(word: str) -> str:
         raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a filter without $share: a stream "
                          "gets every message.")
     if word.startswith("$CONTROL/"):
-        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). What is said below $CONTROL/ is not "
+        raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Messages below $CONTROL/ are not "
                          "journalled.")
     if not word or "\0" in word or len(word.encode()) > FILTER_BYTES_MAX or not is_filter(word):
         raise ValueError(f"Invalid filter of a stream ({word[:SHOWN_MAX]}). Expected a topic filter: + alone in its "

@@ -107,7 +107,7 @@ def test_one_port_on_two_addresses_is_fine_and_twice_on_one_is_warned_of(read):
     assert len(read("listener 1883 127.0.0.1", "listener 1883 ::1").listeners) == 2
     assert len(read("listener 1883", "socket_domain ipv4", "listener 1883", "socket_domain ipv6").listeners) == 2
     for lines in (("listener 1883 127.0.0.1", "listener 1883 127.0.0.1"), ("protocol mqtt", "listener 1883")):
-        assert "mosq.conf:2) is there twice, first at " in read(*lines).warnings[0]
+        assert "mosq.conf:2) is configured twice, first at " in read(*lines).warnings[0]
 
 
 def test_port_and_bind_address_make_the_default_listener(read):
@@ -141,14 +141,14 @@ def test_command_line_ports(tmp_path):
 def test_anonymous_clients_are_welcome_only_where_that_was_said(read):
     config = read("listener 1883", "listener 1884", "listener_allow_anonymous true")
     assert [config.allows_anonymous(x) for x in config.listeners] == [False, True]
-    assert "lets nobody in" in config.warnings[0]
+    assert "No client can connect to" in config.warnings[0]
     assert "1883" in config.warnings[0]
     config = read("allow_anonymous true", "listener 1883", "listener 1884", "listener_allow_anonymous false")
     assert [config.allows_anonymous(x) for x in config.listeners] == [True, False]
     config = read("allow_anonymous false")
     assert [config.allows_anonymous(x) for x in config.listeners] == [False, False]
     for line in ("password_file /p", "plugin python:a:B", "psk_file /p\npsk_hint x", "use_identity_as_username true"):
-        assert not [w for w in read("listener 1883", line).warnings if "lets nobody in" in w]
+        assert not [w for w in read("listener 1883", line).warnings if "No client can connect to" in w]
 
 
 def test_per_listener_settings(read, refuse):

@@ -12,7 +12,7 @@ def warned(read):
     def warned(first, second, address="h"):
         lines = [line for name, lines, at in (("a", first, "h"), ("b", second, address)) for line in (f"connection {name}", f"address {at}", *lines)]
         found = read("listener 1883", "allow_anonymous true", *lines).warnings
-        assert all("'a' and 'b' (" in one and "(h:1883)" in one and "go round for ever" in one for one in found)
+        assert all("'a' and 'b' (" in one and "(h:1883)" in one and "circulate for ever" in one for one in found)
         return len(found)
 
     return warned

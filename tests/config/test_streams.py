@@ -31,7 +31,7 @@ def test_a_stream(read):
     ("a b+", "Expected a topic filter"),
     ('a ""', "Expected a topic filter"),
     ('a "b', "Missing quote"),
-    ('a "b"c', "a blank behind a closing quote"),
+    ('a "b"c', "a blank after the closing quote"),
     ("a b shards 0", "a number from 1 to 64"),
     ("a b shards 65", "a number from 1 to 64"),
     ("a b shards", "a number from 1 to 64"),
@@ -80,7 +80,7 @@ def test_no_events(read):
 
 @pytest.mark.parametrize(("line", "said"), [
     ("yes", "Invalid 'stream_events' value (yes). Expected true or false"),
-    ("true shards 2", "Expected retain_age, retain_bytes behind true"),
+    ("true shards 2", "Expected retain_age, retain_bytes after true"),
     ("true retain_age 1d retain_age 1d", "each once"),
     ("true retain_age", "with a unit s, h, d"),
     ("true retain_bytes 1", "from 64K on"),

@@ -16,7 +16,7 @@ LEFT_OUT = (
     (r"Plugin builtin-security has registered .*", "how 2.1 is built inside"),
     (r"Note: It is recommended to replace .*|The '.*' option is now deprecated .*", "advice about options"),
     (r"Warning: File \S+ (has|owner|group) .*|To fix this, use .*|", "advice about the mode of files"),
-    (r"Warning: The listener \S+ lets nobody in.*", "row:a listener that no client may use"),
+    (r"Warning: No client can connect to the listener.*", "row:a listener that no client may use"),
     (r"Client from 127\.0\.0\.1:N refused: .*", "row:why a client is refused"),
     (r"ACL denying access to client with dangerous .*", "ours says so once, when it connects; Mosquitto at each use"),
 )

@@ -1,7 +1,6 @@
-"""Every option of ``mosquitto.conf``, declared once: the parser, its errors, `--test-config`, docs/options.md, the
-hints for unknown keywords and what a reload does all follow from this table. Knows which options there are, not how a
-file is read.
-"""
+"""The table of all options of ``mosquitto.conf``. The parser and its errors, `--test-config`, docs/options.md, the
+hints for unknown options and the behaviour of a reload all use this table. It lists the options; it does not read
+files."""
 
 from mosq.config.options.option import (
     BRIDGE,
@@ -49,14 +48,14 @@ __all__ = [
 
 LOG_ALL = 511
 SHARED_LINES_MAX = 1000
-DURABILITY_LINES_MAX = 64       # each publication looks at them
+DURABILITY_LINES_MAX = 64       # every publication checks them
 STREAM_LINES_MAX = 32
-STREAM_FILTERS_MAX = 256        # of one line
+STREAM_FILTERS_MAX = 256        # limit for one line
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 # in the order of docs/options.md
 SECTIONS: tuple[tuple[str, tuple[Option, ...]], ...] = (
-    ("General", GENERAL), ("Listeners", LISTENERS), ("TLS", TLS), ("Who may connect, and do what", ACCESS),
+    ("General", GENERAL), ("Listeners", LISTENERS), ("TLS", TLS), ("Login and access", ACCESS),
     ("Log", LOG), ("Persistence", PERSISTENCE), ("Options of mosq itself", OWN), ("Bridges", BRIDGES),
 )
 OPTIONS: tuple[Option, ...] = tuple(option for _, options in SECTIONS for option in options)
@@ -69,7 +68,7 @@ _PREFIXES = tuple((keyword, option) for keyword, option in BY_KEYWORD.items() if
 
 
 def find_option(keyword: str) -> Option | None:
-    """The option that a keyword names, or None."""
+    """Return the option that a keyword names, or None."""
     option = BY_KEYWORD.get(keyword)
     if option is not None:
         return option

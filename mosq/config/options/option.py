@@ -1,7 +1,7 @@
-"""What a row of the table of options says, and the short ways to write one. Knows no option by name.
+"""The type of a row of the option table, and short functions to write one. Knows no option by name.
 
-No `typing`, `dataclasses` or `enum` at run time, here and in all that runs before the broker listens: each costs 5 to
-15 ms of the 70 ms that there are.
+Modules that run before the broker listens import no `typing`, `dataclasses` or `enum` at run time: each costs 5 to 15
+ms of the 70 ms in which the broker must be listening.
 """
 
 Default = bool | int | str | tuple[str, ...] | None
@@ -9,18 +9,18 @@ Default = bool | int | str | tuple[str, ...] | None
 # scopes
 GLOBAL = "global"
 LISTENER = "listener"               # needs a `listener` (or `port`) line above it
-LISTENER_ONLY = "listener!"         # the same, and not the default listener
-LISTENER_OR_DEFAULT = "listener*"   # or makes the default listener on port 1883
-SECURITY = "security"               # global, or of a listener under per_listener_settings true
+LISTENER_ONLY = "listener!"         # as LISTENER, but not allowed for the default listener
+LISTENER_OR_DEFAULT = "listener*"   # creates the default listener on port 1883 if needed
+SECURITY = "security"               # global; with per_listener_settings true of a listener
 BRIDGE = "bridge"                   # inside a `connection` block
 PLUGIN = "plugin"                   # after a plugin line
 OF_LISTENERS = (LISTENER, LISTENER_ONLY, LISTENER_OR_DEFAULT)
 
-# what SIGHUP does with a change
-LIVE = "live"                       # it counts at once, for everybody
-NEW = "new connections"             # whoever is connected stays as he is
-LISTENER_RESTART = "listener restart"   # the listener closes and opens again: its clients connect anew
-RESTART = "restart of the broker"   # it waits for one, and SIGHUP says so
+# what SIGHUP does with a changed value
+LIVE = "live"                       # applies at once to all clients
+NEW = "new connections"             # does not apply to connected clients
+LISTENER_RESTART = "listener restart"   # the listener closes and opens again: its clients must reconnect
+RESTART = "restart of the broker"   # applies at the next start; SIGHUP logs that
 
 NEVER_S = -1                        # durations: never
 INT32_MIN = -(2**31)
@@ -33,7 +33,7 @@ THIS_VERSION = "0.1.0"
 
 
 class Option:
-    """A row of the table."""
+    """A row of the option table."""
 
     __slots__ = ("name", "kind", "default", "scope", "help", "low", "high", "below", "above", "choices", "unit",
                  "aliases", "reload", "ignored", "own", "prefix", "since", "deprecated", "deprecated_by", "said",
@@ -47,30 +47,30 @@ class Option:
                  deprecated: str | None = None, deprecated_by: str = "", said: str = "", once: bool = False,
                  label: str = "") -> None:
         self.name = name
-        self.kind = kind                # bool, int, count (0 is off), string, path, duration, enum, words, special
+        self.kind = kind                # bool, int, count (off is 0), string, path, duration, enum, words, special
         self.default = default
         self.scope = scope
         self.help = help
-        self.low = low                  # int
-        self.high = high                # int; bytes of a string
-        self.below = below              # int: what a value under `low` becomes, as in Mosquitto; None: a mistake
-        self.above = above              # int: the same over `high`
+        self.low = low                  # smallest int
+        self.high = high                # largest int; bytes of a string
+        self.below = below              # int: replaces values below `low`, as in Mosquitto; None: they are errors
+        self.above = above              # int: the same for values above `high`
         self.choices = choices          # enum, words
         self.unit = unit
         self.aliases = aliases
         self.reload = reload            # what SIGHUP does with a change
-        self.ignored = ignored          # why it has no effect in this version; "": it is in force
-        self.own = own                  # of mosq, unknown to Mosquitto
-        self.prefix = prefix            # the name is the beginning of a keyword
-        self.since = since              # the first mosq that knows it
-        self.deprecated = deprecated    # Mosquitto's hint behind "is now deprecated"; None: it is not
+        self.ignored = ignored          # why it has no effect in this version; "": it has one
+        self.own = own                  # whether only mosq knows the option
+        self.prefix = prefix            # whether the name is the beginning of keywords
+        self.since = since              # the first version of mosq with the option
+        self.deprecated = deprecated    # Mosquitto's text after "is now deprecated"; None: not deprecated
         self.deprecated_by = deprecated_by  # the option to write instead
-        self.said = said                # Mosquitto's words for a bad value, with {keyword} and {value}
+        self.said = said                # Mosquitto's error for a bad value, with {keyword} and {value}
         self.once = once                # string: Mosquitto refuses a second line
-        self.label = label              # what Mosquitto calls it in errors, where that is not the keyword
+        self.label = label              # Mosquitto's name in errors if it is not the keyword
 
     def expected(self) -> str:
-        """What a value must look like, for messages and documentation."""
+        """Return the expected form of a value, for error messages and documentation."""
         if self.kind == "bool":
             return "true or false"
         if self.kind == "int":
@@ -85,16 +85,16 @@ class Option:
         return "a path" if self.kind == "path" else "some text"
 
 
-# ---- short ways to write a row; mypy checks them less strictly than the constructor, whose arguments they pass on
+# ---- short ways to write a row; mypy checks them less strictly than the constructor that they call
 
-def flag(                               # parameters: those of Option that a flag has
+def flag(                               # parameters: the fields of a bool Option
         name: str, default: bool | None, scope: str, help: str, *, reload: str = LIVE, aliases: tuple[str, ...] = (),
          ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "") -> Option:
     return Option(name, "bool", default, scope, help, reload=reload, aliases=aliases, ignored=ignored, own=own,
                   deprecated=deprecated, deprecated_by=deprecated_by)
 
 
-def number(                             # parameters: those of Option that a number has
+def number(                             # parameters: the fields of an int Option
         name: str, default: int, scope: str, help: str, low: int, high: int, *, unit: str = "", reload: str = LIVE,
            below: int | None = None, above: int | None = None, said: str = "", aliases: tuple[str, ...] = (),
            ignored: str = "", own: bool = False, deprecated: str | None = None, deprecated_by: str = "",
@@ -104,7 +104,7 @@ def number(                             # parameters: those of Option that a num
                   deprecated_by=deprecated_by, label=label)
 
 
-def text(                               # parameters: those of Option that a text has
+def text(                               # parameters: the fields of a text Option
         name: str, scope: str, help: str, kind: str = "string", *, default: str | None = None, high: int = UINT16_MAX,
          reload: str = LIVE, aliases: tuple[str, ...] = (), ignored: str = "", prefix: bool = False,
          deprecated: str | None = None, deprecated_by: str = "", once: bool = False, label: str = "") -> Option:
@@ -112,7 +112,7 @@ def text(                               # parameters: those of Option that a tex
                   prefix=prefix, deprecated=deprecated, deprecated_by=deprecated_by, once=once, label=label)
 
 
-def choice(                             # parameters: those of Option that a choice has
+def choice(                             # parameters: the fields of an enum Option
         name: str, default: str, scope: str, help: str, choices: tuple[str, ...], *, reload: str = LIVE,
            ignored: str = "", own: bool = False, said: str = "") -> Option:
     return Option(name, "enum", default, scope, help, choices=choices, reload=reload, ignored=ignored, own=own,

@@ -1,5 +1,5 @@
-"""Turns the text of a value into what its option promises. Knows one line at a time; raises ValueError with what is
-wrong, in Mosquitto's words, and what was expected, to which the parser adds file and line."""
+"""Parses the value of an option, one line at a time. Raises ValueError with the problem in Mosquitto's wording and with
+what was expected; the parser adds file and line."""
 
 from mosq.config.options.option import INT32_MAX, INT32_MIN, UINT32_MAX, Option
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 Value = bool | int | str | tuple[str, ...]
 
 BOOL_WORDS = {"true": True, "1": True, "false": False, "0": False}
-# m and y are what Mosquitto takes them for: 30 and 365 days
+# m and y are 30 and 365 days, as in Mosquitto
 DURATION_UNITS_S = {"s": 1, "h": 3600, "d": 86400, "w": 604800, "m": 2592000, "y": 31536000}
 SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-SHOWN_MAX = 80          # of a wrong value, in an error
-DIGITS_MAX = 24         # int() is slow on thousands of them
+SHOWN_MAX = 80          # characters of a wrong value in an error
+DIGITS_MAX = 24         # int() is slow on thousands of digits
 ONE_WORD = ("bool", "int", "count", "duration", "enum")
 
 
 def parse_value(option: Option, keyword: str, raw: bytes) -> Value:
-    """The value of `option` in `raw`, the rest of its line without blanks around it."""
+    """Return the value of `option`. `raw` is the rest of the line without surrounding blanks. Raises ValueError."""
     text = decode(option, keyword, raw)
     if option.kind == "anything":
         return text
     if option.kind in ("string", "path", "special") or option.name == "log_dest":
-        return _parse_text(option, keyword, text)       # a '#' belongs to the value
+        return _parse_text(option, keyword, text)       # here '#' is part of the value
     words = words_before_comment(text)
     if not words:
         raise ValueError(empty(option, keyword))
@@ -37,7 +37,8 @@ def parse_value(option: Option, keyword: str, raw: bytes) -> Value:
 
 
 def decode(option: Option, keyword: str, raw: bytes) -> str:
-    if option.kind == "anything":                       # it has no effect whatever it says
+    """Decode a value from UTF-8. Raises ValueError if it is not valid or empty."""
+    if option.kind == "anything":                       # the value has no effect
         return raw.decode("utf-8", "backslashreplace")
     try:
         text = raw.decode("utf-8")
@@ -53,12 +54,12 @@ def decode(option: Option, keyword: str, raw: bytes) -> str:
 
 
 def ignored_words(option: Option, text: str) -> str:
-    """What stands behind a value that is one word, and is no comment: Mosquitto reads over it."""
+    """Return the words after a value of one word that are no comment. Mosquitto ignores them."""
     return " ".join(words_before_comment(text)[1:])[:SHOWN_MAX] if option.kind in ONE_WORD else ""
 
 
 def words_before_comment(text: str) -> list[str]:
-    """The words of a value up to one that begins with '#'."""
+    """Return the words of a value up to the first that begins with '#'."""
     words = text.split()
     for i, word in enumerate(words):
         if word.startswith("#"):
@@ -67,19 +68,21 @@ def words_before_comment(text: str) -> list[str]:
 
 
 def empty(option: Option, keyword: str) -> str:
+    """Return the error text for a missing value."""
     return f"Empty '{option.label or keyword}' value in configuration. Expected {option.expected()}."
 
 
 def invalid(option: Option, keyword: str, value: str) -> str:
+    """Return the beginning of the error text for a wrong value, in Mosquitto's wording."""
     if option.said:
         return option.said.replace("{value}", value[:SHOWN_MAX])
     return f"Invalid '{option.label or keyword}' value ({value[:SHOWN_MAX]})."
 
 
 def integer(word: str) -> int | None:
-    """A whole number as C reads it: 0x is hexadecimal, a leading 0 octal. None: something else."""
+    """Parse a whole number as C does: 0x is hexadecimal, a leading 0 octal. None: not a number."""
     digits = word[1:] if word[:1] in ("-", "+") else word
-    if not digits.isascii() or not digits.isalnum():        # int() would take 1_000 and Arabic digits
+    if not digits.isascii() or not digits.isalnum():        # int() would accept 1_000 and Arabic digits
         return None
     base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" and len(digits) > 1 else 10
     if len(digits) > DIGITS_MAX:
@@ -92,7 +95,7 @@ def integer(word: str) -> int | None:
 
 
 def parse_number(option: Option, keyword: str, word: str) -> int:
-    """In the range of the option, or what Mosquitto makes of it."""
+    """Return a number in the range of the option; out of range, the value that Mosquitto uses. Raises ValueError."""
     value = integer(word)
     label = option.label or keyword
     if value is None:
