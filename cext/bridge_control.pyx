@@ -1,9 +1,9 @@
 """The Engine's side of links to other brokers. Loaded with the first of them: a broker without bridges does not know this room."""
 
-import errno
+import _socket
 import os
-import socket
 
+from libc.errno cimport ENOENT
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -20,7 +20,7 @@ from cext.setup.bridges cimport bridges_drop, bridges_new, bridges_read
 STATES = ("down", "opening", "asking", "up")
 
 
-cdef int asked(Engine e, BridgeCommand* a) except -2:
+cdef int bridge_command_send(Engine e, BridgeCommand* a) except -2:
     cdef ControlRequest ask
     memset(&ask, 0, sizeof(ask))
     ask.kind = CONTROL_BRIDGE
@@ -31,25 +31,25 @@ cdef int asked(Engine e, BridgeCommand* a) except -2:
     return result
 
 
-cdef int address_read(Address* a, uint32_t* scope, given) except -1:
+cdef int sockaddr_read(Address* a, uint32_t* scope, given) except -1:
     """(family, numeric host, port)"""
     cdef bytes packed
     family, host, port = given[:3]
     text, _, zone = str(host).partition("%")
-    packed = socket.inet_pton(family, text)
+    packed = _socket.inet_pton(family, text)
     a.family = <uint8_t><int>family
     a.port = <uint16_t><int>port
     memcpy(a.ip, <const char*>packed, len(packed))
     if zone:
-        scope[0] = int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
+        scope[0] = int(zone) if zone.isdigit() else _socket.if_nametoindex(zone)
     return 0
 
 
-def begin(Engine e, list specs):
+def bridges_start(Engine e, list specs):
     e.b.bridges = bridges_new(specs)
 
 
-def bridge(Engine e, str name, str what, sockaddr=None, host=None, try_private=False, fd=-1):
+def bridge_command(Engine e, str name, str what, sockaddr=None, host=None, try_private=False, fd=-1):
     cdef BridgeCommand a
     cdef bytes encoded = name.encode()
     cdef bytes text = (host or (sockaddr[1] if sockaddr else "")).encode()
@@ -63,17 +63,17 @@ def bridge(Engine e, str name, str what, sockaddr=None, host=None, try_private=F
     a.as_bridge = bool(try_private)
     a.fd = fd
     if sockaddr is not None:
-        address_read(&a.remote, &a.remote_scope, sockaddr)
+        sockaddr_read(&a.remote, &a.remote_scope, sockaddr)
     elif what == "connect" and fd < 0:
         raise ValueError("connect needs an address")
-    result = asked(e, &a)
-    if result == errno.ENOENT:
+    result = bridge_command_send(e, &a)
+    if result == ENOENT:
         raise KeyError(name)
     if result:
         raise OSError(result, os.strerror(result))
 
 
-def states(Engine e):
+def bridge_states(Engine e):
     cdef BridgeCommand a
     cdef uint32_t i
     if e.b.bridges == NULL:
@@ -85,7 +85,7 @@ def states(Engine e):
     if a.out == NULL:
         raise MemoryError
     try:
-        asked(e, &a)
+        bridge_command_send(e, &a)
         return [{"name": a.out[i].name.decode("utf-8", "replace"), "state": STATES[a.out[i].state], "pending": a.out[i].pending,
                  "pending_bytes": a.out[i].waiting_bytes} for i in range(a.n)]
     finally:
@@ -115,7 +115,7 @@ cdef class Fresh:
         a.n = self.n
         a.fresh = self.at
         a.bridges = self.first
-        if asked(e, &a) == 0:
+        if bridge_command_send(e, &a) == 0:
             free(a.fresh)        # the list that was before
             self.at = NULL
             if e.b.bridges == self.first:

@@ -1,4 +1,3 @@
-# cython: wraparound=True
 """The door between the planes: what the control plane may ask of the data plane. Everything here validates, converts and waits; the loop
 itself runs without the GIL. How dictionaries become structs: cext/setup.
 
@@ -94,8 +93,8 @@ cdef class Engine:
         self._doors(list(securities or [{}]))
         self._keylog_logged(settings)
         if bridges:
-            from cext import bridge_control
-            bridge_control.begin(self, list(bridges))
+            from cext.bridge_control import bridges_start
+            bridges_start(self, list(bridges))
         self.open_ports = [spec.get("port") or 0 for spec in self.specs]
         self.event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self.event < 0:
@@ -107,7 +106,7 @@ cdef class Engine:
         if self.b.bridges != NULL:
             bridges_of(&self.b).ops.free(bridges_of(&self.b))
         lists_free(self.b.securities, self.b.n_securities, self.b.listeners, self.b.n_listeners)
-        gone_free(&self.b)
+        gone_listeners_free(&self.b)
         listener_free(self.b.adopted)
         settings_free(&self.b.settings)
         for addresses in [*(self.watched or ()), self.gone or ()]:
@@ -180,8 +179,8 @@ cdef class Engine:
 
         fresh = None
         if bridges or self.b.bridges != NULL:
-            from cext import bridge_control
-            fresh = bridge_control.Fresh(self, list(bridges))
+            from cext.bridge_control import Fresh
+            fresh = Fresh(self, list(bridges))
         Renewal(self, dict(settings), specs_of(settings, listeners), list(securities or [{}])).run()
         if fresh is not None:
             fresh.apply(self)
@@ -252,7 +251,7 @@ cdef class Engine:
             out.append(("log", record.seconds, record.type, text, *about))
             at += (<uint32_t>sizeof(LogRecord) + record.n + record.about_n + 7) & ~<uint32_t>7
         if lost:
-            out.append(("log", out[-1][1] if out else 0, 2, f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
+            out.append(("log", out[len(out) - 1][1] if out else 0, 2, f"Warning: {lost} log lines were lost, the log could not be written fast enough."))
         return out
 
     def requests(self):
@@ -315,15 +314,15 @@ cdef class Engine:
         """What a link is to do now; any thread, returns at once. ("connect", (family, numeric host, port), host): one attempt, which ends
         with exactly one of the requests ("link", 0, name, "up" | "down" | "refused", detail); `fd`: a connected, non-blocking socket to
         go on with. "close": no-op when there is no connection. KeyError: no link has this name; OSError: EALREADY, or it cannot begin."""
-        from cext import bridge_control
-        bridge_control.bridge(self, name, what, sockaddr, host, try_private, fd)
+        from cext.bridge_control import bridge_command
+        bridge_command(self, name, what, sockaddr, host, try_private, fd)
 
     def bridges(self):
         """Of each link: name, state (down, opening, asking, up), pending deliveries and their bytes."""
         if self.b.bridges == NULL:
             return []
-        from cext import bridge_control
-        return bridge_control.states(self)
+        from cext.bridge_control import bridge_states
+        return bridge_states(self)
 
     def sessions(self, cursor=0, most=1000):
         """One slice of all sessions: ([a dict each: see inspection.py], cursor for the next; 0: that was the last). About `most` of them, fewer
@@ -464,7 +463,7 @@ def _clients_read(data):
                "unsent_bytes": numbers[4]}
 
 
-cdef void gone_free(Broker* b) noexcept:
+cdef void gone_listeners_free(Broker* b) noexcept:
     cdef Listener* d
     cdef Security* s
     while b.gone != NULL:

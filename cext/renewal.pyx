@@ -25,7 +25,7 @@ def address_of(spec):
                                 spec.get("bind_interface") or "")
 
 
-def key_of(spec):
+def listener_key(spec):
     """What makes two listeners the same: where they are, and what is spoken there from the first byte on, since whoever is connected
     could not go on with another protocol."""
     return address_of(spec), spec.get("protocol") or "mqtt", int(spec.get("enable_proxy_protocol") or 0)
@@ -43,8 +43,8 @@ cdef class Renewal:
         memset(&self.r, 0, sizeof(Reload))
         self.e, self.settings, self.specs, self.securities = e, settings, specs, securities
         self.keep, self.sockets, self.watched = [], [[] for _ in specs], [[] for _ in specs]
-        keys = {key_of(spec): place for place, spec in enumerate(e.specs)}
-        self.before = [keys.pop(key_of(spec), None) for spec in specs]      # of each new listener: where it was
+        keys = {listener_key(spec): place for place, spec in enumerate(e.specs)}
+        self.before = [keys.pop(listener_key(spec), None) for spec in specs]      # of each new listener: where it was
         ended = {address_of(e.specs[place]): place for place in keys.values()}
         self.heirs = {place: ended.pop(address_of(spec)) for place, spec in enumerate(specs)
                       if self.before[place] is None and address_of(spec) in ended}

@@ -8,7 +8,7 @@ cdef extern from * nogil:
     int __builtin_clzll(unsigned long long)
 
 
-cdef inline int class_of(size_t n) noexcept nogil:
+cdef inline int buffer_class(size_t n) noexcept nogil:
     if n <= <size_t>1 << BUFFER_SHIFT_MIN:
         return 0
     return 64 - __builtin_clzll(n - 1) - BUFFER_SHIFT_MIN
@@ -31,7 +31,7 @@ cdef void buffers_fini(Buffers* b) noexcept nogil:
 
 
 cdef uint8_t* buffer_take(Buffers* b, size_t n, uint32_t* cap) noexcept nogil:
-    cdef int k = class_of(n)
+    cdef int k = buffer_class(n)
     cdef uint8_t* p
     if n > 0xFFFFFFFFu:
         return NULL
@@ -52,7 +52,7 @@ cdef uint8_t* buffer_take(Buffers* b, size_t n, uint32_t* cap) noexcept nogil:
 
 
 cdef void buffer_give(Buffers* b, void* p, uint32_t cap) noexcept nogil:
-    cdef int k = class_of(cap)
+    cdef int k = buffer_class(cap)
     b.used_bytes -= cap
     if k >= BUFFER_CLASSES or b.idle_bytes + cap > b.idle_max_bytes:
         free(p)

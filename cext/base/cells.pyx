@@ -50,7 +50,7 @@ cdef enum:
     PAGES = CHUNK_BYTES // PAGE_BYTES
     MALLOC_HEADER_BYTES = 8     # glibc's header of an allocation
     HUGE_FROM_BYTES = 64 << 20  # limit of mapped bytes for small pages: huge pages keep unused memory resident
-    MAP_FROM_BYTES = 1 << 18    # size from which an object has its own mapping: malloc would pause to tidy up when it is freed
+    CELL_MAP_FROM_BYTES = 1 << 18    # size from which an object has its own mapping: malloc would pause to tidy up when it is freed
 
 cdef struct FreeCell:
     FreeCell* next
@@ -71,10 +71,10 @@ cdef struct CellChunk:
     uint64_t huge               # 1 = the chunk is a huge page, which the return of a part would break up
 
 cdef enum:
-    HEAD_BYTES = 64             # room for a CellPage or a CellChunk, rounded up so that cells are aligned
+    CELL_HEAD_BYTES = 64             # room for a CellPage or a CellChunk, rounded up so that cells are aligned
 
 
-cdef inline uint32_t class_of(size_t n) noexcept nogil:
+cdef inline uint32_t cell_class(size_t n) noexcept nogil:
     return <uint32_t>((n + CELL_STEP - 1) // CELL_STEP - 1) if n else 0
 
 
@@ -88,7 +88,7 @@ cdef inline uint32_t page_number(const void* p) noexcept nogil:
 
 cdef inline uint8_t* page_start(CellChunk* chunk, uint32_t i) noexcept nogil:
     # The first page begins after the chunk's head.
-    return <uint8_t*>chunk + <size_t>i * PAGE_BYTES + (HEAD_BYTES if i == 0 else 0)
+    return <uint8_t*>chunk + <size_t>i * PAGE_BYTES + (CELL_HEAD_BYTES if i == 0 else 0)
 
 
 cdef inline size_t mapping_of(size_t n) noexcept nogil:
@@ -96,11 +96,11 @@ cdef inline size_t mapping_of(size_t n) noexcept nogil:
 
 
 cdef uint64_t cells_bytes(const void* p, size_t n) noexcept nogil:
-    if n >= MAP_FROM_BYTES:
+    if n >= CELL_MAP_FROM_BYTES:
         return mapping_of(n)
     if n > CELL_MAX or PLAIN:
         return malloc_usable_size(<void*>p) + MALLOC_HEADER_BYTES
-    return (class_of(n) + 1) * CELL_STEP
+    return (cell_class(n) + 1) * CELL_STEP
 
 
 cdef void* map_new(size_t n) noexcept nogil:
@@ -195,7 +195,7 @@ cdef CellPage* page_new(Cells* c, uint32_t klass) noexcept nogil:
     page.free = NULL
     page.used = page.fresh = 0
     page.klass = <uint16_t>klass
-    page.cells = <uint16_t>((PAGE_BYTES - (2 if i == 0 else 1) * HEAD_BYTES) // ((klass + 1) * CELL_STEP))
+    page.cells = <uint16_t>((PAGE_BYTES - (2 if i == 0 else 1) * CELL_HEAD_BYTES) // ((klass + 1) * CELL_STEP))
     return page
 
 
@@ -229,7 +229,7 @@ cdef void page_return(Cells* c, CellPage* page) noexcept nogil:
 
 cdef void* large_take(Cells* c, size_t n) noexcept nogil:
     cdef void* p
-    if n >= MAP_FROM_BYTES:
+    if n >= CELL_MAP_FROM_BYTES:
         p = map_new(mapping_of(n))
         if p != NULL and n >= 2 * CHUNK_BYTES:
             madvise(p, mapping_of(n), MADV_HUGEPAGE)
@@ -242,7 +242,7 @@ cdef void* large_take(Cells* c, size_t n) noexcept nogil:
 
 cdef void large_give(Cells* c, void* p, size_t n) noexcept nogil:
     c.used_bytes -= cells_bytes(p, n)
-    if n >= MAP_FROM_BYTES:
+    if n >= CELL_MAP_FROM_BYTES:
         munmap(p, mapping_of(n))
     else:
         free(p)
@@ -250,7 +250,7 @@ cdef void large_give(Cells* c, void* p, size_t n) noexcept nogil:
 
 cdef void* cells_take_zeroed(Cells* c, size_t n) noexcept nogil:
     cdef void* p = cells_take(c, n)
-    if p != NULL and n < MAP_FROM_BYTES:
+    if p != NULL and n < CELL_MAP_FROM_BYTES:
         memset(p, 0, n)
     return p
 
@@ -261,7 +261,7 @@ cdef void* cells_take(Cells* c, size_t n) noexcept nogil:
     cdef void* p
     if n > CELL_MAX or PLAIN:
         return large_take(c, n)
-    klass = class_of(n)
+    klass = cell_class(n)
     page = c.open[klass]
     if page == NULL:
         page = c.spare[klass]
@@ -275,7 +275,7 @@ cdef void* cells_take(Cells* c, size_t n) noexcept nogil:
         p = page.free
         page.free = page.free.next
     else:
-        p = <uint8_t*>page + HEAD_BYTES + <size_t>page.fresh * (klass + 1) * CELL_STEP
+        p = <uint8_t*>page + CELL_HEAD_BYTES + <size_t>page.fresh * (klass + 1) * CELL_STEP
         page.fresh += 1
     page.used += 1
     if page.used == page.cells:

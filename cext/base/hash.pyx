@@ -30,7 +30,7 @@ cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
     return (x << bits) | (x >> (64 - bits))
 
 
-cdef inline uint64_t load(const uint8_t* p) noexcept nogil:
+cdef inline uint64_t word_load(const uint8_t* p) noexcept nogil:
     cdef uint64_t word
     memcpy(&word, p, 8)         # valid at any alignment; the compiler makes one load of it
     return le64toh(word)
@@ -69,7 +69,7 @@ cdef uint64_t hash_bytes(const HashKey* key, const uint8_t* p, size_t n) noexcep
     v[2] = key.k0 ^ <uint64_t>0x6C7967656E657261
     v[3] = key.k1 ^ <uint64_t>0x7465646279746573
     while left >= 8:
-        word = load(p)
+        word = word_load(p)
         v[3] ^= word
         sip_round(v)
         v[0] ^= word
@@ -78,7 +78,7 @@ cdef uint64_t hash_bytes(const HashKey* key, const uint8_t* p, size_t n) noexcep
     done = n - left
     if done and left:
         # The input is long enough to read the tail as one word that overlaps the bytes before it.
-        word = (load(p + left - 8) >> (8 * (8 - left))) | (<uint64_t>(n & 0xFF) << 56)
+        word = (word_load(p + left - 8) >> (8 * (8 - left))) | (<uint64_t>(n & 0xFF) << 56)
     else:
         word = tail_word(p, left, n)
     v[3] ^= word

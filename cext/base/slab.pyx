@@ -25,11 +25,11 @@ cdef extern from "<sys/mman.h>" nogil:
     void* MAP_FAILED
 
 cdef enum:
-    MAP_FROM_BYTES = 1 << 17    # size from which a block has its own mapping: malloc would keep freed blocks, or parts of them
+    SLAB_MAP_FROM_BYTES = 1 << 17    # size from which a block has its own mapping: malloc would keep freed blocks, or parts of them
     SYSTEM_PAGE_BYTES = 4096
     POPULATE_BYTES = 1 << 16
     MADV_POPULATE_WRITE = 23    # Linux 5.14; older kernels refuse it, which does no harm
-    HEAD_BYTES = 48             # size of a SlabBlock, rounded up so that items are aligned
+    SLAB_HEAD_BYTES = 48             # size of a SlabBlock, rounded up so that items are aligned
 
 cdef struct SlabBlock:
     SlabItem* free
@@ -49,12 +49,12 @@ cdef void slab_init(Slab* s, uint32_t item_bytes, uint32_t block_items, uint32_t
     s.idle_max = idle_max
 
 
-cdef inline size_t block_bytes(const Slab* s) noexcept nogil:
-    return HEAD_BYTES + <size_t>s.block_items * s.item_bytes
+cdef inline size_t slab_block_bytes(const Slab* s) noexcept nogil:
+    return SLAB_HEAD_BYTES + <size_t>s.block_items * s.item_bytes
 
 
 cdef uint64_t slab_bytes(const Slab* s) noexcept nogil:
-    return <uint64_t>(s.used + s.idle) // s.block_items * block_bytes(s) + <uint64_t>s.cap_blocks * sizeof(void*)
+    return <uint64_t>(s.used + s.idle) // s.block_items * slab_block_bytes(s) + <uint64_t>s.cap_blocks * sizeof(void*)
 
 
 cdef inline SlabBlock* block_at(const Slab* s, uint32_t number) noexcept nogil:
@@ -66,17 +66,17 @@ cdef inline SlabBlock* block_at(const Slab* s, uint32_t number) noexcept nogil:
 
 cdef SlabBlock* block_alloc(Slab* s) noexcept nogil:
     cdef void* p
-    if block_bytes(s) < MAP_FROM_BYTES:
-        return <SlabBlock*>calloc(1, block_bytes(s))
-    p = mmap(NULL, block_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if slab_block_bytes(s) < SLAB_MAP_FROM_BYTES:
+        return <SlabBlock*>calloc(1, slab_block_bytes(s))
+    p = mmap(NULL, slab_block_bytes(s), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     return <SlabBlock*>p if p != MAP_FAILED else NULL
 
 
 cdef void block_free(Slab* s, SlabBlock* block) noexcept nogil:
-    if block_bytes(s) < MAP_FROM_BYTES:
+    if slab_block_bytes(s) < SLAB_MAP_FROM_BYTES:
         free(block)
     else:
-        munmap(block, block_bytes(s))
+        munmap(block, slab_block_bytes(s))
 
 
 cdef void slab_fini(Slab* s) noexcept nogil:
@@ -162,8 +162,8 @@ cdef void block_chill(Slab* s, SlabBlock* block) noexcept nogil:
     block.free = NULL
     block.fresh = 0
     block.populated = SYSTEM_PAGE_BYTES
-    memset(<uint8_t*>block + HEAD_BYTES, 0, SYSTEM_PAGE_BYTES - HEAD_BYTES)
-    madvise(<uint8_t*>block + SYSTEM_PAGE_BYTES, block_bytes(s) - SYSTEM_PAGE_BYTES, MADV_DONTNEED)
+    memset(<uint8_t*>block + SLAB_HEAD_BYTES, 0, SYSTEM_PAGE_BYTES - SLAB_HEAD_BYTES)
+    madvise(<uint8_t*>block + SYSTEM_PAGE_BYTES, slab_block_bytes(s) - SYSTEM_PAGE_BYTES, MADV_DONTNEED)
 
 
 cdef void block_empty(Slab* s, SlabBlock* block) noexcept nogil:
@@ -173,7 +173,7 @@ cdef void block_empty(Slab* s, SlabBlock* block) noexcept nogil:
     elif s.idle > s.idle_max:
         block_return(s, block)
     else:
-        if block_bytes(s) >= MAP_FROM_BYTES:
+        if slab_block_bytes(s) >= SLAB_MAP_FROM_BYTES:
             block_chill(s, block)
         open_link(s, block, False)
 
@@ -192,7 +192,7 @@ cdef SlabBlock* block_for_one(Slab* s) noexcept nogil:
 
 cdef inline void populate(Slab* s, SlabBlock* block, uint8_t* end) noexcept nogil:
     # One call for several pages is cheaper than a fault for each page.
-    if block_bytes(s) >= MAP_FROM_BYTES and end > <uint8_t*>block + block.populated:
+    if slab_block_bytes(s) >= SLAB_MAP_FROM_BYTES and end > <uint8_t*>block + block.populated:
         madvise(<uint8_t*>block + block.populated, POPULATE_BYTES, MADV_POPULATE_WRITE)    # harmless beyond the block's end
         block.populated += POPULATE_BYTES
 
@@ -200,7 +200,7 @@ cdef inline void populate(Slab* s, SlabBlock* block, uint8_t* end) noexcept nogi
 # ---- items ----
 
 cdef inline SlabItem* item_at(const Slab* s, SlabBlock* block, uint32_t i) noexcept nogil:
-    return <SlabItem*>(<uint8_t*>block + HEAD_BYTES + <size_t>i * s.item_bytes)
+    return <SlabItem*>(<uint8_t*>block + SLAB_HEAD_BYTES + <size_t>i * s.item_bytes)
 
 
 cdef void* slab_take(Slab* s) noexcept nogil:

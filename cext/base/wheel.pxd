@@ -3,7 +3,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 cdef enum:
     TICK_SHIFT = 4              # 1 tick = 16 ms
-    LEVELS = 5
+    WHEEL_LEVELS = 5
     SLOTS = 64
     WHEEL_FAR_MS = 1 << 30      # limit of a delay (12 days); a longer one fires early, and the owner adds it again
 

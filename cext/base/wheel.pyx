@@ -16,7 +16,7 @@ cdef void wheel_init(Wheel* w, uint64_t now_ms) noexcept nogil:
     cdef int level, slot
     memset(w, 0, sizeof(Wheel))
     w.start_ms = now_ms
-    for level in range(LEVELS):
+    for level in range(WHEEL_LEVELS):
         for slot in range(SLOTS):
             w.slots[level][slot].prev = w.slots[level][slot].next = &w.slots[level][slot]
 
@@ -24,7 +24,7 @@ cdef void wheel_init(Wheel* w, uint64_t now_ms) noexcept nogil:
 cdef void place(Wheel* w, Timer* t) noexcept nogil:
     cdef uint32_t distance = t.due_tick - <uint32_t>w.tick
     cdef int level = 0
-    while level < LEVELS - 1 and distance >= <uint32_t>1 << (6 * (level + 1)):
+    while level < WHEEL_LEVELS - 1 and distance >= <uint32_t>1 << (6 * (level + 1)):
         level += 1
     cdef uint32_t slot = (t.due_tick >> (6 * level)) & 63
     cdef Timer* head = &w.slots[level][slot]
@@ -75,7 +75,7 @@ cdef void cascade(Wheel* w, int level) noexcept nogil:
         following = t.next
         place(w, t)
         t = following
-    if slot == 0 and level + 1 < LEVELS:
+    if slot == 0 and level + 1 < WHEEL_LEVELS:
         cascade(w, level + 1)
 
 

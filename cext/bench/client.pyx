@@ -33,6 +33,7 @@ cdef extern from "<netinet/in.h>" nogil:
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
+        void* ptr
         uint32_t u32
     struct epoll_event:
         uint32_t events

@@ -15,6 +15,7 @@ from cext.codec.as_client cimport encode_subscribe
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
+        void* ptr
         uint32_t u32
     struct epoll_event:
         uint32_t events

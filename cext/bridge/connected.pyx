@@ -150,7 +150,7 @@ cdef void remote_notice(Broker* b, Bridge* l, Client* c) noexcept nogil:
     client_wrote(b, c, p + size + 1, p)
 
 
-cdef bint asked_for(const BridgeSpec* spec, View filter) noexcept nogil:
+cdef bint spec_has_filter(const BridgeSpec* spec, View filter) noexcept nogil:
     cdef uint32_t i
     for i in range(spec.lines.n):
         if spec.lines.at[i].ways & LINE_IN and spec.lines.at[i].remote_whole.n == filter.n and memcmp(
@@ -166,13 +166,13 @@ cdef void remote_subscribe(Broker* b, Bridge* l, Client* c, bint present) noexce
         line = &l.spec.lines.at[i]
         if line.ways & LINE_IN:
             subscribe_send(b, l, c, line, pid_of(l, i), present)
-        elif l.spec.attempt_unsubscribe and not asked_for(l.spec, line.remote_whole):
+        elif l.spec.attempt_unsubscribe and not spec_has_filter(l.spec, line.remote_whole):
             unsubscribe_send(b, l, c, line.remote_whole, pid_of(l, i))
     if l.old_spec == NULL:
         return
     for i in range(l.old_spec.lines.n):
         line = &l.old_spec.lines.at[i]
-        if line.ways & LINE_IN and not asked_for(l.spec, line.remote_whole):
+        if line.ways & LINE_IN and not spec_has_filter(l.spec, line.remote_whole):
             unsubscribe_send(b, l, c, line.remote_whole, pid_of(l, l.spec.lines.n + 1 + i))
 
 

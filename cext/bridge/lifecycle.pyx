@@ -83,7 +83,7 @@ cdef uint8_t goodbye_code(const Bridge* l, int reason) noexcept nogil:
     return RC_DISCONNECT_WITH_WILL if l.spec.notifications and not l.spec.notify_local_only else RC_SUCCESS
 
 
-cdef void goodbye(Broker* b, Client* c, int reason) noexcept nogil:
+cdef void bridge_goodbye(Broker* b, Client* c, int reason) noexcept nogil:
     """3.x can only say goodbye without the will: where there is one, the connection just ends."""
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t code = goodbye_code(l, reason)
@@ -128,7 +128,7 @@ cdef void ended(Broker* b, Client* c, int reason) noexcept nogil:
 
 # ---------------------------------------------------------------- timers
 
-cdef void client_timer(Broker* b, Client* c) noexcept nogil:
+cdef void bridge_client_timer(Broker* b, Client* c) noexcept nogil:
     cdef Bridge* l = bridge_of(c)
     cdef uint8_t* p
     if c.state == C_OPENING:
@@ -171,7 +171,7 @@ cdef void bridge_timer(Broker* b, Bridge* l) noexcept nogil:
 
 # ---------------------------------------------------------------- what the control plane asks
 
-cdef void begin(Broker* b) noexcept nogil:
+cdef void bridges_begin_all(Broker* b) noexcept nogil:
     cdef Bridges* bridges = bridges_of(b)
     cdef uint32_t i
     for i in range(bridges.n):
@@ -190,13 +190,13 @@ cdef void bridge_begin(Broker* b, Bridge* l) noexcept nogil:
     bridge_queued(b, l)
 
 
-cdef int ask(Broker* b, BridgeCommand* a) noexcept nogil:
+cdef int bridge_command_run(Broker* b, BridgeCommand* a) noexcept nogil:
     cdef Bridge* l
     cdef int err
     if a.kind == BRIDGE_RENEW:
         return renew(b, a)
     if a.kind == BRIDGE_STATES:
-        states(b, a)
+        bridge_states_fill(b, a)
         return 0
     l = bridge_find(b, a.name)
     if l == NULL:
@@ -212,11 +212,11 @@ cdef int ask(Broker* b, BridgeCommand* a) noexcept nogil:
 cdef void bridge_close(Broker* b, Bridge* l) noexcept nogil:
     cdef Client* c = l.client
     if l.state == BRIDGE_UP:
-        goodbye(b, c, END_NORMAL)
+        bridge_goodbye(b, c, END_NORMAL)
     client_end(b, c, END_NORMAL)
 
 
-cdef void states(Broker* b, BridgeCommand* a) noexcept nogil:
+cdef void bridge_states_fill(Broker* b, BridgeCommand* a) noexcept nogil:
     cdef Bridges* bridges = bridges_of(b)
     cdef uint32_t i, n
     cdef Bridge* l
@@ -233,14 +233,14 @@ cdef void states(Broker* b, BridgeCommand* a) noexcept nogil:
 
 # ---------------------------------------------------------------- a new configuration
 
-cdef inline bint same(View x, View y) noexcept nogil:
+cdef inline bint same_view(View x, View y) noexcept nogil:
     return x.n == y.n and memcmp(x.p, y.p, x.n) == 0
 
 
 cdef void spec_take(Broker* b, Bridge* l) noexcept nogil:
     """There is no connection. What waits for the remote broker stays; what is subscribed to changes at once."""
     cdef BridgeSpec* old = l.spec
-    if l.session != NULL and not same(old.local_id, l.next_spec.local_id):
+    if l.session != NULL and not same_view(old.local_id, l.next_spec.local_id):
         local_end(b, l)
     l.spec = l.next_spec
     l.next_spec = NULL
@@ -301,7 +301,7 @@ cdef void bridge_end(Broker* b, Bridge* l) noexcept nogil:
 cdef void goodbye_and_end(Broker* b, Bridge* l) noexcept nogil:
     cdef Client* c = l.client
     if l.state == BRIDGE_UP:
-        goodbye(b, c, END_NORMAL)
+        bridge_goodbye(b, c, END_NORMAL)
         local_notice(b, l, b"0")
     l.client = NULL              # whose end is nobody's news any more
     client_end(b, c, END_NORMAL)
@@ -344,14 +344,14 @@ cdef int renew(Broker* b, BridgeCommand* a) noexcept nogil:
     for i in range(a.n):
         bridge_queued(b, a.fresh[i])
     a.fresh = before             # nobody's by now: the asker's to free
-    gone_free(bridges)
+    gone_bridges_free(bridges)
     return 0
 
 
 cdef Bridge** named_in(Bridge** at, uint32_t n, View name) noexcept nogil:
     cdef uint32_t i
     for i in range(n):
-        if same(at[i].spec.name, name):
+        if same_view(at[i].spec.name, name):
             return at + i
     return NULL
 
@@ -377,7 +377,7 @@ cdef void tls_context_swap(BridgeSpec* s, BridgeSpec* fresh) noexcept nogil:
     fresh.tls_context = tls_context
 
 
-cdef void gone_free(Bridges* bridges) noexcept nogil:
+cdef void gone_bridges_free(Bridges* bridges) noexcept nogil:
     cdef Bridge** at = &bridges.gone
     cdef Bridge* l
     while at[0] != NULL:
@@ -417,11 +417,11 @@ cdef void bridges_free(Bridges* bridges) noexcept nogil:
 cdef void bridges_prepare(Bridges* bridges) noexcept nogil:
     cdef BridgeOps* ops = &bridges.ops
     ops.packet = packet
-    ops.goodbye = goodbye
+    ops.goodbye = bridge_goodbye
     ops.ended = ended
-    ops.client_timer = client_timer
+    ops.client_timer = bridge_client_timer
     ops.bridge_timer = bridge_timer
-    ops.begin = begin
-    ops.ask = ask
+    ops.begin = bridges_begin_all
+    ops.ask = bridge_command_run
     ops.opened = bridge_opened
     ops.free = bridges_free

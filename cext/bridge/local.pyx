@@ -48,7 +48,7 @@ from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_count
 
 cdef enum:
-    FILTER_ROOM = 66600          # as subscription_read wants it
+    BRIDGE_FILTER_ROOM = 66600          # as subscription_read wants it
 
 
 # ---------------------------------------------------------------- the session
@@ -144,7 +144,7 @@ cdef void queue_drop(Broker* b, Session* s) noexcept nogil:
 
 cdef void subscriptions_remove(Broker* b, Bridge* l) noexcept nogil:
     cdef Session* s = l.session
-    cdef uint8_t text[FILTER_ROOM]
+    cdef uint8_t text[BRIDGE_FILTER_ROOM]
     cdef Filter f
     cdef uint32_t n, sub_id
     cdef uint8_t options

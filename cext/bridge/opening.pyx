@@ -59,7 +59,7 @@ cdef int bridge_open(Broker* b, Bridge* l, BridgeCommand* a) noexcept nogil:
     if log_wanted(&b.log, LOG_NOTICE):
         log_line(b, LOG_NOTICE, snprintf(b.log.line, LOG_LINE_MAX, "Connecting bridge %.*s (%s:%d)", <int>l.spec.name.n,
                                          <const char*>l.spec.name.p, a.host, <int>a.remote.port))
-    err = begin(b, l, a, c)
+    err = attempt_begin(b, l, a, c)
     if err:
         client_give(b, c)
         return err
@@ -76,7 +76,7 @@ cdef int bridge_open(Broker* b, Bridge* l, BridgeCommand* a) noexcept nogil:
     return 0
 
 
-cdef int begin(Broker* b, Bridge* l, BridgeCommand* a, Client* c) noexcept nogil:
+cdef int attempt_begin(Broker* b, Bridge* l, BridgeCommand* a, Client* c) noexcept nogil:
     cdef Outward o
     cdef const BridgeSpec* spec = l.spec
     if a.fd >= 0:
@@ -154,13 +154,13 @@ cdef int handle_connack(Broker* b, Client* c, const Frame* f) noexcept nogil:
         log_line(b, LOG_DEBUG, snprintf(b.log.line, LOG_LINE_MAX, "Received CONNACK on connection %.*s.", <int>l.spec.local_id.n,
                                         <const char*>l.spec.local_id.p))
     if k.rc:
-        refused(b, l, &k)
+        report_refused(b, l, &k)
         return END_SILENT
     bridge_up(b, l, c, &k)
     return 0
 
 
-cdef void refused(Broker* b, Bridge* l, const ConnackIn* k) noexcept nogil:
+cdef void report_refused(Broker* b, Bridge* l, const ConnackIn* k) noexcept nogil:
     """The detail of the event: the code as it came, a blank, why."""
     cdef char detail[128]
     cdef const char* why = refusal5(k.rc) if k.version == V5 else refusal3(k.rc)

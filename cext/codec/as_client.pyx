@@ -45,7 +45,7 @@ cdef uint32_t connect_size(const ConnectOut* c) noexcept nogil:
     return 1 + varint_size(n) + n
 
 
-cdef uint8_t connect_flags(const ConnectOut* c) noexcept nogil:
+cdef uint8_t connect_flags_out(const ConnectOut* c) noexcept nogil:
     cdef uint8_t flags = 0
     if c.clean_start:
         flags |= 0x02
@@ -65,7 +65,7 @@ cdef uint8_t* encode_connect(uint8_t* out, const ConnectOut* c) noexcept nogil:
     out[0] = T_CONNECT << 4
     out = view_put(varint_put(out + 1, connect_remaining(c)), name)
     out[0] = c.version | (0x80 if c.bridge and c.version != V5 else 0)
-    out[1] = connect_flags(c)
+    out[1] = connect_flags_out(c)
     out = u16_put(out + 2, c.keepalive)
     if c.version == V5:
         out = varint_put(out, connect_props_size(c))

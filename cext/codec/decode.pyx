@@ -101,7 +101,7 @@ cdef int connect_protocol(const uint8_t** p, const uint8_t* end, Connect* out) n
     return 0
 
 
-cdef int connect_flags(uint8_t flags, Connect* out) noexcept nogil:
+cdef int connect_flags_read(uint8_t flags, Connect* out) noexcept nogil:
     cdef uint8_t qos = (flags & C_WILL_QOS) >> 3
     out.clean_start = (flags & C_CLEAN_START) != 0
     out.will = (flags & C_WILL) != 0
@@ -166,7 +166,7 @@ cdef int decode_connect(const Frame* f, Connect* out) noexcept nogil:
         return rc
     if flags_wrong(f, out.version) or end - p < 3:
         return RC_MALFORMED
-    rc = connect_flags(p[0], out)
+    rc = connect_flags_read(p[0], out)
     if rc != 0:
         return rc
     out.keepalive = be16(p + 1)

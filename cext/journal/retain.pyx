@@ -90,7 +90,7 @@ cdef int retain_floors(Journal* j, uint64_t* floors) noexcept nogil:
 
 # ---- selection of segments
 
-cdef inline bint may_go(const Shard* s, uint32_t planned) noexcept nogil:
+cdef inline bint may_retire(const Shard* s, uint32_t planned) noexcept nogil:
     """Return whether the oldest remaining segment may be dropped. A start needs abandoned segments until they are written
     again."""
     return planned + 1 < s.n and s.segments[planned + 1].base_seq <= s.synced.seq and s.reached <= s.synced.seq
@@ -117,7 +117,7 @@ cdef void plan_bytes(Journal* j, uint32_t* planned, uint64_t left) noexcept nogi
         oldest = j.n_shards
         for shard in range(j.n_shards):
             s = &j.writer.shards[shard]
-            if may_go(s, planned[shard]) and (oldest == j.n_shards or s.segments[planned[shard] + 1].made_us
+            if may_retire(s, planned[shard]) and (oldest == j.n_shards or s.segments[planned[shard] + 1].made_us
                                               < j.writer.shards[oldest].segments[planned[oldest] + 1].made_us):
                 oldest = shard
         if oldest == j.n_shards:
@@ -155,7 +155,7 @@ cdef int journal_retain(Journal* j, uint64_t now_us) noexcept nogil:
         s = &j.writer.shards[shard]
         planned[shard] = 0
         # the mark has excluded these before
-        while may_go(s, planned[shard]) and (s.segments[planned[shard] + 1].base_seq <= s.synced.first_seq
+        while may_retire(s, planned[shard]) and (s.segments[planned[shard] + 1].base_seq <= s.synced.first_seq
                                              or (is_old(j, s, planned[shard], now_us)
                                                  and s.segments[planned[shard] + 1].base_seq <= floors[shard])):
             left -= s.segments[planned[shard]].bytes_

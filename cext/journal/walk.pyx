@@ -13,7 +13,7 @@ from cext.journal.format cimport BLOCK_ALIGN, BLOCK_HEAD, block_body_crc, block_
 from cext.store.file cimport FileOps, file_read
 
 cdef enum:
-    WINDOW_BYTES = 512 << 10
+    WALK_WINDOW_BYTES = 512 << 10
     SECTOR = 512                # size of the step over unreadable bytes
 
 
@@ -55,7 +55,7 @@ cdef const uint8_t* bytes_at(JournalWalk* w, uint64_t at, uint64_t n, int* error
     if at < w.window_at or at + n > w.window_at + w.window_n:
         if at > w.size or n > w.size - at:
             return NULL
-        want = min(max(n, <uint64_t>WINDOW_BYTES), w.size - at)
+        want = min(max(n, <uint64_t>WALK_WINDOW_BYTES), w.size - at)
         if want > w.window_cap:
             more = <uint8_t*>realloc(w.window, want)
             if more == NULL:

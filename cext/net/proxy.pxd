@@ -10,6 +10,7 @@ cdef enum:
 
 cdef enum:
     PROXY_V1_BYTES_MAX = 107
+    PROXY_V2_HEAD_BYTES = 16
     PROXY_V2_BYTES_MAX = 8192   # enough for a client's certificate in the TLVs; the format would allow 64 KiB
 
 cdef enum:

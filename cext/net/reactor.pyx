@@ -27,6 +27,7 @@ from cext.net.websocket cimport WS_CLOSED, WS_FAILED, WS_HEAD_SIZE_MAX, ws_decod
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
         void* ptr
+        uint32_t u32
     struct epoll_event:
         uint32_t events
         epoll_data_t data
@@ -72,6 +73,7 @@ cdef extern from "<netinet/in.h>" nogil:
     struct sockaddr_in6:
         uint16_t sin6_port
         in6_addr sin6_addr
+        uint32_t sin6_scope_id
     uint16_t ntohs(uint16_t v)
 
 cdef extern from * nogil:
@@ -86,7 +88,7 @@ cdef extern from * nogil:
     int SOCK_NONBLOCK, SOCK_CLOEXEC
 
 cdef extern from "<fcntl.h>" nogil:
-    int c_open "open"(const char* path, int flags)
+    int c_open "open"(const char* path, int flags, ...)
     int O_RDONLY, O_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:
@@ -104,7 +106,7 @@ cdef extern from * nogil:
 
 cdef enum:
     IDLE_BUFFERS_MAX_BYTES = 4 << 20
-    PAUSE_MS = 100               # of a listener, when there is no descriptor to refuse anybody with
+    ACCEPT_PAUSE_MS = 100               # of a listener, when there is no descriptor to refuse anybody with
 
 
 # ---------------------------------------------------------------- life
@@ -186,8 +188,8 @@ cdef int reactor_turn(Reactor* r, int timeout_ms) noexcept nogil:
     cdef uint64_t count
     if r.ready != NULL or r.dirty != NULL:
         timeout_ms = 0
-    elif r.paused != NULL and (timeout_ms < 0 or timeout_ms > PAUSE_MS):
-        timeout_ms = PAUSE_MS
+    elif r.paused != NULL and (timeout_ms < 0 or timeout_ms > ACCEPT_PAUSE_MS):
+        timeout_ms = ACCEPT_PAUSE_MS
     n = epoll_wait(r.ep, events, EVENTS_MAX, timeout_ms)
     r.turns += 1
     r.now_ms = clock_monotonic_ms()
@@ -228,7 +230,7 @@ cdef void serve_conn(Reactor* r, Conn* c, uint32_t events) noexcept nogil:
             gone(r, c, 0)
         elif not c.flags & CONN_DEAF:
             c.flags |= CONN_DEAF
-            watch(r, c)
+            conn_watch(r, c)
 
 
 cdef void serve_ready(Reactor* r) noexcept nogil:
@@ -246,7 +248,7 @@ cdef void serve_ready(Reactor* r) noexcept nogil:
             over(r, c)
             if c.flags & CONN_DEAF and not c.flags & (CONN_CLOSED | CONN_PAUSED | CONN_READY):
                 c.flags &= ~<uint32_t>CONN_DEAF
-                watch(r, c)
+                conn_watch(r, c)
         c = following
 
 
@@ -265,7 +267,7 @@ cdef void serve_listener(Reactor* r, ListenSocket* l) noexcept nogil:
                 continue
             return
         r.n_accepted += 1
-        address_read(&storage, &a)
+        address_of_sockaddr(&storage, &a)
         r.on_accept(r.ctx, l, fd, &a)
 
 
@@ -282,7 +284,7 @@ cdef void pause(Reactor* r, ListenSocket* l) noexcept nogil:
         l.paused_next = r.paused
         r.paused = l
         listener_watch(r, l, 0)
-    r.resume_ms = r.now_ms + PAUSE_MS
+    r.resume_ms = r.now_ms + ACCEPT_PAUSE_MS
 
 
 cdef void resume(Reactor* r) noexcept nogil:
@@ -320,7 +322,7 @@ cdef void refuse_one(Reactor* r, ListenSocket* l) noexcept nogil:
     r.spare_fd = c_open("/dev/null", O_RDONLY | O_CLOEXEC)
 
 
-cdef void address_read(sockaddr_storage* storage, Address* a) noexcept nogil:
+cdef void address_of_sockaddr(sockaddr_storage* storage, Address* a) noexcept nogil:
     memset(a, 0, sizeof(Address))
     a.family = <uint8_t>storage.ss_family
     if storage.ss_family == AF_INET:
@@ -333,7 +335,7 @@ cdef void address_read(sockaddr_storage* storage, Address* a) noexcept nogil:
 
 # ---------------------------------------------------------------- connections
 
-cdef int watch(Reactor* r, Conn* c) noexcept nogil:
+cdef int conn_watch(Reactor* r, Conn* c) noexcept nogil:
     cdef epoll_event e
     e.events = (0 if c.flags & CONN_DEAF else EPOLLIN) | (EPOLLOUT if c.flags & CONN_BLOCKED else 0)
     e.data.ptr = c
@@ -341,17 +343,17 @@ cdef int watch(Reactor* r, Conn* c) noexcept nogil:
 
 
 cdef int conn_open(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil:
-    return begin(r, c, fd, a, EPOLLIN)
+    return conn_begin(r, c, fd, a, EPOLLIN)
 
 
 cdef int conn_await(Reactor* r, Conn* c, int fd, const Address* a) noexcept nogil:
-    cdef int err = begin(r, c, fd, a, EPOLLOUT)
+    cdef int err = conn_begin(r, c, fd, a, EPOLLOUT)
     if err == 0:
         c.flags |= CONN_CONNECTING | CONN_OPENING
     return err
 
 
-cdef int begin(Reactor* r, Conn* c, int fd, const Address* a, uint32_t events) noexcept nogil:
+cdef int conn_begin(Reactor* r, Conn* c, int fd, const Address* a, uint32_t events) noexcept nogil:
     cdef epoll_event e
     c.source = SOURCE_CONN
     c.fd = fd
@@ -371,17 +373,17 @@ cdef void connected(Reactor* r, Conn* c) noexcept nogil:
     if c.flags & CONN_CLOSING and not err:
         err = ECONNABORTED       # the owner has changed its mind: nobody is to wait for the peer's end
     c.rx_ms = r.now_ms
-    if not err and watch(r, c) != 0:
+    if not err and conn_watch(r, c) != 0:
         err = errno
     if not err and c.transport != NULL:
         err = c.transport.ops.greet(r, c)
     if err:
         gone(r, c, err)
     elif c.transport == NULL:
-        opened(r, c)
+        outward_opened(r, c)
 
 
-cdef bint opened(Reactor* r, Conn* c) noexcept nogil:
+cdef bint outward_opened(Reactor* r, Conn* c) noexcept nogil:
     """1: it is of no use any more."""
     c.flags &= ~<uint32_t>CONN_OPENING
     r.on_opened(r.ctx, c, 0)
@@ -421,7 +423,7 @@ cdef void conn_finish(Reactor* r, Conn* c) noexcept nogil:
     c.flags &= ~<uint32_t>(CONN_HUNGRY | CONN_PAUSED)
     if c.flags & CONN_DEAF:
         c.flags &= ~<uint32_t>CONN_DEAF
-        watch(r, c)
+        conn_watch(r, c)
     drop_input(r, c)
     if c.web != NULL:
         web_request_drop(&r.buffers, c.web)
@@ -478,7 +480,7 @@ cdef void read_input(Reactor* r, Conn* c) noexcept nogil:
         over(r, c)
         return
     got = receive(r, c, r.arena, ARENA_BYTES)
-    if c.flags & CONN_OPENING and c.transport != NULL and c.transport.open and opened(r, c):
+    if c.flags & CONN_OPENING and c.transport != NULL and c.transport.open and outward_opened(r, c):
         return
     if got <= 0:
         lost(r, c, got)
@@ -508,10 +510,10 @@ cdef void feed(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
     cdef size_t left = n - used
     if left == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
         return
-    keep(r, c, p + used, left)
+    conn_keep_input(r, c, p + used, left)
 
 
-cdef void keep(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
+cdef void conn_keep_input(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
     """Appends to the connection's own buffer."""
     cdef uint32_t have = c.in_len - c.in_off
     cdef size_t want = have + n
@@ -601,10 +603,10 @@ cdef void after_large(Reactor* r, Conn* c, const uint8_t* p, size_t n) noexcept 
     if n == 0 or c.flags & (CONN_CLOSED | CONN_CLOSING):
         return
     if c.in_buf != NULL:
-        keep(r, c, p, n)
+        conn_keep_input(r, c, p, n)
     elif c.flags & (CONN_PAUSED | CONN_READY):
         c.in_need = 0
-        keep(r, c, p, n)
+        conn_keep_input(r, c, p, n)
     else:
         feed(r, c, p, n)
 
@@ -753,7 +755,7 @@ cdef void over(Reactor* r, Conn* c) noexcept nogil:
 
 # ---------------------------------------------------------------- output
 
-cdef inline void append(Conn* c, Seg* s) noexcept nogil:
+cdef inline void output_append(Conn* c, Seg* s) noexcept nogil:
     s.next = NULL
     if c.out_tail == NULL:
         c.out_head = s
@@ -780,7 +782,7 @@ cdef uint8_t* conn_room_new(Reactor* r, Conn* c, uint32_t n) noexcept nogil:
     s.cap = cap - <uint32_t>(sizeof(Seg) + head)
     s.buffer_cap = cap
     s.ref = NULL
-    append(c, s)
+    output_append(c, s)
     return <uint8_t*>s.p
 
 
@@ -792,7 +794,7 @@ cdef int conn_lend(Reactor* r, Conn* c, const uint8_t* p, uint32_t n, void* ref)
     s.len = s.cap = n
     s.off = s.buffer_cap = 0
     s.ref = ref
-    append(c, s)
+    output_append(c, s)
     c.out_bytes += n
     r.unsent_bytes += n
     if not c.flags & CONN_DIRTY:
@@ -857,7 +859,7 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
             if errno == EINTR:
                 continue
             if errno == EAGAIN or errno == ENOBUFS:
-                block(r, c)
+                conn_block(r, c)
             else:
                 gone(r, c, errno)
             return
@@ -879,7 +881,7 @@ cdef void flush(Reactor* r, Conn* c) noexcept nogil:
             seg_free(r, s)
     if c.flags & CONN_BLOCKED:
         c.flags &= ~<uint32_t>CONN_BLOCKED
-        watch(r, c)
+        conn_watch(r, c)
     if c.flags & CONN_CLOSING:
         end_output(r, c)
     elif c.flags & CONN_HUNGRY:
@@ -901,10 +903,10 @@ cdef void conn_flush(Reactor* r, Conn* c) noexcept nogil:
         flush(r, c)
 
 
-cdef void block(Reactor* r, Conn* c) noexcept nogil:
+cdef void conn_block(Reactor* r, Conn* c) noexcept nogil:
     if not c.flags & CONN_BLOCKED:
         c.flags |= CONN_BLOCKED
-        watch(r, c)
+        conn_watch(r, c)
 
 
 cdef void end_output(Reactor* r, Conn* c) noexcept nogil:

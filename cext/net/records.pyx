@@ -304,7 +304,7 @@ cdef int records_say(Records* x, uint8_t alert, uint8_t* out) noexcept nogil:
 
 # ---------------------------------------------------------------- opening
 
-cdef int refuse(Records* x, uint8_t alert) noexcept nogil:
+cdef int records_refuse(Records* x, uint8_t alert) noexcept nogil:
     x.ended = ENDED_BY_US
     x.alert = alert
     return -1
@@ -320,20 +320,20 @@ cdef int unseal(Records* x, const uint8_t* p, uint32_t n, uint8_t* out, uint8_t*
     cdef uint8_t rest[16]
     cdef int _, size = <int>n - TAG_BYTES
     if size < 0:
-        return refuse(x, ALERT_BAD_RECORD_MAC)
+        return records_refuse(x, ALERT_BAD_RECORD_MAC)
     if nonce_next(&x.peers, nonce) != 0 or not keyed(s, OPENING, &x.peers, nonce):
-        return refuse(x, ALERT_INTERNAL_ERROR)
+        return records_refuse(x, ALERT_INTERNAL_ERROR)
     if (EVP_CIPHER_CTX_ctrl(e, EVP_CTRL_AEAD_SET_TAG, TAG_BYTES, <void*>(sealed + size)) != 1
             or EVP_CipherUpdate(e, NULL, &_, p, RECORD_HEADER_BYTES) != 1
             or (size and EVP_CipherUpdate(e, out, &_, sealed, size) != 1)
             or EVP_CipherFinal_ex(e, rest, &_) != 1):    # compares tags in constant time
-        return refuse(x, ALERT_BAD_RECORD_MAC)
+        return records_refuse(x, ALERT_BAD_RECORD_MAC)
     if size > RECORD_BYTES + 1:
-        return refuse(x, ALERT_RECORD_OVERFLOW)
+        return records_refuse(x, ALERT_RECORD_OVERFLOW)
     while size and out[size - 1] == 0:   # padding
         size -= 1
     if size == 0:
-        return refuse(x, ALERT_UNEXPECTED_MESSAGE)       # a record without a type
+        return records_refuse(x, ALERT_UNEXPECTED_MESSAGE)       # a record without a type
     content[0] = out[size - 1]
     return size - 1
 
@@ -342,14 +342,14 @@ cdef int empty(Records* x) noexcept nogil:
     """Count a record without data. Such records hide traffic [5.4] and a client may send them at any time, but not so
     many that they keep the loop busy."""
     x.empties += 1
-    return refuse(x, ALERT_UNEXPECTED_MESSAGE) if x.empties > EMPTIES_MAX else 0
+    return records_refuse(x, ALERT_UNEXPECTED_MESSAGE) if x.empties > EMPTIES_MAX else 0
 
 
 cdef int alerted(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     """Handle an alert, which must be whole and alone in its record [5.1]. All alerts but two end the
     connection, whatever their level [6]."""
     if n != 2:
-        return refuse(x, ALERT_DECODE_ERROR if n else ALERT_UNEXPECTED_MESSAGE)
+        return records_refuse(x, ALERT_DECODE_ERROR if n else ALERT_UNEXPECTED_MESSAGE)
     if p[1] == ALERT_USER_CANCELED:
         return empty(x)          # close_notify follows [6.1]
     x.ended = ENDED_BY_CLOSE if p[1] == ALERT_CLOSE_NOTIFY else ENDED_BY_PEER
@@ -363,23 +363,23 @@ cdef int messaged(Records* x, const uint8_t* p, uint32_t n) noexcept nogil:
     """
     cdef uint8_t* m = x.message
     if n == 0 or n > <uint32_t>(KEY_UPDATE_BYTES - x.message_n):
-        return refuse(x, ALERT_UNEXPECTED_MESSAGE)
+        return records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
     memcpy(m + x.message_n, p, n)
     x.message_n += <uint8_t>n
     if m[0] != KEY_UPDATE:
-        return refuse(x, ALERT_UNEXPECTED_MESSAGE)
+        return records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
     if x.message_n < KEY_UPDATE_BYTES:
         return 0
     x.message_n = 0
     if m[1] or m[2] or m[3] != 1:
-        return refuse(x, ALERT_DECODE_ERROR)
+        return records_refuse(x, ALERT_DECODE_ERROR)
     if m[4] > 1:
-        return refuse(x, ALERT_ILLEGAL_PARAMETER)
+        return records_refuse(x, ALERT_ILLEGAL_PARAMETER)
     x.renewals += 1
     if x.renewals > KEY_UPDATES_MAX:     # each KeyUpdate costs some microseconds
-        return refuse(x, ALERT_UNEXPECTED_MESSAGE)
+        return records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
     if half_renew(x.suite, OPENING, &x.peers) != 0:
-        return refuse(x, ALERT_INTERNAL_ERROR)
+        return records_refuse(x, ALERT_INTERNAL_ERROR)
     if m[4]:
         x.owed = 1
     return 0
@@ -397,9 +397,9 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
         size = <uint32_t>p[at + 3] << 8 | p[at + 4]
         if p[at] != TYPE_DATA:
             # All records are encrypted now, alerts too, and ChangeCipherSpec is not allowed any more [5, D.4].
-            refuse(x, ALERT_UNEXPECTED_MESSAGE)
+            records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
         elif size > RECORD_BYTES + RECORD_EXTRA:
-            refuse(x, ALERT_RECORD_OVERFLOW)     # before the record has arrived
+            records_refuse(x, ALERT_RECORD_OVERFLOW)     # before the record has arrived
         elif n - at - RECORD_HEADER_BYTES < size:
             break
         else:
@@ -408,7 +408,7 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
             if got < 0:
                 break
             if x.message_n and content != TYPE_HANDSHAKE:
-                refuse(x, ALERT_UNEXPECTED_MESSAGE)      # inside an unfinished message [5.1]
+                records_refuse(x, ALERT_UNEXPECTED_MESSAGE)      # inside an unfinished message [5.1]
             elif content == TYPE_DATA and got:
                 x.empties = 0
                 total += <size_t>got
@@ -419,6 +419,6 @@ cdef size_t records_open(Records* x, const uint8_t* p, size_t n, uint8_t* out, s
             elif content == TYPE_HANDSHAKE:
                 messaged(x, out + total, <uint32_t>got)
             else:
-                refuse(x, ALERT_UNEXPECTED_MESSAGE)
+                records_refuse(x, ALERT_UNEXPECTED_MESSAGE)
     out_n[0] = total
     return n if x.ended != ENDED_NOT else at

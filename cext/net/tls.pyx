@@ -242,9 +242,9 @@ cdef int tls_greet(Reactor* r, Conn* c) noexcept nogil:
     ERR_clear_error()
     got = SSL_do_handshake(t.ssl)
     if got <= 0 and SSL_get_error(t.ssl, got) != SSL_ERROR_WANT_READ:
-        fail(r, c)
+        tls_fail(r, c)
         return EPROTO
-    leave(r, c, 1)
+    write_with_flush(r, c, 1)
     return EPROTO if t.base.over else 0
 
 
@@ -259,7 +259,7 @@ cdef void tls_close(Reactor* r, Conn* c) noexcept nogil:
         out_drop(r, t)
     if t.base.open and c.out_bytes == 0:
         flags |= 0 if y.out_n else MSG_MORE      # in one segment with our end, which is next
-        say(y, t, ALERT_CLOSE_NOTIFY)
+        alert_put(y, t, ALERT_CLOSE_NOTIFY)
     if y.out_n:
         send(c.fd, y.out, y.out_n, flags)
     y.out_n = 0
@@ -290,7 +290,7 @@ cdef void handshake(Reactor* r, Conn* c) noexcept nogil:
         t.done = t.base.open = 1
         peer_read(&t.peer, t.ssl)
         if t.x.outward and not tls_peer_good(t.ssl, t.x):
-            fail(r, c)
+            tls_fail(r, c)
         elif not ours_known or take_over(y, t) != 0:
             records_end(&t.records)
         return
@@ -374,7 +374,7 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
             t.base.open = 0
         return got
     if not t.done and t.ssl == NULL and ssl_make(y, t) != 0:
-        fail(r, c)
+        tls_fail(r, c)
         return NOTHING
     if t.part_n:
         memcpy(y.received, t.part, t.part_n)
@@ -388,7 +388,7 @@ cdef ssize_t tls_receive(Reactor* r, Conn* c, uint8_t* p, size_t n) noexcept nog
         total = take_records(r, c, p) if t.ssl == NULL else decrypt(r, c, p, n)
     y.in_n = 0
     if y.out_n:
-        leave(r, c, y.out_n > tickets or t.base.over)
+        write_with_flush(r, c, y.out_n > tickets or t.base.over)
     return <ssize_t>total if total else NOTHING
 
 
@@ -416,14 +416,14 @@ cdef size_t take_records(Reactor* r, Conn* c, uint8_t* p) noexcept nogil:
         t.base.over = 1
         return total
     if x.ended == ENDED_BY_US:
-        say(y, t, x.alert)
+        alert_put(y, t, x.alert)
     ERR_clear_error()
-    ERR_raise(ERR_LIB_SSL, SSL_AD_REASON_OFFSET + x.alert if x.ended == ENDED_BY_PEER else reason(x.alert))
-    fail(r, c)
+    ERR_raise(ERR_LIB_SSL, SSL_AD_REASON_OFFSET + x.alert if x.ended == ENDED_BY_PEER else alert_reason(x.alert))
+    tls_fail(r, c)
     return total
 
 
-cdef int reason(int alert) noexcept nogil:
+cdef int alert_reason(int alert) noexcept nogil:
     """OpenSSL's words for what made us say it."""
     return (SSL_R_UNEXPECTED_MESSAGE if alert == ALERT_UNEXPECTED_MESSAGE
             else SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC if alert == ALERT_BAD_RECORD_MAC
@@ -478,10 +478,10 @@ cdef void stopped(Reactor* r, Conn* c, int got) noexcept nogil:
     if why == SSL_ERROR_ZERO_RETURN:
         t.base.over = 1          # close_notify
     elif why != SSL_ERROR_WANT_READ:
-        fail(r, c)
+        tls_fail(r, c)
 
 
-cdef void fail(Reactor* r, Conn* c) noexcept nogil:
+cdef void tls_fail(Reactor* r, Conn* c) noexcept nogil:
     """The connection is of no use any more; OpenSSL has put an alert into layer.out."""
     cdef Tls* t = <Tls*>c.transport
     cdef char line[256]
@@ -526,7 +526,7 @@ cdef int out_keep(Reactor* r, Tls* t, const uint8_t* p, size_t n) noexcept nogil
     return 0
 
 
-cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
+cdef void write_with_flush(Reactor* r, Conn* c, bint now) noexcept nogil:
     """What was written while we read goes out with the flush, behind what waits already; not `now`: with the answer to the first packet, as
     nobody waits for a ticket [RFC 8446 4.6.1]."""
     cdef Tls* t = <Tls*>c.transport
@@ -534,7 +534,7 @@ cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
     cdef uint8_t* old = t.out
     cdef uint32_t cap = t.out_cap, n = t.base.unsent
     if n + y.out_n > <size_t>(OUT_BYTES if t.done else UNREAD_MAX_BYTES):     # never more than layer.out holds
-        fail(r, c)               # it makes us talk and does not listen
+        tls_fail(r, c)               # it makes us talk and does not listen
         y.out_n = 0
         return
     if n:
@@ -542,7 +542,7 @@ cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
         if t.out == NULL:
             t.out = old
             t.out_cap = cap
-            fail(r, c)
+            tls_fail(r, c)
             return
         memcpy(t.out, old + t.out_off, n)
         memcpy(t.out + n, y.out, y.out_n)
@@ -550,14 +550,14 @@ cdef void leave(Reactor* r, Conn* c, bint now) noexcept nogil:
         t.base.unsent = n + <uint32_t>y.out_n
         buffer_give(&r.buffers, old, cap)
     elif out_keep(r, t, y.out, y.out_n) != 0:
-        fail(r, c)
+        tls_fail(r, c)
         return
     y.out_n = 0
     if now and not c.flags & CONN_DIRTY:
         conn_mark_dirty(r, c)
 
 
-cdef bint say(Layer* y, Tls* t, uint8_t alert) noexcept nogil:
+cdef bint alert_put(Layer* y, Tls* t, uint8_t alert) noexcept nogil:
     """Into layer.out, if it can still be said. 0: there is no room now."""
     cdef int n
     if OUT_BYTES - y.out_n < RECORD_EXTRA:
@@ -643,7 +643,7 @@ cdef ssize_t tls_send(Reactor* r, Conn* c) noexcept nogil:
             t.base.open = 0
             return -1
     if c.flags & CONN_CLOSING and t.base.open and <size_t>taken == c.out_bytes:
-        t.base.open = not say(y, t, ALERT_CLOSE_NOTIFY)      # without room it is asked for again, when some of this has gone
+        t.base.open = not alert_put(y, t, ALERT_CLOSE_NOTIFY)      # without room it is asked for again, when some of this has gone
     if y.out_n == 0:
         return taken
     sent = send(c.fd, y.out, y.out_n, MSG_NOSIGNAL)

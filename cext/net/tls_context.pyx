@@ -117,7 +117,7 @@ cdef void keylog_end(TlsContext* x) noexcept nogil:
         SSL_CTX_set_keylog_callback(x.ctx, NULL)
 
 
-cdef void progress(const SSL* ssl, int where, int value) noexcept nogil:
+cdef void handshake_progress(const SSL* ssl, int where, int value) noexcept nogil:
     """Switch the log on after the secrets of the handshake itself: our secret of application data is next."""
     if SSL_get_state(ssl) == TLS_ST_SW_ENCRYPTED_EXTENSIONS:
         SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(ssl), keylog)
@@ -133,6 +133,6 @@ cdef void tls_context_callbacks(TlsContext* x) noexcept nogil:
     SSL_CTX_set_verify(x.ctx, (SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT) if x.asks else SSL_VERIFY_NONE, judge)
     if x.n_psks:
         SSL_CTX_set_psk_server_callback(x.ctx, psk_server)
-    SSL_CTX_set_info_callback(x.ctx, progress)
+    SSL_CTX_set_info_callback(x.ctx, handshake_progress)
     if x.keylog_fd >= 0:
         SSL_CTX_set_keylog_callback(x.ctx, keylog)

@@ -47,7 +47,7 @@ cdef void peer_clear(Peer* p) noexcept nogil:
 
 # ---------------------------------------------------------------- texts about the peer
 
-cdef int put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
+cdef int peer_text_put(const void* p, size_t size, uint8_t* out, uint32_t n) noexcept nogil:
     if p == NULL or size == 0 or size > n or memchr(p, 0, size) != NULL:
         return -1
     memcpy(out, p, size)
@@ -59,7 +59,7 @@ cdef int peer_write(const Peer* p, int what, uint8_t* out, uint32_t n) noexcept 
     cdef int size
     if what == PEER_PROTOCOL or what == PEER_CIPHER or what == PEER_IDENTITY:
         text = p.protocol if what == PEER_PROTOCOL else p.cipher if what == PEER_CIPHER else p.identity
-        return put(text, strlen(text), out, n) if text != NULL else -1
+        return peer_text_put(text, strlen(text), out, n) if text != NULL else -1
     if p.leaf == NULL:
         return -1
     size = common_name(p.leaf, out, n) if what == PEER_COMMON_NAME else printed(p.leaf, what == PEER_SUBJECT, out, n)
@@ -76,7 +76,7 @@ cdef int common_name(X509* x, uint8_t* out, uint32_t n) noexcept nogil:
         return -1
     size = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(X509_get_subject_name(x), at)))
     if size >= 0:
-        size = put(text, <size_t>size, out, n)
+        size = peer_text_put(text, <size_t>size, out, n)
         OPENSSL_free(text)
     return size
 
@@ -94,7 +94,7 @@ cdef int printed(X509* x, bint subject, uint8_t* out, uint32_t n) noexcept nogil
         ok = PEM_write_bio_X509(b, x) == 1
     if ok:
         size = <int>BIO_get_mem_data(b, &text)
-        size = put(text, <size_t>size, out, n)
+        size = peer_text_put(text, <size_t>size, out, n)
     BIO_free(b)
     return size
 

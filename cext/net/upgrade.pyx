@@ -52,7 +52,7 @@ cdef View trim(const uint8_t* p, size_t n) noexcept nogil:
     return v
 
 
-cdef inline bint same(View v, const char* word, uint32_t n) noexcept nogil:
+cdef inline bint same_word(View v, const char* word, uint32_t n) noexcept nogil:
     """Return whether v equals the word, without regard to case."""
     return v.n == n and strncasecmp(<const char*>v.p, word, n) == 0
 
@@ -78,7 +78,7 @@ cdef View list_next(View* rest) noexcept nogil:
 cdef bint list_has(View value, const char* word, uint32_t n) noexcept nogil:
     cdef View item = list_next(&value)
     while item.p != NULL:
-        if same(item, word, n):
+        if same_word(item, word, n):
             return 1
         item = list_next(&value)
     return 0
@@ -149,32 +149,32 @@ cdef void subprotocol_choose(Upgrade* u, View value) noexcept nogil:
 
 
 cdef int header(Upgrade* u, const uint8_t* start, View name, View value) noexcept nogil:
-    if same(name, b"upgrade", 7):
+    if same_word(name, b"upgrade", 7):
         if list_has(value, b"websocket", 9):
             u.seen |= SEEN_UPGRADE
-    elif same(name, b"connection", 10):
+    elif same_word(name, b"connection", 10):
         if list_has(value, b"upgrade", 7):
             u.seen |= SEEN_CONNECTION
-    elif same(name, b"sec-websocket-version", 21):
+    elif same_word(name, b"sec-websocket-version", 21):
         if u.seen & SEEN_VERSION:
             return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.5]
-        u.seen |= SEEN_VERSION | (SEEN_VERSION_13 if same(value, b"13", 2) else 0)
-    elif same(name, b"sec-websocket-key", 17):
+        u.seen |= SEEN_VERSION | (SEEN_VERSION_13 if same_word(value, b"13", 2) else 0)
+    elif same_word(name, b"sec-websocket-key", 17):
         if u.seen & SEEN_KEY:
             return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6455 11.3.1]
         u.seen |= SEEN_KEY
         if key_good(value):
             u.seen |= SEEN_KEY_GOOD
             memcpy(u.key, value.p, WS_KEY_SIZE)
-    elif same(name, b"sec-websocket-protocol", 22):
+    elif same_word(name, b"sec-websocket-protocol", 22):
         subprotocol_choose(u, value)                         # may be repeated [RFC 6455 11.3.4]
-    elif same(name, b"origin", 6):
+    elif same_word(name, b"origin", 6):
         if u.seen & SEEN_ORIGIN:
             return wrong(u, WRONG_REQUEST, 400)              # at most once [RFC 6454 7.3]
         u.seen |= SEEN_ORIGIN
         u.origin_at = <uint16_t>(value.p - start)
         u.origin_n = <uint16_t>value.n
-    elif same(name, b"x-forwarded-for", 15) and not u.seen & SEEN_FORWARDED:
+    elif same_word(name, b"x-forwarded-for", 15) and not u.seen & SEEN_FORWARDED:
         u.seen |= SEEN_FORWARDED
         value = list_next(&value)
         u.forwarded_at = <uint16_t>(value.p - start)

@@ -25,9 +25,6 @@ from cext.net.websocket cimport (
     ws_head_put, ws_head_size, ws_pong_put,
 )
 
-cdef enum:
-    V2_HEAD_BYTES = 16
-
 
 cdef Web* web_new(int proxy_version, const UpgradeRules* rules) noexcept nogil:
     cdef Web* w = <Web*>calloc(1, sizeof(Web))
@@ -82,7 +79,7 @@ cdef size_t web_proxy_wants(const Web* w, const uint8_t* p, size_t n) noexcept n
     if w.proxy_version == 1:
         end = <const uint8_t*>memchr(p, c'\n', n)
         return <size_t>(end - p) + 1 if end != NULL else n
-    want = w.proxy_need if w.proxy_need else V2_HEAD_BYTES
+    want = w.proxy_need if w.proxy_need else PROXY_V2_HEAD_BYTES
     want -= w.request_n
     return want if want < n else n
 
@@ -185,7 +182,7 @@ cdef void framed_add(Conn* c, Seg* s) noexcept nogil:
     c.web.framed_tail = s
 
 
-cdef int head_put(Buffers* b, Conn* c) noexcept nogil:
+cdef int frame_head_put(Buffers* b, Conn* c) noexcept nogil:
     """Write one header in front of all output without a frame."""
     cdef Web* w = c.web
     cdef Seg* before = w.framed_tail if w.framed else NULL
@@ -222,7 +219,7 @@ cdef int web_frame(Buffers* b, Conn* c) noexcept nogil:
     cdef Seg* s
     if w.stage != WEB_OPEN or w.close_sent:
         return 0
-    if c.out_bytes > w.framed and head_put(b, c) != 0:
+    if c.out_bytes > w.framed and frame_head_put(b, c) != 0:
         return -1
     if d.ping_due:
         s = seg_new(b, WS_PONG_SIZE_MAX)

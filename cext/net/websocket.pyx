@@ -47,7 +47,7 @@ cdef uint32_t ws_unmask(uint8_t* dst, const uint8_t* src, size_t n, uint32_t mas
 
 # ---------------------------------------------------------------- input
 
-cdef inline void fail(WsDecoder* d, uint16_t code) noexcept nogil:
+cdef inline void decoder_fail(WsDecoder* d, uint16_t code) noexcept nogil:
     d.state = WS_FAILED
     d.code = code
 
@@ -62,25 +62,25 @@ cdef void first_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t opcode = first & 15
     d.opcode = opcode
     if first & 0x70:
-        fail(d, WS_PROTOCOL_ERROR)           # no extension was negotiated [RFC 6455 5.2]
+        decoder_fail(d, WS_PROTOCOL_ERROR)           # no extension was negotiated [RFC 6455 5.2]
     elif opcode == WS_TEXT:
-        fail(d, WS_UNSUPPORTED)              # [v5 6.0.0-1]
+        decoder_fail(d, WS_UNSUPPORTED)              # [v5 6.0.0-1]
     elif opcode == WS_BINARY:
         if d.fragmented:
-            fail(d, WS_PROTOCOL_ERROR)       # [RFC 6455 5.4]
+            decoder_fail(d, WS_PROTOCOL_ERROR)       # [RFC 6455 5.4]
     elif opcode == WS_CONTINUATION:
         if not d.fragmented:
-            fail(d, WS_PROTOCOL_ERROR)
+            decoder_fail(d, WS_PROTOCOL_ERROR)
     elif opcode < WS_CLOSE or opcode > WS_PONG or not first & 0x80:
-        fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a fragmented control frame [5.5]
+        decoder_fail(d, WS_PROTOCOL_ERROR)           # reserved [5.2], or a fragmented control frame [5.5]
 
 
 cdef void second_byte(WsDecoder* d) noexcept nogil:
     cdef uint8_t length = d.head[1] & 0x7F
     if d.head[1] >> 7 == d.from_server:
-        fail(d, WS_PROTOCOL_ERROR)           # a client masks, a server does not [RFC 6455 5.1]
+        decoder_fail(d, WS_PROTOCOL_ERROR)           # a client masks, a server does not [RFC 6455 5.1]
     elif d.opcode >= WS_CLOSE and (length > WS_CONTROL_BYTES_MAX or (d.opcode == WS_CLOSE and length == 1)):
-        fail(d, WS_PROTOCOL_ERROR)           # [RFC 6455 5.5, 5.5.1]
+        decoder_fail(d, WS_PROTOCOL_ERROR)           # [RFC 6455 5.5, 5.5.1]
     d.head_size = (2 if length < 126 else 4 if length == 126 else 10) + (0 if d.from_server else 4)
 
 
@@ -91,17 +91,17 @@ cdef void frame_begin(WsDecoder* d) noexcept nogil:
     if length == 126:
         length = <uint64_t>d.head[2] << 8 | d.head[3]
         if length < 126:
-            fail(d, WS_PROTOCOL_ERROR)       # the fewest bytes must be used [RFC 6455 5.2]
+            decoder_fail(d, WS_PROTOCOL_ERROR)       # the fewest bytes must be used [RFC 6455 5.2]
             return
     elif length == 127:
         length = 0
         for i in range(2, 10):
             length = length << 8 | d.head[i]
         if length <= 0xFFFF or length >> 63:
-            fail(d, WS_PROTOCOL_ERROR)
+            decoder_fail(d, WS_PROTOCOL_ERROR)
             return
         if length > WS_FRAME_BYTES_MAX:
-            fail(d, WS_TOO_BIG)
+            decoder_fail(d, WS_TOO_BIG)
             return
     if not d.from_server:                    # otherwise the mask stays 0
         memcpy(&d.mask, d.head + d.head_size - 4, 4)
@@ -144,10 +144,10 @@ cdef void control_end(WsDecoder* d) noexcept nogil:
             if code_valid(code):
                 d.code = <uint16_t>code
             else:
-                fail(d, WS_PROTOCOL_ERROR)
+                decoder_fail(d, WS_PROTOCOL_ERROR)
 
 
-cdef size_t control_take(WsDecoder* d, const uint8_t* p, size_t n) noexcept nogil:
+cdef size_t control_frame_take(WsDecoder* d, const uint8_t* p, size_t n) noexcept nogil:
     cdef size_t take = n if n < d.left else <size_t>d.left
     if d.opcode != WS_PONG:
         d.mask = ws_unmask(d.control + d.control_n, p, take, d.mask)
@@ -173,7 +173,7 @@ cdef size_t ws_decode(WsDecoder* d, uint8_t* p, size_t n) noexcept nogil:
             head_byte(d, p[at])
             at += 1
         elif d.state == WS_CONTROL:
-            at += control_take(d, p + at, n - at)
+            at += control_frame_take(d, p + at, n - at)
         else:
             break               # ignore all bytes after a Close or an error [RFC 6455 5.5.1]
     return out

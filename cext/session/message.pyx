@@ -16,12 +16,12 @@ cdef struct Backing:            # the buffer that contains a big message's paylo
     uint32_t cap
 
 
-cdef inline size_t block_bytes(bint big, uint32_t topic_n, uint32_t props_n, uint32_t payload_n) noexcept nogil:
+cdef inline size_t message_block_bytes(bint big, uint32_t topic_n, uint32_t props_n, uint32_t payload_n) noexcept nogil:
     return sizeof(Message) + topic_n + <size_t>props_n + (sizeof(Backing) if big else payload_n)
 
 
 cdef Message* message_alloc(Messages* store, View topic, View props, View payload, bint big) noexcept nogil:
-    cdef Message* m = <Message*>cells_take(&store.cells, block_bytes(big, topic.n, props.n, payload.n))
+    cdef Message* m = <Message*>cells_take(&store.cells, message_block_bytes(big, topic.n, props.n, payload.n))
     cdef uint8_t* p
     if m == NULL:
         return NULL
@@ -72,4 +72,4 @@ cdef void message_free(Messages* store, Buffers* buffers, Message* m) noexcept n
         store.recorded_bytes -= message_bytes(m) + RECORD_ROOM
     if m.big:
         buffer_give(buffers, (<Backing*>(m + 1)).p, (<Backing*>(m + 1)).cap)
-    cells_give(&store.cells, m, block_bytes(m.big, m.topic.n, m.props.n, m.payload.n))
+    cells_give(&store.cells, m, message_block_bytes(m.big, m.topic.n, m.props.n, m.payload.n))

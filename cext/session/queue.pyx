@@ -31,16 +31,16 @@ from cext.base.buffer cimport Buffers
 from cext.session.message cimport Message, Messages, RECORD_ROOM, message_bytes, message_unref
 
 cdef enum:
-    RING_MIN = 4
-    RING_KEEP = 64              # capacity above which an empty ring or inbox is freed
+    QUEUE_RING_MIN = 4
+    QUEUE_RING_KEEP = 64              # capacity above which an empty ring or inbox is freed
     INBOX_MIN = 8
-    PLACES_MAX = 1 << 26        # limit of the distance between the first and the last restored delivery
+    QUEUE_PLACES_MAX = 1 << 26        # limit of the distance between the first and the last restored delivery
     PAGED = 1                   # flag in Delivery.message, which then holds: lsn / 4 (52 bits), size (10 bits), PAGED_ONLY, PAGED
     PAGED_ONLY = 2              # flag in Delivery.message: this delivery counts the whole record in recorded_bytes
 
 
-cdef int grow(Queue* q) noexcept nogil:
-    cdef uint32_t capacity = (q.mask + 1) * 2 if q.ring != NULL else RING_MIN
+cdef int queue_grow(Queue* q) noexcept nogil:
+    cdef uint32_t capacity = (q.mask + 1) * 2 if q.ring != NULL else QUEUE_RING_MIN
     cdef uint32_t i
     if capacity > <uint32_t>1 << 30:
         return -1
@@ -59,7 +59,7 @@ cdef int grow(Queue* q) noexcept nogil:
 
 cdef Delivery* queue_push(Queue* q, Message* m, uint8_t qos, uint8_t retain, uint32_t sub_id) noexcept nogil:
     if q.ring == NULL or q.tail - q.floor > q.mask:
-        if grow(q) != 0:
+        if queue_grow(q) != 0:
             return NULL
     if qos:
         q.last_pid = q.last_pid + 1 if q.last_pid != 65535 else 1
@@ -125,7 +125,7 @@ cdef void queue_done(Queue* q, Delivery* d) noexcept nogil:
     q.pending -= 1
     while q.floor != q.next and queue_at(q, q.floor).state == D_DONE:
         q.floor += 1
-    if q.floor == q.tail and q.mask >= RING_KEEP:
+    if q.floor == q.tail and q.mask >= QUEUE_RING_KEEP:
         free(q.ring)
         q.ring = NULL
         q.mask = 0
@@ -200,10 +200,10 @@ cdef Delivery* queue_place(Queue* q, uint32_t position) noexcept nogil:
         first = position
     if <int>(position - end) >= 0:
         end = position + 1
-    if end - first > PLACES_MAX:
+    if end - first > QUEUE_PLACES_MAX:
         return NULL
     while q.ring == NULL or end - first > q.mask + 1:
-        if grow(q) != 0:
+        if queue_grow(q) != 0:
             return NULL
     i = first
     while i != q.floor:
@@ -306,7 +306,7 @@ cdef void inbox_remove(Inbox* b, InboundQos2* h) noexcept nogil:
     b.slots[gap].pid = 0
     b.slots[gap].message = NULL
     b.n -= 1
-    if b.n == 0 and b.mask >= RING_KEEP:
+    if b.n == 0 and b.mask >= QUEUE_RING_KEEP:
         inbox_fini(b)
 
 

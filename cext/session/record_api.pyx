@@ -25,7 +25,7 @@ KINDS = {RECORD_SESSION: "session", RECORD_SUB: "sub", RECORD_UNSUB: "unsub", RE
          RECORD_ACKS: "acks", RECORD_RELEASED: "released", RECORD_INBOX: "inbox", RECORD_INBOX_DONE: "inbox_done",
          RECORD_RETAINED_GONE: "retained_gone", RECORD_WILL: "will", RECORD_WILL_GONE: "will_gone", RECORD_META: "meta",
          RECORD_RETAINED_FROM: "retained_from", RECORD_STREAMS: "streams"}
-PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
+RECORD_PROBLEMS = {RECORD_SHORT: "ends before its last field", RECORD_LONG: "has bytes after its last field",
             RECORD_FLAGS: "has flags that this version does not know, or that contradict a field",
             RECORD_VALUE: "has a field with an impossible value", RECORD_KIND: "is of a kind that this version does not know"}
 
@@ -342,13 +342,13 @@ def record_decode(uint8_t kind, bytes body):
     cdef View v = view_of(body)
     cdef int rc = record_check(kind, v)
     if rc:
-        raise ValueError(f"a record of kind {kind} ({KINDS.get(kind, 'unknown')}) and {len(body)} bytes {PROBLEMS[rc]}")
+        raise ValueError(f"a record of kind {kind} ({KINDS.get(kind, 'unknown')}) and {len(body)} bytes {RECORD_PROBLEMS[rc]}")
     return decode(kind, v)
 
 
 def record_verdict(uint8_t kind, bytes body):
     """Return None if the body is valid, otherwise its problem."""
-    return PROBLEMS.get(record_check(kind, view_of(body)))
+    return RECORD_PROBLEMS.get(record_check(kind, view_of(body)))
 
 
 def meta_value(bytes body, bytes key):

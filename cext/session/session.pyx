@@ -160,7 +160,7 @@ cdef void sessions_remove(Sessions* t, Session* s) noexcept nogil:
         t.count -= 1
 
 
-cdef Session* walk(Sessions* t, uint64_t* at) noexcept nogil:
+cdef Session* sessions_walk(Sessions* t, uint64_t* at) noexcept nogil:
     cdef uint64_t i = at[0]
     cdef uint64_t n_old = <uint64_t>t.old_mask + 1 if t.old != NULL else 0
     cdef Session* s = NULL
@@ -175,14 +175,14 @@ cdef Session* walk(Sessions* t, uint64_t* at) noexcept nogil:
 
 cdef Session* sessions_first(Sessions* t, uint64_t* at) noexcept nogil:
     at[0] = 0
-    return walk(t, at)
+    return sessions_walk(t, at)
 
 
 cdef Session* sessions_next(Sessions* t, Session* s, uint64_t* at) noexcept nogil:
     if s.hash_next != NULL:
         return s.hash_next
     at[0] += 1
-    return walk(t, at)
+    return sessions_walk(t, at)
 
 
 cdef uint32_t reversed_bits(uint32_t v) noexcept nogil:

@@ -24,9 +24,9 @@ from cext.topic.name cimport Filter, filter_parse, name_check
 cdef extern from "<sys/socket.h>" nogil:
     int AF_INET, AF_INET6
 
-TEXT_MAX = 65535
-WAYS = {"in": LINE_IN, "out": LINE_OUT, "both": LINE_IN | LINE_OUT}
-VERSIONS = (V31, V311, V5)
+BRIDGE_TEXT_MAX = 65535
+DIRECTIONS = {"in": LINE_IN, "out": LINE_OUT, "both": LINE_IN | LINE_OUT}
+BRIDGE_VERSIONS = (V31, V311, V5)
 
 
 cdef class Texts:
@@ -45,22 +45,22 @@ cdef class Texts:
         return at, len(text)
 
 
-cdef number(dict spec, str name, default, low, high):
+cdef bridge_number(dict spec, str name, default, low, high):
     value = int(spec.get(name, default) or 0)
     if not low <= value <= high:
         raise ValueError(f"bridge {spec.get('name')}: {name} is {value}; it must be between {low} and {high}")
     return value
 
 
-cdef bytes text_of(dict spec, str what, value):
+cdef bytes text_encoded(dict spec, str what, value):
     encoded = value.encode() if isinstance(value, str) else bytes(value)
-    if len(encoded) > TEXT_MAX:
-        raise ValueError(f"bridge {spec.get('name')}: {what} is longer than {TEXT_MAX} bytes")
+    if len(encoded) > BRIDGE_TEXT_MAX:
+        raise ValueError(f"bridge {spec.get('name')}: {what} is longer than {BRIDGE_TEXT_MAX} bytes")
     return encoded
 
 
 cdef bytes utf8_of(dict spec, str what, value):
-    encoded = text_of(spec, what, value)
+    encoded = text_encoded(spec, what, value)
     if utf8_check(<const uint8_t*><const char*>encoded, <uint32_t>len(encoded)) != 0:
         raise ValueError(f"bridge {spec.get('name')}: {what} holds characters that MQTT does not allow")
     return encoded
@@ -81,12 +81,12 @@ cdef tuple line_of(dict spec, dict line):
     for prefix, whole in ((local_prefix, local), (remote_prefix, remote)):
         if not whole.startswith(prefix) or b"+" in prefix or b"#" in prefix:
             raise ValueError(f"bridge {name}: {prefix.decode()!r} is no prefix of {whole.decode()!r}")
-    if line["direction"] not in WAYS:
-        raise ValueError(f"bridge {name}: direction is {line['direction']!r}; it must be one of {', '.join(WAYS)}")
+    if line["direction"] not in DIRECTIONS:
+        raise ValueError(f"bridge {name}: direction is {line['direction']!r}; it must be one of {', '.join(DIRECTIONS)}")
     qos = int(line["qos"])
     if not 0 <= qos <= 2:
         raise ValueError(f"bridge {name}: {qos} is no quality of service")
-    return (WAYS[line["direction"]], qos, bool(local_prefix or remote_prefix), local, remote, len(remote) - g.filter.n, local_prefix,
+    return (DIRECTIONS[line["direction"]], qos, bool(local_prefix or remote_prefix), local, remote, len(remote) - g.filter.n, local_prefix,
             remote_prefix)
 
 
@@ -108,7 +108,7 @@ cdef int address_set(dict spec, Address* a) except -1:
 
 cdef int numbers_set(BridgeSpec* s, dict spec) except -1:
     version = int(spec.get("version", V311))
-    if version not in VERSIONS:
+    if version not in BRIDGE_VERSIONS:
         raise ValueError(f"bridge {spec.get('name')}: version is {version}; it must be 3, 4 or 5")
     s.version = version
     for flag in ("clean_start", "local_clean", "try_private", "notifications", "notifications_local_only", "attempt_unsubscribe"):
@@ -122,15 +122,15 @@ cdef int numbers_set(BridgeSpec* s, dict spec) except -1:
     s.outgoing_retain = bool(spec.get("outgoing_retain", True))
     s.loop_guard = bool(spec.get("loop_guard", True)) and s.version == V5
     s.reload_lazy = bool(spec.get("reload_lazy", True))
-    s.keepalive_s = number(spec, "keepalive_s", 60, 0, 65535)
-    s.receive_max = number(spec, "receive_maximum", 0, 0, 65535)
-    s.alias_max = number(spec, "topic_alias_max", 10, 0, 65535)
-    s.session_expiry_s = number(spec, "session_expiry_s", 0, 0, 0xFFFFFFFF)
-    s.packet_max = number(spec, "packet_max", 0, 0, 0xFFFFFFFF)
-    s.threshold = number(spec, "threshold", 0, 0, 0xFFFFFFFF)
-    s.idle_ms = number(spec, "idle_ms", 0, 0, 0xFFFFFFFF)
-    s.connect_timeout_ms = number(spec, "connect_timeout_ms", 20_000, 1, 3_600_000)
-    s.user_timeout_ms = number(spec, "user_timeout_ms", 0, -1, 0x7FFFFFFF) if int(spec.get("user_timeout_ms") or 0) > 0 else 0
+    s.keepalive_s = bridge_number(spec, "keepalive_s", 60, 0, 65535)
+    s.receive_max = bridge_number(spec, "receive_maximum", 0, 0, 65535)
+    s.alias_max = bridge_number(spec, "topic_alias_max", 10, 0, 65535)
+    s.session_expiry_s = bridge_number(spec, "session_expiry_s", 0, 0, 0xFFFFFFFF)
+    s.packet_max = bridge_number(spec, "packet_max", 0, 0, 0xFFFFFFFF)
+    s.threshold = bridge_number(spec, "threshold", 0, 0, 0xFFFFFFFF)
+    s.idle_ms = bridge_number(spec, "idle_ms", 0, 0, 0xFFFFFFFF)
+    s.connect_timeout_ms = bridge_number(spec, "connect_timeout_ms", 20_000, 1, 3_600_000)
+    s.user_timeout_ms = bridge_number(spec, "user_timeout_ms", 0, -1, 0x7FFFFFFF) if int(spec.get("user_timeout_ms") or 0) > 0 else 0
     s.tcp_idle_s, s.tcp_interval_s, s.tcp_count = (int(part) for part in spec.get("tcp_keepalive") or (0, 0, 0))
     return address_set(spec, &s.bound)
 
@@ -160,7 +160,7 @@ cdef BridgeSpec* spec_new(dict given) except NULL:
     if not local_id[1]:
         raise ValueError(f"bridge {spec['name']}: local_clientid is empty")
     username = None if spec.get("remote_username") is None else texts.add(utf8_of(spec, "remote_username", spec["remote_username"]))
-    password = None if spec.get("remote_password") is None else texts.add(text_of(spec, "remote_password", spec["remote_password"]))
+    password = None if spec.get("remote_password") is None else texts.add(text_encoded(spec, "remote_password", spec["remote_password"]))
     notice = utf8_of(spec, "notification_topic", spec.get("notification_topic") or "")
     if spec.get("notifications") and name_check(<const uint8_t*><const char*>notice, <uint32_t>len(notice)) != 0:
         raise ValueError(f"bridge {spec['name']}: {spec.get('notification_topic')!r} is no topic for notifications")

@@ -1,7 +1,7 @@
 """What the control plane gives as a listener, checked and turned into a `Door`. Knows names and ranges; not sockets (listen.py)."""
 
 from cext.setup.listen import port_of
-from cext.setup.settings import LEVELS
+from cext.setup.settings import DURABILITY_LEVELS
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
@@ -29,9 +29,9 @@ cdef Listener* listener_new(dict spec, list keep) except NULL:
 
 cdef int choice_of_level(dict spec) except -1:
     level = spec.get("durability") or ""
-    if level not in LEVELS:
-        raise ValueError(f"durability is {level!r}; it must be one of {', '.join(filter(None, LEVELS))}")
-    return LEVELS[level]
+    if level not in DURABILITY_LEVELS:
+        raise ValueError(f"durability is {level!r}; it must be one of {', '.join(filter(None, DURABILITY_LEVELS))}")
+    return DURABILITY_LEVELS[level]
 
 
 cdef int listener_read(Listener* d, dict spec, list keep) except -1:

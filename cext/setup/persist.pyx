@@ -8,7 +8,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.durable cimport Durable, durable_of
 from cext.broker.storage.commit cimport durable_init
 from cext.broker.storage.recover cimport Recovered, durable_recover
-from cext.setup.settings import LEVELS
+from cext.setup.settings import DURABILITY_LEVELS
 from cext.setup.streams cimport streams_open
 from cext.store.state cimport STORE_RANGES_REPORTED, STORE_WHY_MAX, StoreLoss, StoreOptions
 from cext.store.store cimport store_error, store_open
@@ -23,7 +23,7 @@ cdef object persist(Broker* b, str directory, str durability, int interval_ms, o
     cdef int rc
     cdef bytes path = directory.encode("utf-8", "surrogateescape")
     cdef const char* dir = path
-    if durable_init(b, LEVELS[durability], interval_ms) != 0:
+    if durable_init(b, DURABILITY_LEVELS[durability], interval_ms) != 0:
         raise MemoryError
     t = durable_of(b)
     memset(&options, 0, sizeof(options))

@@ -31,7 +31,7 @@ from libc.string cimport memcpy, memset
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
     ASK_ACL, ASK_AUTH, ASK_BRIDGE, ASK_CONNECT, ASK_CONTROL, ASK_EVENT, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT,
-    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, Answer, AuthRequestHead, answers_post, auth_requests_swap,
+    ASK_PUBLISH, ASK_WAIT, AUTH_FIELD_NONE, AuthAnswer, AuthRequestHead, answers_post, auth_requests_swap,
 )
 from cext.broker.core.broker cimport Broker
 from cext.topic.name cimport name_check
@@ -41,9 +41,9 @@ cdef extern from "<string.h>" nogil:
 
 BRIDGE_EVENTS = ("up", "down", "refused", "wanted", "idle")
 EVENTS = ("connected", "disconnected", "subscribed", "unsubscribed")
-KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
+REQUEST_KINDS = {"publish": ASK_PUBLISH, "connect": ASK_CONNECT, "acl": ASK_ACL, "message_in": ASK_MESSAGE_IN, "message_out": ASK_MESSAGE_OUT,
          "wait": ASK_WAIT, "control": ASK_CONTROL, "kick": ASK_KICK_USERS}
-TEXT_MAX = 65535
+REQUEST_TEXT_MAX = 65535
 WAIT_MAX_S = 3600
 LOG_EXPIRY_S = 20        # of what is logged to topics, as in Mosquitto
 
@@ -80,53 +80,53 @@ cdef list fields_of(const AuthRequestHead* head):
     return out
 
 
-cdef str text(value):
+cdef str optional_text(value):
     return None if value is None else value.decode("utf-8", "replace")
 
 
 cdef tuple request_of(const AuthRequestHead* head, list f):
     if head.kind == ASK_CONNECT:
-        names = (("common_name", text(f[6])), ("subject", text(f[7])), ("certificate_pem", text(f[8])))
+        names = (("common_name", optional_text(f[6])), ("subject", optional_text(f[7])), ("certificate_pem", optional_text(f[8])))
         identity = {name: value for name, value in names if value is not None} or None
-        return ("connect", head.handle, head.security, text(f[0]), text(f[1]), f[2], text(f[3]), head.b << 8 | head.c, head.a, text(f[4]), f[5],
+        return ("connect", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), f[2], optional_text(f[3]), head.b << 8 | head.c, head.a, optional_text(f[4]), f[5],
                 identity)
     if head.kind == ASK_AUTH:
-        return ("auth", head.handle, head.security, text(f[0]), f[1], bool(head.a), text(f[2]), text(f[3]), text(f[4]))
+        return ("auth", head.handle, head.security, optional_text(f[0]), f[1], bool(head.a), optional_text(f[2]), optional_text(f[3]), optional_text(f[4]))
     if head.kind == ASK_ACL:
-        return ("acl", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), head.a, text(f[3]), head.b, bool(head.c), None)
+        return ("acl", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), head.a, optional_text(f[3]), head.b, bool(head.c), None)
     if head.kind == ASK_BRIDGE:
-        return ("link", 0, text(f[0]), BRIDGE_EVENTS[head.a], text(f[1]) or "")
+        return ("link", 0, optional_text(f[0]), BRIDGE_EVENTS[head.a], optional_text(f[1]) or "")
     if head.kind == ASK_CONTROL:
-        return ("control", head.handle, head.security, text(f[0]), text(f[1]), text(f[2]), text(f[3]), f[4], f[5])
+        return ("control", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[2]), optional_text(f[3]), f[4], f[5])
     if head.kind == ASK_EVENT:
-        return ("event", 0, head.security, EVENTS[head.a], text(f[0]), text(f[1]), text(f[2]) or "")
-    return ("message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, text(f[0]), text(f[1]), text(f[3]), f[4],
+        return ("event", 0, head.security, EVENTS[head.a], optional_text(f[0]), optional_text(f[1]), optional_text(f[2]) or "")
+    return ("message_in" if head.kind == ASK_MESSAGE_IN else "message_out", head.handle, head.security, optional_text(f[0]), optional_text(f[1]), optional_text(f[3]), f[4],
             head.b, bool(head.c), f[5])
 
 
 # ---------------------------------------------------------------- answers
 
-cdef Answer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain, bytes third=None) except NULL:
+cdef AuthAnswer* answer_new(str kind, handle, int verdict, bytes first, bytes second, int qos, bint retain, bytes third=None) except NULL:
     cdef size_t n = sum([len(part) for part in (first, second, third) if part is not None])
     cdef uint64_t number = handle
     cdef uint8_t* p
-    cdef Answer* a = <Answer*>malloc(sizeof(Answer) + n + 1)
+    cdef AuthAnswer* a = <AuthAnswer*>malloc(sizeof(AuthAnswer) + n + 1)
     if a == NULL:
         raise MemoryError
-    memset(a, 0, sizeof(Answer))
-    a.kind = <uint8_t><int>KINDS[kind]
+    memset(a, 0, sizeof(AuthAnswer))
+    a.kind = <uint8_t><int>REQUEST_KINDS[kind]
     a.handle = number
     a.verdict = verdict
     a.qos = <uint8_t>qos
     a.retain = retain
-    p = <uint8_t*>a + sizeof(Answer)
-    view_put(&a.text, p, first)
-    view_put(&a.bytes, p + a.text.n, second)
-    view_put(&a.extra, p + a.text.n + a.bytes.n, third)
+    p = <uint8_t*>a + sizeof(AuthAnswer)
+    answer_view_put(&a.text, p, first)
+    answer_view_put(&a.bytes, p + a.text.n, second)
+    answer_view_put(&a.extra, p + a.text.n + a.bytes.n, third)
     return a
 
 
-cdef void view_put(View* v, uint8_t* p, bytes value):
+cdef void answer_view_put(View* v, uint8_t* p, bytes value):
     if value is not None:
         v.p = p
         v.n = <uint32_t>len(value)
@@ -134,7 +134,7 @@ cdef void view_put(View* v, uint8_t* p, bytes value):
             memcpy(p, <const char*>value, v.n)
 
 
-cdef Answer* answer_of(tuple given) except NULL:
+cdef AuthAnswer* answer_of(tuple given) except NULL:
     kind, handle = given[0], given[1]
     if kind == "kick":
         return kick_of(list(handle))
@@ -145,7 +145,7 @@ cdef Answer* answer_of(tuple given) except NULL:
         extra = (given[3] if len(given) > 3 else None) or {}
         username, data = extra.get("username"), extra.get("data")
         encoded = None if username is None else username.encode()
-        if (encoded is not None and (len(encoded) > TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > TEXT_MAX):
+        if (encoded is not None and (len(encoded) > REQUEST_TEXT_MAX or b"\0" in encoded)) or (data is not None and len(data) > REQUEST_TEXT_MAX):
             raise ValueError("a user name or authentication data that does not go into a packet")
         return answer_new("connect", handle, given[2], encoded, None if data is None else bytes(data), 0, False)
     if kind == "wait":
@@ -164,7 +164,7 @@ cdef Answer* answer_of(tuple given) except NULL:
     return answer_new(kind, handle, 1, topic_of(topic, qos), bytes(payload), qos, bool(retain))
 
 
-cdef Answer* kick_of(list users) except NULL:
+cdef AuthAnswer* kick_of(list users) except NULL:
     names = [name.encode() for name in users if name is not None]
     packed = b"".join([len(name).to_bytes(4, "little") + name for name in names])
     return answer_new("kick", 0, None in users, None, packed, 0, False)
@@ -179,7 +179,7 @@ cdef bytes topic_of(str topic, qos):
     return encoded
 
 
-cdef Answer* publish_of(str topic, payload, qos, retain, expiry_s) except NULL:
+cdef AuthAnswer* publish_of(str topic, payload, qos, retain, expiry_s) except NULL:
     if expiry_s is None:
         expiry_s = LOG_EXPIRY_S if topic.startswith("$SYS/broker/log/") else 0
     return answer_new("publish", 0, expiry_s, topic_of(topic, qos), bytes(payload), qos, bool(retain))
@@ -193,9 +193,9 @@ cdef singles(tuple given):
 
 
 cdef int answers_give(Broker* b, list answers) except -1:
-    cdef Answer* first = NULL
-    cdef Answer* last = NULL
-    cdef Answer* a
+    cdef AuthAnswer* first = NULL
+    cdef AuthAnswer* last = NULL
+    cdef AuthAnswer* a
     try:
         for given in answers:
             for single in singles(tuple(given)):

@@ -19,13 +19,13 @@ from cext.topic.options cimport (
 
 MODES = {"full": INDEX_FULL, "letter": INDEX_LETTER, "hash": INDEX_HASH, "tree": INDEX_TREE, "scan": INDEX_SCAN}
 LETTER_CHOICES = {"": LETTERS_OF_MODE, "27": LETTERS_ON, "off": LETTERS_OFF}
-LEVELS = {"": 0, "none": DURABILITY_NONE, "async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
+DURABILITY_LEVELS = {"": 0, "none": DURABILITY_NONE, "async": DURABILITY_ASYNC, "group": DURABILITY_GROUP, "strict": DURABILITY_STRICT}
 OVERFLOWS = {"drop_newest": OVERFLOW_NEWEST, "drop_oldest": OVERFLOW_OLDEST, "last_value": OVERFLOW_LAST_VALUE}
 SHARE_STRATEGIES = {"round_robin": SHARE_ROUND_ROBIN, "random": SHARE_RANDOM, "sticky": SHARE_STICKY,
                     "least_inflight": SHARE_LEAST_INFLIGHT, "hash_topic": SHARE_HASH_TOPIC, "hash_client": SHARE_HASH_CLIENT}
 
 
-cdef number(dict s, name, default, low=0, high=0xFFFFFFFF):
+cdef setting_number(dict s, name, default, low=0, high=0xFFFFFFFF):
     value = int(s.get(name, default))
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}; it must be between {low} and {high}")
@@ -40,36 +40,36 @@ cdef choice(dict s, name, default, dict choices):
 
 
 cdef int settings_read(Settings* t, dict s, list keep) except -1:
-    inflight = number(s, "max_inflight_messages", 20, 0, 65535)
+    inflight = setting_number(s, "max_inflight_messages", 20, 0, 65535)
     t.max_inflight_messages = inflight or 65535
     t.receive_maximum = inflight
-    t.max_inflight_bytes = number(s, "max_inflight_bytes", 0, 0, 2**63)
-    t.max_queued_messages = number(s, "max_queued_messages", 1000)
-    t.max_queued_bytes = number(s, "max_queued_bytes", 0, 0, 2**63)
-    t.queue_memory = number(s, "queue_memory", 256 << 20, 0, 2**63)
-    t.packet_max = number(s, "max_packet_size", 2000000, 0, 268435460)
-    t.message_size_limit = number(s, "message_size_limit", 0, 0, 268435455)
-    t.memory_limit = number(s, "memory_limit", 0, 0, 2**63)
-    t.global_max_clients = number(s, "global_max_clients", -1, -1, 2**31)
-    t.global_max_connections = number(s, "global_max_connections", -1, -1, 2**31)
-    t.max_keepalive_s = number(s, "max_keepalive", 0, 0, 65535)
-    t.connect_timeout_ms = number(s, "connect_timeout", 20, 1, 86400) * 1000
-    t.auth_timeout_ms = number(s, "auth_timeout", 10, 1, 3600) * 1000
-    t.log_denied_per_s = number(s, "log_denied_per_second", 10, 0, 1_000_000)
-    expiry = number(s, "persistent_client_expiration", -1, -1, 2**40)
+    t.max_inflight_bytes = setting_number(s, "max_inflight_bytes", 0, 0, 2**63)
+    t.max_queued_messages = setting_number(s, "max_queued_messages", 1000)
+    t.max_queued_bytes = setting_number(s, "max_queued_bytes", 0, 0, 2**63)
+    t.queue_memory = setting_number(s, "queue_memory", 256 << 20, 0, 2**63)
+    t.packet_max = setting_number(s, "max_packet_size", 2000000, 0, 268435460)
+    t.message_size_limit = setting_number(s, "message_size_limit", 0, 0, 268435455)
+    t.memory_limit = setting_number(s, "memory_limit", 0, 0, 2**63)
+    t.global_max_clients = setting_number(s, "global_max_clients", -1, -1, 2**31)
+    t.global_max_connections = setting_number(s, "global_max_connections", -1, -1, 2**31)
+    t.max_keepalive_s = setting_number(s, "max_keepalive", 0, 0, 65535)
+    t.connect_timeout_ms = setting_number(s, "connect_timeout", 20, 1, 86400) * 1000
+    t.auth_timeout_ms = setting_number(s, "auth_timeout", 10, 1, 3600) * 1000
+    t.log_denied_per_s = setting_number(s, "log_denied_per_second", 10, 0, 1_000_000)
+    expiry = setting_number(s, "persistent_client_expiration", -1, -1, 2**40)
     t.persistent_expiry_s = EXPIRY_NEVER if expiry < 0 else min(expiry, EXPIRY_NEVER - 1)
-    t.sys_interval_s = number(s, "sys_interval", 10, 0, 65535)
-    t.max_output_bytes = number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
-    t.turn_budget = number(s, "turn_budget", 200_000, 1000, 2**31)
-    t.topic_levels_max = number(s, "max_topic_levels", 200, 1, 200)
-    t.queue_qos0 = number(s, "queue_qos0_messages", 0, 0, 1)
-    t.upgrade_outgoing_qos = number(s, "upgrade_outgoing_qos", 0, 0, 1)
-    t.allow_duplicate_messages = number(s, "allow_duplicate_messages", 1, 0, 1)
-    t.check_retain_source = number(s, "check_retain_source", 0, 0, 1)
-    t.retain_available = number(s, "retain_available", 1, 0, 1)
-    t.connection_messages = number(s, "connection_messages", 1, 0, 1)
-    t.acl_refuse_subscribe = number(s, "acl_refuse_subscribe", 0, 0, 1)
-    t.packet_buffer_size = number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
+    t.sys_interval_s = setting_number(s, "sys_interval", 10, 0, 65535)
+    t.max_output_bytes = setting_number(s, "max_output_bytes", 64 << 20, 65536, 2**31)
+    t.turn_budget = setting_number(s, "turn_budget", 200_000, 1000, 2**31)
+    t.topic_levels_max = setting_number(s, "max_topic_levels", 200, 1, 200)
+    t.queue_qos0 = setting_number(s, "queue_qos0_messages", 0, 0, 1)
+    t.upgrade_outgoing_qos = setting_number(s, "upgrade_outgoing_qos", 0, 0, 1)
+    t.allow_duplicate_messages = setting_number(s, "allow_duplicate_messages", 1, 0, 1)
+    t.check_retain_source = setting_number(s, "check_retain_source", 0, 0, 1)
+    t.retain_available = setting_number(s, "retain_available", 1, 0, 1)
+    t.connection_messages = setting_number(s, "connection_messages", 1, 0, 1)
+    t.acl_refuse_subscribe = setting_number(s, "acl_refuse_subscribe", 0, 0, 1)
+    t.packet_buffer_size = setting_number(s, "packet_buffer_size", 4096, 0, 65535) or 4096
     policy = s.get("receive_maximum_policy", "log")
     if policy not in ("log", "disconnect"):
         raise ValueError(f"receive_maximum_policy is {policy!r}; it must be log or disconnect")
@@ -87,12 +87,12 @@ cdef int settings_read(Settings* t, dict s, list keep) except -1:
 cdef int tuning_read(Settings* t, dict s) except -1:
     t.index.mode = choice(s, "index", "full", MODES)
     t.index.letters = choice(s, "letter_index", "", LETTER_CHOICES)
-    t.index.hash_buckets = number(s, "hash_buckets", 0, 0, 1 << 24)
-    t.index.child_hash_threshold = number(s, "child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
-    t.index.match_cache = number(s, "match_cache", 131_072, 0, 1 << 20)
+    t.index.hash_buckets = setting_number(s, "hash_buckets", 0, 0, 1 << 24)
+    t.index.child_hash_threshold = setting_number(s, "child_hash_threshold", CHILD_HASH_THRESHOLD) or NEVER_HASHED
+    t.index.match_cache = setting_number(s, "match_cache", 131_072, 0, 1 << 20)
     pool = choice(s, "pool", "on", {"on": True, "off": False})
-    t.pool_grow = number(s, "pool_grow", 1000, 1, 1 << 20) if pool else 1
-    t.pool_idle_max = number(s, "pool_idle_max", 10_000) if pool else 0
+    t.pool_grow = setting_number(s, "pool_grow", 1000, 1, 1 << 20) if pool else 1
+    t.pool_idle_max = setting_number(s, "pool_idle_max", 10_000) if pool else 0
     return 0
 
 
@@ -147,9 +147,9 @@ cdef int durabilities_read(Settings* t, str text, list keep) except -1:
         raise MemoryError
     t.n_durability_rules = <uint32_t>len(lines)
     for i, (level, pattern) in enumerate(lines):
-        if level not in LEVELS:
-            raise ValueError(f"durability_topic is {level!r}; it must be one of {', '.join(filter(None, LEVELS))}")
-        t.durability_rules[i].level = LEVELS[level]
+        if level not in DURABILITY_LEVELS:
+            raise ValueError(f"durability_topic is {level!r}; it must be one of {', '.join(filter(None, DURABILITY_LEVELS))}")
+        t.durability_rules[i].level = DURABILITY_LEVELS[level]
         t.durability_rules[i].filter = view_keep(keep, pattern.encode())
     return 0
 

@@ -16,7 +16,7 @@ cdef enum:
 LOSSES = {1: "damaged", 2: "missing", 3: "retired"}
 
 
-cdef int options_of(JournalOptions* o, dict spec) except -1:
+cdef int journal_options_read(JournalOptions* o, dict spec) except -1:
     memset(o, 0, sizeof(JournalOptions))
     o.create = 1
     o.shards = spec.get("shards") or 1
@@ -61,7 +61,7 @@ cdef list streams_open(Broker* b, list specs):
         if not raw or len(raw) > STREAM_NAME_MAX or b"/" in raw or len(filters) > STREAM_FILTERS_MAX:
             raise ValueError(f"{spec['name']!r} is no name of a stream, or it has too many filters")
         name = raw
-        options_of(&options, spec)
+        journal_options_read(&options, spec)
         events = bool(spec.get("events"))
         with nogil:
             s = stream_open(b, name, &options, events, &found, why)

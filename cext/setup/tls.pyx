@@ -26,10 +26,10 @@ from cext.net.openssl cimport (
 from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
-VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
+TLS_VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
 # AES-128 first: its digest makes a handshake cheaper by a tenth, its cipher all that follows by a fifth, and nobody breaks either. The client's
 # list decides which of them there are.
-SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
+TLS13_SUITES = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 SESSION_LIFE_S = 7200           # of a ticket
 TICKET_KEYS_BYTES = 80
 PSKS_MAX = 1_000_000
@@ -40,9 +40,9 @@ def secure_new(dict spec):
     """The address of a new TlsContext, with a reference that is the caller's."""
     cdef TlsContext* x = tls_context_new(0)
     if x == NULL:
-        raise MemoryError("Unable to create TLS context." + reason())
+        raise MemoryError("Unable to create TLS context." + openssl_reason())
     try:
-        fill(x, spec, str(spec.get("tls_keylog") or ""))
+        listener_context_fill(x, spec, str(spec.get("tls_keylog") or ""))
     except BaseException:
         tls_context_release(&x.base)
         raise
@@ -69,7 +69,7 @@ def tickets_copy(size_t old_address, size_t new_address):
         keys[i] = 0
 
 
-def reason():
+def openssl_reason():
     """What OpenSSL says of the last thing that failed."""
     cdef unsigned long e = ERR_get_error()
     cdef const char* text = ERR_reason_error_string(e) if e else NULL
@@ -77,7 +77,7 @@ def reason():
     return f" ({text.decode('utf-8', 'replace')})" if text != NULL else ""
 
 
-cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
+cdef int listener_context_fill(TlsContext* x, dict spec, str keylog_path) except -1:
     text = {name: str(spec.get(name) or "") for name in (
         "cafile", "capath", "certfile", "keyfile", "crlfile", "ciphers", "ciphers_tls1.3", "tls_version", "psk_hint", "psk_file")}
     x.asks = bool(spec.get("require_certificate"))
@@ -87,7 +87,7 @@ cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
     SSL_CTX_set_dh_auto(x.ctx, 1)
     SSL_CTX_set_default_passwd_cb(x.ctx, no_password)
     version_set(x, text["tls_version"])
-    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"] or SUITES)
+    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"] or TLS13_SUITES)
     if text["certfile"] or text["keyfile"]:
         certificate_load(x, text["certfile"], text["keyfile"])
     if text["cafile"] or text["capath"]:
@@ -107,17 +107,17 @@ cdef int fill(TlsContext* x, dict spec, str keylog_path) except -1:
 
 
 cdef int version_set(TlsContext* x, str version) except -1:
-    if version not in VERSIONS:
+    if version not in TLS_VERSIONS:
         raise ValueError(f'Unsupported tls_version "{version}". Expected tlsv1.2 or tlsv1.3.')
-    SSL_CTX_set_min_proto_version(x.ctx, <int>VERSIONS[version])
+    SSL_CTX_set_min_proto_version(x.ctx, <int>TLS_VERSIONS[version])
     return 0
 
 
 cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
     if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
-        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{reason()}')
+        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}".{openssl_reason()}')
     if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
-        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{reason()}')
+        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check cipher_tls13 list "{suites}".{openssl_reason()}')
     return 0
 
 
@@ -148,7 +148,7 @@ def _readable(path):
 
 def _why_not(path):
     """Why a file could not be loaded: the system's reason, or OpenSSL's."""
-    said = reason()
+    said = openssl_reason()
     try:
         _readable(path)
     except OSError as error:
@@ -163,7 +163,7 @@ cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
         raise OSError(f'Unable to load server certificate "{certfile}". Check certfile.'
                       f' Expected certificates in PEM form, the broker\'s own first.{_why_not(certfile)}')
     if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
-        said = reason()
+        said = openssl_reason()
         if "mismatch" not in said:
             raise OSError(key_error(keyfile, said))
     if SSL_CTX_check_private_key(x.ctx) != 1:
@@ -200,7 +200,7 @@ cdef int authorities_load(TlsContext* x, str cafile, str capath) except -1:
             raise OSError(f'Unable to load CA certificates. Check capath "{capath}". Expected a folder prepared by'
                           f' "openssl rehash".')
         if SSL_CTX_load_verify_locations(x.ctx, NULL, <const char*>folder) != 1:
-            raise OSError(f'Unable to load CA certificates. Check capath "{capath}".{reason()}')
+            raise OSError(f'Unable to load CA certificates. Check capath "{capath}".{openssl_reason()}')
     return 0
 
 
@@ -239,7 +239,7 @@ cdef int identities_load(TlsContext* x, str path, str hint) except -1:
         x.psks[i].key = copied(found[identity])
         x.psks[i].key_n = <uint16_t>len(found[identity])
     if SSL_CTX_use_psk_identity_hint(x.ctx, hint.encode()) != 1:
-        raise ValueError(f"Unable to set TLS PSK hint. Expected at most 256 bytes of text.{reason()}")
+        raise ValueError(f"Unable to set TLS PSK hint. Expected at most 256 bytes of text.{openssl_reason()}")
     return 0
 
 

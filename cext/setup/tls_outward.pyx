@@ -19,9 +19,8 @@ from cext.net.reactor cimport TransportContext
 from cext.net.tls cimport PSK_IDENTITY_BYTES_MAX, PSK_KEY_BYTES_MAX, Psk, TlsContext, tls_context_new
 from cext.net.tls_context cimport tls_context_callbacks, tls_context_release
 
-from cext.setup.tls import reason
+from cext.setup.tls import TLS_VERSIONS, openssl_reason
 
-VERSIONS = {"": TLS1_2_VERSION, "tlsv1.1": TLS1_1_VERSION, "tlsv1.2": TLS1_2_VERSION, "tlsv1.3": TLS1_3_VERSION}
 ALPN_BYTES_MAX = 255
 
 
@@ -30,9 +29,9 @@ def outward_new(dict spec):
     ciphers_tls1.3, alpn, identity, psk (text or None); use_os_certs, insecure, require_ocsp (bool)."""
     cdef TlsContext* x = tls_context_new(1)
     if x == NULL:
-        raise MemoryError("Unable to create TLS context." + reason())
+        raise MemoryError("Unable to create TLS context." + openssl_reason())
     try:
-        fill(x, spec)
+        outward_context_fill(x, spec)
     except BaseException:
         tls_context_release(&x.base)
         raise
@@ -41,38 +40,38 @@ def outward_new(dict spec):
     return <size_t>x
 
 
-cdef int fill(TlsContext* x, dict spec) except -1:
+cdef int outward_context_fill(TlsContext* x, dict spec) except -1:
     text = {name: str(spec.get(name) or "") for name in (
         "cafile", "capath", "certfile", "keyfile", "tls_version", "ciphers", "ciphers_tls1.3", "alpn", "identity", "psk")}
     x.any_name = bool(spec.get("insecure"))
     x.ocsp = bool(spec.get("require_ocsp"))
     SSL_CTX_set_options(x.ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION)
     SSL_CTX_set_mode(x.ctx, SSL_MODE_RELEASE_BUFFERS)
-    SSL_CTX_set_default_passwd_cb(x.ctx, no_password)
-    if text["tls_version"] not in VERSIONS:
+    SSL_CTX_set_default_passwd_cb(x.ctx, no_key_password)
+    if text["tls_version"] not in TLS_VERSIONS:
         raise ValueError(f'Unsupported bridge_tls_version "{text["tls_version"]}". Expected tlsv1.2 or tlsv1.3.')
-    SSL_CTX_set_min_proto_version(x.ctx, <int>VERSIONS[text["tls_version"]])
+    SSL_CTX_set_min_proto_version(x.ctx, <int>TLS_VERSIONS[text["tls_version"]])
     if text["psk"] or text["identity"]:
         key_set(x, text["identity"], text["psk"], text["tls_version"])
     else:
-        authorities_load(x, text["cafile"], text["capath"], bool(spec.get("use_os_certs")))
-    ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"])
+        outward_authorities_load(x, text["cafile"], text["capath"], bool(spec.get("use_os_certs")))
+    outward_ciphers_set(x, text["ciphers"], text["ciphers_tls1.3"])
     if text["certfile"] or text["keyfile"]:
-        certificate_load(x, text["certfile"], text["keyfile"])
+        outward_certificate_load(x, text["certfile"], text["keyfile"])
     if text["alpn"]:
         alpn_set(x, text["alpn"])
     tls_context_callbacks(x)
     return 0
 
 
-cdef int no_password(char* out, int n, int writing, void* ctx) noexcept nogil:
+cdef int no_key_password(char* out, int n, int writing, void* ctx) noexcept nogil:
     """Nobody is there to type it."""
     return -1
 
 
-def _why_not(path):
+def _why_not_outward(path):
     """The system's reason why a file cannot be read, or OpenSSL's."""
-    said = reason()
+    said = openssl_reason()
     try:
         with open(path, "rb") as file:
             file.read(1)
@@ -81,46 +80,46 @@ def _why_not(path):
     return said
 
 
-cdef int authorities_load(TlsContext* x, str cafile, str capath, bint of_the_system) except -1:
+cdef int outward_authorities_load(TlsContext* x, str cafile, str capath, bint of_the_system) except -1:
     cdef bytes file = os.fsencode(cafile)
     cdef bytes folder = os.fsencode(capath)
     if not cafile and not capath and not of_the_system:
         raise ValueError("A bridge with TLS needs bridge_cafile, bridge_capath or bridge_tls_use_os_certs: whom it trusts.")
     if of_the_system and SSL_CTX_set_default_verify_paths(x.ctx) != 1:
-        raise OSError(f"Unable to load the CA certificates of the system (bridge_tls_use_os_certs).{reason()}")
+        raise OSError(f"Unable to load the CA certificates of the system (bridge_tls_use_os_certs).{openssl_reason()}")
     if cafile and SSL_CTX_load_verify_locations(x.ctx, <const char*>file, NULL) != 1:
         raise OSError(f'Unable to load CA certificates, check bridge_cafile "{cafile}". Expected certificates in PEM form.'
-                      f'{_why_not(cafile)}')
+                      f'{_why_not_outward(cafile)}')
     if capath and (not os.path.isdir(capath) or SSL_CTX_load_verify_locations(x.ctx, NULL, <const char*>folder) != 1):
         raise OSError(f'Unable to load CA certificates, check bridge_capath "{capath}". Expected a folder prepared by'
                       f' "openssl rehash".')
     return 0
 
 
-cdef int certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
+cdef int outward_certificate_load(TlsContext* x, str certfile, str keyfile) except -1:
     if not certfile or not keyfile:
         raise ValueError("bridge_certfile and bridge_keyfile go together: expected both, or none.")
     if SSL_CTX_use_certificate_chain_file(x.ctx, os.fsencode(certfile)) != 1:
         raise OSError(f'Unable to load client certificate, check bridge_certfile "{certfile}". Expected certificates in PEM form, the'
-                      f" bridge's own first.{_why_not(certfile)}")
+                      f" bridge's own first.{_why_not_outward(certfile)}")
     if SSL_CTX_use_PrivateKey_file(x.ctx, os.fsencode(keyfile), SSL_FILETYPE_PEM) != 1:
-        said = reason()
+        said = openssl_reason()
         if "mismatch" not in said:
             raise OSError(f'Unable to load client key file, check bridge_keyfile "{keyfile}". Expected a private key in PEM form, without a'
-                          f' passphrase.{_why_not(keyfile) or said}')
+                          f' passphrase.{_why_not_outward(keyfile) or said}')
     if SSL_CTX_check_private_key(x.ctx) != 1:
         raise OSError(f'Client certificate/key are inconsistent. Expected bridge_keyfile "{keyfile}" to hold the key of'
                       f' bridge_certfile "{certfile}".')
     return 0
 
 
-cdef int ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
+cdef int outward_ciphers_set(TlsContext* x, str ciphers, str suites) except -1:
     if not ciphers and x.n_psks:
         ciphers = "PSK:!kRSAPSK"         # those of RSA ask for a certificate beside the key
     if ciphers and SSL_CTX_set_cipher_list(x.ctx, ciphers.encode()) != 1:
-        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}" (bridge_ciphers).{reason()}')
+        raise ValueError(f'Unable to set TLS ciphers. Check cipher list "{ciphers}" (bridge_ciphers).{openssl_reason()}')
     if suites and SSL_CTX_set_ciphersuites(x.ctx, suites.encode()) != 1:
-        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check list "{suites}" (bridge_ciphers_tls1.3).{reason()}')
+        raise ValueError(f'Unable to set TLS 1.3 ciphersuites. Check list "{suites}" (bridge_ciphers_tls1.3).{openssl_reason()}')
     return 0
 
 
@@ -131,7 +130,7 @@ cdef int alpn_set(TlsContext* x, str alpn) except -1:
         raise ValueError(f"bridge_alpn is longer than {ALPN_BYTES_MAX} bytes.")
     wire = bytes([len(name)]) + name
     if SSL_CTX_set_alpn_protos(x.ctx, <const unsigned char*>wire, <unsigned int>len(wire)) != 0:
-        raise ValueError(f"Unable to set bridge_alpn.{reason()}")
+        raise ValueError(f"Unable to set bridge_alpn.{openssl_reason()}")
     return 0
 
 
@@ -149,16 +148,16 @@ cdef int key_set(TlsContext* x, str identity, str digits, str version) except -1
     if x.psks == NULL:
         raise MemoryError
     x.n_psks = 1
-    x.psks[0].identity = copied(name + b"\0")
+    x.psks[0].identity = outward_copied(name + b"\0")
     x.psks[0].identity_n = <uint16_t>len(name)
-    x.psks[0].key = copied(key)
+    x.psks[0].key = outward_copied(key)
     x.psks[0].key_n = <uint16_t>len(key)
     if version != "tlsv1.3":
         SSL_CTX_set_max_proto_version(x.ctx, TLS1_2_VERSION)
     return 0
 
 
-cdef uint8_t* copied(bytes value) except NULL:
+cdef uint8_t* outward_copied(bytes value) except NULL:
     cdef uint8_t* p = <uint8_t*>malloc(len(value) + 1)
     if p == NULL:
         raise MemoryError

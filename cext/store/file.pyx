@@ -5,7 +5,7 @@ from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef extern from "<fcntl.h>" nogil:
-    int c_open "open"(const char* path, int flags, int mode)
+    int c_open "open"(const char* path, int flags, ...)
     int O_CLOEXEC
     int O_DIRECTORY
     int O_RDONLY

@@ -33,7 +33,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
-        int64_t tv_sec
+        long tv_sec
         long tv_nsec
 
 cdef extern from "<unistd.h>" nogil:

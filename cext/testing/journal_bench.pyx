@@ -23,7 +23,7 @@ cdef double seconds() noexcept nogil:
     return t.tv_sec + t.tv_nsec * 1e-9
 
 
-cdef int load(Journal* j, uint64_t n, uint32_t batch, JournalRecord* r, double* append_s, double* write_s) noexcept nogil:
+cdef int journal_load(Journal* j, uint64_t n, uint32_t batch, JournalRecord* r, double* append_s, double* write_s) noexcept nogil:
     """Append n records in batches. The clock is read twice per batch."""
     cdef uint64_t i = 0, stop
     cdef double from_s
@@ -77,7 +77,7 @@ def run(bytes directory, uint64_t n, uint32_t payload_n, uint32_t batch, uint32_
     with nogil:
         got = journal_open(j, path, &options, NULL, r.time_us, NULL, why)
         if got == 0:
-            got = load(j, n, batch, &r, &append_s, &write_s)
+            got = journal_load(j, n, batch, &r, &append_s, &write_s)
     bytes_ = j.writer.stats.bytes
     with nogil:
         journal_close(j)

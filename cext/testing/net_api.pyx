@@ -5,9 +5,17 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from cext.base.view cimport View
-cimport cext.net.proxy as pp
-cimport cext.net.upgrade as up
-cimport cext.net.websocket as ws
+from cext.net.proxy cimport (
+    PROXY_DONE, PROXY_MORE, Proxied, proxy_read,
+)
+from cext.net.upgrade cimport (
+    SEEN_FORWARDED, SUBPROTOCOL_MQTT, SUBPROTOCOL_MQTTV31, SUBPROTOCOL_NONE, UPGRADE_ANSWER_MAX, Upgrade,
+    UpgradeRules, WS_ACCEPT_SIZE, WS_KEY_SIZE, upgrade_answer, upgrade_read, ws_accept,
+)
+from cext.net.websocket cimport (
+    WS_CLOSED, WS_CLOSE_SIZE_MAX, WS_FAILED, WS_HEAD_SIZE_MAX, WS_PONG_SIZE_MAX, WsDecoder, ws_close_put, ws_decode,
+    ws_head_put, ws_head_size, ws_pong_put, ws_unmask,
+)
 
 
 cdef class Memory:
@@ -34,46 +42,46 @@ cdef bytes text(View v):
 
 cdef class Frames:
     """A server's decoder for one connection. take(bytes) returns the payload in them."""
-    cdef ws.WsDecoder d
+    cdef WsDecoder d
 
     def __cinit__(self):
         memset(&self.d, 0, sizeof(self.d))
 
     def take(self, bytes read):
         cdef Memory m = Memory(read)
-        cdef size_t n = ws.ws_decode(&self.d, m.p, m.n)
+        cdef size_t n = ws_decode(&self.d, m.p, m.n)
         assert n <= m.n
         return (<const char*>m.p)[:n]
 
     def closed(self):
         """Return the status of the peer's Close; None = there was none."""
-        return self.d.code if self.d.state == ws.WS_CLOSED else None
+        return self.d.code if self.d.state == WS_CLOSED else None
 
     def failed(self):
         """Return the status to end the connection with; None = there is no error."""
-        return self.d.code if self.d.state == ws.WS_FAILED else None
+        return self.d.code if self.d.state == WS_FAILED else None
 
     def pong(self):
         """Return the frame that answers the last Ping; None = no answer is due."""
-        cdef Memory m = Memory(b"", ws.WS_PONG_SIZE_MAX)
+        cdef Memory m = Memory(b"", WS_PONG_SIZE_MAX)
         cdef uint8_t* end
         if not self.d.ping_due:
             return None
-        end = ws.ws_pong_put(m.p, &self.d)
+        end = ws_pong_put(m.p, &self.d)
         assert m.p < end <= m.p + m.n
         return (<const char*>m.p)[:end - m.p]
 
 
 def frame_head(int opcode, n):
-    cdef Memory m = Memory(b"", ws.WS_HEAD_SIZE_MAX)
-    cdef uint8_t* end = ws.ws_head_put(m.p, opcode, n)
-    assert <size_t>(end - m.p) == ws.ws_head_size(n)
+    cdef Memory m = Memory(b"", WS_HEAD_SIZE_MAX)
+    cdef uint8_t* end = ws_head_put(m.p, opcode, n)
+    assert <size_t>(end - m.p) == ws_head_size(n)
     return (<const char*>m.p)[:end - m.p]
 
 
 def close_frame(int code):
-    cdef Memory m = Memory(b"", ws.WS_CLOSE_SIZE_MAX)
-    cdef uint8_t* end = ws.ws_close_put(m.p, code)
+    cdef Memory m = Memory(b"", WS_CLOSE_SIZE_MAX)
+    cdef uint8_t* end = ws_close_put(m.p, code)
     return (<const char*>m.p)[:end - m.p]
 
 
@@ -83,7 +91,7 @@ def unmask(bytes payload, bytes mask, size_t gap=0):
     cdef uint32_t turned
     assert len(mask) == 4
     memcpy(&turned, <const uint8_t*>mask, 4)
-    turned = ws.ws_unmask(m.p, m.p + gap, len(payload), turned)
+    turned = ws_unmask(m.p, m.p + gap, len(payload), turned)
     return (<const char*>m.p)[:len(payload)], (<const char*>&turned)[:4]
 
 
@@ -91,8 +99,8 @@ def unmask(bytes payload, bytes mask, size_t gap=0):
 
 cdef class Handshake:
     """One request. take(all bytes received so far) returns 0 if more are needed, 101, or the status of a refusal."""
-    cdef up.Upgrade u
-    cdef up.UpgradeRules rules
+    cdef Upgrade u
+    cdef UpgradeRules rules
     cdef View origins[8]
     cdef list keep
     cdef bytes seen
@@ -113,12 +121,12 @@ cdef class Handshake:
     def take(self, bytes so_far):
         cdef Memory m = Memory(so_far)
         self.seen = so_far
-        self.status = up.upgrade_read(&self.u, m.p, m.n, &self.rules)
+        self.status = upgrade_read(&self.u, m.p, m.n, &self.rules)
         return self.status
 
     def answer(self):
-        cdef Memory m = Memory(b"", up.UPGRADE_ANSWER_MAX)
-        cdef uint8_t* end = up.upgrade_answer(m.p, &self.u, self.status)
+        cdef Memory m = Memory(b"", UPGRADE_ANSWER_MAX)
+        cdef uint8_t* end = upgrade_answer(m.p, &self.u, self.status)
         assert m.p < end < m.p + m.n, "an answer is cut off"
         return (<const char*>m.p)[:end - m.p]
 
@@ -126,20 +134,20 @@ cdef class Handshake:
         return self.u.size
 
     def subprotocol(self):
-        return {up.SUBPROTOCOL_NONE: None, up.SUBPROTOCOL_MQTT: "mqtt", up.SUBPROTOCOL_MQTTV31: "mqttv3.1"}[self.u.subprotocol]
+        return {SUBPROTOCOL_NONE: None, SUBPROTOCOL_MQTT: "mqtt", SUBPROTOCOL_MQTTV31: "mqttv3.1"}[self.u.subprotocol]
 
     def forwarded(self):
         """Return the first address of X-Forwarded-For."""
-        if not self.u.seen & up.SEEN_FORWARDED:
+        if not self.u.seen & SEEN_FORWARDED:
             return None
         return self.seen[self.u.forwarded_at:self.u.forwarded_at + self.u.forwarded_n]
 
 
 def accept(bytes key):
     cdef uint8_t out[28]
-    assert len(key) == up.WS_KEY_SIZE
-    up.ws_accept(out, <const uint8_t*>key)
-    return (<const char*>out)[:up.WS_ACCEPT_SIZE]
+    assert len(key) == WS_KEY_SIZE
+    ws_accept(out, <const uint8_t*>key)
+    return (<const char*>out)[:WS_ACCEPT_SIZE]
 
 
 # ---------------------------------------------------------------- proxy
@@ -147,12 +155,12 @@ def accept(bytes key):
 def proxy(int version, bytes read):
     """Return (PROXY_BAD -1, PROXY_MORE 0 or PROXY_DONE 1, the facts in the header)."""
     cdef Memory m = Memory(read)
-    cdef pp.Proxied out
+    cdef Proxied out
     cdef int rc
     memset(&out, 0xA5, sizeof(out))
-    rc = pp.proxy_read(version, m.p, m.n, &out)
-    if rc != pp.PROXY_DONE:
-        return rc, {"size": out.size} if rc == pp.PROXY_MORE else {}
+    rc = proxy_read(version, m.p, m.n, &out)
+    if rc != PROXY_DONE:
+        return rc, {"size": out.size} if rc == PROXY_MORE else {}
     return rc, {"size": out.size, "local": bool(out.local), "family": out.family, "ip": bytes(out.ip[:16]), "port": out.port,
                 "tls": out.tls if out.has_tls else None, "verify": out.verify, "version": text(out.tls_version),
                 "cipher": text(out.cipher), "common_name": text(out.common_name)}

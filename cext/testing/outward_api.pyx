@@ -4,18 +4,23 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strlen
 
-cimport cext.net.outward as out
-cimport cext.net.reactor as re
+from cext.net.outward cimport (
+    Outward, conn_connect,
+)
+from cext.net.reactor cimport (
+    Address, Conn, Reactor, TransportContext, conn_close, conn_finish, conn_room, conn_wrote, reactor_fini,
+    reactor_flush, reactor_init, reactor_turn,
+)
 
-import socket
+import _socket
 
 cdef enum:
     INPUT_MAX = 1 << 20
     TEXT_MAX = 2000
 
 cdef struct Seen:
-    re.Reactor r
-    re.Conn* c
+    Reactor r
+    Conn* c
     int n_opened
     int opened
     int n_lost
@@ -28,7 +33,7 @@ cdef struct Seen:
     uint8_t input[1048576]       # size = INPUT_MAX
 
 
-cdef size_t on_input(void* ctx, re.Conn* c, const uint8_t* p, size_t n) noexcept nogil:
+cdef size_t on_input(void* ctx, Conn* c, const uint8_t* p, size_t n) noexcept nogil:
     cdef Seen* s = <Seen*>ctx
     if s.n_input + n <= INPUT_MAX:
         memcpy(s.input + s.n_input, p, n)
@@ -36,29 +41,29 @@ cdef size_t on_input(void* ctx, re.Conn* c, const uint8_t* p, size_t n) noexcept
     return n
 
 
-cdef void on_opened(void* ctx, re.Conn* c, int err) noexcept nogil:
+cdef void on_opened(void* ctx, Conn* c, int err) noexcept nogil:
     cdef Seen* s = <Seen*>ctx
     s.n_opened += 1
     s.opened = err
     if err or s.close_at_opened:
-        re.conn_close(&s.r, c)
+        conn_close(&s.r, c)
 
 
-cdef void on_lost(void* ctx, re.Conn* c, int err) noexcept nogil:
+cdef void on_lost(void* ctx, Conn* c, int err) noexcept nogil:
     cdef Seen* s = <Seen*>ctx
     s.n_lost += 1
     s.lost = err
-    re.conn_close(&s.r, c)
+    conn_close(&s.r, c)
 
 
-cdef void on_free(void* ctx, re.Conn* c) noexcept nogil:
+cdef void on_free(void* ctx, Conn* c) noexcept nogil:
     cdef Seen* s = <Seen*>ctx
     s.n_freed += 1
     s.c = NULL
     free(c)
 
 
-cdef void on_wrong(void* ctx, re.Conn* c, const char* text) noexcept nogil:
+cdef void on_wrong(void* ctx, Conn* c, const char* text) noexcept nogil:
     cdef Seen* s = <Seen*>ctx
     cdef size_t n = strlen(text)
     if s.n_text + n + 1 <= TEXT_MAX:
@@ -71,14 +76,14 @@ cdef void nothing(void* ctx) noexcept nogil:
     pass
 
 
-cdef void on_drained(void* ctx, re.Conn* c) noexcept nogil:
+cdef void on_drained(void* ctx, Conn* c) noexcept nogil:
     pass
 
 
-cdef int address_of(re.Address* a, uint32_t* scope, str host, int port) except -1:
-    memset(a, 0, sizeof(re.Address))
-    family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0]
-    packed = socket.inet_pton(family, found[0].partition("%")[0])
+cdef int address_of(Address* a, uint32_t* scope, str host, int port) except -1:
+    memset(a, 0, sizeof(Address))
+    family, _, _, _, found = _socket.getaddrinfo(host, port, type=_socket.SOCK_STREAM, flags=_socket.AI_NUMERICHOST)[0]
+    packed = _socket.inet_pton(family, found[0].partition("%")[0])
     a.family = <uint8_t>family
     a.port = port
     memcpy(a.ip, <const char*>packed, len(packed))
@@ -92,7 +97,7 @@ cdef class Outwards:
 
     def __cinit__(self):
         self.s = <Seen*>calloc(1, sizeof(Seen))
-        if self.s == NULL or re.reactor_init(&self.s.r, self.s) != 0:
+        if self.s == NULL or reactor_init(&self.s.r, self.s) != 0:
             raise MemoryError
         self.s.r.on_input = on_input
         self.s.r.on_opened = on_opened
@@ -105,16 +110,16 @@ cdef class Outwards:
     def __dealloc__(self):
         if self.s != NULL:
             if self.s.c != NULL:
-                re.conn_close(&self.s.r, self.s.c)
-                re.reactor_flush(&self.s.r)
-            re.reactor_fini(&self.s.r)
+                conn_close(&self.s.r, self.s.c)
+                reactor_flush(&self.s.r)
+            reactor_fini(&self.s.r)
             free(self.s)
 
     def connect(        # parameters: the fields of Outward, by name
             self, str address, int port, bytes host=b"", str bind="", keepalive=None, int user_timeout_ms=0, bint nodelay=True,
             tls_context=0, bint close_at_opened=False):
         """Begin to connect. Return 0, or the errno of an immediate failure."""
-        cdef out.Outward o
+        cdef Outward o
         cdef int err
         memset(&o, 0, sizeof(o))
         address_of(&o.remote, &o.remote_scope, address, port)
@@ -125,14 +130,14 @@ cdef class Outwards:
         o.user_timeout_ms = <uint32_t>user_timeout_ms
         o.nodelay = nodelay
         o.host = host
-        o.tls_context = <re.TransportContext*><size_t>tls_context
+        o.tls_context = <TransportContext*><size_t>tls_context
         self.s.close_at_opened = close_at_opened
         self.s.n_opened = self.s.n_lost = self.s.n_freed = 0
         self.s.n_input = self.s.n_text = 0
-        self.s.c = <re.Conn*>calloc(1, sizeof(re.Conn))
+        self.s.c = <Conn*>calloc(1, sizeof(Conn))
         if self.s.c == NULL:
             return ENOMEM
-        err = out.conn_connect(&self.s.r, self.s.c, &o)
+        err = conn_connect(&self.s.r, self.s.c, &o)
         if err:
             free(self.s.c)
             self.s.c = NULL
@@ -140,8 +145,8 @@ cdef class Outwards:
 
     def turn(self, int timeout_ms=100):
         with nogil:
-            re.reactor_turn(&self.s.r, timeout_ms)
-            re.reactor_flush(&self.s.r)
+            reactor_turn(&self.s.r, timeout_ms)
+            reactor_flush(&self.s.r)
 
     def opened(self):
         """Return the argument of on_opened: 0 or errno; None = it was not called yet."""
@@ -170,16 +175,16 @@ cdef class Outwards:
         return None if n < 0 else (<const char*>text)[:n].decode()
 
     def send(self, bytes content):
-        cdef uint8_t* p = re.conn_room(&self.s.r, self.s.c, <uint32_t>len(content))
+        cdef uint8_t* p = conn_room(&self.s.r, self.s.c, <uint32_t>len(content))
         if p == NULL:
             raise MemoryError
         memcpy(p, <const char*>content, len(content))
-        re.conn_wrote(&self.s.r, self.s.c, <uint32_t>len(content))
+        conn_wrote(&self.s.r, self.s.c, <uint32_t>len(content))
 
     def close(self):
         if self.s.c != NULL:
-            re.conn_close(&self.s.r, self.s.c)
-            re.reactor_flush(&self.s.r)
+            conn_close(&self.s.r, self.s.c)
+            reactor_flush(&self.s.r)
 
     def finish(self):
-        re.conn_finish(&self.s.r, self.s.c)
+        conn_finish(&self.s.r, self.s.c)

@@ -43,7 +43,7 @@ cdef void news(Store* s) noexcept nogil:
             store_clean_done(s)
 
 
-cdef void wait(Store* s) noexcept nogil:
+cdef void store_wait(Store* s) noexcept nogil:
     cdef pollfd p
     p.fd = s.event_fd
     p.events = POLLIN
@@ -75,9 +75,9 @@ cdef void load(Store* s, uint64_t n, uint32_t body_n, uint32_t batch, bint sync,
         while pace_s and due > seconds(CLOCK_MONOTONIC):
             c_poll(&none, 0, 1)
         while not store_room(s):
-            wait(s)
+            store_wait(s)
     while (store_synced(s) if sync else store_written(s)) < end:
-        wait(s)
+        store_wait(s)
 
 
 cdef int count(void* ctx, const StoreRecord* r) noexcept nogil:

@@ -4,56 +4,60 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-cimport cext.net.records as rec
+from cext.net.records cimport (
+    ENDED_BY_CLOSE, ENDED_BY_PEER, ENDED_BY_US, OPENING, RECORD_EXTRA, RECORD_HEADER_BYTES, Records, SEALING, SUITES,
+    Suite, TYPE_DATA, records_begin, records_end, records_learn, records_open, records_renew, records_say,
+    records_seal, suite_find, suites_fini, suites_init,
+)
 
 
 cdef class Suites:
     """The cipher contexts that all connections of a loop share."""
-    cdef rec.Suite* p
+    cdef Suite* p
 
     def __cinit__(self):
-        self.p = <rec.Suite*>calloc(rec.SUITES, sizeof(rec.Suite))
-        if self.p == NULL or rec.suites_init(self.p) != 0:
+        self.p = <Suite*>calloc(SUITES, sizeof(Suite))
+        if self.p == NULL or suites_init(self.p) != 0:
             raise MemoryError
 
     def __dealloc__(self):
         if self.p != NULL:
-            rec.suites_fini(self.p)
+            suites_fini(self.p)
             free(self.p)
 
     def keyed(self):
         """Return the number of contexts that hold a key."""
         cdef int i
-        return sum(self.p[i].owner[rec.OPENING] != NULL for i in range(3)) + sum(self.p[i].owner[rec.SEALING] != NULL for i in range(3))
+        return sum(self.p[i].owner[OPENING] != NULL for i in range(3)) + sum(self.p[i].owner[SEALING] != NULL for i in range(3))
 
     def limit(self, uint64_t blocks_max):
         """Set the limit of blocks under one key of the server."""
         cdef int i
-        for i in range(rec.SUITES):
+        for i in range(SUITES):
             self.p[i].blocks_max = blocks_max
 
 
 cdef class Side:
     """A server's records. `lines` = lines of a key log."""
-    cdef rec.Records* x
+    cdef Records* x
     cdef Suites suites
 
     def __cinit__(self, Suites suites, int suite, lines, uint64_t sent=0):
         cdef bytes line
-        cdef rec.Suite* found = rec.suite_find(suites.p, <unsigned short>suite)
+        cdef Suite* found = suite_find(suites.p, <unsigned short>suite)
         self.suites = suites
-        self.x = <rec.Records*>calloc(1, sizeof(rec.Records))
+        self.x = <Records*>calloc(1, sizeof(Records))
         if self.x == NULL:
             raise MemoryError
         for text in lines:
             line = text.encode()
-            rec.records_learn(self.x, line)
-        if found == NULL or rec.records_begin(self.x, found, sent) != 0:
+            records_learn(self.x, line)
+        if found == NULL or records_begin(self.x, found, sent) != 0:
             raise ValueError("the connection cannot be taken over")
 
     def __dealloc__(self):
         if self.x != NULL:
-            rec.records_end(self.x)
+            records_end(self.x)
             free(self.x)
 
     def take(self, bytes read, uint64_t now_s=0):
@@ -65,7 +69,7 @@ cdef class Side:
             if p == NULL or out == NULL:
                 raise MemoryError
             memcpy(p, <const char*>read, n)
-            used = rec.records_open(self.x, p, n, out, &got, now_s)
+            used = records_open(self.x, p, n, out, &got, now_s)
             assert got <= used <= n
             return (<const char*>out)[:got], used
         finally:
@@ -74,36 +78,36 @@ cdef class Side:
 
     def seal(self, bytes content, bint in_place=True):
         """Return the record, with a KeyUpdate before it when one is due."""
-        cdef uint8_t* out = <uint8_t*>malloc(<size_t>len(content) + rec.RECORD_EXTRA)
+        cdef uint8_t* out = <uint8_t*>malloc(<size_t>len(content) + RECORD_EXTRA)
         cdef const uint8_t* p = <const uint8_t*><const char*>content
         cdef int before, n
         try:
             if out == NULL:
                 raise MemoryError
-            before = rec.records_renew(self.x, out)
+            before = records_renew(self.x, out)
             if before < 0:
                 raise ValueError("nothing can be sealed any more")
             if in_place:
-                memcpy(out + before + rec.RECORD_HEADER_BYTES, p, <size_t>len(content))
-                p = out + before + rec.RECORD_HEADER_BYTES
-            n = rec.records_seal(self.x, rec.TYPE_DATA, p, <uint32_t>len(content), out + before)
+                memcpy(out + before + RECORD_HEADER_BYTES, p, <size_t>len(content))
+                p = out + before + RECORD_HEADER_BYTES
+            n = records_seal(self.x, TYPE_DATA, p, <uint32_t>len(content), out + before)
             if n < 0:
                 raise ValueError("too long, or nothing can be sealed any more")
-            assert before + n <= len(content) + rec.RECORD_EXTRA
+            assert before + n <= len(content) + RECORD_EXTRA
             return (<const char*>out)[:before + n]
         finally:
             free(out)
 
     def say(self, int alert):
         cdef uint8_t out[256]
-        cdef int n = rec.records_say(self.x, <uint8_t>alert, out)
+        cdef int n = records_say(self.x, <uint8_t>alert, out)
         if n < 0:
             raise ValueError("nothing can be sealed any more")
         return (<const char*>out)[:n]
 
     def ended(self):
         """Return None, or the side that ended it ("closed", "peer", "us") and the alert."""
-        name = {rec.ENDED_BY_CLOSE: "closed", rec.ENDED_BY_PEER: "peer", rec.ENDED_BY_US: "us"}.get(self.x.ended)
+        name = {ENDED_BY_CLOSE: "closed", ENDED_BY_PEER: "peer", ENDED_BY_US: "us"}.get(self.x.ended)
         return (name, self.x.alert) if name else None
 
     def count(self, sent=None, received=None):
@@ -120,5 +124,5 @@ cdef class Side:
 
     def end(self):
         """End it. Return the bytes left in its memory."""
-        rec.records_end(self.x)
-        return (<const char*>self.x)[:sizeof(rec.Records)]
+        records_end(self.x)
+        return (<const char*>self.x)[:sizeof(Records)]

@@ -16,9 +16,9 @@ cdef extern from "<stdlib.h>" nogil:
     void* aligned_alloc(size_t alignment, size_t size)
 
 cdef enum:
-    WAYS = 4
+    CACHE_WAYS = 4
     PLACES_FIRST = 512
-    PLACES_MAX = 1 << 20
+    CACHE_PLACES_MAX = 1 << 20
     GROWTH = 4
     WINDOW_MIN = 4096           # smallest window in look-ups; a larger table needs twice its number of places
     HITS_WANTED = 8             # one hit in this many look-ups is enough
@@ -29,8 +29,8 @@ cdef enum:
 cdef void cache_init(MatchCache* c, uint32_t topics_max) noexcept nogil:
     memset(c, 0, sizeof(MatchCache))
     if topics_max:
-        c.places_max = WAYS
-        while c.places_max < topics_max and c.places_max < PLACES_MAX:
+        c.places_max = CACHE_WAYS
+        while c.places_max < topics_max and c.places_max < CACHE_PLACES_MAX:
             c.places_max *= 2
 
 
@@ -60,7 +60,7 @@ cdef bint resize(MatchCache* c, uint32_t places) noexcept nogil:
     c.entries = entries
     c.places = places
     c.window = 2 * places if 2 * places > WINDOW_MIN else WINDOW_MIN
-    c.taken_max = places // WAYS if places < c.places_max else c.window
+    c.taken_max = places // CACHE_WAYS if places < c.places_max else c.window
     window_end(c)
     return True
 
@@ -106,17 +106,17 @@ cdef inline uint64_t tag_of(uint64_t hash) noexcept nogil:
 
 
 cdef inline uint32_t first_place(const MatchCache* c, uint64_t hash) noexcept nogil:
-    return <uint32_t>hash * WAYS & (c.places - 1)
+    return <uint32_t>hash * CACHE_WAYS & (c.places - 1)
 
 
 cdef uint32_t cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64_t hash, bint* hit) noexcept nogil:
     cdef uint32_t first = first_place(c, hash)
-    cdef uint32_t free_place = WAYS
+    cdef uint32_t free_place = CACHE_WAYS
     cdef uint32_t i
     cdef uint64_t tag = tag_of(hash)
     cdef CacheEntry* e
     c.looked += 1
-    for i in range(WAYS):
+    for i in range(CACHE_WAYS):
         if c.tags[first + i] == tag:
             e = &c.entries[first + i]
             if e.n == n and memcmp(e.text, topic, n) == 0:
@@ -126,7 +126,7 @@ cdef uint32_t cache_look(MatchCache* c, const uint8_t* topic, uint32_t n, uint64
         elif c.tags[first + i] == 0:
             free_place = i
     hit[0] = False
-    return first + (free_place if free_place < WAYS else c.looked % WAYS)
+    return first + (free_place if free_place < CACHE_WAYS else c.looked % CACHE_WAYS)
 
 
 cdef CacheEntry* cache_fill(MatchCache* c, uint32_t place, const uint8_t* topic, uint32_t n, uint64_t hash) noexcept nogil:
@@ -145,7 +145,7 @@ cdef void cache_forget(MatchCache* c, uint32_t hash) noexcept nogil:
     if c.tags == NULL:
         return
     first = first_place(c, hash)
-    for i in range(WAYS):
+    for i in range(CACHE_WAYS):
         if <uint32_t>c.tags[first + i] == hash:
             c.tags[first + i] = 0
 

@@ -14,7 +14,7 @@ from cext.base.view cimport View
 from cext.topic.index cimport (
     Group, IN_TABLE_EXACT, IN_TABLE_WILD, Index, IndexStats, LEAF_MULTI, Leaf, Root, TreeNode, exact_table, index_stats,
 )
-from cext.topic.leaf cimport leaf_text, root_of
+from cext.topic.leaf cimport leaf_text, index_root
 from cext.topic.level cimport LevelNode, LevelTree, crowd_hash, level_head, level_text
 from cext.topic.name cimport LEVELS_MAX, filter_matches
 from cext.topic.options cimport LETTERS, letter_of
@@ -37,7 +37,7 @@ cdef struct Way:                # how the walk reached one node from the top
     uint32_t scanned
     uint32_t hashed             # levels that a hash found
 
-cdef struct Answer:
+cdef struct Explanation:
     Index* ix
     strategy_fn strategy
     void* ctx                   # argument of `strategy`
@@ -56,7 +56,7 @@ cdef struct Answer:
 
 # ---- JSON ----
 
-cdef void put_bytes(Answer* a, const void* p, uint32_t n) noexcept nogil:
+cdef void put_bytes(Explanation* a, const void* p, uint32_t n) noexcept nogil:
     if a.full or n > a.cap - a.at:
         a.full = True
         return
@@ -64,17 +64,17 @@ cdef void put_bytes(Answer* a, const void* p, uint32_t n) noexcept nogil:
     a.at += n
 
 
-cdef void put(Answer* a, const char* text) noexcept nogil:
+cdef void explain_put(Explanation* a, const char* text) noexcept nogil:
     put_bytes(a, text, <uint32_t>strlen(text))
 
 
-cdef void put_number(Answer* a, const char* before, uint64_t value) noexcept nogil:
+cdef void explain_put_number(Explanation* a, const char* before, uint64_t value) noexcept nogil:
     cdef char digits[24]
-    put(a, before)
+    explain_put(a, before)
     put_bytes(a, digits, <uint32_t>snprintf(digits, sizeof(digits), "%llu", <unsigned long long>value))
 
 
-cdef void put_escaped(Answer* a, const uint8_t* p, uint32_t n) noexcept nogil:
+cdef void put_escaped(Explanation* a, const uint8_t* p, uint32_t n) noexcept nogil:
     # Write the contents of a JSON string. p is valid UTF-8.
     cdef uint32_t i = 0, start
     cdef char code[8]
@@ -88,26 +88,26 @@ cdef void put_escaped(Answer* a, const uint8_t* p, uint32_t n) noexcept nogil:
         if p[i] < 0x20:
             put_bytes(a, code, <uint32_t>snprintf(code, sizeof(code), "\\u%04x", <unsigned int>p[i]))
         else:
-            put(a, "\\")
+            explain_put(a, "\\")
             put_bytes(a, p + i, 1)
         i += 1
 
 
-cdef void put_letter(Answer* a, const uint8_t* text, uint32_t n) noexcept nogil:
+cdef void put_letter(Explanation* a, const uint8_t* text, uint32_t n) noexcept nogil:
     # Write the partition by first letter; null if there is only one.
     cdef char name[2]
     cdef uint32_t letter = letter_of(text, n)
-    put(a, ",\"letter\":")
+    explain_put(a, ",\"letter\":")
     if not a.ix.by_letter:
-        put(a, "null")
+        explain_put(a, "null")
     elif letter == LETTERS - 1:
-        put(a, "\"other\"")
+        explain_put(a, "\"other\"")
     else:
         name[0] = <char>(c'a' + letter)
         name[1] = 0
-        put(a, "\"")
-        put(a, name)
-        put(a, "\"")
+        explain_put(a, "\"")
+        explain_put(a, name)
+        explain_put(a, "\"")
 
 
 cdef const char* mode_name(Index* ix) noexcept nogil:
@@ -120,25 +120,25 @@ cdef const char* mode_name(Index* ix) noexcept nogil:
 
 # ---- one filter ----
 
-cdef void put_subscribers(Answer* a, Leaf* leaf) noexcept nogil:
+cdef void put_subscribers(Explanation* a, Leaf* leaf) noexcept nogil:
     cdef Group* group = leaf.groups
     cdef bint first = True
-    put_number(a, ",\"subscribers\":", leaf.plain.live)
-    put(a, ",\"groups\":[")
+    explain_put_number(a, ",\"subscribers\":", leaf.plain.live)
+    explain_put(a, ",\"groups\":[")
     while group != NULL and not a.full:
         if group.members.live:
-            put(a, "{\"name\":\"" if first else ",{\"name\":\"")
+            explain_put(a, "{\"name\":\"" if first else ",{\"name\":\"")
             put_escaped(a, group.name.p, group.name.n)
-            put(a, "\",\"strategy\":\"")
-            put(a, a.strategy(a.ctx, group))
-            put_number(a, "\",\"members\":", group.members.live)
-            put(a, "}")
+            explain_put(a, "\",\"strategy\":\"")
+            explain_put(a, a.strategy(a.ctx, group))
+            explain_put_number(a, "\",\"members\":", group.members.live)
+            explain_put(a, "}")
             first = False
         group = group.next
-    put(a, "]}")
+    explain_put(a, "]}")
 
 
-cdef void put_path(Answer* a, Leaf* leaf, const char* before, const char* between, const char* after) noexcept nogil:
+cdef void put_path(Explanation* a, Leaf* leaf, const char* before, const char* between, const char* after) noexcept nogil:
     # Write the levels that lead to a leaf of the tree.
     cdef LevelNode* levels[LEVELS_MAX]
     cdef LevelNode* at = &leaf.node.level
@@ -147,18 +147,18 @@ cdef void put_path(Answer* a, Leaf* leaf, const char* before, const char* betwee
         levels[n] = at
         n += 1
         at = at.parent
-    put(a, before)
+    explain_put(a, before)
     while n and not a.full:
         n -= 1
         put_escaped(a, level_text(levels[n]), levels[n].link.n)
         if n or leaf.link.hash == LEAF_MULTI:
-            put(a, between)
+            explain_put(a, between)
     if leaf.link.hash == LEAF_MULTI:
-        put(a, "#")
-    put(a, after)
+        explain_put(a, "#")
+    explain_put(a, after)
 
 
-cdef bint counted(Answer* a, Leaf* leaf) noexcept nogil:
+cdef bint counted(Explanation* a, Leaf* leaf) noexcept nogil:
     # Count a matching filter. Return true if the answer must also describe it.
     cdef Group* group = leaf.groups
     cdef uint64_t groups = 0
@@ -174,37 +174,37 @@ cdef bint counted(Answer* a, Leaf* leaf) noexcept nogil:
     return not a.truncated
 
 
-cdef void explain_table(Answer* a, Leaf* leaf, uint32_t links) noexcept nogil:
+cdef void explain_table(Explanation* a, Leaf* leaf, uint32_t links) noexcept nogil:
     cdef uint32_t mark = a.at
     if not counted(a, leaf):
         return
-    put(a, ",{\"filter\":\"" if a.filters > 1 else "{\"filter\":\"")
+    explain_put(a, ",{\"filter\":\"" if a.filters > 1 else "{\"filter\":\"")
     put_escaped(a, leaf_text(leaf), leaf.link.n)
     if a.ix.in_table & IN_TABLE_WILD:
-        put(a, "\",\"path\":\"scan\"")
+        explain_put(a, "\",\"path\":\"scan\"")
     else:
-        put(a, "\",\"path\":\"exact\"")
+        explain_put(a, "\",\"path\":\"exact\"")
         put_letter(a, leaf_text(leaf), leaf.link.n)
-        put_number(a, ",\"links\":", links)
+        explain_put_number(a, ",\"links\":", links)
     put_subscribers(a, leaf)
-    settle(a, mark)
+    explain_settle(a, mark)
 
 
-cdef void explain_tree(Answer* a, Leaf* leaf, const Way* way, uint32_t depth) noexcept nogil:
+cdef void explain_tree(Explanation* a, Leaf* leaf, const Way* way, uint32_t depth) noexcept nogil:
     cdef uint32_t mark = a.at
     if not counted(a, leaf):
         return
     put_path(a, leaf, ",{\"filter\":\"" if a.filters > 1 else "{\"filter\":\"", "/", "\",\"path\":\"tree\"")
     put_path(a, leaf, ",\"edges\":[\"", "\",\"", "\"]")
-    put_number(a, ",\"nodes\":", depth)
-    put_number(a, ",\"scanned\":", way.scanned)
-    put_number(a, ",\"hashed\":", way.hashed)
-    put_number(a, ",\"links\":", way.links)
+    explain_put_number(a, ",\"nodes\":", depth)
+    explain_put_number(a, ",\"scanned\":", way.scanned)
+    explain_put_number(a, ",\"hashed\":", way.hashed)
+    explain_put_number(a, ",\"links\":", way.links)
     put_subscribers(a, leaf)
-    settle(a, mark)
+    explain_settle(a, mark)
 
 
-cdef void settle(Answer* a, uint32_t mark) noexcept nogil:
+cdef void explain_settle(Explanation* a, uint32_t mark) noexcept nogil:
     if a.full:
         a.full = False
         a.truncated = True              # later filters are not tried: each attempt would cost the rest of the room
@@ -213,7 +213,7 @@ cdef void settle(Answer* a, uint32_t mark) noexcept nogil:
 
 # ---- the walk ----
 
-cdef LevelNode* find(Answer* a, LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash, Way* way) noexcept nogil:
+cdef LevelNode* explain_find(Explanation* a, LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash, Way* way) noexcept nogil:
     # Do as level_find, and count.
     cdef LevelNode* head = level_head(t, parent, text, n)
     cdef LevelNode* node = head.first
@@ -248,13 +248,13 @@ cdef LevelNode* find(Answer* a, LevelTree* t, LevelNode* parent, const uint8_t* 
     return NULL
 
 
-cdef inline uint32_t level_end(View topic, uint32_t at) noexcept nogil:
+cdef inline uint32_t explained_level_end(View topic, uint32_t at) noexcept nogil:
     while at < topic.n and topic.p[at] != c'/':
         at += 1
     return at
 
 
-cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
+cdef void walk_tree(Explanation* a, Root* root) noexcept nogil:
     # Do as match_tree of index.pyx, and count. The comments there apply here.
     cdef uint32_t starts[LEVELS_MAX + 1]
     cdef uint64_t hashes[LEVELS_MAX]
@@ -282,10 +282,10 @@ cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
                     return
                 hashes[known] = 0
                 known += 1
-                starts[known] = level_end(a.topic, starts[depth]) + 1
+                starts[known] = explained_level_end(a.topic, starts[depth]) + 1
             before = way
             if node.level.n_children:
-                onward = <TreeNode*>find(a, &root.tree, &node.level, a.topic.p + starts[depth],
+                onward = <TreeNode*>explain_find(a, &root.tree, &node.level, a.topic.p + starts[depth],
                                          starts[depth + 1] - starts[depth] - 1, &hashes[depth], &way)
             depth += 1
             if onward == NULL:
@@ -307,7 +307,7 @@ cdef void walk_tree(Answer* a, Root* root) noexcept nogil:
         node = onward
 
 
-cdef void walk_scan(Answer* a, Root* root) noexcept nogil:
+cdef void walk_scan(Explanation* a, Root* root) noexcept nogil:
     cdef Link* link
     cdef View filter
     cdef uint64_t b
@@ -327,7 +327,7 @@ cdef void walk_scan(Answer* a, Root* root) noexcept nogil:
                 link = link.next
 
 
-cdef void look_up(Answer* a, Table* table) noexcept nogil:
+cdef void look_up(Explanation* a, Table* table) noexcept nogil:
     # Do as exact_find, and count.
     cdef uint32_t hash = <uint32_t>hash_bytes(&a.ix.key, a.topic.p, a.topic.n)
     cdef Link* link = table_chain(table, hash)
@@ -345,8 +345,8 @@ cdef void look_up(Answer* a, Table* table) noexcept nogil:
         link = link.next
 
 
-cdef void walk(Answer* a) noexcept nogil:
-    cdef Root* root = root_of(a.ix, a.topic.p)
+cdef void explain_walk(Explanation* a) noexcept nogil:
+    cdef Root* root = index_root(a.ix, a.topic.p)
     cdef Table* table
     if a.ix.in_table & IN_TABLE_WILD:
         walk_scan(a, root)
@@ -360,47 +360,47 @@ cdef void walk(Answer* a) noexcept nogil:
 
 # ---- the answer ----
 
-cdef void put_head(Answer* a) noexcept nogil:
+cdef void put_head(Explanation* a) noexcept nogil:
     cdef uint32_t mark
-    put(a, "{\"index\":\"")
-    put(a, mode_name(a.ix))
-    put(a, "\",\"topic\":")
+    explain_put(a, "{\"index\":\"")
+    explain_put(a, mode_name(a.ix))
+    explain_put(a, "\",\"topic\":")
     mark = a.at
     a.cap //= 2                         # a long topic must leave room for filters
-    put(a, "\"")
+    explain_put(a, "\"")
     put_escaped(a, a.topic.p, a.topic.n)
-    put(a, "\"")
+    explain_put(a, "\"")
     a.cap *= 2
     if a.full:
         a.full = False
         a.at = mark
-        put(a, "null")
-    put(a, ",\"filters\":[")
+        explain_put(a, "null")
+    explain_put(a, ",\"filters\":[")
 
 
-cdef void put_tail(Answer* a) noexcept nogil:
-    put(a, "],\"truncated\":true" if a.truncated else "],\"truncated\":false")
-    put_number(a, ",\"totals\":{\"filters\":", a.filters)
-    put_number(a, ",\"lists\":", a.lists)
-    put_number(a, ",\"subscribers\":", a.subscribers)
-    put_number(a, ",\"groups\":", a.groups)
-    put_number(a, "},\"cost\":{\"hashes\":", a.cost.hashes)
-    put_number(a, ",\"bytes_hashed\":", a.cost.bytes_hashed)
-    put_number(a, ",\"links\":", a.cost.links)
-    put_number(a, ",\"nodes\":", a.cost.nodes)
-    put_number(a, ",\"scanned\":", a.cost.scanned)
-    put_number(a, ",\"bytes_compared\":", a.cost.bytes_compared)
-    put_number(a, ",\"filters_compared\":", a.cost.filters_compared)
-    put(a, "}}")
+cdef void put_tail(Explanation* a) noexcept nogil:
+    explain_put(a, "],\"truncated\":true" if a.truncated else "],\"truncated\":false")
+    explain_put_number(a, ",\"totals\":{\"filters\":", a.filters)
+    explain_put_number(a, ",\"lists\":", a.lists)
+    explain_put_number(a, ",\"subscribers\":", a.subscribers)
+    explain_put_number(a, ",\"groups\":", a.groups)
+    explain_put_number(a, "},\"cost\":{\"hashes\":", a.cost.hashes)
+    explain_put_number(a, ",\"bytes_hashed\":", a.cost.bytes_hashed)
+    explain_put_number(a, ",\"links\":", a.cost.links)
+    explain_put_number(a, ",\"nodes\":", a.cost.nodes)
+    explain_put_number(a, ",\"scanned\":", a.cost.scanned)
+    explain_put_number(a, ",\"bytes_compared\":", a.cost.bytes_compared)
+    explain_put_number(a, ",\"filters_compared\":", a.cost.filters_compared)
+    explain_put(a, "}}")
 
 
 cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n, uint8_t* out, uint32_t cap, strategy_fn strategy, void* ctx,
                             uint64_t* work) noexcept nogil:
-    cdef Answer a
+    cdef Explanation a
     work[0] = 0
     if cap < EXPLAIN_BYTES_MIN:
         return 0
-    memset(&a, 0, sizeof(Answer))
+    memset(&a, 0, sizeof(Explanation))
     a.ix = ix
     a.strategy = strategy
     a.ctx = ctx
@@ -410,7 +410,7 @@ cdef uint32_t index_explain(Index* ix, const uint8_t* topic, uint32_t n, uint8_t
     a.cap = ((cap if cap < EXPLAIN_BYTES_MAX else EXPLAIN_BYTES_MAX) - TAIL_BYTES) & ~<uint32_t>1
     put_head(&a)
     if n:
-        walk(&a)
+        explain_walk(&a)
     a.cap += TAIL_BYTES
     put_tail(&a)
     work[0] = (a.filters + a.groups + a.cost.links + a.cost.nodes + a.cost.scanned + a.cost.filters_compared

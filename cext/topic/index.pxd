@@ -5,7 +5,7 @@ from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.cache cimport MatchCache
 from cext.topic.level cimport LevelNode, LevelTree
-from cext.topic.memory cimport Account
+from cext.topic.memory cimport MemoryAccount
 from cext.topic.name cimport Filter
 from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table
@@ -115,7 +115,7 @@ cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
 # Return the shared group of f, or NULL.
 cdef Group* index_group(Index* ix, const Filter* f) noexcept nogil
 # Return the entry of an owner in a list, or NULL. A long list is not scanned.
-cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil
+cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil
 # A pinned list and its node stay allocated until the last unpin, which may free them.
 cdef void list_pin(List* l) noexcept nogil
 cdef void list_unpin(Index* ix, List* l) noexcept nogil
@@ -149,7 +149,7 @@ cdef struct Subscription:
     Subscription* next          # next subscription of the same owner
     Subscription* prev
 
-cdef struct Slot:               # the block of a list with one entry, since most filters have one subscriber
+cdef struct SingleBlock:               # the block of a list with one entry, since most filters have one subscriber
     Entry entry
     Subscription* sub
 
@@ -175,7 +175,7 @@ cdef struct Leaf:               # a filter with subscribers, groups or pins; in 
     List plain
     Group* groups
     TreeNode* node              # NULL = the leaf is in a table
-    Slot slot
+    SingleBlock slot
 
 cdef enum:
     LEAF_HERE = 0
@@ -185,7 +185,7 @@ cdef struct SharedGroup:        # a shared group with its hash link; the group's
     Group group                 # home: the Leaf
     Link link                   # member of Index.groups
     Group* prev
-    Slot slot
+    SingleBlock slot
 
 cdef struct Root:
     Table exact[LETTERS]        # whole filters by first letter (by_letter; otherwise all in the first table)
@@ -195,7 +195,7 @@ cdef struct Root:
 
 cdef struct Index:
     HashKey key
-    Account account
+    MemoryAccount account
     Root roots[2]               # roots[1]: filters that begin with `$`
     Table pairs                 # subscriptions of long lists, keyed by (owner, list)
     Table groups                # shared groups, keyed by (filter, name)

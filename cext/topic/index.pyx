@@ -21,7 +21,7 @@ from cext.topic.cache cimport (
 )
 from cext.topic.leaf cimport (
     exact_find, group_find, group_make, leaf_changed, leaf_find, leaf_free, leaf_make, leaf_read, leaf_settle, leaf_text,
-    list_emptied, list_settle, root_of, tree_free,
+    list_emptied, list_settle, index_root, tree_free,
 )
 from cext.topic.level cimport level_find, level_tree_init
 from cext.topic.name cimport Filter, LEVELS_MAX, filter_matches
@@ -30,7 +30,7 @@ from cext.topic.subscribers cimport list_add, list_drop, list_find, tidy
 from cext.topic.table cimport Link, Table, table_buckets, table_fini, table_init, table_slot
 
 cdef enum:
-    TIDY_STEPS = 256            # steps of one call of list_tidy
+    LIST_TIDY_STEPS = 256            # steps of one call of list_tidy
 
 
 cdef Index* index_new(const HashKey* key, const IndexOptions* options) noexcept nogil:
@@ -108,7 +108,7 @@ cdef int match_leaf(Match* m, Leaf* leaf) noexcept nogil:
     return 0
 
 
-cdef inline uint32_t level_end(const uint8_t* topic, uint32_t at, uint32_t n) noexcept nogil:
+cdef inline uint32_t topic_level_end(const uint8_t* topic, uint32_t at, uint32_t n) noexcept nogil:
     while at < n and topic[at] != c'/':
         at += 1
     return at
@@ -143,7 +143,7 @@ cdef int match_tree(Root* root, const uint8_t* topic, uint32_t n, Match* m) noex
                     return 0                    # not a valid name: name_check has rejected it
                 hashes[known] = 0
                 known += 1
-                starts[known] = level_end(topic, starts[depth], n) + 1
+                starts[known] = topic_level_end(topic, starts[depth], n) + 1
             if node.level.n_children:
                 onward = <TreeNode*>level_find(&root.tree, &node.level, topic + starts[depth],
                                                starts[depth + 1] - starts[depth] - 1, &hashes[depth])
@@ -228,7 +228,7 @@ cdef int index_match(Index* ix, const uint8_t* topic, uint32_t n, Match* m) noex
     m.n_groups = 0
     if n == 0:
         return 0
-    root = root_of(ix, topic)
+    root = index_root(ix, topic)
     if ix.in_table & IN_TABLE_WILD:
         whole.p = topic
         whole.n = n
@@ -283,7 +283,7 @@ cdef int index_add(Index* ix, Owner* owner, void* subscriber, const Filter* f, u
     return INDEX_ADDED
 
 
-cdef void drop(Index* ix, Subscription* sub) noexcept nogil:
+cdef void subscription_drop(Index* ix, Subscription* sub) noexcept nogil:
     cdef List* l = sub.list
     if l.flags & LIST_OF_GROUP:
         ix.stats.shared -= 1
@@ -310,14 +310,14 @@ cdef int index_remove(Index* ix, Owner* owner, const Filter* f) noexcept nogil:
         sub = list_find(ix, &leaf.plain, owner)
     if sub == NULL:
         return INDEX_NOT_FOUND
-    drop(ix, sub)
+    subscription_drop(ix, sub)
     return INDEX_REMOVED
 
 
 cdef uint32_t index_remove_some(Index* ix, Owner* owner, uint32_t max) noexcept nogil:
     cdef uint32_t n = 0
     while n < max and owner.head != NULL:
-        drop(ix, owner.head)
+        subscription_drop(ix, owner.head)
         n += 1
     return n
 
@@ -332,12 +332,12 @@ cdef Entry* index_entry(Index* ix, Owner* owner, const Filter* f) noexcept nogil
     cdef Group* group
     if f.group.n == 0:
         leaf = leaf_find(ix, f)
-        return entry_of(ix, &leaf.plain, owner) if leaf != NULL else NULL
+        return subscriber_entry(ix, &leaf.plain, owner) if leaf != NULL else NULL
     group = index_group(ix, f)
-    return entry_of(ix, &group.members, owner) if group != NULL else NULL
+    return subscriber_entry(ix, &group.members, owner) if group != NULL else NULL
 
 
-cdef Entry* entry_of(Index* ix, List* l, Owner* owner) noexcept nogil:
+cdef Entry* subscriber_entry(Index* ix, List* l, Owner* owner) noexcept nogil:
     cdef Subscription* sub = list_find(ix, l, owner)
     return list_entry(l, sub.link.n) if sub != NULL else NULL
 
@@ -349,7 +349,7 @@ cdef void list_pin(List* l) noexcept nogil:
 cdef void list_unpin(Index* ix, List* l) noexcept nogil:
     l.pins -= 1
     if l.pins == 0:
-        tidy(ix, l, l.low, TIDY_STEPS)
+        tidy(ix, l, l.low, LIST_TIDY_STEPS)
         list_settle(ix, l)
 
 
@@ -357,7 +357,7 @@ cdef bint list_tidy(Index* ix, List* l) noexcept nogil:
     if l.pins != 1:
         return False
     l.pins = 0                  # no other user of positions now
-    tidy(ix, l, l.low, TIDY_STEPS)
+    tidy(ix, l, l.low, LIST_TIDY_STEPS)
     l.pins = 1
     return l.live < l.n
 

@@ -8,7 +8,7 @@ from cext.topic.table cimport Link, Table, table_chain
 
 
 # Topics and filters that begin with `$` have their own root [v5 4.7.2-1]. p has at least one byte.
-cdef inline Root* root_of(Index* ix, const uint8_t* p) noexcept nogil:
+cdef inline Root* index_root(Index* ix, const uint8_t* p) noexcept nogil:
     return &ix.roots[p[0] == c'$']
 
 

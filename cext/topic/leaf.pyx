@@ -14,7 +14,7 @@ from cext.topic.index cimport (
     Group, Index, LEAF_HERE, LEAF_MULTI, LIST_OF_GROUP, Leaf, List, Root, SharedGroup, TreeNode, exact_table, group_of, leaf_of,
 )
 from cext.topic.level cimport LevelNode, level_add, level_drop, level_find, level_free, level_new, level_pop, level_text
-from cext.topic.memory cimport give, take
+from cext.topic.memory cimport memory_give, memory_take
 from cext.topic.name cimport Filter
 from cext.topic.subscribers cimport list_fini, list_init
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
@@ -102,7 +102,7 @@ cdef Leaf* leaf_at(TreeNode* node, bint multi) noexcept nogil:
 
 
 cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
-    cdef Root* root = root_of(ix, f.filter.p)
+    cdef Root* root = index_root(ix, f.filter.p)
     cdef TreeNode* node
     cdef bint multi
     if is_in_table(ix, f):
@@ -115,7 +115,7 @@ cdef Leaf* leaf_find(Index* ix, const Filter* f) noexcept nogil:
 
 
 cdef Leaf* leaf_new(Index* ix, size_t text_bytes) noexcept nogil:
-    cdef Leaf* leaf = <Leaf*>take(&ix.account, sizeof(Leaf) + text_bytes)
+    cdef Leaf* leaf = <Leaf*>memory_take(&ix.account, sizeof(Leaf) + text_bytes)
     if leaf == NULL:
         return NULL
     leaf.node = NULL
@@ -142,7 +142,7 @@ cdef Leaf* make_in_table(Index* ix, Root* root, View text) noexcept nogil:
 
 
 cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
-    cdef Root* root = root_of(ix, f.filter.p)
+    cdef Root* root = index_root(ix, f.filter.p)
     cdef TreeNode* node
     cdef Leaf* leaf
     cdef bint multi
@@ -169,7 +169,7 @@ cdef Leaf* leaf_make(Index* ix, const Filter* f) noexcept nogil:
 cdef Root* leaf_root(Index* ix, Leaf* leaf) noexcept nogil:
     cdef LevelNode* at
     if leaf.node == NULL:
-        return root_of(ix, leaf_text(leaf))
+        return index_root(ix, leaf_text(leaf))
     at = &leaf.node.level
     while at.parent != NULL:
         at = at.parent
@@ -216,7 +216,7 @@ cdef void leaf_settle(Index* ix, Leaf* leaf) noexcept nogil:
         tree_prune(ix, root, leaf.node)
     ix.stats.filters -= 1
     list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf, leaf_bytes(leaf))
+    memory_give(&ix.account, leaf, leaf_bytes(leaf))
 
 
 cdef uint32_t leaf_read(Leaf* leaf, uint8_t* buf) noexcept nogil:
@@ -273,7 +273,7 @@ cdef Group* group_find(Index* ix, Leaf* leaf, View name) noexcept nogil:
 
 
 cdef Group* group_make(Index* ix, Leaf* leaf, View name) noexcept nogil:
-    cdef SharedGroup* shared = <SharedGroup*>take(&ix.account, sizeof(SharedGroup) + name.n)
+    cdef SharedGroup* shared = <SharedGroup*>memory_take(&ix.account, sizeof(SharedGroup) + name.n)
     if shared == NULL:
         return NULL
     memset(shared, 0, sizeof(SharedGroup))
@@ -316,7 +316,7 @@ cdef void list_settle(Index* ix, List* l) noexcept nogil:
         (<SharedGroup*>shared.group.next).prev = shared.prev
     table_drop(&ix.groups, &ix.account, &shared.link)
     list_fini(ix, l)
-    give(&ix.account, shared, group_bytes(shared))
+    memory_give(&ix.account, shared, group_bytes(shared))
     leaf_settle(ix, leaf)
 
 
@@ -328,9 +328,9 @@ cdef void leaf_free(Index* ix, Leaf* leaf) noexcept nogil:
         group = leaf.groups
         leaf.groups = group.next
         list_fini(ix, &group.members)
-        give(&ix.account, group, group_bytes(<SharedGroup*>group))
+        memory_give(&ix.account, group, group_bytes(<SharedGroup*>group))
     list_fini(ix, &leaf.plain)
-    give(&ix.account, leaf, leaf_bytes(leaf))
+    memory_give(&ix.account, leaf, leaf_bytes(leaf))
 
 
 cdef void tree_free(Index* ix, Root* root) noexcept nogil:

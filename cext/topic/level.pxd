@@ -1,7 +1,7 @@
 # One level of a topic as a node with children. The wildcard tree and the retained tree consist of these nodes. See level.pyx.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
-from cext.topic.memory cimport Account, give
+from cext.topic.memory cimport MemoryAccount, memory_give
 from cext.topic.options cimport IndexOptions, LETTERS, letter_of
 from cext.topic.table cimport Link, Table, spread
 
@@ -49,8 +49,8 @@ cdef inline size_t level_bytes(LevelNode* node) noexcept nogil:
     return <size_t>node.text_at + node.link.n
 
 
-cdef inline void level_free(Account* a, LevelNode* node) noexcept nogil:
-    give(a, node, level_bytes(node))
+cdef inline void level_free(MemoryAccount* a, LevelNode* node) noexcept nogil:
+    memory_give(a, node, level_bytes(node))
 
 
 # The caller embeds `top`, the node above its first level.
@@ -62,11 +62,11 @@ cdef LevelNode* level_next(LevelTree* t, LevelNode* node) noexcept nogil
 cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text, uint32_t n, uint64_t* hash) noexcept nogil
 # Add a node of `size` bytes as the last child. The node is a struct that begins with a LevelNode; the bytes after
 # it are zeroed. NULL: no memory.
-cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uint8_t* text, uint32_t n,
+cdef LevelNode* level_add(LevelTree* t, MemoryAccount* a, LevelNode* parent, const uint8_t* text, uint32_t n,
                           size_t size) noexcept nogil
 # Do the same for an edge that the tree stores apart from the children.
-cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil
+cdef LevelNode* level_new(MemoryAccount* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil
 # Take a child out of its siblings without freeing it.
-cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil
+cdef void level_drop(LevelTree* t, MemoryAccount* a, LevelNode* node) noexcept nogil
 # For the end of a tree: take out any child, in no order. The tree cannot be searched afterwards. NULL: there is no child.
 cdef LevelNode* level_pop(LevelTree* t, LevelNode* parent) noexcept nogil

@@ -6,7 +6,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 from cext.base.hash cimport HashKey, hash_bytes
-from cext.topic.memory cimport Account, take
+from cext.topic.memory cimport MemoryAccount, memory_take
 from cext.topic.options cimport CHILD_HASH_THRESHOLD, IndexOptions, LETTERS, NEVER_HASHED, by_letter
 from cext.topic.table cimport Link, table_add, table_chain, table_drop, table_init
 
@@ -45,13 +45,13 @@ cdef LevelNode* level_find(LevelTree* t, LevelNode* parent, const uint8_t* text,
     return NULL
 
 
-cdef inline void crowd_add(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
+cdef inline void crowd_add(LevelTree* t, MemoryAccount* a, LevelNode* node) noexcept nogil:
     node.link.hash = crowd_hash(node.parent, hash_bytes(&t.key, level_text(node), node.link.n))
     table_add(&t.crowd, a, &node.link)
 
 
-cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil:
-    cdef LevelNode* node = <LevelNode*>take(a, size + n)
+cdef LevelNode* level_new(MemoryAccount* a, LevelNode* parent, const uint8_t* text, uint32_t n, size_t size) noexcept nogil:
+    cdef LevelNode* node = <LevelNode*>memory_take(a, size + n)
     if node == NULL:
         return NULL
     memset(node, 0, size)
@@ -62,7 +62,7 @@ cdef LevelNode* level_new(Account* a, LevelNode* parent, const uint8_t* text, ui
     return node
 
 
-cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uint8_t* text, uint32_t n,
+cdef LevelNode* level_add(LevelTree* t, MemoryAccount* a, LevelNode* parent, const uint8_t* text, uint32_t n,
                           size_t size) noexcept nogil:
     cdef LevelNode* node = level_new(a, parent, text, n, size)
     cdef LevelNode* head = level_head(t, parent, text, n)
@@ -89,7 +89,7 @@ cdef LevelNode* level_add(LevelTree* t, Account* a, LevelNode* parent, const uin
     return node
 
 
-cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
+cdef void level_drop(LevelTree* t, MemoryAccount* a, LevelNode* node) noexcept nogil:
     cdef LevelNode* head = level_head(t, node.parent, level_text(node), node.link.n)
     cdef LevelNode* other
     if head.crowded:
@@ -115,7 +115,7 @@ cdef void level_drop(LevelTree* t, Account* a, LevelNode* node) noexcept nogil:
 
 # ---- the children in order ----
 
-cdef LevelNode* first_from(LevelTree* t, uint32_t letter) noexcept nogil:
+cdef LevelNode* level_first_from(LevelTree* t, uint32_t letter) noexcept nogil:
     while letter < LETTERS:
         if t.letters[letter].first != NULL:
             return t.letters[letter].first
@@ -124,13 +124,13 @@ cdef LevelNode* first_from(LevelTree* t, uint32_t letter) noexcept nogil:
 
 
 cdef LevelNode* level_first(LevelTree* t, LevelNode* parent) noexcept nogil:
-    return first_from(t, 0) if parent.top else parent.first
+    return level_first_from(t, 0) if parent.top else parent.first
 
 
 cdef LevelNode* level_next(LevelTree* t, LevelNode* node) noexcept nogil:
     if node.next != NULL or not node.parent.top:
         return node.next
-    return first_from(t, <uint32_t>(level_head(t, node.parent, level_text(node), node.link.n) - t.letters) + 1)
+    return level_first_from(t, <uint32_t>(level_head(t, node.parent, level_text(node), node.link.n) - t.letters) + 1)
 
 
 cdef LevelNode* level_pop(LevelTree* t, LevelNode* parent) noexcept nogil:

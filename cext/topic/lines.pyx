@@ -15,7 +15,7 @@ from cext.base.view cimport View
 from cext.topic.name cimport filter_matches
 
 
-cdef inline bint starts(View topic, View prefix) noexcept nogil:
+cdef inline bint line_topic_starts(View topic, View prefix) noexcept nogil:
     return prefix.n == 0 or (topic.n >= prefix.n and memcmp(topic.p, prefix.p, prefix.n) == 0)
 
 
@@ -45,7 +45,7 @@ cdef inline bint matches(View filter, uint32_t stem, View topic) noexcept nogil:
 cdef inline uint32_t cut_of(View topic, View prefix, uint32_t stem) noexcept nogil:
     """Return the number of bytes to cut off a topic that the line matches. A topic longer than the stem was
     already compared with the prefix."""
-    if (prefix.n <= stem and topic.n > stem and stem != NO_STEM) or starts(topic, prefix):
+    if (prefix.n <= stem and topic.n > stem and stem != NO_STEM) or line_topic_starts(topic, prefix):
         return prefix.n
     return 0
 

@@ -91,7 +91,7 @@ cdef int filter_parse(const uint8_t* s, uint32_t n, Filter* out) noexcept nogil:
 
 
 # Return the length of the level of v that begins at `at`. The next level begins at `at` + length + 1; past v.n there is none.
-cdef inline uint32_t level_bytes(View v, uint32_t at) noexcept nogil:
+cdef inline uint32_t level_length(View v, uint32_t at) noexcept nogil:
     cdef const uint8_t* slash = <const uint8_t*>memchr(v.p + at, c'/', v.n - at)
     return v.n - at if slash == NULL else <uint32_t>(slash - (v.p + at))
 
@@ -110,12 +110,12 @@ cdef bint filter_matches(View filter, View topic) noexcept nogil:
     if topic.p[0] == c'$' and filter.p[0] != c'$':          # [v5 4.7.2-1]
         return False
     while f <= filter.n:
-        f_bytes = level_bytes(filter, f)
+        f_bytes = level_length(filter, f)
         if is_wild(filter, f, f_bytes, c'#'):
             return True                                     # `#` includes the parent level [v5 4.7.1.2]
         if t > topic.n:
             return False
-        t_bytes = level_bytes(topic, t)
+        t_bytes = level_length(topic, t)
         if not is_wild(filter, f, f_bytes, c'+'):
             if f_bytes != t_bytes or memcmp(filter.p + f, topic.p + t, f_bytes) != 0:
                 return False
@@ -135,12 +135,12 @@ cdef bint filter_covers(View outer, View inner) noexcept nogil:
     if inner.p[0] == c'$' and outer.p[0] != c'$':           # [v5 4.7.2-1]
         return False
     while o <= outer.n:
-        o_bytes = level_bytes(outer, o)
+        o_bytes = level_length(outer, o)
         if is_wild(outer, o, o_bytes, c'#'):
             return True
         if i > inner.n:
             return False
-        i_bytes = level_bytes(inner, i)
+        i_bytes = level_length(inner, i)
         if is_wild(inner, i, i_bytes, c'#'):
             # `#` also stands for "no further level", which only `#` covers. But the filters `#` and `/#` always match at least
             # one more level, because without it the topic would be empty.

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cext.base.hash cimport HashKey
 from cext.base.view cimport View
 from cext.topic.level cimport LevelNode, LevelTree
-from cext.topic.memory cimport Account
+from cext.topic.memory cimport MemoryAccount
 from cext.topic.options cimport IndexOptions
 
 cdef struct Retained            # opaque to other rooms
@@ -51,7 +51,7 @@ cdef struct RetainedRoot:
     RetainedNode top            # node above the first level
 
 cdef struct Retained:
-    Account account
+    MemoryAccount account
     RetainedRoot roots[2]       # roots[1]: topics that begin with `$`
     uint64_t clock              # number of values ever added
     uint64_t count              # number of values in the tree

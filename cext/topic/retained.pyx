@@ -16,7 +16,7 @@ from cext.base.view cimport View
 from cext.topic.level cimport (
     LevelTree, level_add, level_drop, level_find, level_first, level_free, level_next, level_pop, level_tree_init,
 )
-from cext.topic.memory cimport give, take
+from cext.topic.memory cimport memory_give, memory_take
 from cext.topic.options cimport IndexOptions
 from cext.topic.table cimport table_fini
 
@@ -48,7 +48,7 @@ cdef Retained* retained_new(const HashKey* key, const IndexOptions* options) noe
     return r
 
 
-cdef inline RetainedRoot* root_of(Retained* r, const uint8_t* p) noexcept nogil:
+cdef inline RetainedRoot* retained_root(Retained* r, const uint8_t* p) noexcept nogil:
     return &r.roots[p[0] == c'$']
 
 
@@ -123,7 +123,7 @@ cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value
     if value == NULL:
         old[0] = retained_remove(r, topic, n)
         return 0
-    node = descend(r, root_of(r, topic), topic, n, True)
+    node = descend(r, retained_root(r, topic), topic, n, True)
     if node == NULL:
         return -1
     old[0] = node.value
@@ -136,19 +136,19 @@ cdef int retained_set(Retained* r, const uint8_t* topic, uint32_t n, void* value
 
 
 cdef void* retained_remove(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* node = descend(r, root_of(r, topic), topic, n, False) if n else NULL
+    cdef RetainedNode* node = descend(r, retained_root(r, topic), topic, n, False) if n else NULL
     cdef void* old
     if node == NULL or node.value == NULL:
         return NULL
     old = node.value
     node.value = NULL
     r.count -= 1
-    prune(r, root_of(r, topic), node)
+    prune(r, retained_root(r, topic), node)
     return old
 
 
 cdef void* retained_get(Retained* r, const uint8_t* topic, uint32_t n) noexcept nogil:
-    cdef RetainedNode* node = descend(r, root_of(r, topic), topic, n, False) if n else NULL
+    cdef RetainedNode* node = descend(r, retained_root(r, topic), topic, n, False) if n else NULL
     return node.value if node != NULL else NULL
 
 
@@ -173,7 +173,7 @@ cdef int retained_open(Retained* r, RetainedCursor* c, View filter) noexcept nog
         elif filter.p[i] == c'+' or filter.p[i] == c'#':
             c.exact = 0
     cdef size_t block_bytes = sizeof(CursorState) + (levels + 1) * sizeof(uint32_t) + filter.n
-    state = <CursorState*>take(&r.account, block_bytes)
+    state = <CursorState*>memory_take(&r.account, block_bytes)
     c.state = state
     c.filter.p = NULL
     c.filter.n = 0
@@ -238,12 +238,12 @@ cdef RetainedNode* step(LevelTree* tree, RetainedCursor* c, CursorState* state, 
     return NULL
 
 
-cdef void leave(Retained* r, RetainedCursor* c) noexcept nogil:
+cdef void cursor_leave(Retained* r, RetainedCursor* c) noexcept nogil:
     cdef RetainedNode* node = c.at
     c.at = NULL
     if node != NULL:
         node.pins -= 1
-        prune(r, root_of(r, c.filter.p), node)
+        prune(r, retained_root(r, c.filter.p), node)
 
 
 cdef void* next_exact(Retained* r, RetainedCursor* c, CursorState* state, uint32_t* budget) noexcept nogil:
@@ -264,7 +264,7 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
         if value == NULL and budget[0] == 0:
             budget[0] = 1                       # the end is known: another call is unnecessary
         return value
-    root = root_of(r, c.filter.p)
+    root = retained_root(r, c.filter.p)
     node = c.at if state.phase == PHASE_DOWN else &root.top
     state.phase = PHASE_DOWN
     while budget[0] > 0:
@@ -280,22 +280,22 @@ cdef void* retained_next(Retained* r, RetainedCursor* c, uint32_t* budget) noexc
             break
     if node != NULL:
         node.pins += 1                          # before leave(), which must not prune the cursor's new node
-    leave(r, c)
+    cursor_leave(r, c)
     c.at = node
     return value
 
 
 cdef void retained_close(Retained* r, RetainedCursor* c) noexcept nogil:
-    leave(r, c)
+    cursor_leave(r, c)
     if c.state != NULL:
-        give(&r.account, c.state, (<CursorState*>c.state).block_bytes)
+        memory_give(&r.account, c.state, (<CursorState*>c.state).block_bytes)
     c.state = NULL
     c.filter.p = NULL
     c.filter.n = 0
 
 
 cdef bint retained_may_match(Retained* r, View filter) noexcept nogil:
-    return root_of(r, filter.p).top.level.n_children != 0
+    return retained_root(r, filter.p).top.level.n_children != 0
 
 
 cdef uint64_t retained_cursor_bytes(RetainedCursor* c) noexcept nogil:

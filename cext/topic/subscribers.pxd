@@ -1,11 +1,11 @@
 # Subscriber lists: the entries of one filter or of one shared group. See subscribers.pyx.
 from libc.stdint cimport uint8_t, uint32_t
-from cext.topic.index cimport BLOCK_ENTRIES, Index, List, Owner, Slot, Subscription
+from cext.topic.index cimport BLOCK_ENTRIES, Index, List, Owner, SingleBlock, Subscription
 
 cdef enum:
     PLACE_BYTES = 24            # size of an Entry and a Subscription*
 
-cdef Slot* list_slot(List* l) noexcept nogil
+cdef SingleBlock* list_slot(List* l) noexcept nogil
 
 
 cdef inline Subscription** list_sub(const List* l, uint32_t i) noexcept nogil:

@@ -8,17 +8,17 @@
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from cext.topic.index cimport (
-    BLOCK_ENTRIES, Entry, Index, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL, List, Owner, Slot, Subscription, group_of,
+    BLOCK_ENTRIES, Entry, Index, LIST_IS_LONG, LIST_OF_GROUP, LONG_FROM, LONG_UNTIL, List, Owner, SingleBlock, Subscription, group_of,
     leaf_of, list_entry,
 )
-from cext.topic.memory cimport give, take
+from cext.topic.memory cimport memory_give, memory_take
 from cext.topic.table cimport Link, spread, table_add, table_chain, table_drop
 
 cdef enum:
-    TIDY_STEPS = 4              # steps per operation: more than one removal makes necessary
+    TIDY_STEPS_PER_OPERATION = 4              # steps per operation: more than one removal makes necessary
 
 
-cdef Slot* list_slot(List* l) noexcept nogil:
+cdef SingleBlock* list_slot(List* l) noexcept nogil:
     if l.flags & LIST_OF_GROUP:
         return &group_of(l).slot
     return &leaf_of(l).slot
@@ -46,13 +46,13 @@ cdef int directory_resize(Index* ix, List* l, uint32_t room) noexcept nogil:
     if room == old_room:
         return 0
     if room:
-        more = <Entry**>take(&ix.account, room * sizeof(Entry*))
+        more = <Entry**>memory_take(&ix.account, room * sizeof(Entry*))
         if more == NULL:
             return -1
         if old_room:
             memcpy(more, l.more, blocks_after_first(l) * sizeof(Entry*))
     if old_room:
-        give(&ix.account, l.more, old_room * sizeof(Entry*))
+        memory_give(&ix.account, l.more, old_room * sizeof(Entry*))
     l.more = more
     l.room = room
     return 0
@@ -62,25 +62,25 @@ cdef void list_fini(Index* ix, List* l) noexcept nogil:
     cdef uint32_t i
     for i in range(l.n):
         if list_sub(l, i)[0] != NULL:
-            give(&ix.account, list_sub(l, i)[0], sizeof(Subscription))
+            memory_give(&ix.account, list_sub(l, i)[0], sizeof(Subscription))
     for i in range(blocks_after_first(l)):
-        give(&ix.account, l.more[i], BLOCK_ENTRIES * PLACE_BYTES)
+        memory_give(&ix.account, l.more[i], BLOCK_ENTRIES * PLACE_BYTES)
     directory_resize(ix, l, 0)
     if l.cap > 1:
-        give(&ix.account, l.block, l.cap * PLACE_BYTES)
+        memory_give(&ix.account, l.block, l.cap * PLACE_BYTES)
 
 
 # ---- the blocks ----
 
 cdef int first_block(Index* ix, List* l, uint32_t cap) noexcept nogil:
     # Move the entries of the only block into a block of `cap` places (into the Slot if cap is 1).
-    cdef Entry* block = &list_slot(l).entry if cap == 1 else <Entry*>take(&ix.account, cap * PLACE_BYTES)
+    cdef Entry* block = &list_slot(l).entry if cap == 1 else <Entry*>memory_take(&ix.account, cap * PLACE_BYTES)
     if block == NULL:
         return -1
     memcpy(block, l.block, l.n * sizeof(Entry))
     memcpy(block + cap, l.block + l.cap, l.n * sizeof(Subscription*))
     if l.cap > 1:
-        give(&ix.account, l.block, l.cap * PLACE_BYTES)
+        memory_give(&ix.account, l.block, l.cap * PLACE_BYTES)
     l.block = block
     l.cap = cap
     return 0
@@ -91,7 +91,7 @@ cdef int another_block(Index* ix, List* l) noexcept nogil:
     cdef Entry* block
     if (l.more == NULL or n == l.room) and directory_resize(ix, l, 2 * n if n else 1) != 0:
         return -1
-    block = <Entry*>take(&ix.account, BLOCK_ENTRIES * PLACE_BYTES)
+    block = <Entry*>memory_take(&ix.account, BLOCK_ENTRIES * PLACE_BYTES)
     if block == NULL:
         return -1
     l.more[n] = block
@@ -115,7 +115,7 @@ cdef void list_pop(Index* ix, List* l) noexcept nogil:
     # Remove the last place, and its block if that was the block's only place.
     l.n -= 1
     if l.n % BLOCK_ENTRIES == 0 and l.n:
-        give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1], BLOCK_ENTRIES * PLACE_BYTES)
+        memory_give(&ix.account, l.more[l.n // BLOCK_ENTRIES - 1], BLOCK_ENTRIES * PLACE_BYTES)
         if l.n == BLOCK_ENTRIES:
             directory_resize(ix, l, 0)
 
@@ -206,13 +206,13 @@ cdef void list_set_long(Index* ix, List* l, bint long_now) noexcept nogil:
 cdef Subscription* list_add(Index* ix, List* l, Owner* owner, void* subscriber, uint8_t options, uint32_t sub_id) noexcept nogil:
     cdef Subscription* sub
     cdef Entry* entry
-    sub = <Subscription*>take(&ix.account, sizeof(Subscription))
+    sub = <Subscription*>memory_take(&ix.account, sizeof(Subscription))
     if sub == NULL:
         return NULL
     if l.live < l.n and l.pins == 0:
-        tidy(ix, l, l.low, TIDY_STEPS)
+        tidy(ix, l, l.low, TIDY_STEPS_PER_OPERATION)
     if list_room(ix, l) != 0:
-        give(&ix.account, sub, sizeof(Subscription))
+        memory_give(&ix.account, sub, sizeof(Subscription))
         return NULL
     sub.list = l
     sub.owner = owner
@@ -252,10 +252,10 @@ cdef void list_drop(Index* ix, Subscription* sub) noexcept nogil:
     else:
         owner.head = sub.next
     owner.n -= 1
-    give(&ix.account, sub, sizeof(Subscription))
+    memory_give(&ix.account, sub, sizeof(Subscription))
     list_entry(l, at).subscriber = NULL
     list_sub(l, at)[0] = NULL
     if l.live == l.n:
         l.low = at
     l.live -= 1
-    tidy(ix, l, at, TIDY_STEPS if l.pins == 0 else 0)
+    tidy(ix, l, at, TIDY_STEPS_PER_OPERATION if l.pins == 0 else 0)

@@ -1,6 +1,6 @@
 # A hash table (linear hashing) of links that are embedded in its items. See table.pyx.
 from libc.stdint cimport uint32_t, uint64_t
-from cext.topic.memory cimport Account
+from cext.topic.memory cimport MemoryAccount
 
 cdef extern from *:
     int __builtin_clz(unsigned int x) noexcept nogil
@@ -56,6 +56,6 @@ cdef inline uint32_t spread(uint64_t x) noexcept nogil:
 
 # Sets buckets_min to 0; the caller may change it afterwards.
 cdef void table_init(Table* t) noexcept nogil
-cdef void table_fini(Table* t, Account* a) noexcept nogil               # forgets the links, frees the buckets
-cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil    # cannot fail: without memory the chains get longer
-cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil   # link must be in the table
+cdef void table_fini(Table* t, MemoryAccount* a) noexcept nogil               # forgets the links, frees the buckets
+cdef void table_add(Table* t, MemoryAccount* a, Link* link) noexcept nogil    # cannot fail: without memory the chains get longer
+cdef void table_drop(Table* t, MemoryAccount* a, Link* link) noexcept nogil   # link must be in the table

@@ -5,7 +5,7 @@
 # Cost: O(1) expected for each operation, without a pause for rehashing; 8 to 16 bytes per link. The hash must be keyed.
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
-from cext.topic.memory cimport Account, give, take_zeroed
+from cext.topic.memory cimport MemoryAccount, memory_give, take_zeroed
 
 cdef enum:
     STEPS_MAX = 2               # limit of splits or merges per operation: with two, growth catches up after a lack of memory
@@ -16,15 +16,15 @@ cdef void table_init(Table* t) noexcept nogil:
     t.mask = TABLE_FIRST - 1
 
 
-cdef void table_fini(Table* t, Account* a) noexcept nogil:
+cdef void table_fini(Table* t, MemoryAccount* a) noexcept nogil:
     cdef int s
     for s in range(TABLE_SEGMENTS):
         if t.segments[s] != NULL:
-            give(a, t.segments[s], <size_t>sizeof(Link*) << s)
+            memory_give(a, t.segments[s], <size_t>sizeof(Link*) << s)
     table_init(t)
 
 
-cdef bint split_one(Table* t, Account* a) noexcept nogil:
+cdef bint split_one(Table* t, MemoryAccount* a) noexcept nogil:
     # Split the bucket at `split`: links with the next bit of the hash set move to its new partner.
     cdef uint32_t size = t.mask + 1
     cdef uint32_t s = 31 - __builtin_clz(size)
@@ -54,7 +54,7 @@ cdef bint split_one(Table* t, Account* a) noexcept nogil:
     return True
 
 
-cdef void merge_one(Table* t, Account* a) noexcept nogil:
+cdef void bucket_merge(Table* t, MemoryAccount* a) noexcept nogil:
     # Reverse the last split.
     cdef Link** high
     cdef Link** low
@@ -74,11 +74,11 @@ cdef void merge_one(Table* t, Account* a) noexcept nogil:
     high[0] = NULL
     if t.split == 0:
         s = 31 - __builtin_clz(t.mask + 1)
-        give(a, t.segments[s], <size_t>sizeof(Link*) << s)
+        memory_give(a, t.segments[s], <size_t>sizeof(Link*) << s)
         t.segments[s] = NULL
 
 
-cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
+cdef void table_add(Table* t, MemoryAccount* a, Link* link) noexcept nogil:
     cdef Link** slot = table_at(t, link.hash)
     cdef int _step
     link.next = slot[0]
@@ -89,7 +89,7 @@ cdef void table_add(Table* t, Account* a, Link* link) noexcept nogil:
             break
 
 
-cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
+cdef void table_drop(Table* t, MemoryAccount* a, Link* link) noexcept nogil:
     cdef Link** slot = table_at(t, link.hash)
     cdef int _step
     while slot[0] != link:
@@ -99,4 +99,4 @@ cdef void table_drop(Table* t, Account* a, Link* link) noexcept nogil:
     for _step in range(STEPS_MAX):
         if 2 * t.n >= table_buckets(t) or table_buckets(t) == TABLE_FIRST or table_buckets(t) <= t.buckets_min:
             break
-        merge_one(t, a)
+        bucket_merge(t, a)

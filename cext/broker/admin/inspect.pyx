@@ -87,14 +87,14 @@ cdef int session_put(Broker* b, ControlRequest* a, Session* s) noexcept nogil:
     return out_text(a, address, <uint32_t>address_n)
 
 
-ctypedef struct Listing:
+ctypedef struct SessionListing:
     Broker* b
     ControlRequest* request
     uint32_t n
 
 
 cdef void list_one(void* listing, Session* s) noexcept nogil:
-    cdef Listing* l = <Listing*>listing
+    cdef SessionListing* l = <SessionListing*>listing
     if s.flags & SESSION_TRUSTED or l.request.result:
         return
     l.n += 1
@@ -103,7 +103,7 @@ cdef void list_one(void* listing, Session* s) noexcept nogil:
 
 
 cdef void answer_sessions(Broker* b, ControlRequest* a) noexcept nogil:
-    cdef Listing l
+    cdef SessionListing l
     cdef uint32_t buckets = 0
     l.b = b
     l.request = a

@@ -41,7 +41,9 @@ from cext.topic.retained cimport retained_bytes, retained_count
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_cond_t:
         pass
-    int pthread_cond_init(pthread_cond_t* c, void* attributes)
+    ctypedef struct pthread_condattr_t:
+        pass
+    int pthread_cond_init(pthread_cond_t* c, pthread_condattr_t* attributes)
     int pthread_cond_wait(pthread_cond_t* c, pthread_mutex_t* m)
     int pthread_cond_broadcast(pthread_cond_t* c)
     int pthread_cond_destroy(pthread_cond_t* c)
@@ -302,7 +304,7 @@ cdef void answer_clients(Broker* b, ControlRequest* a) noexcept nogil:
             return
 
 
-ctypedef struct Listing:
+ctypedef struct SubscriptionListing:
     ControlRequest* ask
     uint32_t n
     uint8_t filter[66600]        # as subscription_read wants it
@@ -310,7 +312,7 @@ ctypedef struct Listing:
 
 cdef void list_session(void* listing, Session* s) noexcept nogil:
     """id, then a record each: options, length of the filter, the filter."""
-    cdef Listing* l = <Listing*>listing
+    cdef SubscriptionListing* l = <SubscriptionListing*>listing
     cdef ControlRequest* a = l.ask
     cdef Subscription* sub = s.owner.head
     cdef uint32_t n, sub_id
@@ -329,7 +331,7 @@ cdef void list_session(void* listing, Session* s) noexcept nogil:
 
 
 cdef void answer_subscriptions(Broker* b, ControlRequest* a) noexcept nogil:
-    cdef Listing l
+    cdef SubscriptionListing l
     cdef uint32_t buckets = 0
     l.ask = a
     l.n = 0

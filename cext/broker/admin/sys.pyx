@@ -28,7 +28,7 @@ from cext.topic.retained cimport retained_count
 cdef enum:
     VALUES = 50
     TOPIC_MAX = 128
-    TEXT_MAX = 64
+    SYS_TEXT_MAX = 64
     LOADS = 9
 
 ctypedef struct Value:
@@ -57,7 +57,7 @@ cdef void sys_fini(Broker* b) noexcept nogil:
     b.sys = NULL
 
 
-cdef void publish(Broker* b, const char* name, const char* text, int n) noexcept nogil:
+cdef void sys_publish(Broker* b, const char* name, const char* text, int n) noexcept nogil:
     cdef char topic[TOPIC_MAX]
     cdef Publication p
     publication_init(&p)
@@ -77,7 +77,7 @@ cdef void sys_begin(Broker* b) noexcept nogil:
     cdef Sys* y = <Sys*>b.sys
     if b.settings.sys_interval_s == 0:
         return
-    publish(b, "version", <const char*>b.settings.version.p, <int>b.settings.version.n)
+    sys_publish(b, "version", <const char*>b.settings.version.p, <int>b.settings.version.n)
     b.sys_timer.kind = TIMER_SYS
     y.last_s = <uint64_t>b.reactor.now_s
     publish_all(b, y, 1.0)
@@ -123,7 +123,7 @@ cdef uint64_t packets_waiting(Broker* b) noexcept nogil:
     return n
 
 
-cdef void collect(Broker* b, Sys* y) noexcept nogil:
+cdef void sys_collect(Broker* b, Sys* y) noexcept nogil:
     cdef IndexStats index
     index_stats(b.index, &index)
     cdef uint64_t connected = b.stats.clients_connected
@@ -200,17 +200,17 @@ cdef void collect_store(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
     state = "full" if g.trouble & TROUBLE_FULL else "error" if g.trouble & TROUBLE_ERROR else "memory" if g.trouble else "ok"
     if y.state != state:
         y.state = state
-        publish(b, "store/state", state, <int>strlen(state))
+        sys_publish(b, "store/state", state, <int>strlen(state))
 
 
 cdef void publish_gauge(Broker* b, Stream* s, int i, const char* name, uint64_t v) noexcept nogil:
     cdef char topic[TOPIC_MAX]
-    cdef char text[TEXT_MAX]
+    cdef char text[SYS_TEXT_MAX]
     if s.gauges[i] == v + 1:
         return
     s.gauges[i] = v + 1
     snprintf(topic, sizeof(topic), "streams%s/%s", <const char*>s.name, name)
-    publish(b, topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v))
+    sys_publish(b, topic, text, snprintf(text, sizeof(text), "%llu", <unsigned long long>v))
 
 
 cdef void publish_streams(Broker* b) noexcept nogil:
@@ -268,11 +268,11 @@ cdef int value_text(const Value* v, char* text, size_t cap) noexcept nogil:
 
 
 cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
-    cdef char text[TEXT_MAX]
+    cdef char text[SYS_TEXT_MAX]
     cdef int i
-    publish(b, "uptime", text, snprintf(text, sizeof(text), "%llu seconds",
+    sys_publish(b, "uptime", text, snprintf(text, sizeof(text), "%llu seconds",
                                         <unsigned long long>((b.reactor.now_ms - b.started_ms) // 1000)))
-    collect(b, y)
+    sys_collect(b, y)
     collect_store(b, y, elapsed_s)
     collect_drops(b, y)
     for i in range(VALUES):
@@ -285,30 +285,30 @@ cdef void publish_all(Broker* b, Sys* y, double elapsed_s) noexcept nogil:
 
 
 cdef void publish_value(Broker* b, Value* v) noexcept nogil:
-    cdef char text[TEXT_MAX]
+    cdef char text[SYS_TEXT_MAX]
     if v.topic == NULL or (v.was_sent and v.now == v.sent):
         return
     v.sent = v.now
     v.was_sent = 1
-    publish(b, v.topic, text, value_text(v, text, sizeof(text)))
+    sys_publish(b, v.topic, text, value_text(v, text, sizeof(text)))
 
 
 cdef void loads(Broker* b, double elapsed_s) noexcept nogil:
-    load(b, &b.loads[0], "messages/received", b.stats.messages_in, elapsed_s)
-    load(b, &b.loads[1], "messages/sent", b.stats.messages_out, elapsed_s)
-    load(b, &b.loads[2], "publish/dropped", b.stats.publish_dropped, elapsed_s)
-    load(b, &b.loads[3], "publish/received", b.stats.publish_in, elapsed_s)
-    load(b, &b.loads[4], "publish/sent", b.stats.publish_out, elapsed_s)
-    load(b, &b.loads[5], "bytes/received", b.reactor.bytes_in, elapsed_s)
-    load(b, &b.loads[6], "bytes/sent", b.reactor.bytes_out, elapsed_s)
-    load(b, &b.loads[7], "sockets", b.stats.sockets, elapsed_s)
-    load(b, &b.loads[8], "connections", b.stats.connections, elapsed_s)
+    averages_publish(b, &b.loads[0], "messages/received", b.stats.messages_in, elapsed_s)
+    averages_publish(b, &b.loads[1], "messages/sent", b.stats.messages_out, elapsed_s)
+    averages_publish(b, &b.loads[2], "publish/dropped", b.stats.publish_dropped, elapsed_s)
+    averages_publish(b, &b.loads[3], "publish/received", b.stats.publish_in, elapsed_s)
+    averages_publish(b, &b.loads[4], "publish/sent", b.stats.publish_out, elapsed_s)
+    averages_publish(b, &b.loads[5], "bytes/received", b.reactor.bytes_in, elapsed_s)
+    averages_publish(b, &b.loads[6], "bytes/sent", b.reactor.bytes_out, elapsed_s)
+    averages_publish(b, &b.loads[7], "sockets", b.stats.sockets, elapsed_s)
+    averages_publish(b, &b.loads[8], "connections", b.stats.connections, elapsed_s)
 
 
-cdef void load(Broker* b, Average* a, const char* name, uint64_t count, double elapsed_s) noexcept nogil:
+cdef void averages_publish(Broker* b, Average* a, const char* name, uint64_t count, double elapsed_s) noexcept nogil:
     """Exponential moving averages, per minute, over 1, 5 and 15 minutes."""
     cdef char topic[TOPIC_MAX]
-    cdef char text[TEXT_MAX]
+    cdef char text[SYS_TEXT_MAX]
     cdef int i
     cdef double minutes, rate = <double>(count - a.last) * 60.0 / elapsed_s
     a.last = count
@@ -318,5 +318,5 @@ cdef void load(Broker* b, Average* a, const char* name, uint64_t count, double e
         if not a.was_sent or fabs(a.value[i] - a.sent[i]) >= 0.01:
             a.sent[i] = a.value[i]
             snprintf(topic, sizeof(topic), "load/%s/%dmin", name, <int>minutes)
-            publish(b, topic, text, snprintf(text, sizeof(text), "%.2f", a.value[i]))
+            sys_publish(b, topic, text, snprintf(text, sizeof(text), "%.2f", a.value[i]))
     a.was_sent = 1

@@ -68,8 +68,8 @@ ctypedef struct AuthRequestHead:        # of a record in the ring; n_fields time
     uint32_t security
     uint32_t n_fields
 
-ctypedef struct Answer:         # one block of malloc's, its bytes behind it
-    Answer* next
+ctypedef struct AuthAnswer:         # one block of malloc's, its bytes behind it
+    AuthAnswer* next
     uint64_t handle
     uint8_t kind                # ASK_CONNECT, ASK_ACL, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH, ASK_WAIT, ASK_CONTROL, ASK_KICK_USERS
     uint8_t qos
@@ -107,7 +107,7 @@ cdef bint control_post(Broker* b, Client* c, View topic, View payload, View corr
 cdef inline uint64_t client_handle(const Client* c) noexcept nogil:
     return <uint64_t>c.slab.index << 32 | c.slab.generation
 
-cdef Answer* answers_next(Broker* b) noexcept nogil                  # the caller frees it; NULL: none
+cdef AuthAnswer* answers_next(Broker* b) noexcept nogil                  # the caller frees it; NULL: none
 
 cdef enum:
     EVENT_CONNECTED = 0
@@ -117,4 +117,4 @@ cdef enum:
 
 # The control plane's side: any thread
 cdef const uint8_t* auth_requests_swap(Broker* b, uint32_t* n) noexcept nogil   # as log_swap; one reader
-cdef void answers_post(Broker* b, Answer* first, Answer* last) noexcept nogil    # taken over
+cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil    # taken over

@@ -51,8 +51,8 @@ cdef struct AuthRequests:
     uint32_t draining_cap
     bint starved                 # somebody found no room: the reader wakes the loop
     bint open
-    Answer* first
-    Answer* last
+    AuthAnswer* first
+    AuthAnswer* last
     Slab questions
     AuthRequest* waiting            # found no room
     AuthRequest* waiting_last
@@ -94,7 +94,7 @@ cdef void auth_requests_open(Broker* b) noexcept nogil:
 cdef void auth_requests_close(Broker* b) noexcept nogil:
     """What was answered is not heard any more."""
     cdef AuthRequests* a = auth_requests_of(b)
-    cdef Answer* answer
+    cdef AuthAnswer* answer
     pthread_mutex_lock(&a.lock)
     a.open = 0
     while a.first != NULL:
@@ -107,7 +107,7 @@ cdef void auth_requests_close(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- the ring
 
-cdef bint room(AuthRequests* a, uint32_t need) noexcept nogil:
+cdef bint ring_room(AuthRequests* a, uint32_t need) noexcept nogil:
     """With the lock held. A record larger than the ring gets a ring of its size, alone."""
     cdef uint8_t* bytes
     if a.used + <uint64_t>need <= a.filling_cap:
@@ -122,7 +122,7 @@ cdef bint room(AuthRequests* a, uint32_t need) noexcept nogil:
     return 1
 
 
-cdef bint record_put(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
+cdef bint request_put(Broker* b, AuthRequestHead* head, const View* fields) noexcept nogil:
     """0: there is no room now."""
     cdef AuthRequests* a = auth_requests_of(b)
     cdef uint64_t need = sizeof(AuthRequestHead)
@@ -135,7 +135,7 @@ cdef bint record_put(Broker* b, AuthRequestHead* head, const View* fields) noexc
         return 0
     head.total = <uint32_t>need
     pthread_mutex_lock(&a.lock)
-    if not room(a, head.total):
+    if not ring_room(a, head.total):
         a.starved = 1
         pthread_mutex_unlock(&a.lock)
         return 0
@@ -177,9 +177,9 @@ cdef const uint8_t* auth_requests_swap(Broker* b, uint32_t* n) noexcept nogil:
     return half
 
 
-cdef void answers_post(Broker* b, Answer* first, Answer* last) noexcept nogil:
+cdef void answers_post(Broker* b, AuthAnswer* first, AuthAnswer* last) noexcept nogil:
     cdef AuthRequests* a = auth_requests_of(b)
-    cdef Answer* answer
+    cdef AuthAnswer* answer
     cdef bint open
     pthread_mutex_lock(&a.lock)
     open = a.open
@@ -199,9 +199,9 @@ cdef void answers_post(Broker* b, Answer* first, Answer* last) noexcept nogil:
         free(answer)
 
 
-cdef Answer* answers_next(Broker* b) noexcept nogil:
+cdef AuthAnswer* answers_next(Broker* b) noexcept nogil:
     cdef AuthRequests* a = auth_requests_of(b)
-    cdef Answer* answer
+    cdef AuthAnswer* answer
     pthread_mutex_lock(&a.lock)
     answer = a.first
     if answer != NULL:
@@ -335,14 +335,14 @@ cdef void auth_requests_flush(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- requests as bytes
 
-cdef inline View view(const void* p, uint32_t n) noexcept nogil:
+cdef inline View view_over(const void* p, uint32_t n) noexcept nogil:
     cdef View v
     v.p = <const uint8_t*>p
     v.n = n
     return v
 
 
-cdef inline View text_of(const char* text) noexcept nogil:
+cdef inline View view_of_text(const char* text) noexcept nogil:
     cdef View v
     v.p = <const uint8_t*>text
     v.n = 0
@@ -360,7 +360,7 @@ cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
     cdef Client* c = auth_request_client(b, q)
     cdef Session* s = q.session
     if q.kind == ASK_CONTROL:
-        return goes_on(b, q, c)
+        return packet_resume(b, q, c)
     memset(&head, 0, sizeof(head))
     memset(fields, 0, sizeof(fields))
     head.kind = q.kind
@@ -379,10 +379,10 @@ cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
         return c == NULL or connect_put(b, c, q, &head, fields, where)
     if s == NULL:
         return 1
-    fields[0] = view(s.client_id, s.id_len)
-    fields[1] = text_of(s.username)
-    fields[2] = text_of(where)
-    fields[3] = view(q.bytes, q.n)
+    fields[0] = view_over(s.client_id, s.id_len)
+    fields[1] = view_of_text(s.username)
+    fields[2] = view_of_text(where)
+    fields[3] = view_over(q.bytes, q.n)
     head.a = q.access
     head.b = q.qos
     head.c = q.retain
@@ -395,17 +395,17 @@ cdef bint encode(Broker* b, AuthRequest* q) noexcept nogil:
         if fields[5].p == NULL:
             fields[5].p = <const uint8_t*>b""
         head.n_fields = 6
-    return record_put(b, &head, fields)
+    return request_put(b, &head, fields)
 
 
-cdef bint goes_on(Broker* b, AuthRequest* q, Client* c) noexcept nogil:
+cdef bint packet_resume(Broker* b, AuthRequest* q, Client* c) noexcept nogil:
     """Its packet comes up again and is posted, once there is room for what it needed."""
     cdef AuthRequests* a = auth_requests_of(b)
     cdef bint there
     if c == NULL or c.pending_packet == NULL:
         return 1
     pthread_mutex_lock(&a.lock)
-    there = room(a, q.n)
+    there = ring_room(a, q.n)
     a.starved = a.starved or not there
     pthread_mutex_unlock(&a.lock)
     if there:
@@ -415,8 +415,8 @@ cdef bint goes_on(Broker* b, AuthRequest* q, Client* c) noexcept nogil:
 
 cdef View subscriber_id(Client* c) noexcept nogil:
     if c.session != NULL:
-        return view(c.session.client_id, c.session.id_len)
-    return view(c.pending_packet.id.p, c.pending_packet.id.n) if c.pending_packet != NULL else view(NULL, 0)
+        return view_over(c.session.client_id, c.session.id_len)
+    return view_over(c.pending_packet.id.p, c.pending_packet.id.n) if c.pending_packet != NULL else view_over(NULL, 0)
 
 
 cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* head, View* fields, const char* where) noexcept nogil:
@@ -428,23 +428,23 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     cdef uint8_t identity[IDENTITY_BYTES]
     if q.kind == ASK_AUTH:
         fields[0] = method_of(c)
-        fields[1] = view(q.bytes, q.n) if q.bytes != NULL else view(NULL, 0)
+        fields[1] = view_over(q.bytes, q.n) if q.bytes != NULL else view_over(NULL, 0)
         fields[2] = subscriber_id(c)
-        fields[3] = text_of(c.session.username) if c.session != NULL else view(NULL, 0)
-        fields[4] = text_of(where)
+        fields[3] = view_of_text(c.session.username) if c.session != NULL else view_over(NULL, 0)
+        fields[4] = view_of_text(where)
         head.a = q.reauth
         head.n_fields = 5
-        return record_put(b, head, fields)
+        return request_put(b, head, fields)
     if c.pending_packet == NULL or frame_next(c.pending_packet.frame, c.pending_packet.frame_n, 0, &f) != 1 or decode_connect(&f, &p) != 0:
         return 1                 # it was decoded before: cannot be
-    fields[0] = view(c.pending_packet.id.p, c.pending_packet.id.n) if c.pending_packet.id.n else p.client_id
+    fields[0] = view_over(c.pending_packet.id.p, c.pending_packet.id.n) if c.pending_packet.id.n else p.client_id
     tls_identity(c, &p, identity_room)
     proxied_identity(c, &p)
     if p.has_username and p.username.n:
         fields[1] = p.username
     if p.has_password:
-        fields[2] = view(p.password.p, p.password.n)
-    fields[3] = text_of(where)
+        fields[2] = view_over(p.password.p, p.password.n)
+    fields[3] = view_of_text(where)
     if p.version == V5 and props_has(&p.props, P_AUTH_METHOD):
         fields[4] = p.props.auth_method
         if props_has(&p.props, P_AUTH_DATA):
@@ -454,7 +454,7 @@ cdef bint connect_put(Broker* b, Client* c, AuthRequest* q, AuthRequestHead* hea
     head.c = <uint8_t>port
     tls_identity_fields(c, fields + 6, identity)
     head.n_fields = 9
-    return record_put(b, head, fields)
+    return request_put(b, head, fields)
 
 
 cdef void event_post(Broker* b, Security* security, int event, View id, View user, View detail) noexcept nogil:
@@ -468,7 +468,7 @@ cdef void event_post(Broker* b, Security* security, int event, View id, View use
     fields[0] = id
     fields[1] = user
     fields[2] = detail
-    if not record_put(b, &head, fields):
+    if not request_put(b, &head, fields):
         b.stats.events_lost += 1
 
 
@@ -481,7 +481,7 @@ cdef bint bridge_event_post(Broker* b, View name, int event, View detail) noexce
     head.n_fields = 2
     fields[0] = name
     fields[1] = detail
-    return record_put(b, &head, fields)
+    return request_put(b, &head, fields)
 
 
 cdef bint control_post(Broker* b, Client* c, View topic, View payload, View correlation) noexcept nogil:
@@ -494,12 +494,12 @@ cdef bint control_post(Broker* b, Client* c, View topic, View payload, View corr
     head.handle = client_handle(c)
     head.security = c.listener.security.place
     head.n_fields = 6
-    fields[0] = view(c.session.client_id, c.session.id_len)
-    fields[1] = text_of(c.session.username)
-    fields[2] = text_of(where)
+    fields[0] = view_over(c.session.client_id, c.session.id_len)
+    fields[1] = view_of_text(c.session.username)
+    fields[2] = view_of_text(where)
     fields[3] = topic
     fields[4] = payload
     if fields[4].p == NULL:
         fields[4].p = <const uint8_t*>b""
     fields[5] = correlation
-    return record_put(b, &head, fields)
+    return request_put(b, &head, fields)

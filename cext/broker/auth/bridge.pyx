@@ -41,7 +41,7 @@ cdef extern from * nogil:
     void* memmem(const void* p, size_t n, const void* what, size_t what_n)
 
 
-cdef inline bint starts(View topic, const char* text, uint32_t n) noexcept nogil:
+cdef inline bint remote_topic_starts(View topic, const char* text, uint32_t n) noexcept nogil:
     return topic.n >= n and memcmp(topic.p, text, n) == 0
 
 
@@ -58,16 +58,16 @@ cdef bint bridge_lets_in(Broker* b, Client* c, View topic, Renaming* out) noexce
     if out.prefix.n == 0:
         topic.p += out.cut
         topic.n -= out.cut
-        return not reserved(topic)
+        return not is_reserved_topic(topic)
     # `a` + `b` may be `$CONTROL/`: only what is longer than that matters, and prefixes are few
     if out.prefix.p[0] == c'$' and forbidden_joined(out.prefix, topic, out.cut):
         return 0
     return n < LEVELS_MAX or level_count(out.prefix.p, out.prefix.n) + level_count(topic.p + out.cut, topic.n - out.cut) - 1 <= LEVELS_MAX
 
 
-cdef inline bint reserved(View topic) noexcept nogil:
+cdef inline bint is_reserved_topic(View topic) noexcept nogil:
     """A remote broker does not command this one. $SYS it may write where a line of its operator says so, as in Mosquitto."""
-    return topic.p[0] == c'$' and (starts(topic, b"$CONTROL/", 9) or starts(topic, b"$share/", 7))
+    return topic.p[0] == c'$' and (remote_topic_starts(topic, b"$CONTROL/", 9) or remote_topic_starts(topic, b"$share/", 7))
 
 
 cdef bint forbidden_joined(View prefix, View topic, uint32_t cut) noexcept nogil:
@@ -84,7 +84,7 @@ cdef bint forbidden_joined(View prefix, View topic, uint32_t cut) noexcept nogil
         i += 1
     joined.p = start
     joined.n = n
-    return reserved(joined)
+    return is_reserved_topic(joined)
 
 
 cdef bint bridge_renames(Broker* b, Client* c, View topic, Renaming* out, int* retain) noexcept nogil:

@@ -44,7 +44,7 @@ cdef int rejected(Broker* b, Client* c, const char* why) noexcept nogil:
     return -1
 
 
-cdef void log_negotiated(Broker* b, Client* c, const Proxied* p) noexcept nogil:
+cdef void log_proxied_tls(Broker* b, Client* c, const Proxied* p) noexcept nogil:
     cdef char where[ADDRESS_TEXT_MAX]
     if p.tls_version.n == 0 or p.cipher.n == 0 or not log_wanted(&b.log, LOG_NOTICE) or not b.settings.connection_messages:
         return
@@ -83,7 +83,7 @@ cdef int client_proxied(void* broker, Conn* conn, const Proxied* p) noexcept nog
     has_certificate = p.has_tls and p.tls & PROXY_TLS and p.tls & (PROXY_CERT_CONN | PROXY_CERT_SESS) and p.verify == 0
     if listener.require_certificate and not has_certificate:
         return rejected(b, c, "client did not provide a certificate")
-    log_negotiated(b, c, p)
+    log_proxied_tls(b, c, p)
     if has_certificate and name_keep(c, p) != 0:
         return rejected(b, c, "out of memory")
     return 0
@@ -127,7 +127,7 @@ cdef bint neighbour(const Address* a) noexcept nogil:
             or (ip[0] == 169 and ip[1] == 254))
 
 
-cdef bint address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
+cdef bint forwarded_address_read(const uint8_t* text, uint32_t n, Address* out) noexcept nogil:
     """`1.2.3.4`, `1.2.3.4:5`, `2001:db8::1`, `[2001:db8::1]:5`: what reverse proxies write."""
     cdef char buffer[ADDRESS_TEXT_MAX]
     cdef Address a
@@ -166,4 +166,4 @@ cdef void client_upgraded(void* broker, Conn* conn, const Upgrade* u, const uint
     if u.wrong:
         client_doom(<Broker*>broker, c, END_UPGRADE + u.wrong)
     elif u.seen & SEEN_FORWARDED and neighbour(&conn.address):
-        address_read(text + u.forwarded_at, u.forwarded_n, &conn.address)
+        forwarded_address_read(text + u.forwarded_at, u.forwarded_n, &conn.address)

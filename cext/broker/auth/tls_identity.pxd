@@ -14,7 +14,7 @@ cdef enum:
 cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil
 # common name, subject and PEM of the peer's certificate, as far as there are; they lie in `room`.
 cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept nogil
-cdef void log_negotiated(Broker* b, Client* c) noexcept nogil
+cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil
 cdef void log_transport_error(void* broker, Conn* conn, const char* text) noexcept nogil      # wrong_fn of the reactor
 # After a reload, in slices: clients whose certificates what is trusted now does not let in are ended. 1: there are some left.
 cdef void recheck_begin(Broker* b) noexcept nogil

@@ -17,7 +17,7 @@ from cext.net.reactor cimport CONN_CLOSED, Conn, PEER_CIPHER, PEER_COMMON_NAME, 
 
 cdef enum:
     RECHECKS_PER_TURN = 16       # each some 0.1 ms of public keys
-    LOOKS_PER_TURN = 4096
+    IDENTITY_LOOKS_PER_TURN = 4096
 
 
 cdef bint tls_identity(Client* c, Connect* p, uint8_t* room) noexcept nogil:
@@ -53,7 +53,7 @@ cdef void tls_identity_fields(Client* c, View* fields, uint8_t* room) noexcept n
             at += n
 
 
-cdef void log_negotiated(Broker* b, Client* c) noexcept nogil:
+cdef void log_negotiated_tls(Broker* b, Client* c) noexcept nogil:
     cdef uint8_t protocol[32]
     cdef uint8_t cipher[128]
     cdef View id
@@ -85,7 +85,7 @@ cdef void recheck_begin(Broker* b) noexcept nogil:
 cdef bint recheck_slice(Broker* b) noexcept nogil:
     cdef uint32_t end = slab_end(&b.clients), looked = 0, checked = 0
     cdef Client* c
-    while b.recheck_at < end and looked < LOOKS_PER_TURN and checked < RECHECKS_PER_TURN:
+    while b.recheck_at < end and looked < IDENTITY_LOOKS_PER_TURN and checked < RECHECKS_PER_TURN:
         c = <Client*>slab_at(&b.clients, b.recheck_at)
         b.recheck_at += 1
         looked += 1

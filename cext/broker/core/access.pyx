@@ -24,7 +24,7 @@ cdef void session_names(Session* s, View* id, View* user) noexcept nogil:
     user.n = <uint32_t>strlen(s.username) if s.username != NULL else 0
 
 
-cdef inline uint32_t root_of(Broker* b, Session* s, const Security* security, View user) noexcept nogil:
+cdef inline uint32_t rules_root(Broker* b, Session* s, const Security* security, View user) noexcept nogil:
     """Where the rules of its user begin: with roles, his profile."""
     if s.access_epoch != b.access_epoch:
         s.access_root = roles_profile(security.roles, user) if security.roles != NULL else acl_root(security.acl, user)
@@ -40,8 +40,8 @@ cdef bint access_allows(Broker* b, Session* s, View topic, uint8_t access) noexc
         return 1
     session_names(s, &id, &user)
     if security.roles == NULL:
-        return acl_allows(security.acl, root_of(b, s, security, user), user, id, topic, access)
-    verdict = roles_verdict(security.roles, root_of(b, s, security, user), user, id, topic, access)
+        return acl_allows(security.acl, rules_root(b, s, security, user), user, id, topic, access)
+    verdict = roles_verdict(security.roles, rules_root(b, s, security, user), user, id, topic, access)
     if verdict >= 0 or security.acl == NULL:
         return verdict == 1
     return acl_allows(security.acl, acl_root(security.acl, user), user, id, topic, access)
@@ -63,7 +63,7 @@ cdef bint access_by_roles(Broker* b, Session* s, View filter, uint8_t access) no
     if security == NULL or security.roles == NULL:
         return 1
     session_names(s, &id, &user)
-    verdict = roles_verdict(security.roles, root_of(b, s, security, user), user, id, filter, access)
+    verdict = roles_verdict(security.roles, rules_root(b, s, security, user), user, id, filter, access)
     # an acl_file beside them refuses no subscription, as in Mosquitto
     return verdict == 1 or (verdict < 0 and security.acl != NULL)
 
@@ -74,4 +74,4 @@ cdef bint access_may_subscribe(Broker* b, Session* s, View filter) noexcept nogi
     if security == NULL or security.acl == NULL or not b.settings.acl_refuse_subscribe or security.roles != NULL:
         return 1
     session_names(s, &id, &user)
-    return acl_may_subscribe(security.acl, root_of(b, s, security, user), user, id, filter)
+    return acl_may_subscribe(security.acl, rules_root(b, s, security, user), user, id, filter)

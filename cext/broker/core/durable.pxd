@@ -12,7 +12,7 @@ cdef enum:
     SEAL_EARLY_BYTES = 256 * 1024       # a batch that has so much does not wait for the interval
     PENDING_ACKS_MAX = 16 * 1024            # acknowledgements that wait, per client: above, it is not read from
     ACKS_PER_RECORD = 8192
-    PAUSE_MS = 250                      # without memory for a batch: before the next look whether it can be made after all
+    MEMORY_PAUSE_MS = 250                      # without memory for a batch: before the next look whether it can be made after all
 
 cdef enum:
     # why nothing more is promised: Durable.trouble
@@ -50,12 +50,12 @@ ctypedef struct Waiter:         # who is looked at when a batch is committed
     uint32_t position           # a session: what lies before it may be sent
     Session* session            # NULL: a client. Counted in session.records
 
-ctypedef struct Batch:
+ctypedef struct DurableBatch:
     uint64_t ticket
     uint32_t serial
     uint32_t sync
 
-ctypedef struct Ack:
+ctypedef struct StoredAck:
     uint32_t store_session_id
     uint32_t position
 
@@ -90,7 +90,7 @@ ctypedef struct Durable:
     PendingDelivery* pending_deliveries
     uint32_t n_pending_deliveries
     uint32_t cap_pending_deliveries
-    Ack* acks
+    StoredAck* acks
     uint32_t n_acks
     uint32_t cap_acks
     Waiter* waiters             # ring, by serial
@@ -101,7 +101,7 @@ ctypedef struct Durable:
     uint32_t readers_head
     uint32_t n_readers
     uint32_t cap_readers
-    Batch batches[64]           # sealed and not committed, ring
+    DurableBatch batches[64]           # sealed and not committed, ring
     uint32_t batches_head
     uint32_t batches_tail
     Session** sessions_by_store_id            # NULL: free

@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
-        int64_t tv_sec
+        long tv_sec
         long tv_nsec
     int CLOCK_REALTIME
     int clock_gettime(int clock, timespec* t)
@@ -28,7 +28,7 @@ cdef void log_fini(Log* l) noexcept nogil:
     pthread_mutex_destroy(&l.lock)
 
 
-cdef LogRecord* room(Log* l, uint32_t type, int64_t seconds, const char* text, int n, uint32_t about_n) noexcept nogil:
+cdef LogRecord* log_room(Log* l, uint32_t type, int64_t seconds, const char* text, int n, uint32_t about_n) noexcept nogil:
     """A record with its text, under the lock; NULL: there is no room, which was counted."""
     cdef LogRecord* record
     cdef uint32_t need = (<uint32_t>sizeof(LogRecord) + <uint32_t>n + about_n + 7) & ~<uint32_t>7
@@ -52,7 +52,7 @@ cdef void log_push(Log* l, uint32_t type, int64_t seconds, const char* text, int
     if n > LOG_LINE_MAX:
         n = LOG_LINE_MAX
     pthread_mutex_lock(&l.lock)
-    room(l, type, seconds, text, n, 0)
+    log_room(l, type, seconds, text, n, 0)
     pthread_mutex_unlock(&l.lock)
 
 
@@ -70,7 +70,7 @@ cdef void log_push_about(Log* l, uint32_t type, const char* text, int n, LogAbou
     if about.id_n > LOG_ID_MAX:
         about.id_n = LOG_ID_MAX
     pthread_mutex_lock(&l.lock)
-    record = room(l, type, now.tv_sec, text, n, <uint32_t>sizeof(LogAbout) + about.id_n + about.address_n)
+    record = log_room(l, type, now.tv_sec, text, n, <uint32_t>sizeof(LogAbout) + about.id_n + about.address_n)
     if record != NULL:
         p = <uint8_t*>record + sizeof(LogRecord) + n
         memcpy(p, about, sizeof(LogAbout))

@@ -25,7 +25,7 @@ from cext.broker.lifecycle.session_lifecycle cimport will_free
 from cext.codec.reason cimport RC_ADMINISTRATIVE_ACTION
 
 cdef enum:
-    LOOKS_PER_TURN = 4096
+    KICK_LOOKS_PER_TURN = 4096
     KICKS_PER_TURN = 128
     KICKS_OPEN_MAX = 64
     KICK_AGE_MAX = 0x8000        # age in kicks above which a client counts as old; far more than the open kicks
@@ -115,7 +115,7 @@ cdef bint kick_slice(Broker* b, Job* j) noexcept nogil:
     cdef Client* c
     cdef View user
     cdef bint is_target
-    while j.position < end and looked < LOOKS_PER_TURN and kicked < KICKS_PER_TURN:
+    while j.position < end and looked < KICK_LOOKS_PER_TURN and kicked < KICKS_PER_TURN:
         c = <Client*>slab_at(&b.clients, j.position)
         j.position += 1
         looked += 1

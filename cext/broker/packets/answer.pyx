@@ -12,7 +12,7 @@ from cext.base.view cimport View
 from cext.base.wheel cimport Timer, wheel_add
 from cext.broker.auth.auth_requests cimport (
     ANSWERS_PER_TURN, ASK_ACL, ASK_AUTH, ASK_CONNECT, ASK_CONTROL, ASK_KICK_USERS, ASK_MESSAGE_IN, ASK_MESSAGE_OUT, ASK_PUBLISH,
-    ASK_WAIT, Answer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered, auth_request_client,
+    ASK_WAIT, AuthAnswer, AuthRequest, FOR_DELIVERY, FOR_PACKET, FOR_WILL, answers_next, auth_request_answered, auth_request_client,
     auth_request_end, auth_request_of, auth_request_send, auth_requests_at, auth_requests_end, auth_requests_flush,
 )
 from cext.broker.core.bounds cimport LEND_MIN_BYTES
@@ -44,7 +44,7 @@ from cext.session.session cimport SESSION_ENDED, Session
 
 
 cdef bint answers_serve(Broker* b) noexcept nogil:
-    cdef Answer* a
+    cdef AuthAnswer* a
     cdef int _
     b.answers_due = 0
     auth_requests_flush(b)
@@ -59,7 +59,7 @@ cdef bint answers_serve(Broker* b) noexcept nogil:
     return 1
 
 
-cdef bint answer_take(Broker* b, const Answer* a) noexcept nogil:
+cdef bint answer_take(Broker* b, const AuthAnswer* a) noexcept nogil:
     """Process one answer. Returns 0 if it is stale."""
     cdef AuthRequest* q
     if a.kind == ASK_PUBLISH:
@@ -108,7 +108,7 @@ cdef bint auth_request_postpone(Broker* b, AuthRequest* q, int seconds) noexcept
     return 1
 
 
-cdef void auth_request_settle(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+cdef void auth_request_settle(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     """Apply an answer to any auth request except a login; a NULL = no answer came. Ends the auth request."""
     cdef Session* s = q.session
     cdef Client* c = waiting_client(b, q)
@@ -128,7 +128,7 @@ cdef void auth_request_settle(Broker* b, AuthRequest* q, const Answer* a) noexce
         session_release(b, s)
 
 
-cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const Answer* a) noexcept nogil:
+cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const AuthAnswer* a) noexcept nogil:
     cdef Session* s = q.session if q.session != NULL else c.session if c != NULL else NULL
     cdef View topic
     cdef bint allowed = 0
@@ -148,7 +148,7 @@ cdef void verdict_apply(Broker* b, AuthRequest* q, Client* c, const Answer* a) n
         will_decided(b, q.message, s, allowed)
 
 
-cdef void delivery_changed(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+cdef void delivery_changed(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Message* m = NULL
     if a != NULL and a.verdict:
         m = message_new(&b.messages, a.text, q.message.props, a.bytes)
@@ -162,7 +162,7 @@ cdef void delivery_changed(Broker* b, AuthRequest* q, const Answer* a) noexcept 
         message_unref(&b.messages, &b.reactor.buffers, m)
 
 
-cdef void publish_for_control_plane(Broker* b, const Answer* a) noexcept nogil:
+cdef void publish_for_control_plane(Broker* b, const AuthAnswer* a) noexcept nogil:
     """Publish a message of the control plane. No access rule applies to it."""
     cdef Publication p
     publication_init(&p)
@@ -185,7 +185,7 @@ cdef Client* waiting_client(Broker* b, AuthRequest* q) noexcept nogil:
     return c if c != NULL and c.pending_packet != NULL and c.state != C_ENDED and not c.flags & CF_DOOMED else NULL
 
 
-cdef bint client_answered(Broker* b, AuthRequest* q, const Answer* a) noexcept nogil:
+cdef bint client_answered(Broker* b, AuthRequest* q, const AuthAnswer* a) noexcept nogil:
     cdef Client* c = waiting_client(b, q)
     if c == NULL:
         return 0

@@ -1,7 +1,7 @@
 # Verdicts of plugins about the packets of a client. See authorize.pyx.
 from libc.stdint cimport uint8_t
 from cext.base.view cimport View
-from cext.broker.auth.auth_requests cimport Answer, AuthRequest
+from cext.broker.auth.auth_requests cimport AuthAnswer, AuthRequest
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.listener cimport Security
@@ -24,4 +24,4 @@ cdef inline bint filter_refused(Client* c, int i) noexcept nogil:
     return c.pending_packet != NULL and c.pending_packet.verdicts[i] == 2
 
 cdef void packet_answered(Broker* b, Client* c, AuthRequest* q, int allowed) noexcept nogil     # answer to ASK_ACL
-cdef void publish_changed(Broker* b, Client* c, const Answer* a) noexcept nogil  # answer to ASK_MESSAGE_IN; NULL = no answer came
+cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil  # answer to ASK_MESSAGE_IN; NULL = no answer came

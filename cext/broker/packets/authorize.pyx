@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
-    ASK_ACL, ASK_MESSAGE_IN, Answer, AuthRequest, FOR_PACKET, auth_request_bytes, auth_request_end, auth_request_new,
+    ASK_ACL, ASK_MESSAGE_IN, AuthAnswer, AuthRequest, FOR_PACKET, auth_request_bytes, auth_request_end, auth_request_new,
     auth_request_send,
 )
 from cext.broker.core.access cimport access_allows
@@ -95,7 +95,7 @@ cdef int publish_request_verdict(Broker* b, Client* c, Publish* p, View topic, i
     return PACKET_PENDING
 
 
-cdef void publish_changed(Broker* b, Client* c, const Answer* a) noexcept nogil:
+cdef void publish_changed(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil:
     cdef PendingPacket* k = c.pending_packet
     if k.kind != PENDING_PUBLISH:
         return

@@ -16,7 +16,7 @@ from libc.string cimport memcmp
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_remove
 from cext.broker.auth.auth_requests cimport (
-    ASK_AUTH, Answer, AuthRequest, auth_request_bytes, auth_request_handle, auth_request_new, auth_request_of,
+    ASK_AUTH, AuthAnswer, AuthRequest, auth_request_bytes, auth_request_handle, auth_request_new, auth_request_of,
     auth_request_send, client_auth_request_end,
 )
 from cext.broker.core.broker cimport Broker
@@ -88,7 +88,7 @@ cdef int auth_request_step(Broker* b, Client* c, Auth* a) noexcept nogil:
     return 0
 
 
-cdef void auth_answered(Broker* b, Client* c, const Answer* a) noexcept nogil:
+cdef void auth_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil:
     if a.verdict == RC_CONTINUE_AUTHENTICATION or a.verdict == RC_SUCCESS:
         auth_send(b, c, <uint8_t>a.verdict, a.bytes)
         if a.verdict == RC_SUCCESS:

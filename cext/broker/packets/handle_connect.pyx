@@ -17,11 +17,11 @@ from libc.string cimport memcmp, memcpy, strlen
 from cext.base.view cimport View
 from cext.base.wheel cimport wheel_add, wheel_remove
 from cext.broker.auth.auth_requests cimport (
-    ASK_CONNECT, Answer, AuthRequest, EVENT_CONNECTED, FOR_LATER, auth_request_end, auth_request_handle, auth_request_new,
+    ASK_CONNECT, AuthAnswer, AuthRequest, EVENT_CONNECTED, FOR_LATER, auth_request_end, auth_request_handle, auth_request_new,
     auth_request_send, client_auth_request_end, event_post,
 )
 from cext.broker.auth.proxy_info cimport proxied_identity
-from cext.broker.auth.tls_identity cimport TLS_NAME_MAX, log_negotiated, tls_identity
+from cext.broker.auth.tls_identity cimport TLS_NAME_MAX, log_negotiated_tls, tls_identity
 from cext.broker.core.access cimport session_names
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport (
@@ -347,7 +347,7 @@ cdef int connect_pending(Broker* b, Client* c, const Frame* f, Connect* p, bint 
     return PACKET_PENDING
 
 
-cdef void connect_answered(Broker* b, Client* c, const Answer* a) noexcept nogil:
+cdef void connect_answered(Broker* b, Client* c, const AuthAnswer* a) noexcept nogil:
     cdef int rc
     if a.verdict == RC_CONTINUE_AUTHENTICATION and method_of(c).p != NULL:
         auth_send(b, c, RC_CONTINUE_AUTHENTICATION, a.bytes)
@@ -512,7 +512,7 @@ cdef bint same_user(const Session* s, Connect* p) noexcept nogil:
     return strlen(s.username) == p.username.n and memcmp(s.username, p.username.p, p.username.n) == 0
 
 
-cdef void recheck_begin(Session* s, Connect* p) noexcept nogil:
+cdef void queue_recheck_begin(Session* s, Connect* p) noexcept nogil:
     """Mark queued deliveries for a check of the rules, as in Mosquitto: the user and the rules may be other ones now."""
     s.flags &= ~<uint32_t>(SESSION_RECHECK | SESSION_STRANGER)
     if s.security != NULL and session_security(s).guards and s.queue.pending:
@@ -522,7 +522,7 @@ cdef void recheck_begin(Session* s, Connect* p) noexcept nogil:
 
 
 cdef int username_set(Session* s, Connect* p) noexcept nogil:
-    recheck_begin(s, p)
+    queue_recheck_begin(s, p)
     free(s.username)
     s.username = NULL
     if p.has_username:
@@ -629,7 +629,7 @@ cdef int handle_connect(Broker* b, Client* c, const Frame* f) noexcept nogil:
     log_connected(b, c, p.clean_start, p.keepalive)
     event_connected(b, c, p.clean_start, k.session_present)
     log_will(b, c)
-    log_negotiated(b, c)
+    log_negotiated_tls(b, c)
     if s.security != NULL:
         security_begin(b, c, s)
     # Hold the output until the changes are committed: the end of the old session and the begin of a new one; and for an existing

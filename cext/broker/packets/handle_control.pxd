@@ -1,7 +1,7 @@
 # PUBLISH packets to the broker itself, answered only to the client that asked. See handle_control.pyx.
 from libc.string cimport memcmp
 from cext.base.view cimport View
-from cext.broker.auth.auth_requests cimport Answer
+from cext.broker.auth.auth_requests cimport AuthAnswer
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport CF_BRIDGE, Client
 from cext.codec.decode cimport Publish
@@ -19,6 +19,6 @@ cdef inline bint control_topic(const Client* c, View topic) noexcept nogil:
 # for the acknowledgement, or PACKET_PENDING: there is no room now, and the packet is handled again.
 cdef int control_take(Broker* b, Client* c, const Publish* p, int allowed) noexcept nogil
 # answer of the control plane; 0 = the client that asked is gone
-cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil
+cdef bint control_answered(Broker* b, const AuthAnswer* a) noexcept nogil
 # Return whether the peer is on this machine: over a Unix socket or the loopback interface.
 cdef bint address_local(const Address* a) noexcept nogil

@@ -19,7 +19,7 @@ from libc.string cimport memcmp, memcpy
 from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.auth.auth_requests cimport (
-    ASK_CONTROL, Answer, AuthRequest, FOR_PACKET, auth_request_end, auth_request_new, auth_request_send, control_post,
+    ASK_CONTROL, AuthAnswer, AuthRequest, FOR_PACKET, auth_request_end, auth_request_new, auth_request_send, control_post,
 )
 from cext.broker.core.access cimport access_allows
 from cext.broker.core.bounds cimport HIGH_WATER_BYTES, WORK_SEND
@@ -221,7 +221,7 @@ cdef uint8_t answer_no_endpoint(Broker* b, Client* c, const Publish* p) noexcept
     return RC_SUCCESS
 
 
-cdef bint control_answered(Broker* b, const Answer* a) noexcept nogil:
+cdef bint control_answered(Broker* b, const AuthAnswer* a) noexcept nogil:
     cdef Client* c = <Client*>slab_get(&b.clients, <uint32_t>(a.handle >> 32), <uint32_t>a.handle)
     cdef PublishHead h
     cdef View correlation = a.extra

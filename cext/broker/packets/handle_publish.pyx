@@ -515,17 +515,17 @@ cdef uint8_t publish_denied(Broker* b, Client* c, Publish* p, View topic) noexce
 cdef void log_denied(Broker* b, Client* c, Publish* p) noexcept nogil:
     """Log a denied PUBLISH: at debug, as Mosquitto does, or a limited number per second at notice."""
     if log_wanted(&b.log, LOG_DEBUG):
-        log_publish(b, c, p, "Denied", LOG_DEBUG)
+        log_received_publish(b, c, p, "Denied", LOG_DEBUG)
     elif log_wanted(&b.log, LOG_NOTICE) and denial_logged(b):
-        log_publish(b, c, p, "Denied", LOG_NOTICE)
+        log_received_publish(b, c, p, "Denied", LOG_NOTICE)
 
 
 cdef void log_received(Broker* b, Client* c, Publish* p, const char* text) noexcept nogil:
     if log_wanted(&b.log, LOG_DEBUG):
-        log_publish(b, c, p, text, LOG_DEBUG)
+        log_received_publish(b, c, p, text, LOG_DEBUG)
 
 
-cdef void log_publish(Broker* b, Client* c, Publish* p, const char* text, uint32_t type) noexcept nogil:
+cdef void log_received_publish(Broker* b, Client* c, Publish* p, const char* text, uint32_t type) noexcept nogil:
     log_line(b, type, snprintf(
         b.log.line, LOG_LINE_MAX, "%s PUBLISH from %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))", text,
         <int>c.session.id_len, <const char*>c.session.client_id, <int>p.dup, <int>p.qos, <int>p.retain, <int>p.pid,

@@ -43,11 +43,9 @@ from cext.topic.retained cimport retained_may_match
 cdef enum:
     REPLAY = 0x40                # flag on a granted QoS until SUBACK is sent: retained messages follow
     QOS = 3
-    NO_LOCAL = 1 << 2
-    RETAIN_AS_PUBLISHED = 1 << 3
 
 
-cdef uint8_t options_of(Client* c, uint8_t wire) noexcept nogil:
+cdef uint8_t subscription_options(Client* c, uint8_t wire) noexcept nogil:
     cdef uint8_t options = wire
     if options & QOS > c.listener.max_qos:
         options = (options & ~<uint8_t>QOS) | c.listener.max_qos
@@ -61,7 +59,7 @@ cdef int subscribe_one(Broker* b, Client* c, SubscribeItem* item, uint32_t sub_i
     ends the client."""
     cdef Filter f
     cdef uint8_t* owned
-    cdef uint8_t options = options_of(c, item.options)
+    cdef uint8_t options = subscription_options(c, item.options)
     cdef int added, handling
     cdef int rc = parse_mounted(c, item.filter, &f, &owned)
     if rc:

@@ -12,9 +12,9 @@ cdef enum:
     ACCOUNT_GONE = 3            # with its session, to another of its group, or below QoS 1
     ACCOUNT_WAYS = 4
 
-ctypedef struct Account:        # of a session's number in the store
+ctypedef struct SessionAccount:        # of a session's number in the store
     Session* session            # NULL: nobody's
-    Account* next               # of the changed ones
+    SessionAccount* next               # of the changed ones
     uint64_t due_ms             # while it is listed
     uint64_t id                 # of this counting
     uint64_t restored           # what was queued when it began
@@ -29,39 +29,39 @@ ctypedef struct Account:        # of a session's number in the store
 
 ctypedef struct Accounts:
     Timer timer
-    Account** blocks            # of ACCOUNT_BLOCK each, by number; NULL: none of them was needed yet
+    SessionAccount** blocks            # of ACCOUNT_BLOCK each, by number; NULL: none of them was needed yet
     uint32_t n_blocks
     uint32_t found_at           # the start's snapshot: the next number
     uint32_t found_end
     uint64_t last_id
-    Account* first              # changed ones, by due_ms
-    Account* last
+    SessionAccount* first              # changed ones, by due_ms
+    SessionAccount* last
 
-cdef Account* account_touched(Broker* b, const Session* s) noexcept nogil      # about to change; NULL: it has none
+cdef SessionAccount* account_touched(Broker* b, const Session* s) noexcept nogil      # about to change; NULL: it has none
 
 
 # NULL: nobody wants events, the session does not outlive the broker, or there was no memory for an account.
-cdef inline Account* account_of(Broker* b, const Session* s) noexcept nogil:
+cdef inline SessionAccount* account_of(Broker* b, const Session* s) noexcept nogil:
     return account_touched(b, s) if b.accounts != NULL and s.store_session_id != 0 else NULL
 
 
 # The session is to get one more, whether or not it can be kept. What becomes of it is told by one of those that follow.
 cdef inline void account_published(Broker* b, const Session* s, uint8_t qos) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a != NULL and qos & 3:
         a.published += 1
 
 
 # It did not come as far as the queue.
 cdef inline void account_refused(Broker* b, const Session* s, uint8_t qos, int way) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a != NULL and qos & 3:
         a.left[way] += 1
 
 
 # Both.
 cdef inline void account_turned_away(Broker* b, const Session* s, uint8_t qos, int way) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a != NULL and qos & 3:
         a.published += 1
         a.left[way] += 1
@@ -69,14 +69,14 @@ cdef inline void account_turned_away(Broker* b, const Session* s, uint8_t qos, i
 
 # It is in the queue.
 cdef inline void account_queued(Broker* b, const Session* s, uint8_t qos) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a != NULL and not qos & 3:
         a.n_qos0 += 1
 
 
 # It is no longer in the queue.
 cdef inline void account_left(Broker* b, const Session* s, uint8_t qos, int way) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a == NULL:
         return
     if qos & 3:
@@ -86,7 +86,7 @@ cdef inline void account_left(Broker* b, const Session* s, uint8_t qos, int way)
 
 
 cdef inline void account_sent(Broker* b, const Session* s, bint again) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a == NULL:
         return
     if again:
@@ -97,7 +97,7 @@ cdef inline void account_sent(Broker* b, const Session* s, bint again) noexcept 
 
 # It stays in the queue, at QoS 0 from now on.
 cdef inline void account_lowered(Broker* b, const Session* s) noexcept nogil:
-    cdef Account* a = account_of(b, s)
+    cdef SessionAccount* a = account_of(b, s)
     if a != NULL:
         a.left[ACCOUNT_GONE] += 1
         a.n_qos0 += 1

@@ -35,37 +35,37 @@ cdef enum:
     ACCOUNT_BLOCK = 64
     UPDATE_MS = 60000
     CROWDED_MS = 250             # between two looks whether there is room again
-    SLICE = 1000                 # accounts looked at, or records written, at a time
+    ACCOUNTS_SLICE = 1000                 # accounts looked at, or records written, at a time
     FOUND_SUBSCRIPTIONS_MAX = 4096      # of one session: the rest is told as a gap
-    FILTER_ROOM = 66600          # as subscription_read wants it
-    PAYLOAD_MAX = 512
+    ACCOUNT_FILTER_ROOM = 66600          # as subscription_read wants it
+    ACCOUNT_PAYLOAD_MAX = 512
 
 
 cdef inline Accounts* accounts_of(Broker* b) noexcept nogil:
     return <Accounts*>b.accounts
 
 
-cdef inline Account* account_at(Accounts* t, uint32_t store_session_id) noexcept nogil:
+cdef inline SessionAccount* account_at(Accounts* t, uint32_t store_session_id) noexcept nogil:
     """NULL: there is no place for it."""
     cdef uint32_t i = store_session_id // ACCOUNT_BLOCK
     return t.blocks[i] + store_session_id % ACCOUNT_BLOCK if i < t.n_blocks and t.blocks[i] != NULL else NULL
 
 
-cdef Account* account_find(Broker* b, const Session* s) noexcept nogil:
-    cdef Account* a = account_at(accounts_of(b), s.store_session_id) if b.accounts != NULL and s.store_session_id != 0 else NULL
+cdef SessionAccount* account_find(Broker* b, const Session* s) noexcept nogil:
+    cdef SessionAccount* a = account_at(accounts_of(b), s.store_session_id) if b.accounts != NULL and s.store_session_id != 0 else NULL
     return a if a != NULL and a.session == s else NULL       # the number may be another's by now
 
 
-cdef Account* account_touched(Broker* b, const Session* s) noexcept nogil:
-    cdef Account* a = account_find(b, s)
+cdef SessionAccount* account_touched(Broker* b, const Session* s) noexcept nogil:
+    cdef SessionAccount* a = account_find(b, s)
     if a != NULL and not a.changed:
         a.changed = 1
         if not a.listed:
-            list_add(b, accounts_of(b), a)
+            accounts_list_add(b, accounts_of(b), a)
     return a
 
 
-cdef void list_add(Broker* b, Accounts* t, Account* a) noexcept nogil:
+cdef void accounts_list_add(Broker* b, Accounts* t, SessionAccount* a) noexcept nogil:
     a.listed = 1
     a.next = NULL
     a.due_ms = b.reactor.now_ms + UPDATE_MS
@@ -78,7 +78,7 @@ cdef void list_add(Broker* b, Accounts* t, Account* a) noexcept nogil:
         wheel_add(&b.wheel, &t.timer, a.due_ms)
 
 
-cdef void list_pop(Accounts* t) noexcept nogil:
+cdef void accounts_list_pop(Accounts* t) noexcept nogil:
     t.first.listed = 0
     t.first = t.first.next
     if t.first == NULL:
@@ -91,20 +91,20 @@ cdef bint place_make(Accounts* t, uint32_t store_session_id) noexcept nogil:
     """0: no memory."""
     cdef uint32_t i = store_session_id // ACCOUNT_BLOCK
     cdef uint32_t n = t.n_blocks * 2 if t.n_blocks * 2 > i else i + 1
-    cdef Account** blocks
+    cdef SessionAccount** blocks
     if i >= t.n_blocks:
-        blocks = <Account**>realloc(t.blocks, n * sizeof(Account*))
+        blocks = <SessionAccount**>realloc(t.blocks, n * sizeof(SessionAccount*))
         if blocks == NULL:
             return 0
-        memset(blocks + t.n_blocks, 0, (n - t.n_blocks) * sizeof(Account*))
+        memset(blocks + t.n_blocks, 0, (n - t.n_blocks) * sizeof(SessionAccount*))
         t.blocks = blocks
         t.n_blocks = n
     if t.blocks[i] == NULL:
-        t.blocks[i] = <Account*>calloc(ACCOUNT_BLOCK, sizeof(Account))
+        t.blocks[i] = <SessionAccount*>calloc(ACCOUNT_BLOCK, sizeof(SessionAccount))
     return t.blocks[i] != NULL
 
 
-cdef void queue_counted(Queue* q, Account* a) noexcept nogil:
+cdef void queue_counted(Queue* q, SessionAccount* a) noexcept nogil:
     cdef uint32_t i = q.floor
     while i != q.tail:
         if queue_at(q, i).state != D_DONE:
@@ -117,7 +117,7 @@ cdef void queue_counted(Queue* q, Account* a) noexcept nogil:
 
 cdef void account_begin(Broker* b, Session* s) noexcept nogil:
     cdef Accounts* t = accounts_of(b)
-    cdef Account* a
+    cdef SessionAccount* a
     if not place_make(t, s.store_session_id):
         streams_events_lose(b, 1)
         return
@@ -133,9 +133,9 @@ cdef void account_begin(Broker* b, Session* s) noexcept nogil:
 
 # ---------------------------------------------------------------- writing
 
-cdef void account_write(Broker* b, Account* a, bint ended) noexcept nogil:
+cdef void account_write(Broker* b, SessionAccount* a, bint ended) noexcept nogil:
     cdef Session* s = a.session
-    cdef char text[PAYLOAD_MAX]
+    cdef char text[ACCOUNT_PAYLOAD_MAX]
     cdef View id, user, topic, payload
     a.changed = 0
     topic.p = user.p = NULL
@@ -156,13 +156,13 @@ cdef void account_write(Broker* b, Account* a, bint ended) noexcept nogil:
 
 
 cdef void account_report(Broker* b, const Session* s) noexcept nogil:
-    cdef Account* a = account_find(b, s)
+    cdef SessionAccount* a = account_find(b, s)
     if a != NULL:
         account_write(b, a, 0)
 
 
 cdef void account_end(Broker* b, const Session* s) noexcept nogil:
-    cdef Account* a = account_find(b, s)
+    cdef SessionAccount* a = account_find(b, s)
     if a != NULL:
         account_write(b, a, 1)
         a.session = NULL
@@ -170,9 +170,9 @@ cdef void account_end(Broker* b, const Session* s) noexcept nogil:
 
 # ---------------------------------------------------------------- in slices
 
-cdef uint32_t found_report(Broker* b, Account* a) noexcept nogil:
+cdef uint32_t found_report(Broker* b, SessionAccount* a) noexcept nogil:
     """How many records that took."""
-    cdef char filter[FILTER_ROOM]
+    cdef char filter[ACCOUNT_FILTER_ROOM]
     cdef View text
     cdef Subscription* sub = a.session.owner.head
     cdef uint32_t n = 0, sub_id
@@ -191,8 +191,8 @@ cdef uint32_t found_report(Broker* b, Account* a) noexcept nogil:
 cdef void found_some(Broker* b, Accounts* t) noexcept nogil:
     """What the start has found. A session that has ended since has said so, and is nobody any more."""
     cdef uint32_t looks = 0
-    cdef Account* a
-    while t.found_at < t.found_end and looks < SLICE and streams_events_fit(b):
+    cdef SessionAccount* a
+    while t.found_at < t.found_end and looks < ACCOUNTS_SLICE and streams_events_fit(b):
         a = account_at(t, t.found_at)
         t.found_at += 1
         looks += 1
@@ -203,10 +203,10 @@ cdef void found_some(Broker* b, Accounts* t) noexcept nogil:
 
 cdef void changed_some(Broker* b, Accounts* t) noexcept nogil:
     cdef uint32_t looks = 0
-    cdef Account* a
-    while t.first != NULL and t.first.due_ms <= b.reactor.now_ms and looks < SLICE and streams_events_fit(b):
+    cdef SessionAccount* a
+    while t.first != NULL and t.first.due_ms <= b.reactor.now_ms and looks < ACCOUNTS_SLICE and streams_events_fit(b):
         a = t.first
-        list_pop(t)
+        accounts_list_pop(t)
         looks += 1
         if a.session != NULL and a.changed:
             account_write(b, a, 0)
@@ -232,7 +232,7 @@ cdef void accounts_timer(Broker* b) noexcept nogil:
 cdef void accounts_begin(Broker* b) noexcept nogil:
     cdef Accounts* t
     cdef Session* s
-    cdef Account* a
+    cdef SessionAccount* a
     cdef uint32_t store_session_id
     if not streams_want_events(b):
         return
@@ -258,7 +258,7 @@ cdef void accounts_begin(Broker* b) noexcept nogil:
 
 cdef void accounts_close(Broker* b) noexcept nogil:
     cdef Accounts* t = accounts_of(b)
-    cdef Account* a
+    cdef SessionAccount* a
     if t == NULL:
         return
     wheel_remove(&b.wheel, &t.timer)
@@ -267,7 +267,7 @@ cdef void accounts_close(Broker* b) noexcept nogil:
     streams_events_lose(b, t.found_end - t.found_at)
     while t.first != NULL and streams_events_fit(b):
         a = t.first
-        list_pop(t)
+        accounts_list_pop(t)
         if a.session != NULL and a.changed:
             account_write(b, a, 0)
 

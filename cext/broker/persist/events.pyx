@@ -22,7 +22,7 @@ from cext.journal.record cimport (
 from cext.session.session cimport Session
 
 cdef enum:
-    PAYLOAD_MAX = 256
+    EVENT_PAYLOAD_MAX = 256
 
 
 cdef inline View nothing() noexcept nogil:
@@ -32,7 +32,7 @@ cdef inline View nothing() noexcept nogil:
     return v
 
 
-cdef void put(Broker* b, uint8_t kind, const Session* s, View topic, uint8_t reason, const char* text, int n) noexcept nogil:
+cdef void event_put(Broker* b, uint8_t kind, const Session* s, View topic, uint8_t reason, const char* text, int n) noexcept nogil:
     cdef View id = nothing()
     cdef View user = nothing()
     cdef View payload
@@ -57,9 +57,9 @@ cdef const char* role_of(const Client* c) noexcept nogil:
 
 cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) noexcept nogil:
     cdef char where[64]
-    cdef char text[PAYLOAD_MAX]
+    cdef char text[EVENT_PAYLOAD_MAX]
     address_text(&c.conn.address, where, sizeof(where))
-    put(b, JOURNAL_CONNECT, c.session, nothing(), RC_SUCCESS, text, snprintf(
+    event_put(b, JOURNAL_CONNECT, c.session, nothing(), RC_SUCCESS, text, snprintf(
         text, sizeof(text), "{\"version\":%d,\"clean\":%s,\"keepalive_s\":%d,\"expiry_s\":%u,\"present\":%s,\"role\":\"%s\",\"address\":\"%s\",\"listener\":%d}",
         <int>c.version, <const char*>b"true" if clean else <const char*>b"false", <int>c.keepalive_s, <unsigned int>c.session.expiry_s,
         <const char*>b"true" if present else <const char*>b"false", role_of(c), <const char*>where, <int>c.listener.port))
@@ -67,7 +67,7 @@ cdef void event_connected_write(Broker* b, Client* c, bint clean, bint present) 
 
 cdef void event_refused_write(Broker* b, Client* c, uint8_t rc) noexcept nogil:
     cdef char where[64]
-    cdef char text[PAYLOAD_MAX]
+    cdef char text[EVENT_PAYLOAD_MAX]
     cdef View payload
     cdef View id = b.log.connecting if b.log.connecting.p != NULL else nothing()
     address_text(&c.conn.address, where, sizeof(where))
@@ -91,34 +91,34 @@ cdef uint8_t reason_of(int reason) noexcept nogil:
 
 cdef void event_disconnected_write(Broker* b, Client* c, int reason) noexcept nogil:
     if reason == RC_SESSION_TAKEN_OVER and not c.flags & CF_BRIDGE:
-        put(b, JOURNAL_TAKE_OVER, c.session, nothing(), RC_SESSION_TAKEN_OVER, NULL, 0)
-    put(b, JOURNAL_DISCONNECT, c.session, nothing(), reason_of(reason), NULL, 0)
+        event_put(b, JOURNAL_TAKE_OVER, c.session, nothing(), RC_SESSION_TAKEN_OVER, NULL, 0)
+    event_put(b, JOURNAL_DISCONNECT, c.session, nothing(), reason_of(reason), NULL, 0)
 
 
 # ---------------------------------------------------------------- what they ask for, and do not get
 
 cdef void event_subscribed_write(Broker* b, const Session* s, View filter, uint8_t options, uint32_t sub_id, bint restored) noexcept nogil:
-    cdef char text[PAYLOAD_MAX]
+    cdef char text[EVENT_PAYLOAD_MAX]
     cdef int n = snprintf(text, sizeof(text), "{\"qos\":%d,\"options\":%d", <int>(options & 3), <int>options)
     if sub_id:
         n += snprintf(text + n, sizeof(text) - n, ",\"id\":%u", <unsigned int>sub_id)
     n += snprintf(text + n, sizeof(text) - n, "%s}", <const char*>b",\"restored\":true" if restored else <const char*>b"")
-    put(b, JOURNAL_SUBSCRIBE, s, filter, RC_SUCCESS, text, n)
+    event_put(b, JOURNAL_SUBSCRIBE, s, filter, RC_SUCCESS, text, n)
 
 
 cdef void event_unsubscribed_write(Broker* b, const Session* s, View filter) noexcept nogil:
-    put(b, JOURNAL_UNSUBSCRIBE, s, filter, RC_SUCCESS, NULL, 0)
+    event_put(b, JOURNAL_UNSUBSCRIBE, s, filter, RC_SUCCESS, NULL, 0)
 
 
 cdef void event_dropped_write(Broker* b, const Session* s, int reason, View topic) noexcept nogil:
-    put(b, JOURNAL_DROP, s, topic, <uint8_t>reason, NULL, 0)
+    event_put(b, JOURNAL_DROP, s, topic, <uint8_t>reason, NULL, 0)
 
 
 cdef void event_expired_write(Broker* b, const Session* s) noexcept nogil:
-    put(b, JOURNAL_EXPIRY, s, nothing(), RC_SUCCESS, NULL, 0)
+    event_put(b, JOURNAL_EXPIRY, s, nothing(), RC_SUCCESS, NULL, 0)
 
 
 cdef void event_started_write(Broker* b, uint64_t n_sessions, uint64_t n_subscriptions) noexcept nogil:
-    cdef char text[PAYLOAD_MAX]
-    put(b, JOURNAL_START, NULL, nothing(), RC_SUCCESS, text, snprintf(
+    cdef char text[EVENT_PAYLOAD_MAX]
+    event_put(b, JOURNAL_START, NULL, nothing(), RC_SUCCESS, text, snprintf(
         text, sizeof(text), "{\"sessions\":%llu,\"subscriptions\":%llu}", <unsigned long long>n_sessions, <unsigned long long>n_subscriptions))

@@ -27,8 +27,8 @@ from cext.session.message cimport Message
 from cext.store.store cimport store_room
 
 cdef enum:
-    RING_MIN = 16
-    RING_KEEP = 64               # an empty ring larger than this is given back
+    ACKS_RING_MIN = 16
+    ACKS_RING_KEEP = 64               # an empty ring larger than this is given back
     WAITERS_MIN = 256
     WAITS_FOR_JOB = 0xFFFFFFFFu  # in place of a serial
 
@@ -37,7 +37,7 @@ cdef inline bint is_committed(const Durable* t, uint32_t serial) noexcept nogil:
     return <int>(serial - t.committed) <= 0
 
 
-cdef inline bint has_room(const Durable* t) noexcept nogil:
+cdef inline bint acks_have_room(const Durable* t) noexcept nogil:
     """Of what is on its way, and of what cannot get on it while the disk is full."""
     return store_room(&t.store) and t.bytes <= t.store.options.waiting_max_bytes and not t.tight
 
@@ -101,7 +101,7 @@ cdef PendingAck* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8
             return NULL
     n = r.tail - r.head
     if r.ring == NULL or n == r.mask + 1:
-        cap = (r.mask + 1) * 2 if r.ring != NULL else RING_MIN
+        cap = (r.mask + 1) * 2 if r.ring != NULL else ACKS_RING_MIN
         ring = <PendingAck*>calloc(cap, sizeof(PendingAck))
         if ring == NULL:
             client_doom(b, c, RC_QUOTA_EXCEEDED)
@@ -120,7 +120,7 @@ cdef PendingAck* push(Broker* b, Client* c, int packet_type, uint16_t pid, uint8
     p.rc = rc
     p.pending = NO_PENDING
     p.serial = durable_of(b).committed       # due, once it is the first
-    if not r.paused and (n >= PENDING_ACKS_MAX or not has_room(durable_of(b)) or (durable_of(b).trouble and takes(packet_type, rc))):
+    if not r.paused and (n >= PENDING_ACKS_MAX or not acks_have_room(durable_of(b)) or (durable_of(b).trouble and takes(packet_type, rc))):
         r.paused = 1
         c.jobs += 1
         c.conn.flags |= CONN_PAUSED
@@ -222,7 +222,7 @@ cdef void pending_acks_job_done(Broker* b, Client* c) noexcept nogil:
         client_doom(b, c, RC_QUOTA_EXCEEDED)
 
 
-cdef inline bint is_due(const Durable* t, const PendingAck* p) noexcept nogil:
+cdef inline bint ack_is_due(const Durable* t, const PendingAck* p) noexcept nogil:
     if p.serial == WAITS_FOR_JOB:
         return 0
     if is_committed(t, p.serial):
@@ -243,16 +243,16 @@ cdef void pending_acks_release(Broker* b, Client* c) noexcept nogil:
         return
     while r.head != r.tail:
         p = &r.ring[r.head & r.mask]
-        if not is_due(t, p):
+        if not ack_is_due(t, p):
             break
         r.head += 1
         client_ack(b, c, p.packet_type, p.pid, p.rc)
-    if r.paused and r.tail - r.head <= PENDING_ACKS_MAX // 2 and has_room(t) and not t.trouble:
+    if r.paused and r.tail - r.head <= PENDING_ACKS_MAX // 2 and acks_have_room(t) and not t.trouble:
         r.paused = 0
         c.jobs -= 1
         if c.jobs == 0 and c.conn.flags & CONN_PAUSED:
             conn_resume(&b.reactor, &c.conn)
-    if r.head == r.tail and r.mask >= RING_KEEP:
+    if r.head == r.tail and r.mask >= ACKS_RING_KEEP:
         free(r.ring)
         r.ring = NULL
         r.mask = r.head = r.tail = 0

@@ -34,7 +34,7 @@ cdef void persist_will_end(Broker* b, Session* s) noexcept nogil
 # for clean.pyx and recover.pyx
 cdef void session_recorded(Broker* b, Session* s) noexcept nogil
 cdef void message_recorded(Broker* b, const Message* m, RecordMessage* out) noexcept nogil
-cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
+cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil
 cdef int ends_record(Durable* t) noexcept nogil
 cdef void* grown(void* array, uint32_t* cap, uint32_t item_bytes) noexcept nogil
 

@@ -20,7 +20,7 @@ from cext.base.slab cimport slab_get
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.durable cimport Ack, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_of
+from cext.broker.core.durable cimport StoredAck, Durable, PENDING, Pending, PendingDelivery, batch_changed, durable_of
 from cext.broker.persist.accounts cimport account_begin
 from cext.broker.persist.pending_acks cimport pending_acks_release, waiter_add
 from cext.session.message cimport (
@@ -48,7 +48,7 @@ cdef enum:
 
 cdef uint8_t* record(Broker* b, int kind, uint64_t n) noexcept nogil:
     cdef uint64_t lsn
-    return record_at(b, kind, n, &lsn)
+    return record_room(b, kind, n, &lsn)
 
 
 cdef void persist_lacks_memory(Broker* b) noexcept nogil:
@@ -66,7 +66,7 @@ cdef bint persist_reserve(Broker* b, const Session* s, uint64_t bytes) noexcept 
     return 0
 
 
-cdef uint8_t* record_at(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
+cdef uint8_t* record_room(Broker* b, int kind, uint64_t n, uint64_t* lsn) noexcept nogil:
     """Room for a body in the open batch; NULL: no memory, and who asked for it is promised nothing."""
     cdef Durable* t = durable_of(b)
     cdef uint8_t* out
@@ -317,7 +317,7 @@ cdef int pending_delivery_record(Broker* b, Session* s, Message* m, const Delive
 cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t position) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef Pending* p
-    cdef Ack* acks
+    cdef StoredAck* acks
     cdef Client* c
     if t == NULL:
         return                   # the broker ends
@@ -334,14 +334,14 @@ cdef void pending_delivery_done(Broker* b, Session* s, Message* m, uint32_t posi
     if s.flags & SESSION_ENDED:
         return                   # its RECORD_END says it all
     if t.n_acks == t.cap_acks:
-        acks = <Ack*>grown(t.acks, &t.cap_acks, sizeof(Ack))
+        acks = <StoredAck*>grown(t.acks, &t.cap_acks, sizeof(StoredAck))
         if acks == NULL:
             return               # it would be sent again after a crash
         t.acks = acks
     t.acks[t.n_acks].store_session_id = s.store_session_id
     t.acks[t.n_acks].position = position
     t.n_acks += 1
-    batch_changed(t, sizeof(Ack))
+    batch_changed(t, sizeof(StoredAck))
 
 
 cdef void pending_delivery_release(Broker* b, Session* s, const Delivery* d, uint32_t position) noexcept nogil:

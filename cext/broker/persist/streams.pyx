@@ -51,7 +51,7 @@ cdef inline bint is_tight(const Journal* j) noexcept nogil:
     return j.loop.waiting_bytes > j.options.waiting_max_bytes // 4 * 3
 
 
-cdef inline void lose(Streams* t, Stream* s) noexcept nogil:
+cdef inline void stream_lose(Streams* t, Stream* s) noexcept nogil:
     s.lost += 1
     t.loses = 1
 
@@ -75,7 +75,7 @@ cdef Stream* wanting(Streams* t, const Match* m) noexcept nogil:
     return first
 
 
-cdef inline void record_of(Streams* t, const Publication* p, JournalRecord* r) noexcept nogil:
+cdef inline void record_from_publication(Streams* t, const Publication* p, JournalRecord* r) noexcept nogil:
     r.time_us = now_us(t)
     r.kind = JOURNAL_MESSAGE
     r.flags = p.qos | (JOURNAL_RETAIN if p.retain else 0) | (JOURNAL_DUP if p.dup else 0)
@@ -108,7 +108,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
     cdef JournalRecord r
     if s == NULL or d.closed:
         return 1
-    record_of(t, p, &r)
+    record_from_publication(t, p, &r)
     while refusable and s != NULL:
         if journal_reserve(&s.journal, shard_for(&s.journal, &r.topic), journal_record_bytes(&r), r.time_us) < 0:
             released(first, s.hit, r.topic)
@@ -117,8 +117,8 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
     p.journalled = 1
     s = first
     while s != NULL:
-        if not append(b, s, shard_for(&s.journal, &r.topic), &r, refusable):
-            lose(t, s)
+        if not stream_append(b, s, shard_for(&s.journal, &r.topic), &r, refusable):
+            stream_lose(t, s)
         s = s.hit
     if refusable:
         d.lazy = 0
@@ -127,7 +127,7 @@ cdef bint stream_message(Broker* b, Publication* p, const Match* m, bint refusab
     return 1
 
 
-cdef bint append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint promised) noexcept nogil:
+cdef bint stream_append(Broker* b, Stream* s, uint32_t shard, JournalRecord* r, bint promised) noexcept nogil:
     """0: it is not in it."""
     cdef Durable* t = durable_of(b)
     if (not promised and is_crowded(&s.journal)) or journal_append(&s.journal, shard, r) < 0:
@@ -150,7 +150,7 @@ cdef void gap_report(Broker* b, Stream* s, bint last) noexcept nogil:
     r.kind = JOURNAL_GAP
     r.payload.p = <const uint8_t*>text
     r.payload.n = <uint32_t>snprintf(text, sizeof(text), "{\"lost\":%llu}", <unsigned long long>(s.lost - s.lost_reported))
-    if append(b, s, 0, &r, last):
+    if stream_append(b, s, 0, &r, last):
         s.lost_reported = s.lost
 
 
@@ -163,7 +163,7 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     if s.lost != s.lost_reported:
         gap_report(b, s, 0)
     if s.lost != s.lost_reported:
-        lose(streams_of(b), s)       # not before what tells of those before it
+        stream_lose(streams_of(b), s)       # not before what tells of those before it
         return
     r.time_us = now_us(streams_of(b))
     r.kind = kind
@@ -174,8 +174,8 @@ cdef void stream_event(Broker* b, uint8_t kind, View topic, View client_id, View
     r.username = username
     r.properties.n = 0
     r.payload = payload
-    if not append(b, s, 0, &r, 0):
-        lose(streams_of(b), s)
+    if not stream_append(b, s, 0, &r, 0):
+        stream_lose(streams_of(b), s)
 
 
 cdef bint streams_events_fit(Broker* b) noexcept nogil:
@@ -226,7 +226,7 @@ cdef void streams_seal(Broker* b) noexcept nogil:
 
 # ---------------------------------------------------------------- how it goes
 
-cdef void notify_disconnected(Broker* b, Stream* s) noexcept nogil:
+cdef void stream_log_trouble(Broker* b, Stream* s) noexcept nogil:
     """What is lost, and what the storage thread complains of: once, until it is over."""
     if s.stats.errors != s.errors_logged and (s.stats.full or s.stats.failing):
         log_line(b, LOG_ERROR, snprintf(b.log.line, LOG_LINE_MAX, "Error: stream %s: %s", <const char*>&s.name[1], <const char*>s.why))
@@ -255,7 +255,7 @@ cdef void streams_news(Broker* b) noexcept nogil:
     for i in range(t.n):
         journal_room(&t.at[i].journal)       # what came back is free
         d.tight |= is_tight(&t.at[i].journal)
-        notify_disconnected(b, t.at[i])
+        stream_log_trouble(b, t.at[i])
     if was and not d.tight:
         pending_acks_resume(b)
 
@@ -269,7 +269,7 @@ cdef void streams_turn(Broker* b) noexcept nogil:
         return
     t.loses = 0
     for i in range(t.n):
-        notify_disconnected(b, t.at[i])
+        stream_log_trouble(b, t.at[i])
         t.loses |= t.at[i].loses
     if s != NULL and s.lost != s.lost_reported:
         gap_report(b, s, 0)

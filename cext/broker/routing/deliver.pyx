@@ -81,7 +81,7 @@ cdef inline bint expired(Broker* b, uint64_t expires_ms) noexcept nogil:
     return expires_ms != 0 and expires_ms <= b.reactor.now_ms
 
 
-cdef void head_fill(Broker* b, PublishHead* h, Publication* p, int version, int qos, int retain) noexcept nogil:
+cdef void publish_head_fill(Broker* b, PublishHead* h, Publication* p, int version, int qos, int retain) noexcept nogil:
     h.version = <uint8_t>version
     h.qos = <uint8_t>qos
     h.retain = <uint8_t>retain
@@ -115,7 +115,7 @@ cdef Shape* shape_of(Broker* b, Publication* p, int version, int qos, int retain
         shape.pid_at = p.frame_pid_at
         p.shapes_made |= 1 << i
         return shape
-    head_fill(b, &h, p, version, qos, retain)
+    publish_head_fill(b, &h, p, version, qos, retain)
     size = publish_head_size(&h, &remaining)
     if size == 0 or p.shapes_used + size + p.payload.n > SHAPES_BYTES:
         return NULL
@@ -168,7 +168,7 @@ cdef int write_publish(Broker* b, Client* c, Publication* p, int qos, int retain
             conn_wrote(&b.reactor, &c.conn, shape.n)
             count_out(b, c, p.payload.n)
             if log_wanted(&b.log, LOG_DEBUG):
-                log_publish(b, c, p, qos, retain, dup, pid)
+                log_sent_publish(b, c, p, qos, retain, dup, pid)
             return WROTE
     return write_single(b, c, p, qos, retain, dup, pid, sub_ids, n_sub_ids)
 
@@ -185,7 +185,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
     name.prefix.n = 0
     name.cut = 0
     cdef bint lend = p.payload.n >= LEND_MIN_BYTES and publication_store(b, p) != NULL
-    head_fill(b, &h, p, c.version, qos, retain)
+    publish_head_fill(b, &h, p, c.version, qos, retain)
     h.dup = <uint8_t>dup
     h.pid = pid
     if c.version == V5:
@@ -226,7 +226,7 @@ cdef int write_single(Broker* b, Client* c, Publication* p, int qos, int retain,
         conn_wrote(&b.reactor, &c.conn, size + p.payload.n)
     count_out(b, c, p.payload.n)
     if log_wanted(&b.log, LOG_DEBUG):
-        log_publish(b, c, p, qos, retain, dup, pid)
+        log_sent_publish(b, c, p, qos, retain, dup, pid)
     return WROTE
 
 
@@ -287,7 +287,7 @@ cdef int write_renamed(Broker* b, Client* c, Publication* p, int qos, int retain
     conn_wrote(&b.reactor, &c.conn, size)
     count_out(b, c, p.payload.n)
     if log_wanted(&b.log, LOG_DEBUG):
-        log_publish(b, c, p, qos, retain, dup, pid)
+        log_sent_publish(b, c, p, qos, retain, dup, pid)
     return WROTE
 
 
@@ -355,7 +355,7 @@ cdef void alias_apply(Broker* b, Client* c, PublishHead* h) noexcept nogil:
     h.alias = a.n
 
 
-cdef void log_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
+cdef void log_sent_publish(Broker* b, Client* c, Publication* p, int qos, int retain, int dup, uint16_t pid) noexcept nogil:
     log_line_of(b, c, LOG_DEBUG, snprintf(
         b.log.line, LOG_LINE_MAX, "Sending PUBLISH to %.*s (d%d, q%d, r%d, m%d, '%.*s', ... (%u bytes))",
         <int>c.session.id_len, <const char*>c.session.client_id, dup, qos, retain, <int>pid,

@@ -24,7 +24,7 @@ from cext.topic.index cimport Entry, List, list_entry
 
 cdef enum:
     SLOTS_MIN = 16
-    PLACES_MAX = 1 << 30
+    MERGE_PLACES_MAX = 1 << 30
     NO_PLACE = 0xFFFFFFFFu
 
 
@@ -36,12 +36,12 @@ cdef inline uint32_t slots_for(uint32_t n) noexcept nogil:
 
 
 cdef uint64_t merge_bytes(uint32_t n) noexcept nogil:
-    return 0 if n > PLACES_MAX else n * <uint64_t>sizeof(MergePlace) + slots_for(n) * <uint64_t>sizeof(uint32_t)
+    return 0 if n > MERGE_PLACES_MAX else n * <uint64_t>sizeof(MergePlace) + slots_for(n) * <uint64_t>sizeof(uint32_t)
 
 
 cdef int merge_begin(Merge* m, uint32_t n) noexcept nogil:
     cdef uint32_t slots
-    if n > PLACES_MAX:
+    if n > MERGE_PLACES_MAX:
         return -1
     slots = slots_for(n)
     if n > m.cap or slots > m.slots_cap:
@@ -103,7 +103,7 @@ cdef void merge_gather(Broker* b, Merge* m, List** lists, uint32_t at, uint32_t 
     b.work += (steps + 7) // 8
 
 
-cdef uint64_t merge_one(Broker* b, Publication* p, Merge* m, List** lists, uint32_t at) noexcept nogil:
+cdef uint64_t list_merge(Broker* b, Publication* p, Merge* m, List** lists, uint32_t at) noexcept nogil:
     """Deliver one session's merged copy. Returns the number of places visited."""
     cdef Session* s = <Session*>m.places[at].subscriber
     cdef uint32_t ids[SUB_IDS_MAX]
@@ -138,7 +138,7 @@ cdef uint32_t merge_deliver(Broker* b, Publication* p, Merge* m, List** lists, u
     while at < m.n and b.work + steps // 8 < limit:
         steps += 1
         if m.places[at].subscriber != NULL:
-            steps += merge_one(b, p, m, lists, at)
+            steps += list_merge(b, p, m, lists, at)
         at += 1
     b.work += (steps + 7) // 8
     return at

@@ -36,7 +36,7 @@ from cext.session.message cimport Message, message_bytes, message_ref, message_u
 from cext.session.session cimport Session
 
 cdef enum:
-    RING_MIN = 8
+    GATE_RING_MIN = 8
 
 
 # ---------------------------------------------------------------- verdicts
@@ -133,7 +133,7 @@ cdef inline GatedDelivery* gated_at(PluginGate* g, uint32_t position) noexcept n
 
 
 cdef int gate_ring_grow(PluginGate* g) noexcept nogil:
-    cdef uint32_t capacity = (g.mask + 1) * 2 if g.ring != NULL else RING_MIN
+    cdef uint32_t capacity = (g.mask + 1) * 2 if g.ring != NULL else GATE_RING_MIN
     cdef uint32_t i = g.head
     cdef GatedDelivery* ring = <GatedDelivery*>malloc(capacity * sizeof(GatedDelivery))
     if ring == NULL:

@@ -23,7 +23,7 @@ from cext.broker.core.listener cimport Security
 from cext.broker.core.publication_state cimport Publication
 from cext.broker.core.session_refs cimport session_client, session_replay, session_security
 from cext.broker.core.stats cimport DROP_MEMORY, DROP_RETAINED
-from cext.broker.persist.persist cimport persist_reserve, persist_retained, persist_retained_end, record_at
+from cext.broker.persist.persist cimport persist_reserve, persist_retained, persist_retained_end, record_room
 from cext.broker.persist.publication cimport drop, drop_unlogged, dropped, publication_fini, publication_of, publication_store
 from cext.broker.routing.deliver cimport deliver
 from cext.broker.routing.plugin_gate cimport plugin_gate_waiting
@@ -36,9 +36,6 @@ from cext.session.session cimport SESSION_ENDED, Session
 from cext.topic.index cimport Entry, index_entry
 from cext.topic.name cimport Filter, filter_parse
 from cext.topic.retained cimport retained_close, retained_get, retained_next, retained_open, retained_remove, retained_set
-
-cdef enum:
-    NO_LOCAL = 1 << 2
 
 
 # ---------------------------------------------------------------- store
@@ -97,7 +94,7 @@ cdef void retained_from_kept(Broker* b, View topic) noexcept nogil:
     cdef uint64_t lsn
     cdef uint8_t* out
     if publisher_record_of(b, topic, &r):
-        out = record_at(b, RECORD_RETAINED_FROM, record_from_size(&r), &lsn)
+        out = record_room(b, RECORD_RETAINED_FROM, record_from_size(&r), &lsn)
         if out != NULL:
             record_from_put(out, &r)
 

@@ -34,7 +34,7 @@ from cext.session.queue cimport (
     DELIVERY_SHARED, D_DONE, D_WAITING, Delivery, Queue, delivery_message, delivery_release, delivery_topic, queue_at,
 )
 from cext.session.session cimport SESSION_ENDED, Session, session_share
-from cext.topic.index cimport Entry, Group, List, Match, entry_of, index_match, list_entry
+from cext.topic.index cimport Entry, Group, List, Match, subscriber_entry, index_match, list_entry
 
 cdef enum:
     NO_MEMBER = 0xFFFFFFFFu         # not a place: a list has fewer places
@@ -91,7 +91,7 @@ cdef inline uint32_t next_place(const List* l, uint32_t at) noexcept nogil:
     return at + 1 if at + 1 < l.n else 0
 
 
-cdef uint32_t first_from(Broker* b, const List* l, uint32_t start) noexcept nogil:
+cdef uint32_t member_from(Broker* b, const List* l, uint32_t start) noexcept nogil:
     """Return the first online member from `start` on; if none is online, the first member."""
     cdef uint32_t at = start
     cdef uint32_t chosen = NO_MEMBER
@@ -115,7 +115,7 @@ cdef inline bint is_online(const List* l, uint32_t at) noexcept nogil:
 
 
 cdef uint32_t round_robin(Broker* b, Group* g) noexcept nogil:
-    cdef uint32_t at = first_from(b, &g.members, g.cursor % g.members.n)
+    cdef uint32_t at = member_from(b, &g.members, g.cursor % g.members.n)
     if at != NO_MEMBER:
         g.cursor = at + 1
     return at
@@ -145,7 +145,7 @@ cdef uint32_t random_member(Broker* b, const List* l) noexcept nogil:
         at = random_place(b, l)
         if is_online(l, at):
             return at
-    return first_from(b, l, random_place(b, l))
+    return member_from(b, l, random_place(b, l))
 
 
 cdef uint32_t sticky(Broker* b, Group* g) noexcept nogil:
@@ -234,7 +234,7 @@ cdef uint32_t by_hash(Broker* b, const List* l, uint64_t key) noexcept nogil:
     return chosen
 
 
-cdef uint64_t key_of(Broker* b, Publication* p, uint8_t strategy) noexcept nogil:
+cdef uint64_t share_key(Broker* b, Publication* p, uint8_t strategy) noexcept nogil:
     if strategy == SHARE_HASH_CLIENT:
         if p.source != NULL:
             return p.source.hash
@@ -272,7 +272,7 @@ cdef uint32_t by_strategy(Broker* b, Publication* p, Group* g) noexcept nogil:
     if g.strategy == SHARE_LEAST_INFLIGHT:
         return least_inflight(b, g)
     if g.strategy == SHARE_HASH_TOPIC or g.strategy == SHARE_HASH_CLIENT:
-        return by_hash(b, &g.members, key_of(b, p, g.strategy))
+        return by_hash(b, &g.members, share_key(b, p, g.strategy))
     return round_robin(b, g)
 
 
@@ -337,7 +337,7 @@ cdef inline bint may_hand_over(const Delivery* d) noexcept nogil:
     return d.qos & 3 == 1 or d.state == D_WAITING
 
 
-cdef bint hand_over(Broker* b, Session* s, Delivery* d, HandOver* h) noexcept nogil:
+cdef bint delivery_hand_over(Broker* b, Session* s, Delivery* d, HandOver* h) noexcept nogil:
     """Hand one delivery over to another member. Returns 0 if it may not be handed over or there is no member."""
     cdef Publication p
     cdef bint found
@@ -370,7 +370,7 @@ cdef bint share_hand_over(Broker* b, Session* s, uint32_t budget) noexcept nogil
             account_left(b, s, d.qos, ACCOUNT_GONE)
         if d.message == NULL:
             continue
-        if not hand_over(b, s, d, &h) and d.state == D_WAITING:
+        if not delivery_hand_over(b, s, d, &h) and d.state == D_WAITING:
             drop_unlogged(b, s, DROP_SESSION_ENDED, delivery_topic(d))
         if s.store_session_id:
             pending_delivery_done(b, s, delivery_message(d), q.floor - 1)
@@ -388,7 +388,7 @@ cdef Entry* group_of_restored(Broker* b, Session* s, uint32_t* at, Group** g) no
     while at[0] < b.match.n_groups:
         g[0] = b.match.groups[at[0]]
         at[0] += 1
-        e = entry_of(b.index, &g[0].members, &s.owner)
+        e = subscriber_entry(b.index, &g[0].members, &s.owner)
         if e != NULL:
             return e
     return NULL

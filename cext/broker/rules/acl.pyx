@@ -17,14 +17,14 @@ from libc.string cimport memchr, memcmp
 
 from cext.base.view cimport View
 from cext.broker.rules.edge cimport (
-    Node, Trees, edge_add, edge_hash, find, find_hashed, level_end, sign_add, sign_hash, text_of, trees_fini, trees_init,
+    Node, Trees, edge_add, edge_hash, edge_find, find_hashed, level_end, sign_add, sign_hash, node_text, trees_fini, trees_init,
 )
 from cext.topic.name cimport filter_matches
 
 cdef enum:
     READ_DENY = ACL_READ | ACL_DENY
 
-cdef struct RuleSubject:                 # a check and who it is about
+cdef struct AclSubject:                 # a check and who it is about
     const Acl* a
     View username
     View client_id
@@ -102,7 +102,7 @@ cdef bint acl_name_unsafe(View name) noexcept nogil:
 
 
 cdef uint32_t acl_root(const Acl* a, View username) noexcept nogil:
-    return ACL_ANONYMOUS if username.p == NULL else find(&a.trees, ACL_USERS, username.p, username.n)
+    return ACL_ANONYMOUS if username.p == NULL else edge_find(&a.trees, ACL_USERS, username.p, username.n)
 
 
 cdef inline bint stands_at(View name, View v, uint32_t at) noexcept nogil:
@@ -112,7 +112,7 @@ cdef inline bint stands_at(View name, View v, uint32_t at) noexcept nogil:
     return memcmp(v.p + at, name.p, name.n) == 0
 
 
-cdef uint8_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at, uint8_t need) noexcept nogil:
+cdef uint8_t acl_walk(const AclSubject* w, uint32_t i, uint32_t path, uint32_t at, uint8_t need) noexcept nogil:
     """The access that filters through node i (path: its hash) give to what is left of the topic, as far as somebody asks: `need`."""
     cdef const Node* node
     cdef uint8_t found = 0
@@ -130,11 +130,11 @@ cdef uint8_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at, 
             need = ACL_DENY
         end = level_end(w.topic, at)
         if node.plus and wild and w.a.trees.nodes[node.plus].verdict.gives.sub & need:
-            found |= walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
+            found |= acl_walk(w, node.plus, sign_hash(path, c'+'), end + 1, need)
         if node.user and w.a.trees.nodes[node.user].verdict.gives.sub & need and stands_at(w.username, w.topic, at):
-            found |= walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
+            found |= acl_walk(w, node.user, sign_hash(path, c'u'), at + w.username.n + 1, need)
         if node.client and w.a.trees.nodes[node.client].verdict.gives.sub & need and stands_at(w.client_id, w.topic, at):
-            found |= walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
+            found |= acl_walk(w, node.client, sign_hash(path, c'c'), at + w.client_id.n + 1, need)
         if not node.verdict.gives.literals & need:
             return found
         path = edge_hash(path, w.topic.p + at, end - at)
@@ -146,7 +146,7 @@ cdef uint8_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at, 
 
 
 cdef bint acl_allows(const Acl* a, uint32_t root, View username, View client_id, View topic, uint8_t access) noexcept nogil:
-    cdef RuleSubject w
+    cdef AclSubject w
     cdef uint8_t found
     if topic.n == 0:
         return 0
@@ -155,12 +155,12 @@ cdef bint acl_allows(const Acl* a, uint32_t root, View username, View client_id,
     w.client_id = client_id
     w.topic = topic
     if root != ACL_NOBODY and a.trees.nodes[root].verdict.gives.sub & (access | ACL_DENY):
-        found = walk(&w, root, a.trees.nodes[root].hash, 0, access | ACL_DENY)
+        found = acl_walk(&w, root, a.trees.nodes[root].hash, 0, access | ACL_DENY)
         if found & (access | ACL_DENY):
             return not found & ACL_DENY
     if not a.trees.nodes[ACL_PATTERNS].verdict.gives.sub & access or acl_name_unsafe(username) or acl_name_unsafe(client_id):
         return 0
-    found = walk(&w, ACL_PATTERNS, a.trees.nodes[ACL_PATTERNS].hash, 0, access | ACL_DENY)
+    found = acl_walk(&w, ACL_PATTERNS, a.trees.nodes[ACL_PATTERNS].hash, 0, access | ACL_DENY)
     return found & access and not found & ACL_DENY
 
 
@@ -170,7 +170,7 @@ cdef inline bint is_sign(View v, uint32_t at, uint32_t end, uint8_t sign) noexce
     return end - at == 1 and v.p[at] == sign
 
 
-cdef bint denied_all(const RuleSubject* w, uint32_t i, uint32_t at, bint nameless) noexcept nogil:
+cdef bint denied_all(const AclSubject* w, uint32_t i, uint32_t at, bint nameless) noexcept nogil:
     """Is there a denial through node i that covers what is left of the filter? nameless: only the empty topic, which does not exist, has
     no level here."""
     cdef const Node* node = &w.a.trees.nodes[i]
@@ -193,15 +193,15 @@ cdef bint denied_all(const RuleSubject* w, uint32_t i, uint32_t at, bint nameles
         return 1
     if node.client and stands_at(w.client_id, w.topic, at) and denied_all(w, node.client, at + w.client_id.n + 1, nameless):
         return 1
-    i = find(&w.a.trees, i, w.topic.p + at, end - at)
+    i = edge_find(&w.a.trees, i, w.topic.p + at, end - at)
     return i and denied_all(w, i, end + 1, nameless)
 
 
 cdef inline bint is_system(const Node* node) noexcept nogil:
-    return node.n and text_of(node)[0] == c'$'
+    return node.n and node_text(node)[0] == c'$'
 
 
-cdef bint gives(const RuleSubject* w, uint32_t i, bint top) noexcept nogil:
+cdef bint gives(const AclSubject* w, uint32_t i, bint top) noexcept nogil:
     """Can anything be read through node i? A filter that begins with a wildcard (top) does not reach `$` topics."""
     cdef const Node* node = &w.a.trees.nodes[i]
     cdef uint32_t child = node.verdict.gives.child
@@ -220,7 +220,7 @@ cdef bint gives(const RuleSubject* w, uint32_t i, bint top) noexcept nogil:
     return 0
 
 
-cdef bint meets_name(const RuleSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
+cdef bint meets_name(const AclSubject* w, uint32_t i, View name, uint32_t at) noexcept nogil:
     """As `meets`, of the name and then node i. A name may hold slashes."""
     cdef uint32_t n_at = 0, n_end, end
     if name.p == NULL or (at == 0 and name.n and (name.p[0] == c'$') != (w.topic.p[0] == c'$')):
@@ -240,7 +240,7 @@ cdef bint meets_name(const RuleSubject* w, uint32_t i, View name, uint32_t at) n
     return meets(w, i, at)
 
 
-cdef bint meets(const RuleSubject* w, uint32_t i, uint32_t at) noexcept nogil:
+cdef bint meets(const AclSubject* w, uint32_t i, uint32_t at) noexcept nogil:
     """Is there a topic that what is left of the filter matches and that a filter through node i lets be read?"""
     cdef const Node* node = &w.a.trees.nodes[i]
     cdef bint wild = at or w.topic.p[0] != c'$'
@@ -261,7 +261,7 @@ cdef bint meets(const RuleSubject* w, uint32_t i, uint32_t at) noexcept nogil:
     if node.client and meets_name(w, node.client, w.client_id, at):
         return 1
     if not is_sign(w.topic, at, end, c'+'):
-        i = find(&w.a.trees, i, w.topic.p + at, end - at)
+        i = edge_find(&w.a.trees, i, w.topic.p + at, end - at)
         return i and meets(w, i, end + 1)
     child = node.verdict.gives.child
     while child:
@@ -272,7 +272,7 @@ cdef bint meets(const RuleSubject* w, uint32_t i, uint32_t at) noexcept nogil:
 
 
 cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View client_id, View filter) noexcept nogil:
-    cdef RuleSubject w
+    cdef AclSubject w
     if filter.n == 0:
         return 0
     w.a = a
@@ -291,7 +291,7 @@ cdef bint acl_may_subscribe(const Acl* a, uint32_t root, View username, View cli
 
 # ---------------------------------------------------------------- what nobody may write
 
-cdef bint starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
+cdef bint rule_topic_starts(View topic, const char* prefix, uint32_t n) noexcept nogil:
     return topic.n >= n and memcmp(topic.p, prefix, n) == 0
 
 
@@ -299,8 +299,8 @@ cdef bint topic_reserved(View topic) noexcept nogil:
     cdef View bridges
     if topic.n == 0 or topic.p[0] != c'$':
         return 0
-    if starts(topic, "$SYS", 4):
+    if rule_topic_starts(topic, "$SYS", 4):
         bridges.p = <const uint8_t*>b"$SYS/broker/connection/+/state"
         bridges.n = 30
         return not filter_matches(bridges, topic)
-    return starts(topic, "$share", 6) or starts(topic, "$CONTROL/", 9)
+    return rule_topic_starts(topic, "$share", 6) or rule_topic_starts(topic, "$CONTROL/", 9)

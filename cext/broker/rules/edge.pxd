@@ -35,7 +35,7 @@ ctypedef struct Node:            # what one level of a filter leads to; 64 bytes
     uint8_t head[20]             # NAME_INLINE
     const uint8_t* text          # the whole level, owned, when it is longer
 
-ctypedef struct Slot:
+ctypedef struct EdgeSlot:
     uint32_t hash
     uint32_t node                # 0: free
 
@@ -43,7 +43,7 @@ ctypedef struct Trees:
     Node* nodes                  # the roots first
     uint32_t n_nodes
     uint32_t cap_nodes
-    Slot* slots                  # (parent, level) to node: open addressing, at most half full
+    EdgeSlot* slots                  # (parent, level) to node: open addressing, at most half full
     uint32_t mask
     uint8_t blank                # each byte of what a new node says
 
@@ -91,7 +91,7 @@ cdef inline uint32_t level_end(View v, uint32_t at) noexcept nogil:
     return v.n if slash == NULL else <uint32_t>(slash - v.p)
 
 
-cdef inline const uint8_t* text_of(const Node* node) noexcept nogil:
+cdef inline const uint8_t* node_text(const Node* node) noexcept nogil:
     if node.n <= NAME_INLINE:
         return &node.head[0]
     return node.text
@@ -104,11 +104,11 @@ cdef inline uint32_t find_hashed(const Trees* t, uint32_t parent, uint32_t hash,
     while t.slots[at].node:
         if t.slots[at].hash == hash:
             node = &t.nodes[t.slots[at].node]
-            if node.parent == parent and node.n == n and memcmp(text_of(node), p, n) == 0:
+            if node.parent == parent and node.n == n and memcmp(node_text(node), p, n) == 0:
                 return t.slots[at].node
         at = (at + 1) & t.mask
     return 0
 
 
-cdef inline uint32_t find(const Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
+cdef inline uint32_t edge_find(const Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
     return find_hashed(t, parent, edge_hash(t.nodes[parent].hash, p, n), p, n)

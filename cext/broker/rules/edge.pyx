@@ -55,10 +55,10 @@ cdef uint32_t node_new(Trees* t, uint32_t parent) noexcept nogil:
 cdef int slots_grow(Trees* t) noexcept nogil:
     cdef uint32_t cap = 4 * t.cap_nodes
     cdef uint32_t i, at
-    cdef Slot* slots
+    cdef EdgeSlot* slots
     if t.slots != NULL and t.mask + 1 >= 2 * t.n_nodes + 2:
         return 0
-    slots = <Slot*>calloc(cap, sizeof(Slot)) if cap > t.cap_nodes else NULL
+    slots = <EdgeSlot*>calloc(cap, sizeof(EdgeSlot)) if cap > t.cap_nodes else NULL
     if slots == NULL:
         return -1
     if t.slots != NULL:
@@ -76,7 +76,7 @@ cdef int slots_grow(Trees* t) noexcept nogil:
 
 cdef uint32_t edge_add(Trees* t, uint32_t parent, const uint8_t* p, uint32_t n) noexcept nogil:
     cdef uint32_t at
-    cdef uint32_t node = find(t, parent, p, n)
+    cdef uint32_t node = edge_find(t, parent, p, n)
     cdef Node* made
     if node:
         return node

@@ -17,7 +17,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from cext.base.view cimport View
 from cext.broker.rules.edge cimport (
-    Node, edge_add, edge_hash, find, find_hashed, level_end, sign_add, sign_hash, trees_fini, trees_init,
+    Node, edge_add, edge_hash, edge_find, find_hashed, level_end, sign_add, sign_hash, trees_fini, trees_init,
 )
 
 cdef enum:
@@ -25,14 +25,14 @@ cdef enum:
     UNSUBSCRIBE = 8
     CONTROL_N = 8                # of "$CONTROL"
 
-cdef struct RuleSubject:                 # a check and who it is about
+cdef struct RolesSubject:                 # a check and who it is about
     const Roles* r
     View username
     View client_id
     View topic
 
 
-cdef inline uint32_t root_of(uint32_t role, int kind) noexcept nogil:
+cdef inline uint32_t role_root(uint32_t role, int kind) noexcept nogil:
     return 1 + role * RULES_KINDS + <uint32_t>kind
 
 
@@ -45,7 +45,7 @@ cdef inline void lower(uint32_t* place, uint32_t rule) noexcept nogil:
 
 cdef int roles_rule(Roles* r, uint32_t role, int kind, View filter, uint32_t place, bint allow) noexcept nogil:
     cdef uint32_t rule = place << 1 | <uint32_t>allow
-    cdef uint32_t node = root_of(role, kind)
+    cdef uint32_t node = role_root(role, kind)
     cdef uint32_t at = 0, end, n
     cdef const uint8_t* p
     lower(&r.trees.nodes[node].verdict.decides.best, rule)
@@ -122,18 +122,18 @@ cdef uint32_t roles_profile(const Roles* r, View username) noexcept nogil:
     cdef uint32_t node
     if username.p == NULL:
         return r.anonymous
-    node = find(&r.trees, 0, username.p, username.n)
+    node = edge_find(&r.trees, 0, username.p, username.n)
     return r.trees.nodes[node].verdict.decides.here if node else <uint32_t>ROLES_NOBODY
 
 
-cdef inline bint is_name(View name, View v, uint32_t at, uint32_t end) noexcept nogil:
+cdef inline bint is_level_name(View name, View v, uint32_t at, uint32_t end) noexcept nogil:
     """Is the level the name, and nothing but it? `+` and `#` as a name would be a wildcard of a filter."""
     if name.n == 0 or name.p == NULL or end - at != name.n or (name.n == 1 and (name.p[0] == c'+' or name.p[0] == c'#')):
         return 0
     return memcmp(v.p + at, name.p, name.n) == 0
 
 
-cdef uint32_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at, uint32_t found) noexcept nogil:
+cdef uint32_t roles_walk(const RolesSubject* w, uint32_t i, uint32_t path, uint32_t at, uint32_t found) noexcept nogil:
     """The lowest of `found` and the rules through node i (path: its hash) that match what is left of the topic or filter."""
     cdef const Node* node
     cdef uint32_t end
@@ -149,11 +149,11 @@ cdef uint32_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at,
         end = level_end(w.topic, at)
         if wild:
             if node.plus and not (end - at == 1 and w.topic.p[at] == c'#'):
-                found = walk(w, node.plus, sign_hash(path, c'+'), end + 1, found)
-            if node.user and is_name(w.username, w.topic, at, end):
-                found = walk(w, node.user, sign_hash(path, c'u'), end + 1, found)
-            if node.client and is_name(w.client_id, w.topic, at, end):
-                found = walk(w, node.client, sign_hash(path, c'c'), end + 1, found)
+                found = roles_walk(w, node.plus, sign_hash(path, c'+'), end + 1, found)
+            if node.user and is_level_name(w.username, w.topic, at, end):
+                found = roles_walk(w, node.user, sign_hash(path, c'u'), end + 1, found)
+            if node.client and is_level_name(w.client_id, w.topic, at, end):
+                found = roles_walk(w, node.client, sign_hash(path, c'c'), end + 1, found)
         path = edge_hash(path, w.topic.p + at, end - at)
         i = find_hashed(&w.r.trees, i, path, w.topic.p + at, end - at)
         if i == 0:
@@ -162,18 +162,18 @@ cdef uint32_t walk(const RuleSubject* w, uint32_t i, uint32_t path, uint32_t at,
         wild = 1
 
 
-cdef inline uint32_t asked(const RuleSubject* w, uint32_t role, int kind) noexcept nogil:
-    cdef uint32_t root = root_of(role, kind)
+cdef inline uint32_t role_asked(const RolesSubject* w, uint32_t role, int kind) noexcept nogil:
+    cdef uint32_t root = role_root(role, kind)
     if w.r.trees.nodes[root].verdict.decides.best == ROLES_NONE:
         return ROLES_NONE
-    return walk(w, root, w.r.trees.nodes[root].hash, 0, ROLES_NONE)
+    return roles_walk(w, root, w.r.trees.nodes[root].hash, 0, ROLES_NONE)
 
 
-cdef uint32_t literal(const RuleSubject* w, uint32_t role, int kind) noexcept nogil:
-    cdef uint32_t root = root_of(role, kind)
+cdef uint32_t literal(const RolesSubject* w, uint32_t role, int kind) noexcept nogil:
+    cdef uint32_t root = role_root(role, kind)
     if w.r.trees.nodes[root].verdict.decides.best == ROLES_NONE:
         return ROLES_NONE
-    root = find(&w.r.trees, root, w.topic.p, w.topic.n)
+    root = edge_find(&w.r.trees, root, w.topic.p, w.topic.n)
     return w.r.trees.nodes[root].verdict.decides.here if root else <uint32_t>ROLES_NONE
 
 
@@ -181,22 +181,22 @@ cdef inline bint has_wildcard(View filter) noexcept nogil:
     return memchr(filter.p, c'+', filter.n) != NULL or memchr(filter.p, c'#', filter.n) != NULL
 
 
-cdef uint32_t rule_of(const RuleSubject* w, uint32_t role, uint8_t access, bint wildcard) noexcept nogil:
+cdef uint32_t rule_of(const RolesSubject* w, uint32_t role, uint8_t access, bint wildcard) noexcept nogil:
     """The first rule of this role that speaks of it; ROLES_NONE: none does."""
     cdef uint32_t rule
     if access == SUBSCRIBE:
         if wildcard and w.r.plain[role]:
             return 0             # denied, before any rule
         rule = literal(w, role, RULES_SUBSCRIBE_LITERAL)
-        return rule if rule != ROLES_NONE else asked(w, role, RULES_SUBSCRIBE)
+        return rule if rule != ROLES_NONE else role_asked(w, role, RULES_SUBSCRIBE)
     if access == UNSUBSCRIBE:
         rule = literal(w, role, RULES_UNSUBSCRIBE_LITERAL)
-        return rule if rule != ROLES_NONE else asked(w, role, RULES_UNSUBSCRIBE)
-    return asked(w, role, RULES_RECEIVE if access == 1 else RULES_SEND)
+        return rule if rule != ROLES_NONE else role_asked(w, role, RULES_UNSUBSCRIBE)
+    return role_asked(w, role, RULES_RECEIVE if access == 1 else RULES_SEND)
 
 
 cdef int roles_verdict(const Roles* r, uint32_t profile, View username, View client_id, View topic, uint8_t access) noexcept nogil:
-    cdef RuleSubject w
+    cdef RolesSubject w
     cdef uint32_t i, rule
     cdef bint wildcard
     if topic.n == 0 or (profile == ROLES_NOBODY and username.p != NULL):

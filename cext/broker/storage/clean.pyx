@@ -15,11 +15,11 @@ from cext.base.hash cimport HashKey, hash_bytes
 from cext.base.view cimport View
 from cext.broker.core.broker cimport Broker
 from cext.broker.core.client_state cimport Client
-from cext.broker.core.durable cimport Durable, PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
+from cext.broker.core.durable cimport Durable, MEMORY_PAUSE_MS, PENDING, Pending, changes_of, durable_of, lacks_since, session_at
 from cext.broker.core.job_state cimport JOB_FANOUT, Job
 from cext.broker.core.session_refs cimport session_client
 from cext.broker.persist.persist cimport (
-    pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_at, session_recorded,
+    pending_delivery_release, persist_inbound, persist_reserve, persist_subscription, persist_will, record_room, session_recorded,
 )
 from cext.broker.persist.streams cimport streams_again
 from cext.broker.routing.retain cimport retained_from_bytes, retained_from_kept, retained_message
@@ -145,7 +145,7 @@ cdef void message_copy(Broker* b, Durable* t, const StoreRecord* old) noexcept n
     bytes = record_msg_size(&r.message, bytes)
     if not persist_reserve(b, NULL, bytes + (retained_from_bytes(b, r.message.topic) if retained else 0)):
         return
-    out = record_at(b, RECORD_MSG, bytes, &lsn)
+    out = record_room(b, RECORD_MSG, bytes, &lsn)
     if out == NULL:
         return
     out = record_msg_put(out, &r.message, n)
@@ -316,7 +316,7 @@ cdef bint clean_some(Broker* b) noexcept nogil:
         record_copy(b, t, &records[i])
     if lacks_since(b, changes):
         store_clean_again(&t.store)      # no memory for all live records: the segment must stay
-        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+        t.pause_until_ms = b.reactor.now_ms + MEMORY_PAUSE_MS
     elif store_clean_done(&t.store):
         return 1
     t.clean_pass += 1            # the segment is complete, or its next pass begins at the start

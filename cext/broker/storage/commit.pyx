@@ -25,7 +25,7 @@ from cext.broker.core.broker cimport Broker
 from cext.broker.core.client cimport log_line, log_text
 from cext.broker.core.client_state cimport Client
 from cext.broker.core.durable cimport (
-    ACKS_PER_RECORD, Batch, Durable, PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR,
+    ACKS_PER_RECORD, DurableBatch, Durable, MEMORY_PAUSE_MS, PENDING, Pending, PendingDelivery, SEAL_EARLY_BYTES, StoreGauges, TROUBLE_ERROR,
     TROUBLE_FULL, TROUBLE_MEMORY, Waiter, durable_of,
 )
 from cext.broker.core.log cimport LOG_ERROR, LOG_LINE_MAX, LOG_NOTICE
@@ -59,7 +59,7 @@ from cext.topic.index cimport IndexStats, index_stats
 
 cdef enum:
     BATCHES = 64                 # entries of Durable.batches
-    PACE_US = 500
+    COMMIT_PACE_US = 500
     LAZY_US = 10000              # time of a batch without waiters
     LAZY_BYTES = 1 << 20         # size at which such a batch is sealed earlier
     PROBES = 64
@@ -76,7 +76,7 @@ cdef inline bint is_pending_delivery(const PendingDelivery* o) noexcept nogil:
     return queue_at(&s.queue, o.position).state != D_DONE
 
 
-cdef inline void entry_fill(const PendingDelivery* o, RecordEntry* e) noexcept nogil:
+cdef inline void pending_entry_fill(const PendingDelivery* o, RecordEntry* e) noexcept nogil:
     e.store_session_id = o.session.store_session_id
     e.position = o.position
     e.sub_id = o.sub_id
@@ -96,7 +96,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     i = p.first
     while i:
         if is_pending_delivery(&t.pending_deliveries[i - 1]):
-            entry_fill(&t.pending_deliveries[i - 1], &e)
+            pending_entry_fill(&t.pending_deliveries[i - 1], &e)
             bytes += record_entry_size(&e)
             marks |= e.qos
             n += 1
@@ -120,7 +120,7 @@ cdef int pending_record(Broker* b, Durable* t, Pending* p) noexcept nogil:
     i = p.first
     while i:
         if is_pending_delivery(&t.pending_deliveries[i - 1]):
-            entry_fill(&t.pending_deliveries[i - 1], &e)
+            pending_entry_fill(&t.pending_deliveries[i - 1], &e)
             out = record_entry_put(out, &e)
         i = t.pending_deliveries[i - 1].next
     record_msg_end_put(out, &r)
@@ -198,7 +198,7 @@ cdef void log_memory_state(Broker* b, Durable* t, bint short) noexcept nogil:
     """Log the begin and the end of a memory shortage. Without memory for a batch the whole batch waits, and no new
     acknowledgement is promised."""
     if short:
-        t.pause_until_ms = b.reactor.now_ms + PAUSE_MS
+        t.pause_until_ms = b.reactor.now_ms + MEMORY_PAUSE_MS
         if t.trouble & TROUBLE_MEMORY:
             return
         t.trouble |= TROUBLE_MEMORY
@@ -230,7 +230,7 @@ cdef void pace_adapt(Durable* t) noexcept nogil:
 cdef void durable_seal(Broker* b) noexcept nogil:
     cdef Durable* t = durable_of(b)
     cdef uint32_t i
-    cdef Batch* batch
+    cdef DurableBatch* batch
     cdef bint complete = batch_complete(b, t)
     log_memory_state(b, t, not complete)
     if not complete:
@@ -275,7 +275,7 @@ cdef void waiter_serve(Broker* b, Waiter* w) noexcept nogil:
 
 
 cdef void release_committed(Broker* b, Durable* t) noexcept nogil:
-    cdef Batch* batch
+    cdef DurableBatch* batch
     cdef Waiter w
     cdef uint64_t written = store_written(&t.store)
     cdef uint64_t synced = store_synced(&t.store)
@@ -320,10 +320,10 @@ cdef inline uint64_t due_us(const Durable* t) noexcept nogil:
         return t.opened_us + max(interval_us, <uint64_t>LAZY_US)
     if is_patient(t):
         return t.opened_us + interval_us
-    return t.sealed_us + min(interval_us, <uint64_t>PACE_US)
+    return t.sealed_us + min(interval_us, <uint64_t>COMMIT_PACE_US)
 
 
-cdef inline bint is_due(Broker* b, const Durable* t) noexcept nogil:
+cdef inline bint seal_is_due(Broker* b, const Durable* t) noexcept nogil:
     if not t.dirty or t.batches_tail - t.batches_head >= BATCHES - 1 or b.reactor.now_ms < t.pause_until_ms:
         return 0
     if t.bytes >= (<uint64_t>LAZY_BYTES if t.lazy else <uint64_t>SEAL_EARLY_BYTES):
@@ -346,7 +346,7 @@ cdef bint durable_turn(Broker* b) noexcept nogil:
             pages_receive(b, t)
     if t.cleaning:
         t.cleaning = clean_some(b)
-    if is_due(b, t):
+    if seal_is_due(b, t):
         durable_seal(b)
         release_committed(b, t)          # the batch may have been empty
     if b.streams != NULL:

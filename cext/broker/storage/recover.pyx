@@ -56,7 +56,7 @@ from cext.topic.name cimport Filter, filter_parse
 cdef enum:
     STORE_SESSION_ID_MAX = 1 << 26
     ODD = 1                      # result of a *_apply function: the record was skipped
-    SLICE = 1000
+    RECOVER_SLICE = 1000
 
 
 ctypedef struct StoreIdHistory:           # owners of a store session id
@@ -150,7 +150,7 @@ cdef void session_forget(Load* l, Session* s) noexcept nogil:
     session_clear(l.b, s, -1)
     if s.will != NULL:
         message_unref(&l.b.messages, &l.b.reactor.buffers, s.will)
-    while index_remove_some(l.b.index, &s.owner, SLICE):
+    while index_remove_some(l.b.index, &s.owner, RECOVER_SLICE):
         pass
     session_free(&l.b.sessions, s)
 

@@ -35,9 +35,9 @@ from cext.topic.index cimport Group, index_add, index_group
 from cext.topic.name cimport Filter, filter_parse
 
 cdef enum:
-    PACE_US = 1000000           # interval between two marks, and between two syncs that no batch requires
+    MARK_PACE_US = 1000000           # interval between two marks, and between two syncs that no batch requires
     SOON_US = 100000            # delay after which readers see the first record after a pause
-    AGAIN_US = 250000           # pause after an error
+    WRITE_AGAIN_US = 250000           # pause after an error
     IDLE_US = 10000000          # interval between two checks for expired records
 
 
@@ -90,7 +90,7 @@ cdef int extension_write(void* ctx, char* why, size_t why_n) noexcept nogil:
         wrote |= records != j.writer.stats.records
     if wrote and not t.writer.dirty:
         now = clock_monotonic_us()
-        due = max(t.writer.marked_us + PACE_US, now + SOON_US)
+        due = max(t.writer.marked_us + MARK_PACE_US, now + SOON_US)
         t.writer.dirty = 1
         t.writer.due_us = min(t.writer.due_us, due) if t.writer.due_us else due
     return result
@@ -145,7 +145,7 @@ cdef uint64_t journals_tend(Streams* t, bint committed, bint last, bint* changed
         complete = delete_expired(t) and complete          # also on a full disk, because it may make room
     t.writer.marked_us = now
     t.writer.dirty = not complete
-    t.writer.due_us = now + AGAIN_US if not complete else now + IDLE_US if t.writer.retains else 0
+    t.writer.due_us = now + WRITE_AGAIN_US if not complete else now + IDLE_US if t.writer.retains else 0
     changed[0] = 1                              # blocks have returned, and errors are to be reported
     return t.writer.due_us
 
