@@ -1,11 +1,11 @@
-"""Do `mosq bench` and the instrument count the same? Both put the same loads on fresh brokers, in turns.
+"""Compare the counts of `mosq bench` and the instrument: both put the same loads on fresh brokers, in turns.
 
-    python -m perf.agree                        the table; status 1 where a count differs by more than 1 %
-    python -m perf.agree --scale 10             with ten times the messages
+    python -m perf.agree                        # print the table; status 1 if a count differs by more than 1 %
+    python -m perf.agree --scale 10             # with ten times the messages
 
-mqload is the program that MQLOAD names, or is built from $MOSQ_BENCH/mqload.c (../shared/bench without it). Counted
-runs must agree exactly but for `match`, where topics are drawn; at a fixed rate both publish for the same time. The
-costs beside the counts are those of one run each: of the broker and of the generator, in us of CPU per message.
+mqload is the program that MQLOAD names, or is built from $MOSQ_BENCH/mqload.c (../shared/bench by default). Counted
+runs must agree exactly, except `match`, where topics are drawn; at a fixed rate both publish for the same time. The
+costs beside the counts are from one run each: CPU of the broker and of the generator, in us per message.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SOURCE = Path(os.environ.get("MOSQ_BENCH", Path(__file__).parents[2] / "shared" 
 
 @dataclass(frozen=True)
 class Load:
-    """The same in both languages."""
+    """Hold the same load as options of both programs."""
 
     title: str
     ours: dict[str, Any]
     theirs: list[str]
-    messages: int = 0           # 0: by time
+    messages: int = 0           # 0: limited by time
 
 
 LOADS = (
@@ -69,7 +69,7 @@ LOADS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Of one phase."""
+    """Hold the figures of one phase."""
 
     name: str
     published: int
@@ -80,6 +80,7 @@ class Row:
 
 
 def ours(load: Load, scale: float) -> list[Row]:
+    """Run a load with `mosq bench` against a fresh broker."""
     with broker() as where:
         given: dict[str, Any] = {**load.ours, **where}
         if load.messages:
@@ -92,6 +93,7 @@ def ours(load: Load, scale: float) -> list[Row]:
 
 
 def theirs(load: Load, scale: float, mqload: Path) -> list[Row]:
+    """Run a load with the instrument against a fresh broker."""
     with broker() as where:
         command = [str(mqload), *load.theirs, "--port", str(where["port"]), "--size", "64",
                    "--broker-pid", str(where["broker_pid"])]
@@ -101,15 +103,17 @@ def theirs(load: Load, scale: float, mqload: Path) -> list[Row]:
     if not done.stdout:
         raise SystemExit(f"{load.title}: {done.stderr}")
     phases = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Row(told["phase"], told["published"], told["delivered"], told["lost"] + told["dup"] + told["ooo"],
-                told["cpu_us_per_msg"], told["loadgen_us_per_msg"]) for told in phases]
+    return [Row(phase["phase"], phase["published"], phase["delivered"], phase["lost"] + phase["dup"] + phase["ooo"],
+                phase["cpu_us_per_msg"], phase["loadgen_us_per_msg"]) for phase in phases]
 
 
 def apart(one: int, other: int) -> float:
+    """Return the difference of two counts as a share of the larger."""
     return abs(one - other) / max(one, other, 1)
 
 
 def program(folder: Path) -> Path:
+    """Return the path of mqload; build it into the folder if MQLOAD is not set."""
     if given := os.environ.get("MQLOAD"):
         return Path(given)
     if not SOURCE.exists():
@@ -122,7 +126,7 @@ def program(folder: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m perf.agree", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="times the messages of counted runs")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the messages of counted runs")
     scale = parser.parse_args().scale
     worst = 0.0
     wrong = 0

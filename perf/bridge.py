@@ -1,18 +1,19 @@
-"""What a bridge costs, and what a dead remote does to local clients.
+"""Measure the cost of a bridge, and the effect of a dead remote broker on local clients.
 
-    python -m perf.bridge                       both parts
-    python -m perf.bridge --parts cost          CPU per message of the broker with the bridge, by a local delivery's
-    python -m perf.bridge --parts calls         system calls per message: with the bridge, and at the link's other end
-    python -m perf.bridge --parts dead          local latency at 20,000 msg/s while bridges lead nowhere
-    python -m perf.bridge --program 'mosquitto -c'      another broker that reads mosquitto.conf; the far one is ours
+    python -m perf.bridge                       # both parts
+    python -m perf.bridge --parts cost          # CPU per message of the broker with the bridge, by a local delivery's
+    python -m perf.bridge --parts calls         # system calls per message: with the bridge, and at its other end
+    python -m perf.bridge --parts dead          # local latency at 20,000 msg/s while bridges cannot connect
+    python -m perf.bridge --program 'mosquitto -c'     # another broker that reads mosquitto.conf; the far one is mosq
 
-    local:  publisher -> near -> subscriber         bridge out: publisher -> near -> link -> far
-    bridge in: publisher -> far -> link -> near -> subscriber       CPU is near's, all of its threads
+    local:  publisher -> near -> subscriber         bridge out: publisher -> near -> bridge -> far
+    bridge in: publisher -> far -> bridge -> near -> subscriber     CPU is near's, over all of its threads
 
-All share the machine; each figure is the median of `--rounds`, taken in turns. The cost is taken at 60,000 msg/s: with
-few messages to a turn, what is compared is how often the loop wakes, and a broker acknowledges at once, this
-subscriber in lumps. `calls` compares like with like at any rate: the same two brokers, sockets and messages, once with
-the bridge in the broker that is looked at, once in the other, to which it is then an ordinary client.
+All processes share the machine; each figure is the median of `--rounds`, taken in turns. The cost is taken at 60,000
+msg/s. With few messages in a turn, the comparison would show how often the loop wakes, and a broker acknowledges at
+once while this subscriber acknowledges in batches. `calls` compares the same work at any rate: the same two brokers,
+sockets and messages, once with the bridge in the measured broker, once in the other, to which the measured broker is
+then an ordinary server.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 START_WITHIN_S = 10.0
-TICK_S = 0.001                  # messages go out in as many small batches
+TICK_S = 0.001                  # interval of the batches in which messages are sent
 TOPIC = b"bench/t"
 PAYLOAD_BYTES = 64
 COST_RATE, DEAD_RATE = 60_000, 20_000
 WAYS = ("local", "out", "in")
 OTHER_WAY = {"out": "in", "in": "out"}
-DEAD = ("nobody", "silent", "full", "name")
+DEAD = ("refused", "silent", "full", "name")
 
 
 Taken = tuple[float, float]             # when a message arrived, and how long it took
@@ -58,6 +59,7 @@ Taken = tuple[float, float]             # when a message arrived, and how long i
 
 @contextlib.contextmanager
 def broker(program: list[str], config: str, port: int, python_path: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Start a broker with a configuration; it accepts connections when the block begins."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mosquitto.conf"
         path.write_text(f"user root\nlog_dest none\nlistener {port} {HOST}\nallow_anonymous true\n"
@@ -88,7 +90,7 @@ def free_port() -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """Of all threads."""
+    """Return the CPU time of all threads."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -97,6 +99,7 @@ def cpu_s(pid: int) -> float:
 
 
 def bridge(port: int | str, direction: str, qos: int, name: str = "b") -> str:
+    """Return the configuration of a bridge to a port of this machine, or to a name."""
     where = port if isinstance(port, str) else f"{HOST}:{port}"
     return (f"connection {name}\naddress {where}\ntopic {TOPIC.decode()} {direction} {qos}\nnotifications false\n"
             "restart_timeout 1\n")
@@ -105,12 +108,13 @@ def bridge(port: int | str, direction: str, qos: int, name: str = "b") -> str:
 # ---------------------------------------------------------------- clients
 
 def log_in(port: int, client_id: str) -> socket.socket:
-    door = socket.create_connection((HOST, port))
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    door.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2, 0, 0)) + string(client_id.encode())))
-    if door.recv(4, socket.MSG_WAITALL) != b"\x20\x02\x00\x00":
-        raise RuntimeError("not let in")
-    return door
+    """Return a connected MQTT 3.1.1 client."""
+    sock = socket.create_connection((HOST, port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2, 0, 0)) + string(client_id.encode())))
+    if sock.recv(4, socket.MSG_WAITALL) != b"\x20\x02\x00\x00":
+        raise RuntimeError("the broker refused the login")
+    return sock
 
 
 def publish_packet(qos: int, mid: int, payload: bytes) -> bytes:
@@ -118,8 +122,8 @@ def publish_packet(qos: int, mid: int, payload: bytes) -> bytes:
 
 
 def publisher(port: int, rate: int, qos: int, parent: Connection) -> None:
-    """So many messages a second until told to stop; each begins with the time at which it was sent."""
-    door = log_in(port, "publisher")
+    """Publish so many messages a second until the parent stops it; each payload begins with its send time."""
+    sock = log_in(port, "publisher")
     batch = max(1, round(rate * TICK_S))
     rest = bytes(PAYLOAD_BYTES - 8)
     sent = mid = 0
@@ -134,27 +138,27 @@ def publisher(port: int, rate: int, qos: int, parent: Connection) -> None:
         for _ in range(batch):
             mid = mid % 65535 + 1
             out += publish_packet(qos, mid, struct.pack("!d", time.perf_counter()) + rest)
-        door.sendall(out)
+        sock.sendall(out)
         sent += batch
-        if qos and select.select([door], [], [], 0)[0]:
-            door.recv(1 << 16)
+        if qos and select.select([sock], [], [], 0)[0]:
+            sock.recv(1 << 16)
     parent.send(sent)
 
 
 def subscriber(port: int, qos: int, parent: Connection) -> None:
-    """Counts, and takes the time that each message took, until told to stop."""
-    door = log_in(port, "subscriber")
-    door.sendall(packet(0x82, b"\0\1" + string(TOPIC) + bytes((qos,))))
-    door.recv(5, socket.MSG_WAITALL)
+    """Count messages and measure the time of each, until the parent stops it."""
+    sock = log_in(port, "subscriber")
+    sock.sendall(packet(0x82, b"\0\1" + string(TOPIC) + bytes((qos,))))
+    sock.recv(5, socket.MSG_WAITALL)
     size = len(publish_packet(qos, 1, bytes(PAYLOAD_BYTES)))
     at = size - PAYLOAD_BYTES
     taken: list[Taken] = []
     buffer = b""
     parent.send("ready")
     while not parent.poll():
-        if not select.select([door], [], [], 0.1)[0]:
+        if not select.select([sock], [], [], 0.1)[0]:
             continue
-        buffer += door.recv(1 << 18)
+        buffer += sock.recv(1 << 18)
         now = time.perf_counter()
         whole = len(buffer) // size
         acks = bytearray()
@@ -165,13 +169,13 @@ def subscriber(port: int, qos: int, parent: Connection) -> None:
                 acks += b"\x40\x02" + buffer[first + at - 2:first + at]
         buffer = buffer[whole * size:]
         if acks:
-            door.sendall(acks)
+            sock.sendall(acks)
     parent.send(taken)
 
 
 @contextlib.contextmanager
 def child(target: object, *arguments: object) -> Iterator[Connection]:
-    """A process; leaving the block without having asked it for its last word is an error in here."""
+    """Run a process; a caller that leaves the block without its result has failed."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=target, args=(*arguments, theirs), daemon=True)    # type: ignore[arg-type]
     process.start()
@@ -183,7 +187,8 @@ def child(target: object, *arguments: object) -> Iterator[Connection]:
         process.join()
 
 
-def last_word(of: Connection) -> object:
+def stop(of: Connection) -> object:
+    """Stop the process at the other end, and return its result."""
     of.send("stop")
     return of.recv()
 
@@ -191,6 +196,7 @@ def last_word(of: Connection) -> object:
 # ---------------------------------------------------------------- parts
 
 def cost(program: list[str], ours: list[str], way: str, qos: int, rate: int, seconds: float) -> float:
+    """Return microseconds of the near broker's CPU per message; way is one of WAYS."""
     near_port, far_port = free_port(), free_port()
     near_config = "" if way == "local" else bridge(far_port, way, qos)
     with contextlib.ExitStack() as stack:
@@ -199,22 +205,24 @@ def cost(program: list[str], ours: list[str], way: str, qos: int, rate: int, sec
         near = stack.enter_context(broker(program, near_config, near_port))
         reader = stack.enter_context(child(subscriber, far_port if way == "out" else near_port, qos))
         writer = stack.enter_context(child(publisher, far_port if way == "in" else near_port, rate, qos))
-        time.sleep(2.5 if way != "local" else 0.5)      # the link is there
+        time.sleep(2.5 if way != "local" else 0.5)      # the bridge is connected
         before, began = cpu_s(near.pid), time.perf_counter()
         time.sleep(seconds)
         used, ended = cpu_s(near.pid) - before, time.perf_counter()
-        last_word(writer)
-        taken = last_word(reader)
+        stop(writer)
+        taken = stop(reader)
         assert isinstance(taken, list)
         arrived = sum(1 for when, _ in taken if began <= when < ended)
         if arrived < 0.5 * rate * seconds:
-            print(f"  {way}: only {arrived / (ended - began):.0f} msg/s came through: the machine is busy",
+            print(f"  {way}: only {arrived / (ended - began):.0f} msg/s arrived: the machine is busy",
                   file=sys.stderr)
     return 1e6 * used / float(max(1, arrived))
 
 
 def calls(way: str, host: str, qos: int, rate: int, seconds: float) -> float:
-    """Of the near broker, per message, counted by strace; host: which of the two has the bridge, near or far."""
+    """Return system calls of the near broker per message, counted by strace; host: the broker with the bridge, near or
+    far.
+    """
     ours = [sys.executable, "-m", "mosq", "-c"]
     near_port, far_port = free_port(), free_port()
     with contextlib.ExitStack() as stack:
@@ -230,8 +238,8 @@ def calls(way: str, host: str, qos: int, rate: int, seconds: float) -> float:
         counted = subprocess.run(["timeout", "-s", "INT", str(seconds), "strace", "-c", "-f", "-p", str(near.pid)],
                                  capture_output=True, text=True, check=False).stderr
         ended = time.perf_counter()
-        last_word(writer)
-        taken = last_word(reader)
+        stop(writer)
+        taken = stop(reader)
         assert isinstance(taken, list)
     total = next(int(line.split()[-2]) if line.split()[-2].isdigit() else int(line.split()[-3])
                  for line in counted.splitlines() if line.endswith(" total"))
@@ -239,6 +247,7 @@ def calls(way: str, host: str, qos: int, rate: int, seconds: float) -> float:
 
 
 def show_calls(options: argparse.Namespace) -> None:
+    """Measure and print the system calls per message."""
     rate = options.rate or DEAD_RATE
     print(f"System calls per message, {rate} msg/s:")
     for qos in options.qos:
@@ -248,13 +257,13 @@ def show_calls(options: argparse.Namespace) -> None:
                 for host, values in found.items():
                     values.append(calls(way, host, qos, rate, options.seconds))
             has, serves = (statistics.median(values) for values in found.values())
-            print(f"  QoS {qos} {way:3}: bridge {has:.3f}   the same, served {serves:.3f}   ({has / serves:.2f} x)",
+            print(f"  QoS {qos} {way:3}: bridge {has:.3f}   the other end {serves:.3f}   ({has / serves:.2f} x)",
                   flush=True)
 
 
 @contextlib.contextmanager
-def leading_nowhere(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[int | str, str]]:
-    """-> (the address, what Python is to load first)"""
+def unreachable(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[int | str, str]]:
+    """Yield an address that cannot be reached, and a folder from which Python must load a module first."""
     if kind == "name":
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "sitecustomize.py").write_text(
@@ -264,7 +273,7 @@ def leading_nowhere(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[in
             "    return real(host, *more, flags=flags, **named)\nsocket.getaddrinfo = getaddrinfo\n")
         yield "never.example", str(folder)
         return
-    if kind in ("none", "nobody"):
+    if kind in ("none", "refused"):
         yield free_port(), ""
         return
     server = stack.enter_context(socket.create_server((HOST, 0), backlog=0 if kind == "full" else 100))
@@ -277,22 +286,24 @@ def leading_nowhere(kind: str, stack: contextlib.ExitStack) -> Iterator[tuple[in
 
 
 def dead(program: list[str], kind: str, rate: int, seconds: float) -> list[float]:
+    """Return the sorted latencies of local messages in seconds, while bridges of a kind of DEAD cannot connect."""
     port = free_port()
     with contextlib.ExitStack() as stack:
-        where, python_path = stack.enter_context(leading_nowhere(kind, stack))
+        where, python_path = stack.enter_context(unreachable(kind, stack))
         config = "" if kind == "none" else "".join(bridge(where, "out", 0, f"b{i}").replace(TOPIC.decode(), "away/#")
                                                    for i in range(4))
         stack.enter_context(broker(program, config, port, python_path))
         reader = stack.enter_context(child(subscriber, port, 0))
         writer = stack.enter_context(child(publisher, port, rate, 0))
         time.sleep(seconds)
-        last_word(writer)
-        taken = last_word(reader)
+        stop(writer)
+        taken = stop(reader)
         assert isinstance(taken, list)
     return sorted(latency for _, latency in taken[len(taken) // 10:])
 
 
 def show_cost(program: list[str], ours: list[str], options: argparse.Namespace) -> None:
+    """Measure and print the CPU per message."""
     rate = options.rate or COST_RATE
     print(f"CPU per message of the broker with the bridge, {rate} msg/s, {PAYLOAD_BYTES} bytes:")
     for qos in options.qos:
@@ -307,13 +318,14 @@ def show_cost(program: list[str], ours: list[str], options: argparse.Namespace) 
 
 
 def show_dead(program: list[str], options: argparse.Namespace) -> None:
+    """Measure and print the local latencies."""
     rate = options.rate or DEAD_RATE
-    print(f"Latency of local messages, {rate} msg/s, four bridges that lead nowhere:")
+    print(f"Latency of local messages, {rate} msg/s, four bridges that cannot connect:")
     found: dict[str, list[list[float]]] = {kind: [] for kind in ("none", *DEAD)}
     for _ in range(options.rounds):
         for kind in found:
             found[kind].append(dead(program, kind, rate, options.seconds + 3))
-    words = {"none": "without bridges", "nobody": "refused", "silent": "accepts, never answers",
+    words = {"none": "without bridges", "refused": "refused", "silent": "accepts, never answers",
              "full": "connect is never answered", "name": "name is never looked up"}
     base = 0.0
     for kind, rounds in found.items():

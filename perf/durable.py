@@ -1,15 +1,14 @@
-"""What durability costs where one waits for it: how soon a broker with much on its disk serves, and how long an
-acknowledgement takes.
+"""Measure what a client waits for: the start of a broker with a large store, and acknowledgements.
 
-    python -m perf.durable                          both
+    python -m perf.durable                          # both
     python -m perf.durable --parts restart --messages 1000000 --sessions 100
     python -m perf.durable --parts puback --load 100000 --levels group,strict
 
-restart: a store with so many messages for so many sessions that are away; from exec to the first answer, to the first
-message of a session that comes back, and to its last; memory at that moment. Killed with SIGKILL in between.
-puback: the instrument (mqload, in MOSQ_BENCH) runs 100 pairs at QoS 1 with sessions that last, at a fixed rate, while
-one client publishes to a session that is away, one message after the other, and waits for each PUBACK: each of these
-messages is written.
+restart: a store with so many messages for so many offline sessions. Measured is the time from exec to the first answer,
+to the first message of a session that comes back, and to its last message, and the memory at that moment. Between the
+runs the broker is killed with SIGKILL. puback: the instrument (mqload, in MOSQ_BENCH) runs 100 pairs at QoS 1 with
+durable sessions, at a fixed rate, while one client publishes to an offline session, one message after the other, and
+waits for each PUBACK. Each of these messages is written to the store.
 """
 
 from __future__ import annotations
@@ -52,12 +51,14 @@ log_type error
 
 
 class Broker:
+    """Control a mosq whose store is in a folder."""
+
     def __init__(self, directory: Path, level: str = "group") -> None:
         self.config = directory / "mosq.conf"
         self.config.write_text(CONFIG.format(port=PORT, dir=directory, level=level, user=getpass.getuser()))
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the broker; return when it accepts connections."""
         self.process = subprocess.Popen([sys.executable, "-m", "mosq", "-c", str(self.config)])
         while True:
             try:
@@ -77,17 +78,19 @@ class Broker:
 
 
 def opened(client_id: bytes, clean: bool = False) -> socket.socket:
-    door = socket.create_connection((HOST, PORT))
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    door.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2 if clean else 0, 0, 0)) + string(client_id)))
-    if door.recv(4, socket.MSG_WAITALL)[3:] != b"\0":
+    """Return a connected MQTT 3.1.1 client with a session."""
+    sock = socket.create_connection((HOST, PORT))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(packet(0x10, string(b"MQTT") + bytes((4, 2 if clean else 0, 0, 0)) + string(client_id)))
+    if sock.recv(4, socket.MSG_WAITALL)[3:] != b"\0":
         sys.exit("the broker refused a client")
-    return door
+    return sock
 
 
 # ---------------------------------------------------------------- restart
 
 def records(messages: int, sessions: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of a store: sessions, and messages for them in turn."""
     from cext.session.record_api import record_encode
     from mosq.tools.db import kinds
 
@@ -103,11 +106,11 @@ def records(messages: int, sessions: int) -> Iterator[tuple[int, bytes]]:
             "entries": [(i % sessions + 1, position, position % 65535 + 1, 1, 0)]})
 
 
-def drained(door: socket.socket, n: int) -> tuple[float, float]:
-    """When the first of n messages had come, and the last; each is acknowledged."""
+def drained(sock: socket.socket, n: int) -> tuple[float, float]:
+    """Return the time of the first of n messages, and of the last; each is acknowledged."""
     held, count, first = b"", 0, 0.0
     while count < n:
-        held += door.recv(1 << 16)
+        held += sock.recv(1 << 16)
         first = first or time.perf_counter()
         acks, at = [], 0
         while len(held) - at > 2:
@@ -121,11 +124,12 @@ def drained(door: socket.socket, n: int) -> tuple[float, float]:
             at = start + size
         held = held[at:]
         count += len(acks)
-        door.sendall(b"".join(acks))
+        sock.sendall(b"".join(acks))
     return first, time.perf_counter()
 
 
 def restart(directory: Path, messages: int, sessions: int, times: int) -> None:
+    """Measure and print the start with a large store, as medians."""
     from mosq.tools.db.store import write_store
 
     print(f"writing a store of {messages:,} messages for {sessions} sessions ...", flush=True)
@@ -136,8 +140,8 @@ def restart(directory: Path, messages: int, sessions: int, times: int) -> None:
         begun = time.perf_counter()
         broker.start()
         up = time.perf_counter()
-        with opened(b"c%d" % (i + 1)) as door:
-            first, last = drained(door, messages // sessions)
+        with opened(b"c%d" % (i + 1)) as sock:
+            first, last = drained(sock, messages // sessions)
         rows.append((up - begun, first - begun, last - begun, broker.rss_mb()))
         broker.kill()
     up, first, last, rss = (statistics.median(column) for column in zip(*rows, strict=True))
@@ -148,17 +152,19 @@ def restart(directory: Path, messages: int, sessions: int, times: int) -> None:
 
 # ---------------------------------------------------------------- PUBACK
 
-def probes(door: socket.socket) -> list[float]:
+def probes(sock: socket.socket) -> list[float]:
+    """Return the sorted times of PUBACKs in seconds."""
     out, end = [], time.perf_counter() + PROBES_S
     while (begun := time.perf_counter()) < end:
-        door.sendall(packet(0x32, string(TOPIC) + b"\0\1" + b"x" * PAYLOAD_BYTES))
-        if door.recv(4, socket.MSG_WAITALL)[:1] != b"\x40":
+        sock.sendall(packet(0x32, string(TOPIC) + b"\0\1" + b"x" * PAYLOAD_BYTES))
+        if sock.recv(4, socket.MSG_WAITALL)[:1] != b"\x40":
             sys.exit("the broker ended the client that publishes")
         out.append(time.perf_counter() - begun)
     return sorted(out)
 
 
 def puback(directory: Path, level: str, load: int, mqload: str) -> None:
+    """Measure and print the time of PUBACKs at a level of durability."""
     broker = Broker(directory, level)
     broker.start()
     with opened(b"away") as away:
@@ -171,8 +177,8 @@ def puback(directory: Path, level: str, load: int, mqload: str) -> None:
              "--rate", str(load), "--warmup", "1", "--seconds", str(int(PROBES_S) + 2),
              "--broker-pid", str(broker.process.pid)])
         time.sleep(2)
-    with opened(b"probe", clean=True) as door:
-        took = probes(door)
+    with opened(b"probe", clean=True) as sock:
+        took = probes(sock)
     if other and other.wait() != 0:
         sys.exit("mqload failed: see above")
     broker.kill()
@@ -188,7 +194,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--load", type=int, default=100_000, help="messages per second beside the probe")
     parser.add_argument("--levels", default="group,strict")
-    parser.add_argument("--dir", help="where the store lies, on the disk that is to be measured; default: as tempfile")
+    parser.add_argument("--dir", help="folder of the store, on the disk to be measured (default: a temporary folder)")
     options = parser.parse_args()
     mqload = os.environ.get("MQLOAD") or str(Path(os.environ.get("MOSQ_BENCH", "../shared/bench"), "mqload"))
     with bench_lock():

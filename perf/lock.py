@@ -1,4 +1,4 @@
-"""The lock of the instrument (compare.py): who holds it has the machine to himself, among those who measure."""
+"""Lock the machine for one measurement at a time, with the lock of the instrument (compare.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def bench_lock(waiting: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """waiting: told when somebody else has it."""
+    """Hold the lock. `waiting` is called if another measurement has it."""
     with Path(tempfile.gettempdir(), "bench.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

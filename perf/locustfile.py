@@ -1,4 +1,4 @@
-"""MQTT load tests for locust: docs/load.md.
+"""Define MQTT load tests for locust: docs/load.md.
 
     locust -f perf/locustfile.py --host mqtt://localhost:1883               # its page: http://localhost:8089
     locust -f perf/locustfile.py --host mqtt://localhost:1883 --headless -u 100 -r 50 -t 30s --tags telemetry chat

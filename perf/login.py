@@ -1,12 +1,13 @@
-"""What a crowd at the door does to those inside: thousands of clients log in at once, each with a password of its
-own, while a stream of messages runs through the same broker. Tells how long it takes until all are in, and what
-becomes of the stream's latency.
+"""Measure the effect of thousands of logins on a stream of messages through the same broker.
 
-    python -m perf.login                            10,000 clients, $7$ with 1,000 iterations, 1,000 msg/s
-    python -m perf.login --clients 2000 --again     and once more, when their verdicts are remembered
-    python -m perf.login --program 'mosquitto -c'   another broker that reads mosquitto.conf
+All clients log in at once, each with its own password. Measured are the time until all have an answer, and the latency
+of the stream.
 
-Clients, stream and broker share the machine. The clients, which would be elsewhere, run at a low priority.
+    python -m perf.login                            # 10,000 clients, $7$ with 1,000 iterations, 1,000 msg/s
+    python -m perf.login --clients 2000 --again     # and once more, when the broker remembers their verdicts
+    python -m perf.login --program 'mosquitto -c'   # another broker that reads mosquitto.conf
+
+Clients, stream and broker share the machine. The clients run at a low priority, because they would be elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CLIENTS_NICE = 5
 START_WITHIN_S, LOGIN_WITHIN_S = 10.0, 120.0
 BASELINE_S = 3.0
 TOPIC = b"stream"
-Sample = tuple[float, float]            # when it was sent, how long it took, in seconds
+Sample = tuple[float, float]            # send time, duration; both in seconds
 
 
 def string(value: bytes) -> bytes:
@@ -64,17 +65,17 @@ def password_of(i: int) -> bytes:
 
 
 def log_in(port: int, client_id: str, user: str, password: bytes) -> socket.socket:
-    door = socket.create_connection((HOST, port))
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    door.sendall(connect_packet(client_id, user, password))
-    answer = door.recv(4, socket.MSG_WAITALL)
+    sock = socket.create_connection((HOST, port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(connect_packet(client_id, user, password))
+    answer = sock.recv(4, socket.MSG_WAITALL)
     if answer != b"\x20\x02\x00\x00":
-        raise RuntimeError(f"{user} is not let in: {answer!r}")
-    return door
+        raise RuntimeError(f"{user} was refused: {answer!r}")
+    return sock
 
 
 def stream(port: int, per_second: int, parent: Connection) -> None:
-    """A publisher and a subscriber in one process, until the parent says stop; then all samples."""
+    """Run a publisher and a subscriber in one process until the parent stops them; then send all samples."""
     reader = log_in(port, "reader", "stream", b"stream")
     reader.sendall(packet(0x82, b"\0\1" + string(TOPIC) + b"\0"))
     reader.recv(5, socket.MSG_WAITALL)
@@ -102,36 +103,37 @@ def stream(port: int, per_second: int, parent: Connection) -> None:
 
 
 def crowd(port: int, clients: int) -> tuple[float, float, dict[int, int]]:
-    """When they began, when the last was answered, and how many got which answer."""
+    """Return when the clients began, when the last had an answer, and how many got which answer."""
     epoll = select.epoll()
-    doors: dict[int, socket.socket] = {}
+    socks: dict[int, socket.socket] = {}
     answers: dict[int, int] = {}
     packets = [connect_packet(f"c{i}", f"user{i}", password_of(i)) for i in range(clients)]
     began = time.perf_counter()
 
     def serve(timeout_s: float) -> None:
         for fd, _ in epoll.poll(timeout_s):
-            answer = doors[fd].recv(16)
+            answer = socks[fd].recv(16)
             code = answer[3] if len(answer) == 4 else -1
             answers[code] = answers.get(code, 0) + 1
             epoll.unregister(fd)
 
     for i, connect in enumerate(packets):
-        door = socket.create_connection((HOST, port))
-        door.sendall(connect)
-        doors[door.fileno()] = door
-        epoll.register(door, select.EPOLLIN)
+        sock = socket.create_connection((HOST, port))
+        sock.sendall(connect)
+        socks[sock.fileno()] = sock
+        epoll.register(sock, select.EPOLLIN)
         if i % 100 == 0:
             serve(0)
     while sum(answers.values()) < clients and time.perf_counter() < began + LOGIN_WITHIN_S:
         serve(0.1)
     ended = time.perf_counter()
-    for door in doors.values():
-        door.close()
+    for sock in socks.values():
+        sock.close()
     return began, ended, answers
 
 
 def quantiles(samples: list[Sample], begin: float, end: float) -> str:
+    """Format the latencies of samples that were sent between two times."""
     taken = sorted(latency for sent, latency in samples if begin <= sent < end)
     if len(taken) < 100:
         return "too few samples"
@@ -140,11 +142,13 @@ def quantiles(samples: list[Sample], begin: float, end: float) -> str:
 
 
 def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def write_users(path: Path, clients: int, iterations: int) -> None:
+    """Write a password file with a user for each client."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         hashes = pool.map(lambda i: new_hash(PBKDF2, password_of(i), iterations), range(clients))
         lines = [f"user{i}:{hash}\n" for i, hash in enumerate(hashes)]
@@ -159,7 +163,7 @@ def free_port() -> int:
 
 
 def hash_s(iterations: int) -> float:
-    """What one hash costs here, alone."""
+    """Return the CPU time of one hash on this machine."""
     def once() -> float:
         begin = time.thread_time()
         new_hash(PBKDF2, b"password", iterations)
@@ -168,6 +172,7 @@ def hash_s(iterations: int) -> float:
 
 
 def measure(program: str, clients: int, iterations: int, per_second: int, again: bool) -> None:
+    """Start a broker, run the measurement and print it."""
     with tempfile.TemporaryDirectory() as folder:
         users, conf, port = Path(folder, "passwd"), Path(folder, "mosq.conf"), free_port()
         write_users(users, clients, iterations)
@@ -195,6 +200,7 @@ def wait_for(port: int) -> None:
 
 
 def run(port: int, broker: int, clients: int, iterations: int, per_second: int, rounds: int) -> None:
+    """Measure the stream alone, then beside each crowd, and print the results."""
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.Process(target=stream, args=(port, per_second, theirs))
     child.start()
@@ -211,7 +217,7 @@ def run(port: int, broker: int, clients: int, iterations: int, per_second: int, 
         began, ended, answers = crowd(port, clients)
         used = cpu_s(broker) - before
         windows.append((f"crowd {i + 1}", began, ended))
-        print(f"crowd {i + 1}: {ended - began:.2f} s until {clients} were answered, {answers} (code: clients); "
+        print(f"crowd {i + 1}: {ended - began:.2f} s until {clients} had an answer, {answers} (code: clients); "
               f"CPU of the broker {used:.2f} s, {used / clients * 1e6:.0f} us a client")
         time.sleep(0.5)
     ours.send("stop")
@@ -219,7 +225,7 @@ def run(port: int, broker: int, clients: int, iterations: int, per_second: int, 
     child.join()
     for name, begin, end in windows:
         print(f"stream, {name:8} {quantiles(samples, begin, end)}")
-    print(f"the stream's own clock was late by {late_s * 1000:.1f} ms at most")
+    print(f"the stream's own sending was late by {late_s * 1000:.1f} ms at most")
 
 
 def main() -> None:
@@ -227,9 +233,10 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--iterations", type=int, default=1_000)
-    parser.add_argument("--rate", type=int, default=1_000, help="messages a second")
-    parser.add_argument("--again", action="store_true", help="a second crowd of the same clients")
-    parser.add_argument("--program", default=f"{sys.executable} -m mosq -c", help="the broker; the file comes last")
+    parser.add_argument("--rate", type=int, default=1_000, help="messages a second of the stream")
+    parser.add_argument("--again", action="store_true", help="let the same clients log in a second time")
+    parser.add_argument("--program", default=f"{sys.executable} -m mosq -c",
+                        help="command of the broker, followed by the configuration file")
     arguments = parser.parse_args()
     with bench_lock():
         measure(arguments.program, arguments.clients, arguments.iterations, arguments.rate, arguments.again)

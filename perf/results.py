@@ -1,11 +1,11 @@
-"""perf/RESULTS.md, made of the folders below perf/results: what was measured, with machine, versions and commands.
+"""Write perf/RESULTS.md from the folders below perf/results: figures with machine, versions and commands.
 
     python -m perf.results DIR...       # keep the figures of these folders there, and write RESULTS.md again
     python -m perf.results              # only write it again
-    python -m perf.results --check      # exit status 1 when it is not what would be written
+    python -m perf.results --check      # exit status 1 if RESULTS.md is out of date
 
-A folder is kept small, and tells nothing of the machine but what it says of itself: no histograms, no time lines, six
-digits, paths without their folders. It stays one that `mosq bench report` reads. Needs nothing but Python.
+A kept folder is small, and describes the machine only in about.json: no histograms, no time lines, six digits, paths
+without their folders. `mosq bench report` can still read it. This needs only Python.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ OPTIONS = frozenset({"scenario", "version", "qos", "size", "publishers", "subscr
                      "seconds", "name", "tls", "ws"})
 DROPPED = frozenset({"timeline", "buckets_ns", "user_s", "system_s", "pss_before_bytes", "pss_after_bytes"})
 NOTHING: tuple[Any, ...] = (None, 0, "", {"count": 0}, {}, [])
-SAYS_SOMETHING = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
-PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      # absolute; its last part is kept
+MEANINGFUL = frozenset({"format", "complete", "rep", "count", "qos"})       # also as 0 and false
+PATH = re.compile(r"(?:file://|(?<![\w.:/]))/(?:[\w.+@-]+/)+([\w.+@-]*)")      # absolute; the last part stays
 HEAD = """# Results
 
 The command `python -m perf.results` generates this page from the runs in [perf/results](results).
@@ -48,22 +48,22 @@ and the most of them in brackets. [docs/bench.md](../docs/bench.md) describes th
 
 # ---------------------------------------------------------------- a folder, kept small
 
-def compact(told: Any, name: str = "") -> Any:
-    """Without what is nothing: the report takes what is missing for that."""
-    if isinstance(told, dict):
-        kept = {key: compact(value, key) for key, value in told.items()
+def compact(data: Any, name: str = "") -> Any:
+    """Remove empty values: the report takes missing ones as empty."""
+    if isinstance(data, dict):
+        kept = {key: compact(value, key) for key, value in data.items()
                 if key not in DROPPED and (name != "options" or key in OPTIONS)}
         return {key: value for key, value in kept.items()
-                if key in SAYS_SOMETHING or name == "messages" or value not in NOTHING}
-    if isinstance(told, list):
-        return [compact(value) for value in told]
-    if isinstance(told, float):
-        return float(f"{told:.6g}")
-    return PATH.sub(r"\1", told) if isinstance(told, str) else told
+                if key in MEANINGFUL or name == "messages" or value not in NOTHING}
+    if isinstance(data, list):
+        return [compact(value) for value in data]
+    if isinstance(data, float):
+        return float(f"{data:.6g}")
+    return PATH.sub(r"\1", data) if isinstance(data, str) else data
 
 
 def keep(source: Path, target: Path) -> None:
-    """about.json, runs.jsonl and locust.json of a folder; results that were put there by hand become lines of these."""
+    """Keep about.json, runs.jsonl and locust.json of a folder; files of single results become lines of runs.jsonl."""
     if source.resolve() == target.resolve():
         return
     files = {file.name: json.loads(file.read_text(encoding="utf-8")) for file in sorted(source.glob("*.json"))}
@@ -71,26 +71,27 @@ def keep(source: Path, target: Path) -> None:
     runs = source / "runs.jsonl"
     text = runs.read_text(encoding="utf-8") if runs.exists() else ""
     lines = [json.loads(line) for line in text.split("\n") if line.strip()]
-    by_hand = sorted(files.values(), key=lambda told: str(told.get("started")))
-    lines += [{**told, "run": run} for told, run in zip(by_hand, runs_of(by_hand), strict=True)]
+    by_hand = sorted(files.values(), key=lambda data: str(data.get("started")))
+    lines += [{**data, "run": run} for data, run in zip(by_hand, runs_of(by_hand), strict=True)]
     if about is None:
         about = {"format": 1, **{name: lines[0][name] for name in ("machine", "started") if lines and name in lines[0]}}
     target.mkdir(parents=True, exist_ok=True)
-    for name, told in (("about.json", about), ("locust.json", locust)):
-        if told is None:
-            (target / name).unlink(missing_ok=True)         # of what was kept under this name before
+    for name, data in (("about.json", about), ("locust.json", locust)):
+        if data is None:
+            (target / name).unlink(missing_ok=True)         # a file that was kept under this name before
         else:
-            text = json.dumps(compact(told), ensure_ascii=False, indent=1)
+            text = json.dumps(compact(data), ensure_ascii=False, indent=1)
             (target / name).write_text(text + "\n", encoding="utf-8")
     with (target / runs.name).open("w", encoding="utf-8") as out:
-        for told in lines:
-            told.pop("machine", None)               # stands in about.json
-            out.write(json.dumps(compact(told), ensure_ascii=False, separators=(",", ":")) + "\n")
+        for data in lines:
+            data.pop("machine", None)               # about.json has it
+            out.write(json.dumps(compact(data), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 # ---------------------------------------------------------------- RESULTS.md
 
 def results(kept: Path) -> str:
+    """Return the text of RESULTS.md for the folders below `kept`."""
     folders = sorted(path for path in kept.iterdir() if path.is_dir())
     return "\n".join([HEAD, *(part for folder in folders for part in _folder(folder))])
 
@@ -129,20 +130,20 @@ def _cell(cell: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    """Names are anybody's."""
+    """Escape Markdown: names come from users."""
     return re.sub(r"([|<>`*_\[\]\\])", r"\\\1", text).replace("\n", " ")
 
 
 def main(arguments: list[str] | None = None, kept: Path = KEPT, file: Path = FILE) -> int:
     parser = argparse.ArgumentParser(prog="python -m perf.results", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="to keep, under the folder's own name")
-    parser.add_argument("--check", action="store_true", help="write nothing; status 1 when RESULTS.md is another")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="folder to keep, under its own name")
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 if RESULTS.md is out of date")
     args = parser.parse_args(arguments)
     try:
         for folder in args.folders:
             wrong = read(str(folder)).problems
-            if wrong:                       # what cannot be read cannot be kept
+            if wrong:                       # unreadable parts cannot be kept
                 raise BenchError("; ".join(wrong))
             keep(folder, kept / folder.resolve().name)
         text = results(kept)

@@ -1,6 +1,8 @@
-"""From PUBLISH to a row of gold, by the clock of one who publishes and looks: a broker, `mosq pipeline run` with its
-own defaults, some traffic, and now and then a message on a topic of its own, until the view `topics` has that topic.
-Who looks is DuckDB, ten times a second.
+"""Measure the time from PUBLISH to a row of gold.
+
+The setup is a broker, `mosq pipeline run` with its defaults, and some traffic. About once a second a client publishes a
+message on a new topic; the delay ends when the view `topics` contains that topic. DuckDB reads the view ten times a
+second.
 
     python -m perf.spark_delay [marks, one a second] [messages a second] [trigger]
 """
@@ -47,7 +49,7 @@ format = "number"
 
 
 class Client:
-    """QoS 1, each acknowledgement awaited: then it is in the journal."""
+    """Publish at QoS 1 and wait for each acknowledgement: then the message is in the journal."""
 
     def __init__(self, port: int) -> None:
         self.client = paho.Client(CallbackAPIVersion.VERSION2)
@@ -68,6 +70,7 @@ class Client:
 
 
 def traffic(port: int, per_second: int, over: threading.Event) -> None:
+    """Publish `per_second` messages a second until `over` is set."""
     client, n = Client(port), 0
     while not over.wait(0.1):
         for _ in range(per_second // 10):
@@ -77,7 +80,7 @@ def traffic(port: int, per_second: int, over: threading.Event) -> None:
 
 
 class Seen(threading.Thread):
-    """When each mark was seen first."""
+    """Record when each mark was seen first."""
 
     def __init__(self, views: Path) -> None:
         super().__init__(daemon=True)
@@ -98,6 +101,7 @@ class Seen(threading.Thread):
 
 
 def measure(folder: Path, marks: int, per_second: int, trigger: str) -> list[float]:
+    """Return the delays of all marks in seconds."""
     port = free_port()
     (folder / "mosq.conf").write_text(BROKER.format(port=port, folder=folder))
     (folder / "pipeline.toml").write_text(PIPELINE.format(trigger=trigger))
@@ -118,19 +122,19 @@ def measure(folder: Path, marks: int, per_second: int, trigger: str) -> list[flo
             client.publish(topic)
             return at
 
-        def told(topic: str, at: float) -> float:
+        def delay(topic: str, at: float) -> float:
             while topic not in seen.at:
                 if time.monotonic() > at + LATE_S or processes[1].poll() is not None:
-                    sys.exit(f"{topic} is not there after {time.monotonic() - at:.0f} s")
+                    sys.exit(f"{topic} is still missing after {time.monotonic() - at:.0f} s")
                 time.sleep(LOOK_S)
             return seen.at[topic] - at
 
-        told("mark/first", sent("mark/first"))  # Spark has started, and its first batch is done
+        delay("mark/first", sent("mark/first"))  # Spark has started, and its first batch is done
         at = {}
         for i in range(marks):
             time.sleep(random.uniform(0.5, 1.5))
             at[f"mark/{i}"] = sent(f"mark/{i}")
-        delays = [told(topic, when) for topic, when in at.items()]
+        delays = [delay(topic, when) for topic, when in at.items()]
         seen.over.set()
         seen.join()
         client.close()

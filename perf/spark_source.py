@@ -1,8 +1,8 @@
-"""How fast Spark takes a journal stream: into nothing, and into Parquet; beside what it stands on, in the same run: the
-decoder alone, and a Python source that gives Spark the same batch again and again.
+"""Measure how fast Spark reads a journal stream: into nothing, and into Parquet.
 
-On a machine with neighbours the clock says little: the CPU time of all processes is what counts, and what two cores
-would do that have nothing else to do.
+The decoder alone, and a Python source that returns the same batch repeatedly, are measured in the same run. On a shared
+machine wall time means little: the CPU time of all processes counts, and the rate that two otherwise idle cores would
+reach.
 
     python -m perf.spark_source [rows in millions] [directory]
 """
@@ -38,7 +38,7 @@ FOUR = "seq bigint, time timestamp, topic string, payload binary"
 
 
 class Again(DataSource):
-    """A stream's first batch, as often as rows are wanted: what a Python source can reach at most."""
+    """Return a stream's first batch, as often as rows are wanted: the upper bound of a Python source."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,13 +66,14 @@ class AgainReader(DataSourceReader):
 
 
 def decode(path: Path, rows: int) -> None:
-    """All of it, in this process, one core."""
+    """Decode all rows in this process, on one core."""
     for shard in range(SHARDS):
         for _ in read_range("bench", path, shard, 0, rows // SHARDS):
             pass
 
 
 def streamed(spark: SparkSession, path: Path, folder: Path, into_table: bool) -> None:
+    """Run a streaming query over all rows, into a table or into nothing."""
     stream = spark.readStream.format("mosq").option("maxRecordsPerTrigger", "2m").load(str(path))
     where = Path(tempfile.mkdtemp(dir=folder))
     if into_table:
@@ -83,7 +84,7 @@ def streamed(spark: SparkSession, path: Path, folder: Path, into_table: bool) ->
 
 
 def cpu_s() -> float:
-    """Of this process and all below it: the JVM, and Python's workers."""
+    """Return the CPU time of this process and all below it: the JVM, and Python's workers."""
     tick = os.sysconf("SC_CLK_TCK")
     parents, used = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -91,7 +92,7 @@ def cpu_s() -> float:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        # of the dead ones, those that their parents have waited for; the JVM waits for no workers of ours
+        # ended processes count if their parents have waited for them; the JVM waits for none of the workers
         parents[int(stat.parent.name)] = int(fields[1])
         used[int(stat.parent.name)] = sum(map(int, fields[11:13])) / tick
 
@@ -102,7 +103,7 @@ def cpu_s() -> float:
 
 
 def measure(rows: int, run_once: Callable[[], object]) -> tuple[float, float]:
-    """Rows a second, and rows a second of CPU time: the medians; the first run is for the JVM's compiler."""
+    """Return rows per second, and rows per second of CPU time, as medians; the first run is for the JVM's compiler."""
     took, used = [], []
     for _ in range(REPEAT + 1):
         cpu, start = cpu_s(), time.monotonic()
@@ -113,6 +114,7 @@ def measure(rows: int, run_once: Callable[[], object]) -> tuple[float, float]:
 
 
 def table(rows: int, folder: Path) -> None:
+    """Measure everything and print the table."""
     path = folder / "bench"
     run(os.fsencode(path), rows, PAYLOAD, 500, SHARDS)
     spark = spark_session("perf", master=f"local[{CORES}]", conf={"spark.driver.memory": "2g"})
@@ -129,7 +131,7 @@ def table(rows: int, folder: Path) -> None:
     floor = measure(rows, lambda: noop(again))
     print("| | rows/s now | ns of CPU per row | rows/s of two free cores | to the first line |\n|---|---|---|---|---|")
     for name, run_once in (
-        ("a Python source that gives the same batch again and again, into nothing", None),
+        ("a Python source that returns the same batch repeatedly, into nothing", None),
         ("the decoder alone, one core", lambda: decode(path, rows)),
         ("journal, batch, into nothing", lambda: noop(batch)),
         ("the same, 4 of 15 columns", lambda: noop(spark.read.format("mosq").schema(FOUR).load(str(path)))),

@@ -1,10 +1,10 @@
-"""The figures of a run of the instrument (`make floor` writes build/bench.jsonl) as one table of ratios.
+"""Print the figures of a run of the instrument (`make floor` writes build/bench.jsonl) as one table of ratios.
 
     python perf/summary.py build/bench.jsonl
 
 Each cell: CPU per message as a multiple of the relay's in the same run (medians over the repetitions), in brackets the
-microseconds; last column: what mosq promises, and whether it was kept. Exit status 1 when it was not, or when a message
-was lost, doubled or reordered.
+microseconds; last column: mosq's bound, and whether it was kept. Exit status 1 if it was not, or if a message was lost,
+doubled or reordered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import statistics
 import sys
 from typing import Any
 
-# scenario -> what it is called, at most so many times the relay's CPU
+# scenario: title, most CPU as a multiple of the relay's
 PROMISED = {
     "fanin-q0": ("fan-in QoS 0, 50 to 1", 1.15),
     "fanout-q0": ("fan-out QoS 0, 1 to 1000", 1.4),
@@ -34,6 +34,7 @@ Row = dict[str, Any]
 
 
 def cell(rows: list[Row], base: list[Row]) -> tuple[float, str]:
+    """Return the ratio of the medians of CPU per message, and its text."""
     cpu = statistics.median(r["cpu_us_per_msg"] for r in rows)
     floor = statistics.median(r["cpu_us_per_msg"] for r in base)
     return cpu / floor, f"{cpu / floor:.2f} ({cpu:.2f})"

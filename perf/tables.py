@@ -1,4 +1,4 @@
-"""Markdown tables and plots, the same for every report."""
+"""Write Markdown tables and plots in the same form for every report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Points = list[tuple[float, float]]
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     return "\n".join(["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *rows)]) + "\n"
 
 
@@ -23,12 +24,12 @@ def size_of(n: int) -> str:
 
 
 def digits(value: float) -> str:
-    """No more than the measurement is worth."""
+    """Format a value with as many digits as the measurement is exact."""
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 def duration(ns: float) -> str:
-    """Three digits, in the unit that fits."""
+    """Format nanoseconds with three digits, in the unit that fits."""
     unit, name = next(((u, s) for u, s in ((1e6, "ms"), (1e3, "us")) if ns >= u), (1.0, "ns"))
     value = ns / unit
     return f"{value:.{0 if value >= 100 or unit == 1 else 1 if value >= 10 else 2}f} {name}"
@@ -36,7 +37,7 @@ def duration(ns: float) -> str:
 
 def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y: str,
                limits: tuple[float, float] | None = None) -> None:
-    """One panel a title, one line a name, both axes logarithmic."""
+    """Draw one panel per title and one line per name, with two logarithmic axes."""
     from matplotlib.figure import Figure
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -57,7 +58,7 @@ def plot_lines(path: Path, panels: Mapping[str, Mapping[str, Points]], x: str, y
 
 
 def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]], x: str, at: float = 0) -> None:
-    """One panel a title, one group of bars a name, one bar a kind; they begin at `at`: ratios at 1."""
+    """Draw one panel per title, one group of bars per name, one bar per kind; bars begin at `at`: 1 for ratios."""
     from matplotlib.figure import Figure
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
@@ -84,8 +85,9 @@ def plot_bars(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]
 
 
 def save(figure: object, path: Path) -> None:
+    """Write a figure of matplotlib as SVG."""
     import matplotlib
     path.parent.mkdir(parents=True, exist_ok=True)
-    # the same bytes for the same figures
+    # equal figures give equal bytes
     with matplotlib.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None})   # type: ignore[attr-defined]

@@ -354,7 +354,7 @@ def _pin(cpu: int) -> None:
 
 def _write(result: Result, json_file: str | None, parquet_file: str | None) -> None:
     if json_file is not None:
-        text = json.dumps(result.told(), ensure_ascii=False, indent=1)
+        text = json.dumps(result.as_dict(), ensure_ascii=False, indent=1)
         if json_file == "-":
             sys.stdout.write(text + "\n")
         else:

@@ -36,12 +36,18 @@ UNKNOWN = "unknown: there are no events; let the broker write them with stream_e
 
 
 def default_of(option: str) -> int:
+    """Return the default of an option if it is a number, else 0."""
     value = BY_KEYWORD[option].default
     return value if isinstance(value, int) else 0
 
 
 @dataclass
 class Advice:
+    """Hold one option, its proposed value, and the reasons.
+
+    Sizes are in bytes; positive bytes are saved, negative ones spent.
+    """
+
     option: str
     value: int | str | None  # None: keep the default
     formula: str
@@ -59,11 +65,14 @@ class Advice:
         return self.option in TUNING
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the advice for JSON."""
         return {**asdict(self), "default": self.default, "flag": self.is_flag}
 
 
 @dataclass
 class Plan:
+    """Hold all pieces of advice."""
+
     advice: list[Advice]
 
     def flags(self) -> list[str]:
@@ -94,10 +103,12 @@ class Plan:
                 yield f"  expected {one.saving}"
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the plan for JSON: flags, lines of the configuration, and each piece of advice."""
         return {"flags": self.flags(), "configuration": self.lines(), "advice": [one.as_dict() for one in self.advice]}
 
 
 def plan(seen: Observed, context_bytes: int) -> Plan:
+    """Return the advice for all options; context_bytes is the size of a client's context."""
     return Plan(
         [
             *pool(seen, context_bytes),
@@ -133,6 +144,7 @@ def steps_of(curves: list[Any], grow: int, idle_max: int) -> tuple[int, int]:
 
 
 def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
+    """Yield the advice for the pool of client contexts; without events the advice is to keep the defaults."""
     if seen.connections is None:
         yield Advice("pool_grow", None, UNKNOWN)
         yield Advice("pool_idle_max", None, UNKNOWN)
@@ -173,6 +185,7 @@ def pool(seen: Observed, context_bytes: int) -> Iterator[Advice]:
 
 
 def match_cache(seen: Observed) -> Advice:
+    """Return the number of topics that the match cache should hold, `off`, or None if it has no effect."""
     if seen.subscribed is None:
         return Advice("match_cache", None, UNKNOWN)
     inputs = {"topics": seen.short_topics, "messages": seen.messages, "wildcard_filters": seen.subscribed.wild}
@@ -217,6 +230,7 @@ def misses_of(topics: int, most: int) -> int:
 
 
 def hash_buckets(seen: Observed) -> Advice:
+    """Return the buckets that each table of exact filters should have from the start, or None if growing is cheap."""
     if seen.subscribed is None:
         return Advice("hash_buckets", None, UNKNOWN)
     sizes = seen.subscribed.partitions
@@ -239,6 +253,7 @@ def hash_buckets(seen: Observed) -> Advice:
 
 
 def child_hash(seen: Observed) -> Advice:
+    """Return the number of names at a level from which the level should have a hash table, or None."""
     if seen.subscribed is None:
         return Advice("child_hash_threshold", None, UNKNOWN)
     most, crowded = seen.subscribed.names_most, seen.subscribed.names_crowded
@@ -264,6 +279,7 @@ def child_hash(seen: Observed) -> Advice:
 
 
 def queue(seen: Observed) -> Advice:
+    """Return the queue length that would have held all messages, with QUEUE_ROOM on top."""
     if seen.queues is None:
         return Advice("max_queued_messages", None, UNKNOWN)
     need = seen.queues.most
@@ -293,6 +309,7 @@ def queue(seen: Observed) -> Advice:
 
 
 def memory(seen: Observed) -> Advice:
+    """Return the bytes of queued messages that should stay in memory, or None if the default suffices."""
     if seen.queues is None:
         return Advice("queue_memory", None, UNKNOWN)
     default, need = default_of("queue_memory"), seen.queues.together_bytes
@@ -311,6 +328,7 @@ def memory(seen: Observed) -> Advice:
 
 
 def turn(seen: Observed) -> Advice:
+    """Return the turn budget for the largest fan-out, or None if the default suffices."""
     if seen.subscribed is None:
         return Advice("turn_budget", None, UNKNOWN)
     default, work = default_of("turn_budget"), seen.subscribed.fan_out * CONNECTION_COSTS

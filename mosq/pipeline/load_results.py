@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.pipeline import MosqPipelineError
 from mosq.tools.bench.html import csv_files
 from mosq.tools.bench.html.csv_files import FIGURES, KEY, TIMES
-from mosq.tools.bench.html.figures import FAULTS, TOLD_S
+from mosq.tools.bench.html.figures import FAULTS, LEAST_S
 from mosq.tools.bench.html.reading import IDLE, WrongError, runs_of
 from mosq.tools.bench.report import FOREIGN_SHARE
 from mosq.tools.bench.result import FORMAT
@@ -217,6 +217,10 @@ class LoadResults:
         return found if not found.isEmpty() else self.medians.select(*SHORT).orderBy(*SHORT[:6])
 
     def write_csv(self, folder: Path) -> list[Path]:
+        """Write the tables as CSV files; return their paths.
+
+        Raises MosqPipelineError if the folder cannot be written.
+        """
         tables = {
             "runs.csv": self.runs.drop(*(f"time_{name}" for name in ("count", *TIMES)), "started"),
             "medians.csv": self.medians,
@@ -233,6 +237,7 @@ class LoadResults:
 
 
 def query_result(found: LoadResults, query: str) -> DataFrame:
+    """Run a query on the tables runs, medians and locust. Raises MosqPipelineError if it is not valid."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -334,7 +339,7 @@ def medians(runs: DataFrame) -> DataFrame:
         "generator_cpu_us_per": f.col("generator_cpu_us_per"),
         **{name: f.col(f"time_{name}") for name in TIMES if name in FIGURES},
     }
-    long = f.col("seconds") >= TOLD_S
+    long = f.col("seconds") >= LEAST_S
     marks = {
         "g": 2 * f.sum(((f.col("limit") == "generator") & long).cast("int")) > f.count("*"),
         "f": 2
@@ -342,7 +347,7 @@ def medians(runs: DataFrame) -> DataFrame:
             (
                 (f.col("foreign_cpu_share") > FOREIGN_SHARE)
                 & long
-                & (f.col("foreign_cpu_share") * f.col("seconds") > TOLD_S)
+                & (f.col("foreign_cpu_share") * f.col("seconds") > LEAST_S)
             ).cast("int")
         )
         > f.count("*"),

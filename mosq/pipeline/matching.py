@@ -146,6 +146,10 @@ class Matching:
 # ---------------------------------------------------------------- in a worker
 
 def pairs(batches: Batches, index: Indexed, by_client: bool, report_bad: Callable[[int], None] | None) -> Batches:
+    """Yield batches of (topic, client_id if known, filter, shared) with at most MOST rows.
+
+    report_bad gets the number of bad topics in each part.
+    """
     for batch in batches:
         topics = batch.column(0)
         texts = column(topics)
@@ -171,6 +175,7 @@ def _named_pairs(topics: Any, rows: Any, index: Indexed, ids: Any, by_client: bo
 
 
 def per_topic(batches: Batches, index: Indexed, report_bad: Callable[[int], None] | None) -> Batches:
+    """Yield batches of (topic, deliveries)."""
     for batch in batches:
         counts, bad = index.matcher.count(column(batch.column(0)))
         if bad and report_bad is not None:
@@ -181,6 +186,7 @@ def per_topic(batches: Batches, index: Indexed, report_bad: Callable[[int], None
 
 
 def sums(batches: Batches, index: Indexed) -> Batches:
+    """Yield one batch of (id, n): the matching topics of each filter, and the four totals."""
     tally = np.zeros(index.matcher.n, np.int64)
     topics = deliveries = unmatched = wrong = 0
     for batch in batches:
@@ -199,6 +205,7 @@ def sums(batches: Batches, index: Indexed) -> Batches:
 
 
 def named(batches: Batches, index: Indexed, by_client: bool) -> Batches:
+    """Yield the filters of a batch of (id, n) with their texts."""
     for batch in batches:
         ids = batch.column(0)
         columns = {CLIENT: index.columns[CLIENT].take(ids)} if by_client else {}

@@ -41,6 +41,7 @@ class Bad:
     first: list[tuple[int, str, str]] = field(default_factory=list)
 
     def lines(self, most: int = 10) -> Iterator[str]:
+        """Yield the first bad lines with their numbers and reasons, and the total if there are more."""
         for line, text, why in self.first[:most]:
             yield f"{self.path}:{line}: {text[:80]!r} is {why}"
         if self.count > most:
@@ -66,6 +67,7 @@ def column(texts: Any) -> Column:
 
 
 def why(problem: int, what: str) -> str:
+    """Explain a code of cext's check of topics and filters; `what` is the kind of text."""
     return f"not a valid {what}" if PROBLEMS[problem] == "not valid" else PROBLEMS[problem]
 
 

@@ -64,6 +64,8 @@ class Subscribed:
 
 @dataclass
 class Queues:
+    """Describe the queues of sessions."""
+
     most: int = 0  # messages of one session that waited, or were dropped for lack of room
     most_client: str = ""
     dropped: int = 0  # messages that were dropped for lack of room
@@ -73,6 +75,8 @@ class Queues:
 
 @dataclass
 class Observed:
+    """Hold all observations; None stands for one that the streams do not contain."""
+
     messages: int = 0
     topics: int = 0
     short_topics: int = 0  # topics that the match cache can remember
@@ -84,6 +88,7 @@ class Observed:
 
 
 def observe(bronze: DataFrame) -> Observed:
+    """Return the observations of a bronze table."""
     from pyspark.sql import functions as f
 
     messages = bronze.where(f.col("kind") == MESSAGE)
@@ -158,6 +163,7 @@ def connections(events: DataFrame) -> Connections:
 
 
 def subscriptions(events: DataFrame, topics: DataFrame) -> Subscribed:
+    """Return the filters at the end, and the largest fan-out over `topics`."""
     from pyspark.sql import functions as f
 
     from mosq.pipeline.matching import Matching

@@ -42,6 +42,7 @@ def java() -> Path | None:
 
 
 def java_version(program: Path) -> int | None:
+    """Return the major version of a java program, or None if it does not run."""
     try:
         output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -81,6 +82,7 @@ def package_problems() -> dict[str, str]:
 
 
 def java_problem() -> str | None:
+    """Return what is wrong with Java on this machine and how to fix it, or None."""
     program = java()
     if program is None:
         return "there is no Java: apt-get install openjdk-17-jre-headless, or set JAVA_HOME"

@@ -39,6 +39,8 @@ class Silver:
 
 @dataclass(frozen=True)
 class Settings:
+    """Hold the settings. Times are in microseconds."""
+
     file: Path
     journal: Path
     streams: tuple[str, ...]  # (): all streams
@@ -121,6 +123,10 @@ class _Reading:
 
 
 def load(file: Path | str = FILE) -> Settings:
+    """Read the settings from a file, or from pipeline.toml in a folder.
+
+    Raises MosqPipelineError for the first error.
+    """
     path = Path(file).absolute()
     if path.is_dir():
         path /= FILE

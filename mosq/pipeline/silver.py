@@ -169,6 +169,7 @@ def column(name: str) -> str:
 
 
 def of_rule(batch: "DataFrame", settings: "Settings", rule: Rule) -> "DataFrame":
+    """Return the messages of a batch to which a rule applies."""
     return batch.where((F.col("kind") == MESSAGE) & (which(settings.silver) == rule.number))
 
 
@@ -260,10 +261,12 @@ def _decode(batches: "Iterator[Any]") -> "Iterator[Any]":
 
 
 def quarantined(rows: "DataFrame", rule: Rule) -> "DataFrame":
+    """Return the unreadable rows in the columns of the quarantine."""
     return rows.where(F.col(REASON).isNotNull()).select(
         *KEYS, F.lit(rule.silver.name).alias("silver"), F.col(REASON).alias("reason"), F.col(RAW).alias("payload")
     )
 
 
 def good(rows: "DataFrame") -> "DataFrame":
+    """Return the readable rows without the payload."""
     return rows.where(F.col(REASON).isNull()).drop(RAW, REASON)

@@ -28,6 +28,7 @@ REBUILDING = "rebuild.json"  # exists while the other tables are rebuilt from br
 
 
 def put(path: Path, content: object) -> None:
+    """Write a file as JSON; it is on the disk when this returns."""
     tables.put(path, json.dumps(content, indent=1, sort_keys=True))
 
 
@@ -59,6 +60,7 @@ def get(path: Path) -> Any:
 
 
 def empty() -> dict[str, Any]:
+    """Return the state before the first batch."""
     return {
         "batch": -1,
         "rows": {},
@@ -89,6 +91,7 @@ def after(settings: "Settings", batch: int | None = None) -> dict[str, Any]:
 
 
 def put_after(settings: "Settings", state: dict[str, Any]) -> None:
+    """Write the state after a batch, and remove all but the last KEPT states."""
     number = state["batch"]
     put(settings.checkpoints / "batches" / f"{number}.json", state)
     for old, path in _batches(settings).items():
@@ -133,6 +136,7 @@ def _identity(stream: Stream) -> dict[str, Any]:
 
 
 def check_rebuilt(settings: "Settings") -> None:
+    """Raise MosqPipelineError if a rebuild did not finish."""
     if (settings.checkpoints / REBUILDING).exists():
         raise MosqPipelineError(
             f"{settings.checkpoints}: a rebuild began and did not finish; run `mosq pipeline run --rebuild` again"
@@ -140,6 +144,7 @@ def check_rebuilt(settings: "Settings") -> None:
 
 
 def setup(settings: "Settings", jobs: "Sequence[str]") -> dict[str, Any]:
+    """Return the settings that rows of the tables depend on."""
     rules = [[silver.name, silver.topic, silver.format, silver.schema] for silver in settings.silver]
     return {
         "format": FORMAT,
@@ -158,7 +163,7 @@ DERIVED = {
     "silver_order": "the order of [[silver]]",
     "window_us": "[pipeline] window",
     "prefix_levels": "[pipeline] prefix_levels",
-    "jobs": "the jobs that run",
+    "jobs": "the list of jobs",
 }
 REBUILD = "Undo the change, or run `mosq pipeline run --rebuild`, which computes silver and gold again from bronze"
 

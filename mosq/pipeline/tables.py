@@ -44,6 +44,7 @@ ARROW = {
 
 
 def table_path(table: Path | str) -> Path:
+    """Return the absolute path of a table. Raises MosqPipelineError for a URL."""
     text = str(table)
     if text.startswith("file:"):
         text = text[5:].removeprefix("//")
@@ -53,6 +54,7 @@ def table_path(table: Path | str) -> Path:
 
 
 def sync(path: Path) -> None:
+    """Sync a file or folder to the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -71,6 +73,7 @@ def put(path: Path, text: str) -> None:
 
 
 def sync_tree(top: Path) -> None:
+    """Sync a folder and everything below it."""
     for folder, _, files in os.walk(top):
         for name in files:
             sync(Path(folder, name))
@@ -101,6 +104,7 @@ def about(table: Path | str) -> dict[str, Any]:
 
 
 def put_about(table: Path, content: dict[str, Any]) -> None:
+    """Write the description of a table."""
     put(table / ABOUT, json.dumps({"format": FORMAT} | content, indent=1))
 
 
@@ -171,6 +175,7 @@ def write_whole(df: "DataFrame", table: Path | str, batch_id: int) -> None:
 
 
 def keep_only(table: Path, batch_id: int) -> None:
+    """Remove all batches but one."""
     with locked(table):
         for number in batches(table):
             if number != batch_id:
@@ -230,6 +235,7 @@ def files(table: Path | str, batch_id: int | None = None) -> list[Path]:
 
 
 def batches(table: Path | str) -> list[int]:
+    """Return the numbers of a table's batches in increasing order."""
     return sorted(batch_of(table, path) for path in table_path(table).glob("batch_id=*"))
 
 

@@ -60,6 +60,7 @@ def explained(error: BaseException, settings: "Settings") -> str | None:
 
 @contextlib.contextmanager
 def plain_errors(settings: "Settings") -> "Iterator[None]":
+    """Raise MosqPipelineError with a better text for an exception in the block, if there is one."""
     try:
         yield
     except Exception as error:

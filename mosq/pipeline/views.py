@@ -109,6 +109,7 @@ def source(view: str) -> str:
 
 
 def sql(view: str, dialect: dict[str, str], table: str) -> str:
+    """Return the query of a view in a dialect (SPARK, DUCKDB); `table` is the name of the table that it reads."""
     return VIEWS[view].format(**dialect, **{SOURCES.get(view, view): table})
 
 

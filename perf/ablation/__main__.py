@@ -1,8 +1,8 @@
-"""The same load with each optimisation switched off in turn: on the index in this process, and on the running broker.
+"""Measure the same load with each optimisation switched off in turn: on the index in this process, and on the broker.
 
-    python -m perf.ablation --quick                         # the index alone where no instrument is found
+    python -m perf.ablation --quick                         # only the index if there is no instrument
     python -m perf.ablation --parts broker --mosq .venv/bin/mosq --bench ../shared/bench
-    python -m perf.ablation --report                        # the tables and plots again, from what was measured
+    python -m perf.ablation --report                        # write tables and plots again, from the measured rows
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from perf.micro import corpora
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and repetitions")
-    parser.add_argument("--parts", help="of index,broker")
-    parser.add_argument("--sizes", help="numbers of filters, for the index")
-    parser.add_argument("--corpora", default=",".join(corpora.SHAPES), help="for the index (default: %(default)s)")
-    parser.add_argument("--scenarios", default=",".join(broker.SCENARIOS), help="for the broker (default: %(default)s)")
-    parser.add_argument("--variants", help="of " + ", ".join(v.name for v in VARIANTS))
+    parser.add_argument("--parts", help="parts to run, of index,broker")
+    parser.add_argument("--sizes", help="numbers of filters in the index")
+    parser.add_argument("--corpora", default=",".join(corpora.SHAPES), help="corpora for the index (default: all)")
+    parser.add_argument("--scenarios", default=",".join(broker.SCENARIOS), help="for the broker (default: all)")
+    parser.add_argument("--variants", help="variants to run, of " + ", ".join(v.name for v in VARIANTS))
     parser.add_argument("--reps", type=int)
-    parser.add_argument("--seconds", type=float, default=2, help="of each scenario (default: %(default)s)")
-    parser.add_argument("--mosq", default=".venv/bin/mosq", help="the broker (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=2, help="seconds of each scenario (default: %(default)s)")
+    parser.add_argument("--mosq", default=".venv/bin/mosq", help="command of the broker (default: %(default)s)")
     parser.add_argument("--bench", type=Path, default=Path(os.environ.get("MOSQ_BENCH", "../shared/bench")),
-                        help="the folder of the instrument")
+                        help="folder of the instrument")
     parser.add_argument("--out", type=Path, default=Path("build/ablation.jsonl"))
     parser.add_argument("--plots", type=Path, default=Path("perf/plots"))
-    parser.add_argument("--no-plots", action="store_true", help="for those without matplotlib")
-    parser.add_argument("--report", action="store_true", help="measure nothing")
+    parser.add_argument("--no-plots", action="store_true", help="draw no plots, which need matplotlib")
+    parser.add_argument("--report", action="store_true", help="only write the tables and plots of --out again")
     args = parser.parse_args()
     there = (args.bench / "compare.py").exists()
     parts = args.parts.split(",") if args.parts else ["index", "broker"] if there else ["index"]
     if not args.parts and not there:
-        print(f"no compare.py in {args.bench}: the index alone", file=sys.stderr)
+        print(f"no compare.py in {args.bench}: measuring the index only", file=sys.stderr)
     names = args.variants.split(",") if args.variants else [v.name for v in VARIANTS]
     names = list(dict.fromkeys([DEFAULT, AGAIN, *names]))
     if unknown := set(names) - {v.name for v in VARIANTS}:

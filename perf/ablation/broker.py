@@ -1,7 +1,8 @@
-"""The ablation against the running broker: compare.py of the instrument starts it and loads it, variants take turns.
+"""Measure the ablation on the running broker.
 
-The instrument lies outside of this repository (MOSQ_BENCH is its folder), so it is loaded by its path; its lock is held
-while all variants go through a scenario once.
+compare.py of the instrument starts the broker and loads it; the variants take turns. The instrument is outside of this
+repository (MOSQ_BENCH is its folder), so this module loads it by its path. It holds the instrument's lock while all
+variants run a scenario once.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PORT = 22883
-# besides those of the instrument: what a small site does, and subscriptions at other sizes
+# scenarios beside those of the instrument: the load of a small site, and subscriptions at other sizes
 OWN = {
     # 1 publisher, 1 subscriber, 1 topic
     "one": {"args": "pairs --pubs 1 --size 62 --seconds {t} --warmup {w}"},
-    # as `match` of the instrument with its 200 k
+    # like `match` of the instrument, which has 200 k filters
     "match-1k": {"args": "match --clients 100 --nsubs 1000 --kind mix --pubs 10 --seconds {t} --warmup {w}"},
 }
 SCENARIOS = ["one", "pairs-q0", "fanin-q0", "match-1k", "match", "connect"]
-# where a figure of a short run says little else: bytes are exact enough from one
+# in a short run, only the CPU per message and the bytes are exact enough
 MEASURES = {"cpu_us_per_msg": "CPU us per message", "bytes_per_sub": "RSS bytes per subscription",
             "bytes_per_conn": "RSS bytes per connection"}
-# the brute force over 200 k filters delivers too little in a few seconds to be measured
+# the brute force over 200 k filters delivers too few messages in a few seconds for a measurement
 LEFT_OUT = {("scan", "match")}
 
 
 def instrument(folder: Path) -> ModuleType:
+    """Load compare.py of the instrument with the scenarios of OWN added. Raises FileNotFoundError."""
     spec = importlib.util.spec_from_file_location("compare", folder / "compare.py")
     if spec is None or spec.loader is None:
         raise FileNotFoundError(folder / "compare.py")
@@ -48,6 +50,7 @@ def instrument(folder: Path) -> ModuleType:
 
 
 def rows_of(results: list[dict[str, Any]], scenario: str, variant: str, rep: int) -> Iterator[Row]:
+    """Yield the rows of a run's results; a failed run gives a row with its note."""
     for result in results:
         phase = result["phase"]
         place = scenario if phase in ("flat", scenario) else f"{scenario}: {phase}"
@@ -61,6 +64,7 @@ def rows_of(results: list[dict[str, Any]], scenario: str, variant: str, rep: int
 
 
 def run(folder: Path, mosq: str, scenarios: list[str], names: list[str], reps: int, seconds: float) -> Iterator[Row]:
+    """Yield the rows of all repetitions, scenarios and variants; `mosq` is the broker's command."""
     compare = instrument(folder)
     compare.raise_nofile()
     chosen = [v for v in VARIANTS if v.name in names]
@@ -69,7 +73,7 @@ def run(folder: Path, mosq: str, scenarios: list[str], names: list[str], reps: i
     port = PORT
     for rep in range(reps):
         for scenario in scenarios:
-            chosen = chosen[1:] + chosen[:1]    # nobody is always first
+            chosen = chosen[1:] + chosen[:1]    # so that no variant is always the first
             load = compare.SCENARIOS[scenario]
             with compare.bench_lock():
                 for variant in chosen:
@@ -80,7 +84,7 @@ def run(folder: Path, mosq: str, scenarios: list[str], names: list[str], reps: i
                     broker = {"cmd": command, "conf": compare.MOSQ, "persist": compare.MOSQ_PERSIST}
                     results = compare.run_one(variant.name, broker, scenario, load, settings, port)
                     found = list(rows_of(results, scenario, variant.name, rep))
-                    said = ", ".join(f"{row.place} {row.value:.2f} {row.note}".strip() for row in found)
+                    figures = ", ".join(f"{row.place} {row.value:.2f} {row.note}".strip() for row in found)
                     took = f"[broker {time.monotonic() - began:4.0f} s] #{rep}"
-                    print(took, f"{variant.name}: {said}", file=sys.stderr, flush=True)
+                    print(took, f"{variant.name}: {figures}", file=sys.stderr, flush=True)
                     yield from found

@@ -1,4 +1,4 @@
-"""The ablation of the index, in this process: all variants of a corpus and size stand side by side and take turns."""
+"""Measure the ablation of the index in this process: all variants of a corpus and size take turns."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 SIZES = [1, 1_000, 10_000, 100_000, 1_000_000]
 QUICK_SIZES = [1, 1_000, 100_000]
-LOAD_S = 5.0                    # a variant that takes longer to load is left out at this size
-TURN_S = 0.02                   # a variant's turn takes about so long
-TURNS = 3                       # in each life
-CHANGES = 5_000                 # in one turn at most
-LEAST_LINES = 1_000             # in one turn: fewer would measure the call
+LOAD_S = 5.0                    # most seconds to load a variant; a slower one is left out at this size
+TURN_S = 0.02                   # approximate seconds of a variant's turn
+TURNS = 3                       # turns between two loads
+CHANGES = 5_000                 # most changes in one turn
+LEAST_LINES = 1_000             # least topics in one turn; fewer would measure the call
 POOL_SIZES = [1, 10_000]
 
 
 class Subject:
-    """One variant over one corpus."""
+    """Hold one variant over one corpus."""
 
     def __init__(self, options: dict[str, Any], filters: Lines, traffic: dict[str, tuple[Lines, bytes]]) -> None:
         self.filters = filters
@@ -35,7 +35,7 @@ class Subject:
         self.traffic = traffic
 
     def load(self) -> bool:
-        """False: it would take too long."""
+        """Load the filters; return False if it takes longer than LOAD_S."""
         began = time.monotonic()
         step = min(self.filters.n, 5_000)
         for first in range(0, self.filters.n, step):
@@ -45,21 +45,21 @@ class Subject:
         return True
 
     def match(self, kind: str) -> float:
-        """ns; passes over the traffic, of which the first warms the caches up and does not count."""
+        """Return ns per match; the first pass over the traffic warms the caches and does not count."""
         lines, deliveries = self.traffic[kind]
         some = min(8, lines.n)
         some = max(some, min(lines.n, int(TURN_S * some / max(self.index.match(lines, 0, some)[0], 1e-9))))
-        promised = sum(deliveries[:some])
+        expected = sum(deliveries[:some])
         total, passes = 0.0, -1
         while total < TURN_S:
             seconds, found = self.index.match(lines, 0, some)
-            assert found == promised, f"{found} deliveries, {promised} promised"
+            assert found == expected, f"{found} deliveries, {expected} expected"
             passes += 1
             total += seconds if passes else 0.0
         return total / passes / some * 1e9
 
     def change(self, turn: int) -> tuple[float, float]:
-        """ns of an insertion and of a removal, in random places; the size stays."""
+        """Return ns of an insertion and of a removal at random places; the size of the index stays the same."""
         n = self.filters.n
         batch = max(1, min(BATCH, n // 10))
         insert = remove = 0.0
@@ -73,7 +73,7 @@ class Subject:
 
 
 def traffic_of(corpus: corpora.Corpus) -> dict[str, tuple[Lines, bytes]]:
-    """Topics, and what each delivers; repeated where they are few, for the call would be measured."""
+    """Return topics and the deliveries of each; a short list is repeated, or the call itself would be measured."""
     found = {}
     for kind in corpora.TRAFFIC:
         traffic = corpus.traffic(kind)
@@ -83,9 +83,10 @@ def traffic_of(corpus: corpora.Corpus) -> dict[str, tuple[Lines, bytes]]:
 
 
 def compare(name: str, n: int, names: list[str], lives: int) -> Iterator[Row]:
-    """In each life all variants are loaded anew, in another order: where things lie in memory is a matter of luck."""
+    """Yield rows; before each life all variants are loaded again in another order, because places in memory are random.
+    """
     corpus = corpora.Corpus(name, n)
-    filters = Lines(corpora.kept(corpus), True)
+    filters = Lines(corpora.stored_filters(corpus), True)
     traffic = traffic_of(corpus)
     chosen = [v for v in VARIANTS if v.index is not None and v.name in names and n <= v.most]
     for life in range(lives):
@@ -107,8 +108,9 @@ def compare(name: str, n: int, names: list[str], lives: int) -> Iterator[Row]:
 
 
 def take_turns(subjects: dict[str, Subject], measure: str, place: str, n: int, rep: int) -> Iterator[Row]:
+    """Yield the rows of one measure for all variants, in random order."""
     names = list(subjects)
-    random.Random(rep).shuffle(names)           # nobody is always first
+    random.Random(rep).shuffle(names)           # so that no variant is always the first
     for name in names:
         if measure == "insert":
             insert, remove = subjects[name].change(rep)
@@ -119,6 +121,7 @@ def take_turns(subjects: dict[str, Subject], measure: str, place: str, n: int, r
 
 
 def compare_pool(n: int, reps: int) -> Iterator[Row]:
+    """Yield the rows of the pool of client contexts with n clients."""
     subjects = [(DEFAULT, 1000), (AGAIN, 1000), ("no pool", 0)]
     for rep in range(reps):
         random.Random(rep).shuffle(subjects)
@@ -133,6 +136,7 @@ def compare_pool(n: int, reps: int) -> Iterator[Row]:
 
 
 def run(sizes: list[int], places: list[str], names: list[str], lives: int) -> Iterator[Row]:
+    """Yield the rows of all sizes and corpora."""
     began = time.monotonic()
     for n in sizes:
         for place in places:

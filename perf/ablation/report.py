@@ -1,4 +1,4 @@
-"""What each optimisation is worth, at which size, and where it costs: tables and plots from the ablation's rows."""
+"""Write tables and plots of the ablation: the worth of each optimisation by size, and its costs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORDER = [v.name for v in VARIANTS]
-RATIO_DRAWN = 20                # where brute force goes would leave no room for the rest
-LEAST_NOISE = 1.03              # nobody is believed below that
+RATIO_DRAWN = 20                # largest ratio of the plot; the brute force would leave no room for the others
+LEAST_NOISE = 1.03              # least factor that counts as a difference
 
 
 def place_of(cell: Cell) -> str:
+    """Return the corpus with its size, or the scenario."""
     return f"{cell.place}, {tables.size_of(cell.n)}" if cell.n else cell.place
 
 
 def gains(cell: Cell, limit: float) -> bool:
-    """Beyond noise, and every repetition says so."""
+    """Return whether the gain is beyond noise in every repetition."""
     return cell.ratio > limit and cell.least > 1
 
 
 def costs(cell: Cell, limit: float) -> bool:
+    """Return whether the variant is faster than the default, beyond noise in every repetition."""
     return 0 < cell.ratio < 1 / limit and cell.most < 1
 
 
 def worth(found: list[Cell]) -> str:
-    """A row for each switch and measure: where it is worth most, where it costs most. Above 1 the default is better."""
+    """Return a table with the largest gain and cost of each switch and measure. Above 1 the default is better."""
     limits = noise(found)
     rows = []
     for variant in ORDER:
@@ -52,15 +54,18 @@ def worth(found: list[Cell]) -> str:
 
 
 def ratio(cell: Cell | None) -> str:
+    """Format the ratio of a cell, with its note."""
     if cell is None:
         return ""
     if not cell.ratio:
         return cell.note
-    return tables.digits(cell.ratio) + (f" ({cell.note})" if cell.note else "")     # such as messages lost
+    return tables.digits(cell.ratio) + (f" ({cell.note})" if cell.note else "")     # such as lost messages
 
 
 def by_place(found: list[Cell], part: str, measure: str) -> str:
-    """A row for each place and size with the default's own figure, a column for each variant with its ratio."""
+    """Return a table: a row for each place and size with the default's figure, a column for each variant with its
+    ratio.
+    """
     own = {(c.place, c.n, c.variant): c for c in found if (c.part, c.measure) == (part, measure)}
     names = [v for v in ORDER if v != DEFAULT and any(variant == v for _, _, variant in own)]
     rows = []
@@ -75,7 +80,7 @@ def by_place(found: list[Cell], part: str, measure: str) -> str:
 
 
 def small(found: list[Cell]) -> str:
-    """"Loses nowhere": one client, one topic, one filter."""
+    """Return the switches that cost something with one client, one topic or one filter."""
     limits = noise(found)
     rows = []
     for c in found:
@@ -89,11 +94,12 @@ def small(found: list[Cell]) -> str:
 
 
 def report(rows: list[Row]) -> str:
+    """Return the report as Markdown."""
     found = cells(rows)
     parts = ["Ratios are to the default in the same repetition (medians): above 1, the default is better by so much. "
              "`default again` is the default once more: its distance from 1 is the noise.\n",
-             tables.table(["without", "what that means"], [[v.name, v.what] for v in VARIANTS if v.name != DEFAULT]),
-             f"### What each is worth\n\n{worth(found)}",
+             tables.table(["without", "meaning"], [[v.name, v.what] for v in VARIANTS if v.name != DEFAULT]),
+             f"### Worth of each optimisation\n\n{worth(found)}",
              f"### Small loads\n\n{small(found)}"]
     parts += [f"### {part}: {measure}\n\n{by_place(found, part, measure)}"
               for part, measure in dict.fromkeys((c.part, c.measure) for c in found)]
@@ -101,6 +107,7 @@ def report(rows: list[Row]) -> str:
 
 
 def plots(rows: list[Row], folder: Path) -> None:
+    """Draw the plots of the ablation into a folder."""
     found = sorted((c for c in cells(rows) if c.ratio and c.variant != DEFAULT), key=lambda c: ORDER.index(c.variant))
     lines: dict[str, dict[str, tables.Points]] = {}
     for c in found:

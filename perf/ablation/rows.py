@@ -1,4 +1,4 @@
-"""What both parts of the ablation write: one figure of one variant in one repetition."""
+"""Define the rows of the ablation: one figure of one variant in one repetition."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
+    """Hold one figure of one variant in one repetition."""
+
     part: str                   # index, broker
     measure: str                # such as "match, hot", in ns, us or bytes
     place: str                  # a corpus or a scenario
-    n: int                      # filters; 0: the scenario says
+    n: int                      # number of filters; 0: given by the scenario
     variant: str
     rep: int
-    value: float                # 0: it failed or took too long, and `note` says so
+    value: float                # 0: it failed or took too long, and `note` has the reason
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A variant against the default of the same repetition."""
+    """Compare a variant with the default of the same repetition."""
 
     part: str
     measure: str
@@ -36,29 +38,31 @@ class Cell:
     n: int
     variant: str
     value: float                # median over the repetitions
-    ratio: float                # median of the ratios; 0: none, see `note`
+    ratio: float                # median of the ratios; 0: none, and `note` has the reason
     least: float
     most: float
     note: str = ""
 
 
 def read(path: Path) -> list[Row]:
+    """Read the rows of a file."""
     return [Row(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def write(path: Path, rows: Iterable[Row]) -> list[Row]:
-    """As they come, so that what was measured is kept when the rest fails."""
+    """Write the rows as they arrive, so that a later failure loses none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = []
+    written = []
     with path.open("w") as file:
         for row in rows:
             file.write(json.dumps(asdict(row)) + "\n")
             file.flush()
-            kept.append(row)
-    return kept
+            written.append(row)
+    return written
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
+    """Return the medians and ratios of all rows, in the order of the rows."""
     groups: dict[tuple[str, str, str, int, str], dict[int, Row]] = {}
     for row in rows:
         groups.setdefault((row.part, row.measure, row.place, row.n, row.variant), {})[row.rep] = row
@@ -77,7 +81,7 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
 
 def noise(found: Iterable[Cell]) -> dict[tuple[str, str], float]:
-    """Of each part and measure: how far the default is from itself at most, as a factor."""
+    """Return for each part and measure the largest distance of the default from itself, as a factor."""
     most: dict[tuple[str, str], float] = {}
     for cell in found:
         if cell.variant == AGAIN and cell.ratio:

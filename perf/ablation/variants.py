@@ -1,4 +1,4 @@
-"""What is switched off in turn: how the index is made in this process, what the broker is told on its command line."""
+"""Define the variants: the arguments of the index in this process, and the options of the broker's command line."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT = "default"
-AGAIN = "default again"         # the same once more: its distance from the first is the noise of the run
+AGAIN = "default again"         # the default once more: its distance from the first is the noise of the run
 NEVER = 2**32 - 1
 
 
 @dataclass(frozen=True)
 class Variant:
+    """Describe what is switched off, and how."""
+
     name: str
     what: str
-    index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: not of the index
+    index: dict[str, Any] | None = field(default_factory=dict)      # arguments of IndexBench; None: no index
     broker: tuple[str, ...] = ()
-    most: int = NEVER           # filters: more would take minutes to say what fewer have said
+    most: int = NEVER           # most filters; more would take minutes without further insight
 
 
 VARIANTS = [
     Variant(DEFAULT, "everything as it is shipped"),
-    Variant(AGAIN, "the same once more: what differs is noise"),
-    Variant("no letters", "exact filters and first levels not told apart by first letter", {"letters": False},
+    Variant(AGAIN, "the default once more: differences are noise"),
+    Variant("no letters", "exact filters and first levels not divided by first letter", {"letters": False},
             ("--letter-index", "off")),
     Variant("no exact hash", "exact filters in the tree like the others, first level by letter", {"mode": "letter"},
             ("--index", "letter")),

@@ -1,1 +1,1 @@
-"""The performance lab: suites of `mosq bench` runs over several brokers, side by side, into a folder of results."""
+"""Run suites of `mosq bench` over several brokers side by side, into a folder of results (the performance lab)."""

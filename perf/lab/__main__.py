@@ -1,6 +1,7 @@
-"""The performance lab: suites of `mosq bench` runs over mosq, mosq with optimisations off, and other brokers, side by
-side. Each run has a fresh broker on one core and the load on another; who is measured takes turns. Results go to a
-folder, which `mosq bench report DIR` makes a page of.
+"""Run the performance lab: suites of `mosq bench` over mosq, mosq with optimisations off, and other brokers.
+
+Each run has a fresh broker on one core and the load on another; the brokers take turns. Results go to a folder, from
+which `mosq bench report DIR` makes a page.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from perf.lab.peers import MOSQ, PEERS, ROOT, Found, find
 from perf.lab.plan import SUITES, VARIANTS_OF_MOSQ, Load, loads
 from perf.lab.run import Entry, How, Lab
 
-DESCRIPTORS_MAX = 200_000       # brokers that prepare for each of a million are not what is measured
+DESCRIPTORS_MAX = 200_000       # limit: a broker that prepares for a million files would be another measurement
 EXIT_OK, EXIT_FAILED, EXIT_NOT_EXACT, EXIT_USAGE = 0, 1, 2, 3
 EPILOG = """examples:
   python -m perf.lab paper                                   the paper's four tests: half an hour
@@ -32,34 +33,35 @@ EPILOG = """examples:
   python -m perf.lab vendors --brokers mosq --at cloud=broker.example:1883
   python -m perf.lab --list                                  suites, tests, brokers that are here
 
-brokers: a family (mosquitto: the one found first), a name (mosquitto-2.0.11), mosq:VARIANT, or all. Those that are not
-on PATH are looked for below --peers, or MOSQ_PEERS. The password of --username: MOSQ_BENCH_PASSWORD.
+brokers: a family (mosquitto: the one found first), a name (mosquitto-2.0.11), mosq:VARIANT, or all. The lab looks on
+PATH, then below --peers or MOSQ_PEERS. The password of --username: MOSQ_BENCH_PASSWORD.
 
-exit status: 0 all done; 1 something was not complete (kept, and marked); 2 mosq lost, doubled or reordered messages;
-3 a mistake in the command line"""
+exit status: 0 all done; 1 some runs are not complete (kept, and marked); 2 mosq lost, doubled or reordered messages;
+3 an error in the command line"""
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser("python -m perf.lab", description=__doc__, epilog=EPILOG,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     add = made.add_argument
-    add("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}")
-    add("--list", action="store_true", help="say what there is, and measure nothing")
-    add("--dir", type=Path, help="the folder of results; one that has some goes on (default: build/lab/SUITE-TIME)")
-    add("--brokers", help="who takes part (default: as --list tells)")
-    add("--peers", type=Path, action="append", default=[], metavar="DIR", help="a folder of other brokers; may repeat")
-    add("--at", action="append", default=[], metavar="NAME=HOST:PORT", help="a broker that runs already; may repeat")
-    add("--username", help="for all brokers; %%i stands for the number of the client")
-    add("--tests", help="only these")
+    add("suites", nargs="*", metavar="SUITE", help=f"suites to run, of {', '.join(SUITES)}")
+    add("--list", action="store_true", help="list suites, tests and brokers, and measure nothing")
+    add("--dir", type=Path, help="folder of results; new ones are added (default: build/lab/SUITE-TIME)")
+    add("--brokers", help="brokers to measure (default: those that --list shows for the suite)")
+    add("--peers", type=Path, action="append", default=[], metavar="DIR", help="folder of other brokers; may repeat")
+    add("--at", action="append", default=[], metavar="NAME=HOST:PORT", help="running broker; may repeat")
+    add("--username", help="user name at all brokers; %%i stands for the number of the client")
+    add("--tests", help="run only these tests, separated by commas")
     add("--quick", action="store_true", help="fewer cases, smaller numbers, one repetition")
     add("--scale", type=float, default=1.0, help="factor for numbers of messages and clients")
     add("--reps", type=int, help="repetitions")
-    add("--seconds", type=float, help="of what is not counted in messages (default: 1.5; --quick: 0.7)")
-    add("--cpu", type=int, help="the core of the load (default: the last)")
-    add("--broker-cpu", type=int, help="the core of the brokers (default: the first)")
-    add("--timeout", type=float, default=600.0, help="seconds that a run may take (default: %(default)g)")
-    add("--patience", type=float, default=60.0, help="what takes more seconds is not repeated (default: %(default)g)")
-    add("--no-report", action="store_true", help="no page at the end")
+    add("--seconds", type=float, help="duration of tests that are not counted in messages (default: 1.5; --quick: 0.7)")
+    add("--cpu", type=int, help="core of the load (default: the last)")
+    add("--broker-cpu", type=int, help="core of the brokers (default: the first)")
+    add("--timeout", type=float, default=600.0, help="most seconds of a run (default: %(default)g)")
+    add("--patience", type=float, default=60.0, help="runs of more seconds are not repeated (default: %(default)g)")
+    add("--no-report", action="store_true", help="make no page at the end")
     return made
 
 
@@ -74,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = find(folders)
     descriptors = raised_descriptors()
     if args.list:
-        tell_what_there_is(found, descriptors)
+        list_all(found, descriptors)
         return EXIT_OK
     try:
         if not args.suites:
@@ -84,15 +86,15 @@ def main(arguments: list[str] | None = None) -> int:
         how = chosen_how(args)
         given = arguments if arguments is not None else sys.argv[1:]
         folder = Folder(args.dir or default_folder(args.suites), "; ".join(SUITES[name].title for name in args.suites),
-                        shlex.join(["python", "-m", "perf.lab", *given]), asked_for(args, how))
+                        shlex.join(["python", "-m", "perf.lab", *given]), measurement_options(args, how))
     except (UsageError, FolderError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
     lab = Lab(folder, chosen, entries, how)
-    tell_before(lab, descriptors)
+    print_before(lab, descriptors)
     why = lab.perform()
     folder.close(why, lab.left_out)
-    tell_after(lab, why)
+    print_after(lab, why)
     if not args.no_report:
         report(folder.path)
     if why:
@@ -101,12 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class UsageError(Exception):
-    pass
+    """State an error in the command line."""
 
 
-# ---------------------------------------------------------------- what was asked for
+# ---------------------------------------------------------------- the chosen runs
 
 def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
+    """Return the loads of the chosen suites and tests. Raises UsageError."""
     if unknown := [name for name in args.suites if name not in SUITES]:
         raise UsageError(f"no such suite: {', '.join(unknown)}; expected {', '.join(SUITES)}")
     if not 0 < args.scale <= 100:
@@ -118,14 +121,15 @@ def chosen_loads(args: argparse.Namespace, descriptors: int) -> list[Load]:
     if args.tests:
         wanted = args.tests.split(",")
         if unknown := [name for name in wanted if name not in {load.test.id for load in found}]:
-            raise UsageError(f"no such test: {', '.join(unknown)}; --list tells which there are")
+            raise UsageError(f"no such test: {', '.join(unknown)}; --list shows the tests")
         found = [load for load in found if load.test.id in wanted]
     return found
 
 
 def chosen_entries(args: argparse.Namespace, found: list[Found]) -> list[Entry]:
-    asked = args.brokers is not None
-    names = (args.brokers if asked else ",".join(SUITES[name].brokers for name in args.suites)).split(",")
+    """Return the brokers to measure. Raises UsageError."""
+    chosen = args.brokers is not None
+    names = (args.brokers if chosen else ",".join(SUITES[name].brokers for name in args.suites)).split(",")
     entries: dict[Entry, None] = {}
     for name in (name.strip() for name in names):
         for entry in named(name, found):
@@ -142,6 +146,7 @@ def chosen_entries(args: argparse.Namespace, found: list[Found]) -> list[Entry]:
 
 
 def named(name: str, found: list[Found]) -> list[Entry]:
+    """Return the entries for one name of --brokers; a known broker that was not found gives none. Raises UsageError."""
     family, _, variant = name.partition(":")
     if variant:
         one = VARIANTS_OF_MOSQ.get(variant)
@@ -153,12 +158,13 @@ def named(name: str, found: list[Found]) -> list[Entry]:
         known = ", ".join(peer.family for peer in PEERS)
         if name.partition("-")[0] not in {peer.family for peer in PEERS}:
             raise UsageError(f"no such broker: {name}; known are {known}")
-        print(f"{name} is not here, and left out: neither on PATH nor below --peers", file=sys.stderr)
-    # of a family all, but where a suite asks for Debian's Mosquitto, that on PATH: it was found first
+        print(f"{name} is left out: it is neither on PATH nor below --peers", file=sys.stderr)
+    # `all` takes every broker of a family; else the first, which is on PATH (Debian's Mosquitto for the suites)
     return [Entry(one.name, found=one) for one in (hits if name == "all" else hits[:1])]
 
 
 def chosen_how(args: argparse.Namespace) -> How:
+    """Return repetitions, cores and limits. Raises UsageError."""
     cores = sorted(os.sched_getaffinity(0))
     for core in (args.cpu, args.broker_cpu):
         if core is not None and core not in cores:
@@ -169,8 +175,8 @@ def chosen_how(args: argparse.Namespace) -> How:
     return How(reps, broker_core, core, args.timeout, args.patience, args.username)
 
 
-def asked_for(args: argparse.Namespace, how: How) -> dict[str, object]:
-    """What repetitions of one measurement have in common, beside their case."""
+def measurement_options(args: argparse.Namespace, how: How) -> dict[str, object]:
+    """Return the options that must be equal for repetitions of one measurement, beside the case."""
     return {"--scale": args.scale, "--quick": args.quick, "--seconds": seconds_of(args),
             "--broker-cpu": how.broker_core, "--cpu": how.core}
 
@@ -184,16 +190,17 @@ def default_folder(suites: list[str]) -> Path:
 
 
 def raised_descriptors() -> int:
-    """The same limit for brokers and load: as high as it may be, within reason."""
+    """Raise the limit of open files for brokers and load as far as possible, up to DESCRIPTORS_MAX; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted) if soft != resource.RLIM_INFINITY else wanted, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-# ---------------------------------------------------------------- what is said
+# ---------------------------------------------------------------- output
 
-def tell_what_there_is(found: list[Found], descriptors: int) -> None:
+def list_all(found: list[Found], descriptors: int) -> None:
+    """Print suites, tests, brokers and variants."""
     for suite in SUITES.values():
         print(f"{suite.name}: {suite.title}, {suite.reps} repetitions; brokers: {suite.brokers}")
         if suite.about:
@@ -201,47 +208,50 @@ def tell_what_there_is(found: list[Found], descriptors: int) -> None:
         for test in suite.tests:
             cases = [load.text for load in loads(suite, 2.0, descriptors) if load.test is test]
             print(f"  {test.id:16} {test.title}: {', '.join(cases)}")
-    print("brokers that are here:")
+    print("brokers found:")
     for one in found:
         print(f"  {one.name:16} {'this checkout' if one.peer is MOSQ else one.program}"
-              f"{'' if one.peer.tried else ' (written from its documentation, and untried)'}")
+              f"{'' if one.peer.tried else ' (configured by its documentation, untested)'}")
     print("variants of mosq:")
     for variant in VARIANTS_OF_MOSQ.values():
         print(f"  mosq:{variant.name:16} {variant.what}")
     away = [peer.family for peer in PEERS if peer.family not in {one.peer.family for one in found}]
     if away:
-        print(f"known, and not here: {', '.join(away)}")
+        print(f"known, but not found: {', '.join(away)}")
 
 
-def tell_before(lab: Lab, descriptors: int) -> None:
+def print_before(lab: Lab, descriptors: int) -> None:
+    """Print the plan and its warnings."""
     how = lab.how
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         print(text, file=sys.stderr)
 
-    say(f"{len(lab.loads)} cases, {how.reps} repetitions of {', '.join(entry.label for entry in lab.entries)}")
-    say(f"results: {lab.folder.path}")
+    log(f"{len(lab.loads)} cases, {how.reps} repetitions of {', '.join(entry.label for entry in lab.entries)}")
+    log(f"results: {lab.folder.path}")
     if how.core is None or how.broker_core == how.core:
-        say("WARNING: one core for broker and load: rates and latencies are of both together; CPU per message is the "
+        log("WARNING: one core for broker and load: rates and latencies include both; CPU per message is the "
             "broker's own")
     for note in dict.fromkeys(load.note for load in lab.loads if "open files" in load.note):
-        say(f"note: {note}")
+        log(f"note: {note}")
     for entry in lab.entries:
         if entry.found and not entry.found.peer.tried:
-            say(f"note: {entry.name} is started and configured by its documentation; nobody has tried that yet")
+            log(f"note: {entry.name} is started and configured by its documentation; this is untested")
 
 
-def tell_after(lab: Lab, why: str) -> None:
+def print_after(lab: Lab, why: str) -> None:
+    """Print the tables, the warnings and the folder."""
     for line in figures.tables(lab.runs, [entry.label for entry in lab.entries]):
         print(line)
     print()
     for line in (*figures.warnings(lab.runs), *lab.left_out):
         print(line)
     if why:
-        print(f"NOT COMPLETE: {why}; what was measured is kept, and marked")
+        print(f"NOT COMPLETE: {why}; the measurements are kept, and marked")
     print(f"results: {lab.folder.path}", flush=True)
 
 
 def report(folder: Path) -> None:
+    """Make the page of the results."""
     from mosq.cli.commands_bench import bench
 
     if "report" in bench.commands:

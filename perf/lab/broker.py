@@ -1,4 +1,4 @@
-"""One broker for one run: started on a core of its own in a folder of its own, awaited, and gone afterwards."""
+"""Start one broker for one run, on its own core and in its own folder, wait for it, and remove it afterwards."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
 
 CONNECT = b"\x10\x11\0\x04MQTT\x04\x02\0\x0a\0\x05mlab0"
 STOP_S = 10.0
-# goes before the broker's command: it is killed when the lab is (prctl PR_SET_PDEATHSIG, SIGKILL), which exec keeps
+# prefix of the broker's command: the kernel kills the broker with the lab (prctl PR_SET_PDEATHSIG, SIGKILL survives
+# exec)
 TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
-OWN_FOLDERS = ("etc", "data", "log")        # of a shadow; all others are links
+OWN_FOLDERS = ("etc", "data", "log")        # real folders of a shadow; all others are links
 
 
 class NotThereError(Exception):
-    """The broker did not start, or does not answer."""
+    """State that the broker did not start, or does not answer."""
 
 
 class Broker:
+    """Run a broker for the block; `pid` is the process that listens. Raises NotThereError."""
+
     def __init__(self, found: Found, flags: tuple[str, ...] = (), *, core: int | None = None, transport: str = "tcp",
                  durable: bool = False, cert: str = "", key: str = "") -> None:
         self.found, self.core, self.transport = found, core, transport
@@ -56,12 +59,12 @@ class Broker:
         path = folder / self.found.peer.file
         path.parent.mkdir(exist_ok=True)
         path.write_text(one.text)
-        self.log = folder / "said"
-        with self.log.open("wb") as said, on_core(self.core):
+        self.log = folder / "output"
+        with self.log.open("wb") as output, on_core(self.core):
             try:
                 self.process = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-c", TIED, *one.command], cwd=folder,
-                    env={**os.environ, **one.environment}, stdin=subprocess.DEVNULL, stdout=said,
+                    env={**os.environ, **one.environment}, stdin=subprocess.DEVNULL, stdout=output,
                     stderr=subprocess.STDOUT, start_new_session=True)
             except OSError as error:
                 raise NotThereError(f"{self.found.name} cannot be started: {error.strerror}") from None
@@ -76,7 +79,7 @@ class Broker:
         self.pid = listener(self.port, self.process.pid) or self.process.pid
 
     def ended(self) -> str:
-        """How, when it did so by itself; "" while it runs."""
+        """Return how the broker ended by itself; "" while it runs."""
         status = self.process.poll()
         if status is None:
             return ""
@@ -87,28 +90,28 @@ class Broker:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").strip().splitlines()
             if lines:
-                return f"; its last words: {lines[-1][:200]}"
+                return f"; its last line: {lines[-1][:200]}"
         return ""
 
     def __exit__(self, *_: object) -> None:
         if hasattr(self, "process"):
             for how in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.process.pid, how)    # what it started goes with it
+                    os.killpg(self.process.pid, how)    # the broker's own children end with it
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(STOP_S)
         self.folder.cleanup()
 
 
-class Elsewhere:
-    """A broker that somebody else has started."""
+class RunningBroker:
+    """Represent a broker that runs already."""
 
     def __init__(self, name: str, host: str, port: int) -> None:
         self.name, self.host, self.port, self.pid = name, host, port, 0
 
     def __enter__(self) -> Self:
         if not answers(self.host, self.port, "ws", 5.0):
-            raise NotThereError(f"{self.name}: nobody answers at {self.host}:{self.port}")
+            raise NotThereError(f"{self.name}: no broker answers at {self.host}:{self.port}")
         return self
 
     def ended(self) -> str:
@@ -118,15 +121,17 @@ class Elsewhere:
         pass
 
 
-# ---------------------------------------------------------------- what both stand on
+# ---------------------------------------------------------------- helpers
 
 def answers(host: str, port: int, transport: str, limit_s: float = 1.0) -> bool:
-    """It takes connections; over plain TCP it also says something to a CONNECT, if only that it does not want to."""
+    """Return whether the port accepts connections; over plain TCP also whether a CONNECT gets an answer, even a
+    refusal.
+    """
     try:
-        with socket.create_connection((host, port), limit_s) as door:
+        with socket.create_connection((host, port), limit_s) as sock:
             if transport == "tcp":
-                door.sendall(CONNECT)
-                return door.recv(1) == b"\x20"
+                sock.sendall(CONNECT)
+                return sock.recv(1) == b"\x20"
             return True
     except OSError:
         return False
@@ -134,7 +139,7 @@ def answers(host: str, port: int, transport: str, limit_s: float = 1.0) -> bool:
 
 @contextlib.contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """What is started in here stays on this core."""
+    """Keep processes that the block starts on this core."""
     before = os.sched_getaffinity(0)
     try:
         if core is not None:
@@ -145,8 +150,10 @@ def on_core(core: int | None) -> Iterator[None]:
 
 
 def listener(port: int, leader: int) -> int:
-    """The process that listens at this port, of those that the leader of a session has started: a start script is not
-    what is to be measured. 0: cannot be told."""
+    """Return the process that listens at this port in the session of the leader; 0 if unknown.
+
+    A start script must not be measured instead of the broker.
+    """
     wanted = set()
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -163,7 +170,7 @@ def listener(port: int, leader: int) -> int:
 
 
 def _shadow(program: Path, folder: Path) -> None:
-    """The folder of a program that reads its configuration beside itself, in links; what it writes is its own."""
+    """Link the folder of a program that reads its configuration beside itself; the folders it writes are real."""
     for one in program.resolve().parents[1].iterdir():
         if one.name == "bin":
             (folder / "bin").mkdir()

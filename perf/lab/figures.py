@@ -1,4 +1,4 @@
-"""What many runs say together: medians with their spread, and the closing tables on the terminal."""
+"""Combine many runs: medians with their spread, and the tables that the terminal shows at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def median(values: Iterable[float]) -> float | None:
 
 
 def spread(values: Iterable[float]) -> float | None:
-    """Half of the distance from the least to the most, as a share of the median; None for one value, or around 0."""
+    """Return half of the distance from least to most, as a share of the median; None for one value, or a median of 0.
+    """
     known = list(values)
     middle = median(known)
     return (max(known) - min(known)) / 2 / middle if len(known) > 1 and middle else None
@@ -29,11 +30,13 @@ def spread(values: Iterable[float]) -> float | None:
 
 # ---------------------------------------------------------------- one line: one broker, one phase of a case
 
-def who(run: Run) -> str:
+def label_of(run: Run) -> str:
+    """Return the broker's name, with its variant."""
     return f"{run['run']['broker']}: {run['run']['variant']}" if run["run"]["variant"] else str(run["run"]["broker"])
 
 
 def cost(phase: Phase) -> float | None:
+    """Return the broker's CPU in microseconds per message, or None if unknown."""
     value = (phase.get("broker") or {}).get("cpu_us_per")
     return None if value is None else float(value)
 
@@ -43,6 +46,7 @@ def _values(phases: list[Phase], of: Callable[[Phase], float | None]) -> list[fl
 
 
 def number(value: float | None) -> str:
+    """Format a number with about three digits."""
     if value is None:
         return "-"
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3}f}"
@@ -65,23 +69,24 @@ WRONG = ("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowled
 
 
 def remarks(runs: list[Run], phases: list[Phase]) -> str:
-    said = []
+    """Return what a reader must know about the runs of a line."""
+    found = []
     if bad := [run for run in runs if not run["complete"]]:
-        said.append(f"{len(bad)} of {len(runs)} NOT COMPLETE: {bad[0]['why']}")
+        found.append(f"{len(bad)} of {len(runs)} NOT COMPLETE: {bad[0]['why']}")
     worst = {name: max((phase[name] for phase in phases), default=0) for name in WRONG}
-    said += [f"{name.replace('_', ' ')} {n:,}" for name, n in worst.items() if n]
+    found += [f"{name.replace('_', ' ')} {n:,}" for name, n in worst.items() if n]
     if marks.mostly(map(limited, phases)):
-        said.append("generator-bound")
+        found.append("generator-bound")
     if marks.mostly(map(disturbed, phases)):
         share = median(phase["foreign_cpu_share"] for phase in phases) or 0.0
-        said.append(f"others used {share * 100:.0f} % of a core")
+        found.append(f"other programs used {share * 100:.0f} % of a core")
     if dropped := sum(run["run"]["dropped_packets"] for run in runs):
-        said.append(f"the kernel dropped {dropped:,} packets")
+        found.append(f"the kernel dropped {dropped:,} packets")
     for name in phases[0]["extra"] if phases else ():
         values = [value for phase in phases if isinstance(value := phase["extra"].get(name), int | float)]
         if name.startswith("bytes_") and values:
-            said.append(f"{name.replace('_', ' ')} {number(median(values))}")
-    return "; ".join(said)
+            found.append(f"{name.replace('_', ' ')} {number(median(values))}")
+    return "; ".join(found)
 
 
 def _line(name: str, runs: list[Run], phases: list[Phase], first: float | None) -> tuple[str, ...]:
@@ -100,10 +105,13 @@ def _line(name: str, runs: list[Run], phases: list[Phase], first: float | None) 
             delay(lambda latency: latency["max_us"]), remarks(runs, phases))
 
 
-# ---------------------------------------------------------------- all of it
+# ---------------------------------------------------------------- all runs
 
 def tables(runs: list[Run], order: list[str]) -> Iterator[str]:
-    """A table for each case and phase; a line for each broker, in this order. Costs are compared with the first."""
+    """Yield a table for each case and phase, with a line for each broker in this order.
+
+    Costs are relative to the first.
+    """
     titles = ""
     for case in _groups(runs, lambda run: (run["run"]["suite"], run["run"]["test"], run["run"]["case"])):
         run = case[0]["run"]
@@ -118,7 +126,7 @@ def tables(runs: list[Run], order: list[str]) -> Iterator[str]:
 
 
 def _table(case: list[Run], name: str, order: list[str]) -> Iterator[str]:
-    groups = {label: of for label in order if (of := [one for one in case if who(one) == label])}
+    groups = {label: of for label in order if (of := [one for one in case if label_of(one) == label])}
     phases = {label: [phase for one in of for phase in one["phases"] if phase["name"] == name]
               for label, of in groups.items()}
     unit = next((phase["unit"] for of in phases.values() for phase in of), "message")
@@ -137,7 +145,7 @@ def _groups(runs: list[Run], key: Callable[[Run], object]) -> list[list[Run]]:
 
 
 def columns(lines: list[tuple[str, ...]]) -> Iterator[str]:
-    """The first and the last to the left, the others to the right; what is empty everywhere is left out."""
+    """Align the first and the last column to the left, the others to the right; leave out empty columns."""
     kept = [at for at in range(len(lines[0])) if at == 0 or any(line[at] not in ("", "-") for line in lines[1:])]
     widths = {at: max(len(line[at]) for line in lines) for at in kept}
     for line in lines:
@@ -146,16 +154,17 @@ def columns(lines: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def warnings(runs: list[Run]) -> Iterator[str]:
+    """Yield the warnings about all runs."""
     phases = [phase for run in runs for phase in run["phases"]]
     bound = sum(map(limited, phases))
     if bound:
         yield (f"WARNING: in {bound} of {len(phases)} phases the generator was the bottleneck (busy for "
-               f"{BUSY * 100:.0f} % and more): the broker can do more than its rate says there; compare the CPU.")
+               f"{BUSY * 100:.0f} % and more): the broker can carry more than its rate there; compare the CPU.")
     dropped = sum(run["run"]["dropped_packets"] > 0 for run in runs)
     if dropped:
         yield (f"WARNING: in {dropped} of {len(runs)} runs the kernel dropped packets between sockets of this machine, "
                "and TCP sent them again 200 ms later: raise net.core.netdev_max_backlog (sysctl).")
     foreign = sum(map(disturbed, phases))
     if foreign:
-        yield (f"WARNING: in {foreign} of {len(phases)} phases others used more than a quarter of a core: rates and "
-               "latencies suffer, CPU per message does less.")
+        yield (f"WARNING: in {foreign} of {len(phases)} phases other programs used more than a quarter of a core: "
+               "rates and latencies suffer, CPU per message suffers less.")

@@ -1,5 +1,6 @@
-"""The folder of results: about.json says where they come from, runs.jsonl has a line for each run. Both are good at any
-moment: a lab that dies keeps what it has. Who reads them is `mosq bench report`.
+"""Write the folder of results: about.json describes their origin, runs.jsonl has a line for each run.
+
+Both files are valid at any moment: a lab that is killed keeps its results. `mosq bench report` reads them.
 """
 
 from __future__ import annotations
@@ -24,20 +25,25 @@ GIT_S = 20.0
 
 
 class FolderError(Exception):
-    """Results cannot go there."""
+    """State why results cannot go into the folder."""
 
 
 class Folder:
-    def __init__(self, path: Path, title: str, command: str, asked: dict[str, object]) -> None:
-        """asked: the options that make a measurement another one. An existing folder goes on, with what is of the same
-        commit and was asked alike."""
+    """Hold a folder of results that is being written."""
+
+    def __init__(self, path: Path, title: str, command: str, options: dict[str, object]) -> None:
+        """Open a folder of results.
+
+        `options` must be equal for repetitions of one measurement. Results are added to an existing folder if it has
+        the same commit and options.
+        """
         self.path = path
         self.about_path, self.runs_path = path / "about.json", path / "runs.jsonl"
         commit, dirty = version_control()
         self.about: dict[str, Any] = {
             "format": FORMAT, "title": title, "commit": commit, "dirty": dirty, "machine": this_machine(),
-            "brokers": {}, "left_out": [], "command": command, "asked": asked, "started": now(), "ended": "",
-            "complete": False, "why": "not at its end yet"}
+            "brokers": {}, "left_out": [], "command": command, "asked": options, "started": now(), "ended": "",
+            "complete": False, "why": "still running"}
         self.reps: dict[tuple[str, str, str, str, str], int] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -53,13 +59,13 @@ class Folder:
             before = json.loads(self.about_path.read_text())
             if before["commit"] != self.about["commit"]:
                 raise FolderError(f"{self.path} has results of commit {before['commit'][:12] or 'unknown'}; this is "
-                                  f"{self.about['commit'][:12] or 'unknown'}: take another folder (--dir)")
+                                  f"{self.about['commit'][:12] or 'unknown'}: use another folder (--dir)")
             if before["dirty"] != self.about["dirty"]:
                 with_out = {True: "with changes that are not committed", False: "without any change"}
                 raise FolderError(f"{self.path} has results of this commit {with_out[before['dirty']]}; this is "
-                                  f"{with_out[self.about['dirty']]}: take another folder (--dir)")
+                                  f"{with_out[self.about['dirty']]}: use another folder (--dir)")
             if other := _differences(before.get("asked", {}), self.about["asked"]):
-                raise FolderError(f"{self.path} has results of other numbers: {other}: ask for the same, or take "
+                raise FolderError(f"{self.path} has results with other options: {other}: use the same options, or "
                                   "another folder (--dir)")
             self.about |= {"brokers": before["brokers"], "left_out": before.get("left_out", []),
                            "started": before["started"]}
@@ -67,7 +73,7 @@ class Folder:
                 if self.about[name] not in before[name]:
                     self.about[name] = f"{before[name]}; {self.about[name]}"
         text = self.runs_path.read_text(encoding="utf-8")
-        if text and not text.endswith("\n"):            # of a lab that was killed while it wrote
+        if text and not text.endswith("\n"):            # a killed lab may leave an incomplete line
             self.runs_path.write_text(text[:text.rfind("\n") + 1], encoding="utf-8")
         for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
@@ -88,13 +94,15 @@ class Folder:
         self._write()
 
     def add(self, result: dict[str, Any]) -> None:
-        """rep is counted on from what is there already."""
+        """Add a result; `rep` continues the numbers of the existing ones."""
         result["run"]["rep"] += self.reps.get(self.key(result["run"]), 0)
         self.runs.write(json.dumps(result, ensure_ascii=False, separators=(",", ":")) + "\n")
         self.runs.flush()
 
     def close(self, why: str, left_out: Iterable[str] = ()) -> None:
-        """why: "" when everything was done; left_out: sentences, of what was not measured though it was asked for."""
+        """Close the folder. `why` is "" if everything was done; `left_out` names requested measurements that are
+        missing.
+        """
         self.runs.close()
         self.know(ended=now(), complete=not why, why=why,
                   left_out=list(dict.fromkeys((*self.about["left_out"], *left_out))))
@@ -115,19 +123,20 @@ def now() -> str:
 
 
 def version_control() -> tuple[str, bool]:
-    """The commit, and whether anything differs from it; "" where there is none."""
+    """Return the commit, and whether the files differ from it; "" if there is no repository."""
     if not (ROOT / ".git").exists() or not shutil.which("git"):
         return "", False
-    said = []
+    lines = []
     for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=GIT_S,
                                   env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"}, check=True)
-            said.append(done.stdout.strip())
-    return (said[0], bool(said[1])) if len(said) == 2 else ("", False)
+            lines.append(done.stdout.strip())
+    return (lines[0], bool(lines[1])) if len(lines) == 2 else ("", False)
 
 
 def this_machine() -> dict[str, object]:
+    """Return a description of the machine."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {**machine(), "memory_bytes": pages, "distribution": distribution()}
 

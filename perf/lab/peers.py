@@ -1,9 +1,9 @@
-"""The brokers that the lab can start: how each is found, asked for its version, configured and started. Data; who
-starts one is broker.py.
+"""Describe the brokers that the lab can start: how each is found, asked for its version, configured and started.
 
-Every configuration says the same: one listener on the loopback interface, no log-in, no log, and limits so high that
-none of them decides the outcome; all else is as shipped. In the texts $port, $dir and $program stand for what differs
-from run to run. NanoMQ, EMQX, VerneMQ and HiveMQ are written from their documentation and untried.
+This is data; broker.py starts the brokers. All configurations have the same effect: one listener on the loopback
+interface, no login, no log, and limits so high that none of them decides the outcome; everything else is as shipped. In
+the texts $port, $dir and $program stand for values that differ from run to run. NanoMQ, EMQX, VerneMQ and HiveMQ are
+configured by their documentation and untested.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from string import Template
 from mosq import __version__
 
 ROOT = Path(__file__).parents[2]
-SYSTEM = ("/usr/local/sbin", "/usr/sbin")           # not on everybody's PATH
-BELOW = ("", "bin", "sbin", "*", "*/bin", "*/sbin")  # of a folder of peers: where programs lie
+SYSTEM = ("/usr/local/sbin", "/usr/sbin")           # not on every user's PATH
+BELOW = ("", "bin", "sbin", "*", "*/bin", "*/sbin")  # where programs are below a folder of peers
 VERSION_S = 20.0
 TRANSPORTS = ("tcp", "tls", "ws")
 
 
 @dataclass(frozen=True, eq=False)
 class Peer:
+    """Describe how a broker is found, configured and started."""
+
     family: str
     command: tuple[str, ...]        # $program, $conf
-    programs: tuple[str, ...] = ()  # glob patterns of their names; (): comes with this checkout
+    programs: tuple[str, ...] = ()  # glob patterns of their names; (): part of this checkout
     version: tuple[str, ...] = ("--version",)
-    text: str = ""                  # the configuration, with $listener in it
-    listener: dict[str, str] = field(default_factory=lambda: {"tcp": ""})   # by transport
-    file: str = "broker.conf"       # below the run's folder
-    durable: str = ""               # is added where a test wants sessions on the disk
-    survives: str = "nothing is kept on a disk"     # what of a durable session does
+    text: str = ""                  # configuration, with $listener
+    listener: dict[str, str] = field(default_factory=lambda: {"tcp": ""})   # configuration of the listener by transport
+    file: str = "broker.conf"       # path below the run's folder
+    durable: str = ""               # configuration for tests that need sessions on disk
+    survives: str = "nothing is stored on disk"     # what remains of a durable session
     environment: dict[str, str] = field(default_factory=dict)
-    shadow: bool = False            # configured in its own folder only: gets one of links to itself
+    shadow: bool = False            # configured only in its own folder: gets a folder of links to itself
     start_s: float = 15.0
     mqtt_5: bool = True
     tried: bool = True
@@ -130,16 +132,16 @@ plugins:
 MOSQ = Peer(
     "mosq", (sys.executable, "-m", "mosq", "$flags", "-c", "$conf"),
     text=MOSQUITTO, listener=MOSQUITTO_LISTENER, durable=PERSISTENCE, environment={"PYTHONPATH": str(ROOT)},
-    survives="kill -9: written before it is acknowledged (durability group)")
+    survives="kill -9: written before the acknowledgement (durability group)")
 
 PEERS = (
     MOSQ,
     Peer("mosquitto", ("$program", "-c", "$conf"), ("mosquitto", "mosquitto-[0-9]*"), ("-h",), MOSQUITTO,
          MOSQUITTO_LISTENER, durable=PERSISTENCE,
-         survives="a proper end: a snapshot then, and every half an hour; kill -9 takes what came since"),
+         survives="a normal stop: a snapshot then, and every half an hour; kill -9 loses later messages"),
     Peer("flashmq", ("$program", "--config-file", "$conf"), ("flashmq", "flashmq-[0-9]*"), text=FLASHMQ,
          listener=FLASHMQ_LISTENER, durable="storage_dir $dir\n",
-         survives="a proper end: snapshots now and then, and at the end; kill -9 takes what came since"),
+         survives="a normal stop: snapshots at intervals and at the end; kill -9 loses later messages"),
     Peer("nanomq", ("$program", "start", "--conf", "$conf"), ("nanomq",), ("--version",), NANOMQ,
          {"tcp": 'listeners.tcp { bind = "127.0.0.1:$port" }'}, tried=False),
     Peer("emqx", ("$program", "foreground"), ("emqx",), ("version",), start_s=90.0, tried=False, environment={
@@ -152,7 +154,7 @@ PEERS = (
         "EMQX_MQTT__MAX_AWAITING_REL": "infinity", "EMQX_MQTT__MAX_PACKET_SIZE": "256MB"}),
     Peer("vernemq", ("$program", "console", "-noshell", "-noinput"), ("vernemq",), ("version",), VERNEMQ,
          {"tcp": "listener.tcp.default = 127.0.0.1:$port"}, "etc/vernemq.conf", shadow=True, start_s=90.0, tried=False,
-         survives="kill -9, but for the last moments: LevelDB without waiting for the disk"),
+         survives="kill -9, except for the last moments: LevelDB without syncing"),
     Peer("hivemq", ("$program",), ("hivemq*/bin/run.sh",), (), HIVEMQ,
          {"tcp": "<tcp-listener><port>$port</port><bind-address>127.0.0.1</bind-address></tcp-listener>"},
          "config.xml", start_s=90.0, tried=False, survives="kill -9: its file persistence", environment={
@@ -165,7 +167,7 @@ PEERS = (
 
 @dataclass(frozen=True)
 class Found:
-    """A peer whose program is here."""
+    """Hold a peer whose program was found."""
 
     peer: Peer
     program: Path
@@ -178,20 +180,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Made:
-    """What one run starts."""
+    """Hold what one run starts."""
 
     text: str
     command: list[str]
     environment: dict[str, str]
 
 
-def made(                               # parameters: one for each blank of the templates
+def made(                               # parameters: one for each placeholder of the templates
         found: Found, *, port: int, folder: Path, flags: tuple[str, ...] = (), transport: str = "tcp",
         durable: bool = False, cert: str = "", key: str = "") -> Made:
-    """The configuration, command line and environment of one broker at one port."""
+    """Return the configuration, command line and environment of one broker at one port."""
     peer = found.peer
     names = {"port": str(port), "dir": str(folder), "program": str(found.program), "conf": str(folder / peer.file),
-             "user": "user root\n" if os.geteuid() == 0 else "",     # as another it may not read what is in there
+             "user": "user root\n" if os.geteuid() == 0 else "",     # another user may not read the folder
              "mode": "file" if durable else "in-memory", "cert": cert, "key": key}
     names["listener"] = Template(peer.listener[transport]).substitute(names)
     text = Template(peer.text + (peer.durable if durable else "")).substitute(names)
@@ -203,19 +205,19 @@ def made(                               # parameters: one for each blank of the 
 
 
 def settings(found: Found) -> str:
-    """What a broker was told, for people: the same for each run but for the port and the folder."""
+    """Return a broker's settings for readers: the same for each run, except for the port and the folder."""
     peer = found.peer
     plain = made(found, port=1883, folder=Path("DIR"))
     lines = [f"{name}={value}\n" for name, value in plain.environment.items() if name != "PYTHONPATH"] + [plain.text]
     if peer.durable:
-        lines.append(f"# where a test is about sessions on the disk:\n{Template(peer.durable).substitute(dir='DIR')}")
-    return "".join(lines) + f"# what survives then: {peer.survives}\n"
+        lines.append(f"# in tests with sessions on disk:\n{Template(peer.durable).substitute(dir='DIR')}")
+    return "".join(lines) + f"# durable sessions survive: {peer.survives}\n"
 
 
 # ---------------------------------------------------------------- finding them
 
 def find(folders: list[Path]) -> list[Found]:
-    """mosq, and all whose program is on PATH or below one of the folders; those of PATH first."""
+    """Return mosq, and all brokers whose program is on PATH or below one of the folders; those on PATH first."""
     places = [Path(one) for one in (*os.environ.get("PATH", "").split(os.pathsep), *SYSTEM) if one]
     found: dict[str, Found] = {}
     for peer in PEERS:
@@ -239,18 +241,19 @@ def _programs(peer: Peer, places: list[Path], folders: list[Path]) -> list[Path]
 
 
 def version_of(peer: Peer, program: Path) -> str:
+    """Return the version that a program reports, or "unknown"."""
     if peer is MOSQ:
         return __version__
     if peer.family == "aedes":
         return str(json.loads((program / "package.json").read_text())["version"])
-    if not peer.version:            # its folder has it in its name: hivemq-ce-2024.9
-        said = program.parents[1].name
+    if not peer.version:            # the folder's name has the version: hivemq-ce-2024.9
+        text = program.parents[1].name
     else:
         try:
             done = subprocess.run([str(program), *peer.version], capture_output=True, text=True, errors="replace",
                                   timeout=VERSION_S, stdin=subprocess.DEVNULL)
         except (OSError, subprocess.TimeoutExpired):
             return "unknown"
-        said = done.stdout + done.stderr
-    number = re.search(r"\d+\.\d+[\w.-]*", said)
+        text = done.stdout + done.stderr
+    number = re.search(r"\d+\.\d+[\w.-]*", text)
     return number.group().rstrip(".") if number else "unknown"

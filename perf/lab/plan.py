@@ -1,8 +1,9 @@
-"""The suites as data: which `mosq bench` commands a suite consists of, at which sizes, and who takes part.
+"""Define the suites as data: their `mosq bench` commands, sizes and brokers.
 
-A test is a scenario of `mosq bench` with its cases; a case is one command line for every broker. What is `timed`
-publishes for as long as the lab is told; all else counts. Numbers in N() shrink with --scale; `quick` cases are those
-of --quick. A title tells the full numbers: where they are others it says that they are scaled, and the case says which.
+A test is a scenario of `mosq bench` with its cases; a case is one command line for every broker. A `timed` test
+publishes for the time that the lab sets; all others count messages. Numbers in N() shrink with --scale; `quick` cases
+are those of --quick. A title names the full numbers: if a run has others, it is marked as scaled, and the case names
+them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from itertools import pairwise
 
 from perf.ablation.variants import AGAIN, VARIANTS, Variant
 
-SPARE = 100                     # descriptors that a broker needs for itself, generously
-STALL_S = "30"                  # a broker that is busy with what is behind it may be silent for long
+SPARE = 100                     # descriptors that a broker needs for itself, an upper estimate
+STALL_S = "30"                  # a broker that is busy with a backlog may be silent for long
 
 
 @dataclass(frozen=True)
 class N:
+    """Hold a number that shrinks with --scale, down to `least`."""
+
     value: int
     least: int = 1
-    quick: int = 0              # instead, with --quick
+    quick: int = 0              # value with --quick; 0: the same
 
     def at(self, scale: float, quick: bool = False) -> int:
         value = self.quick if quick and self.quick else self.value
@@ -29,7 +32,9 @@ class N:
 
 @dataclass(frozen=True)
 class Case:
-    text: str                   # for people; {} is x, where that is an N
+    """Hold one command line."""
+
+    text: str                   # text for readers; {} stands for x if that is an N
     options: dict[str, object]
     x: N | float | None = None
     quick: bool = True
@@ -37,28 +42,32 @@ class Case:
 
 @dataclass(frozen=True)
 class Test:
+    """Hold a test with its cases."""
+
     id: str
     title: str
     scenario: str
     cases: tuple[Case, ...]
     x_name: str = ""
     timed: bool = False
-    durable: bool = False       # sessions on the disk, where a broker has such
+    durable: bool = False       # sessions on disk, if the broker supports it
     transport: str = "tcp"
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Suite:
+    """Hold a suite of tests."""
+
     name: str
     title: str
     tests: tuple[Test, ...]
-    brokers: str                # who takes part unless asked otherwise, as of --brokers
+    brokers: str                # brokers by default, in the form of --brokers
     reps: int = 3
     about: str = ""
 
 
-# ---------------------------------------------------------------- who: mosq with optimisations switched off
+# ---------------------------------------------------------------- variants: mosq with optimisations switched off
 
 PLAIN = Variant("plain", "the plain tree: no table of exact filters, letters, hash, match cache or pool", None,
                 ("--index", "tree", "--child-hash-threshold", "off", "--match-cache", "off", "--pool", "off"))
@@ -74,11 +83,12 @@ def _qos(options: dict[str, object], levels: tuple[int, ...] = (0, 1, 2)) -> tup
 
 
 def size_text(n: int) -> str:
+    """Format a size in bytes."""
     unit, name = next((u, s) for u, s in ((1_000_000, "MB"), (1_000, "kB"), (1, "B")) if n >= u and n % u == 0)
     return f"{n // unit} {name}"
 
 
-# Publishing pauses while a window is on its way to the subscribers: else QoS 0 would tell whose buffers are larger
+# Publishing pauses while a window of messages is on its way: else QoS 0 would compare the sizes of buffers
 PAPER = Suite("paper", "The paper's four tests", (
     Test("paper-1", "10 publishers x 1,000 messages, 1,000 subscribers", "fan-out",
          _qos({"publishers": 10, "subscribers": N(1000, 20), "messages": N(10_000, 20, 500)})),
@@ -88,16 +98,16 @@ PAPER = Suite("paper", "The paper's four tests", (
     Test("paper-3", "1,000 to 20,000 publishers with one message each, QoS 0", "fan-in", tuple(
         Case("{} publishers", {"publishers": N(n, 100), "messages": N(n, 100)}, N(n, 100), quick=n in (1000, 20_000))
         for n in (1000, 2000, 5000, 10_000, 15_000, 20_000)), "publishers",
-        note="from the first message to the last; test connect of suite bench has the cost of connecting"),
+        note="from the first message to the last; test connect of suite bench measures connecting"),
     Test("paper-4", "20 publishers x 10 messages of 100 B to 10 MB, QoS 0", "fan-in", tuple(
         Case(size_text(n), {"publishers": 20, "messages": N(200, 20, 40 if n > 10**6 else 0), "size": n}, n,
              quick=n not in (1000, 100_000))
         for n in (100, 1000, 10_000, 100_000, 1_000_000, 10_000_000)), "bytes",
-        note="200 messages in all: below 10 kB a run is over in milliseconds, and its figures vary accordingly"),
+        note="200 messages in all: below 10 kB a run takes milliseconds, so its figures vary"),
 ), f"{EACH},mosquitto", about="beside mosq: the plain tree, each optimisation switched off alone, Debian's Mosquitto")
 
 
-# ---------------------------------------------------------------- the open suite of the vendors, and TBMQ's
+# ---------------------------------------------------------------- the vendors' open suite, and TBMQ's
 
 def _flat_and_paced(options: dict[str, object], rate: int) -> tuple[Case, ...]:
     return (Case("flat out", options), Case(f"{rate:,} msg/s", {**options, "rate": rate}))
@@ -118,7 +128,7 @@ VENDORS = Suite("vendors", "The vendors' open benchmark suite, scaled to one mac
 ), "all", about="p2p and shared fan-in of mqttbs have 50,000 clients; these have 1,000, flat out and at a fixed rate")
 
 
-# ---------------------------------------------------------------- everything that `mosq bench` can do
+# ---------------------------------------------------------------- all scenarios of `mosq bench`
 
 def _clients(*counts: int) -> tuple[Case, ...]:
     return tuple(Case("{} clients", {"clients": N(n, 50), "hold": 0}, N(n, 50)) for n in counts)
@@ -157,32 +167,32 @@ BENCH = Suite("bench", "mosq bench, scenario by scenario", (
         "bytes", timed=True),
 ), "all")
 
-# What the paper asked for and its tests do not show, since they have few filters: each optimisation's share
+# The share of each optimisation: the paper's tests do not show it, because they have few filters
 ABLATION = Suite("ablation", "Each optimisation switched off alone", (
     Test("ablation-one", "1 publisher, 1 topic, 1 subscriber, 64 B", "pairs",
          (Case("QoS 0", {"publishers": 1}),), timed=True),
     Test("ablation-match", "messages that match some of many filters, 60 % exact, 30 % with +, 10 % with #", "match",
          tuple(Case(f"{n:,} filters", {"filters": n}) for n in (1000, 100_000)), timed=True),
     Test("ablation-connect", "idle clients: connecting, and memory", "connect", _clients(10_000), "clients"),
-), EACH, about="which of them costs what, where it shows; make ablation measures the index by itself")
+), EACH, about="the effect of each, in tests that show it; make ablation measures the index by itself")
 
 SUITES = {suite.name: suite for suite in (PAPER, ABLATION, VENDORS, BENCH)}
 
 
-# ---------------------------------------------------------------- from data to what is run
+# ---------------------------------------------------------------- from data to runs
 
 @dataclass(frozen=True)
 class Load:
-    """One case with its numbers: what each broker is measured with."""
+    """Hold one case with its numbers, with which each broker is measured."""
 
     suite: str
     test: Test
     text: str
     x: float | None
     arguments: tuple[str, ...]
-    scaled: bool = False        # its numbers are not those of its title
+    scaled: bool = False        # its numbers differ from those of its title
     note: str = ""
-    hint_s: float = 2.0         # how long it may take
+    hint_s: float = 2.0         # estimated duration of a run
 
     @property
     def mqtt_5(self) -> bool:
@@ -199,7 +209,7 @@ class Load:
 
 def loads(suite: Suite, seconds: float, descriptors: int, *, quick: bool = False,
           scale: float = 1.0) -> list[Load]:
-    """In their order; cases that the limit of descriptors makes equal stand there once."""
+    """Return the loads in their order; cases that the limit of descriptors makes equal occur once."""
     found: dict[tuple[str, str, str], Load] = {}
     for test in suite.tests:
         for case in test.cases:
@@ -229,8 +239,8 @@ def _load(suite: Suite, test: Test, case: Case, scale: float, quick: bool, secon
             x = fitted
         if options.get("messages") == wanted:
             options["messages"] = fitted
-        said = f"{fitted:,} {role} instead of {wanted:,}: {descriptors:,} open files are allowed here (ulimit -n)"
-        note = f"{note}; {said}" if note else said
+        limit = f"{fitted:,} {role} instead of {wanted:,}: {descriptors:,} open files are allowed (ulimit -n)"
+        note = f"{note}; {limit}" if note else limit
     text = case.text.format(f"{x:,}") if isinstance(case.x, N) else case.text
     if not isinstance(case.x, N) and (other := [f"{value:,} {name}" for name, value in options.items()
                                                 if value != full[name]]):

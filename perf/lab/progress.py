@@ -1,6 +1,4 @@
-"""What the lab tells while it runs, on standard error: a bar with the time that is left on a terminal, a line for each
-run otherwise.
-"""
+"""Show progress on standard error: a bar with the remaining time on a terminal, else a line for each run."""
 
 from __future__ import annotations
 
@@ -16,8 +14,13 @@ EVERY_S = 0.5
 
 
 class Progress:
+    """Show how many steps are done, and the remaining time."""
+
     def __init__(self, steps: list[tuple[Hashable, float]]) -> None:
-        """steps: what is alike takes equally long; and how long, before anybody has seen it."""
+        """Take the steps as (kind, seconds).
+
+        Steps of a kind take equally long; the seconds are an estimate before the first.
+        """
         self.left = list(steps)
         self.took: dict[Hashable, float] = {}
         self.done = 0
@@ -30,15 +33,15 @@ class Progress:
         self.what, self.step_began = what, time.monotonic()
         self.tick()
 
-    def end(self, step: tuple[Hashable, float], said: str, *, measured: bool = True) -> None:
-        """One step is over, or will not be done."""
+    def end(self, step: tuple[Hashable, float], outcome: str, *, measured: bool = True) -> None:
+        """Note that a step is over, or will be skipped."""
         self.left.remove(step)
         if measured:
             self.took[step[0]] = time.monotonic() - self.step_began
             self.done += 1
             if not self.terminal:
                 where = f"{self.done}/{self.done + len(self.left)}, {duration(self.left_s())} left"
-                self.say(f"[{where}] {self.what}: {said}")
+                self.log(f"[{where}] {self.what}: {outcome}")
 
     def left_s(self) -> float:
         return sum(self.took.get(key, hint) for key, hint in self.left)
@@ -51,8 +54,8 @@ class Progress:
             self._write(f"[{'#' * filled}{'.' * (BAR - filled)}] {self.done}/{total}, "
                         f"{duration(max(self.left_s() - running_s, 0))} left: {self.what}"[:119])
 
-    def say(self, text: str) -> None:
-        """For people to read later, above the bar."""
+    def log(self, text: str) -> None:
+        """Print a line that stays above the bar."""
         if self.terminal:
             self._write("")
             sys.stderr.write("\r")

@@ -1,8 +1,7 @@
-"""Runs a plan: each case with a fresh broker for each entry, the entries taking turns, and keeps what comes in a
-folder.
+"""Run a plan: each case with a fresh broker for each entry; entries take turns, and results go to a folder.
 
-The load is `mosq bench` as a process of its own, on another core than the broker where there are two; this process
-sleeps meanwhile. A run that fails is kept with what it had, marked, and the others go on.
+The load is `mosq bench` in its own process, on another core than the broker if there are two; this process sleeps in
+between. A failed run is kept with its measurements and marked, and the others continue.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mosq.tools.bench.result import Result
 from mosq.tools.bench.run import machine
 from mosq.tools.bench.spec import Spec
-from perf.lab.broker import Broker, Elsewhere, NotThereError
+from perf.lab.broker import Broker, NotThereError, RunningBroker
 from perf.lab.folder import Folder, now
 from perf.lab.peers import MOSQ, ROOT, Found, made, settings
 from perf.lab.progress import EVERY_S, Progress
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from perf.lab.plan import Load
 
 LOOPBACK = "127.0.0.1"
-GRACE_S = 20.0                  # for a generator that was told to stop
+GRACE_S = 20.0                  # time for a generator to end after SIGINT
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Who is measured: a broker, mosq with something switched off, or one that somebody else has started."""
+    """Name a broker to measure: a family, mosq with an optimisation switched off, or a running broker."""
 
     name: str
     variant: str = ""
@@ -53,7 +52,7 @@ class Entry:
         return f"{self.name}: {self.variant}" if self.variant else self.name
 
     def lacks(self, load: Load) -> str:
-        """What this load needs and this broker has not; "" when nothing."""
+        """Return what this load needs and the broker lacks; "" if nothing."""
         if self.found is None:
             return "a listener of its own" if load.test.transport != "tcp" else ""
         if load.mqtt_5 and not self.found.peer.mqtt_5:
@@ -63,32 +62,36 @@ class Entry:
 
 @dataclass(frozen=True)
 class How:
+    """Hold the options of all runs."""
+
     reps: int
     broker_core: int | None
-    core: int | None            # of the generator
+    core: int | None            # core of the generator
     timeout_s: float = 600.0
-    patience_s: float = 60.0    # what took longer is not repeated
+    patience_s: float = 60.0    # most seconds of a run that is repeated
     username: str | None = None
 
 
 @dataclass
 class Lab:
+    """Hold the plan and its results so far."""
+
     folder: Folder
     loads: list[Load]
     entries: list[Entry]
     how: How
     runs: list[dict[str, Any]] = field(default_factory=list)
-    out: set[tuple[Entry, str, bool]] = field(default_factory=set)      # did not start, for such a test
+    out: set[tuple[Entry, str, bool]] = field(default_factory=set)      # brokers that did not start for such a test
     left_out: dict[str, None] = field(default_factory=dict)     # sentences, each once
     cert: str = ""
     key: str = ""
-    dropped: int = 0            # packets, before the run
+    dropped: int = 0            # packets that the kernel had dropped before the run
 
     def perform(self) -> str:
-        """Returns why it is not complete; "" when it is."""
+        """Run everything; return why it is not complete, or ""."""
         for entry in self.entries:
             if (found := entry.found) is None:
-                where = f"somebody else has started it, at {entry.where[0]}:{entry.where[1]}"
+                where = f"it was running already, at {entry.where[0]}:{entry.where[1]}"
                 self.folder.broker(entry.name, version="unknown", settings=where, program="")
             else:
                 self.folder.broker(entry.name, version=found.version, settings=settings(found),
@@ -111,8 +114,8 @@ class Lab:
         return ""
 
     def _case(self, load: Load, entries: list[Entry], rep: int) -> None:
-        """The lock is held until all had their turn: the same neighbours for everybody."""
-        with bench_lock(lambda: self.progress.say("another measurement has this machine; waiting for it to end")):
+        """Run a case with all entries under one lock, so that all have the same neighbours."""
+        with bench_lock(lambda: self.progress.log("another measurement uses this machine; waiting for its end")):
             for entry in entries:
                 step = ((load.key, entry), load.hint_s)
                 if why := self._why_not(load, entry):
@@ -131,7 +134,7 @@ class Lab:
                     self.progress.end(step, "", measured=False)
                     continue
                 self._keep(result, load, entry, rep)
-                self.progress.end(step, told(result))
+                self.progress.end(step, outcome(result))
 
     def _why_not(self, load: Load, entry: Entry) -> str:
         if self._way(load, entry) in self.out:
@@ -139,8 +142,8 @@ class Lab:
         if lacking := entry.lacks(load):
             return f"{entry.name} was left out of {load.test.id}: it has no {lacking} here"
         if self.progress.took.get((load.key, entry), 0.0) > self.how.patience_s:
-            return (f"{load.test.id}, {load.text}: {entry.label} took more than {self.how.patience_s:g} s, and was not "
-                    "repeated")
+            return (f"{load.test.id}, {load.text}: {entry.label} took more than {self.how.patience_s:g} s, so it was "
+                    "not repeated")
         return ""
 
     def _way(self, load: Load, entry: Entry) -> tuple[Entry, str, bool]:
@@ -155,13 +158,13 @@ class Lab:
         self.folder.add(result)
         self.runs.append(result)
         if not result["complete"]:
-            self.progress.say(f"NOT COMPLETE: {load.test.id}, {load.text}: {entry.label}: {result['why']}")
+            self.progress.log(f"NOT COMPLETE: {load.test.id}, {load.text}: {entry.label}: {result['why']}")
 
     # ---------------------------------------------------------------- one run
 
     def _run(self, load: Load, entry: Entry, rep: int) -> dict[str, Any]:
-        """A broker of others that does not start with TLS or WebSockets is one that was built without."""
-        for attempt in (0, 1):      # somebody may have taken the port that was free
+        """Run a load. A foreign broker that does not start with TLS or WebSockets was built without them."""
+        for attempt in (0, 1):      # another process may have taken the free port
             broker = self._broker(load, entry)
             try:
                 with broker:
@@ -179,9 +182,9 @@ class Lab:
                 raise Interrupted(failed(load, "interrupted")) from None
         return result
 
-    def _broker(self, load: Load, entry: Entry) -> Broker | Elsewhere:
+    def _broker(self, load: Load, entry: Entry) -> Broker | RunningBroker:
         if entry.found is None:
-            return Elsewhere(entry.name, *entry.where)
+            return RunningBroker(entry.name, *entry.where)
         return Broker(entry.found, entry.flags, core=self.how.broker_core, transport=load.test.transport,
                       durable=load.test.durable, cert=self.cert, key=self.key)
 
@@ -196,13 +199,13 @@ class Lab:
         return [*parts, "--port", str(port)]
 
     def _shown(self, load: Load, entry: Entry) -> str:
-        """The command line of the load, for somebody who has just started the broker by hand."""
+        """Return the command line of the load for a broker that was just started by hand."""
         if entry.found is None:
             return shlex.join(self._command(load, *entry.where))
         return shlex.join(self._command(load, LOOPBACK, 1883)) + " --broker-pid $!"
 
     def _start(self, load: Load, entry: Entry) -> str:
-        """The command line of the broker, as somebody would type it before that of the load."""
+        """Return the command line of the broker, as a user types it before that of the load."""
         if entry.found is None:
             return ""
         one = made(entry.found, port=1883, folder=Path("DIR"), flags=entry.flags, transport=load.test.transport,
@@ -211,7 +214,7 @@ class Lab:
         command = ["mosq", *rest[2:]] if program == sys.executable else [Path(program).name, *rest]
         return shlex.join(command) + " &"
 
-    def _load(self, load: Load, broker: Broker | Elsewhere) -> dict[str, Any]:
+    def _load(self, load: Load, broker: Broker | RunningBroker) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="mosq-lab-") as name:
             out = Path(name, "result.json")
             command = self._command(load, broker.host, broker.port)
@@ -224,11 +227,12 @@ class Lab:
                 except KeyboardInterrupt:
                     stop(process)
                     why, stopped = "interrupted", True
-                said = Path(name, "said").read_text(errors="replace").strip().splitlines()
+                output = Path(name, "output").read_text(errors="replace").strip().splitlines()
             try:
                 result = json.loads(out.read_text())
             except (OSError, ValueError):
-                result = failed(load, why or (said[-1].removeprefix("Error: ") if said else "mosq bench said nothing"))
+                last = output[-1].removeprefix("Error: ") if output else "mosq bench printed nothing"
+                result = failed(load, why or last)
         if why:
             result["complete"], result["why"] = False, why
         if stopped:
@@ -247,14 +251,16 @@ class Lab:
             self.progress.tick()
 
 
-class Interrupted(Exception):  # noqa: N818 - it is no mistake of the program
+class Interrupted(Exception):  # noqa: N818 - not an error of the program
+    """End the lab after a SIGINT; `result` has the measurements of the current run."""
+
     def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
 
 
 @contextlib.contextmanager
 def certificate(wanted: bool) -> Iterator[tuple[str, str]]:
-    """Of the brokers' listeners with TLS, signed by itself, and its key: their files."""
+    """Create a self-signed certificate and its key for TLS listeners; yield the two files."""
     with tempfile.TemporaryDirectory(prefix="mosq-lab-") as folder:
         paths = (f"{folder}/broker.crt", f"{folder}/broker.key")
         if wanted:
@@ -267,10 +273,13 @@ def certificate(wanted: bool) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def generator(command: list[str], folder: str) -> Iterator[subprocess.Popen[bytes]]:
-    """In a group of its own: Ctrl-C is for the lab, which then says so to the generator before the broker goes."""
-    with Path(folder, "said").open("wb") as said:
+    """Run the generator in its own process group:
+
+    Ctrl-C goes to the lab, which stops the generator before the broker.
+    """
+    with Path(folder, "output").open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
                                    start_new_session=True)
     try:
         yield process
@@ -281,15 +290,17 @@ def generator(command: list[str], folder: str) -> Iterator[subprocess.Popen[byte
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """It writes what it has."""
+    """Interrupt the generator, so that it writes its results."""
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_S)
 
 
 def dropped_packets() -> int:
-    """By the kernel, between sockets of this machine: more than net.core.netdev_max_backlog waited at one core. TCP
-    sends them again after a fifth of a second.
+    """Return the packets that the kernel dropped between sockets of this machine.
+
+    The kernel drops packets if more than net.core.netdev_max_backlog wait at one core. TCP sends them again after 200
+    ms.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         return sum(int(line.split()[1], 16) for line in Path("/proc/net/softnet_stat").read_text().splitlines())
@@ -297,12 +308,12 @@ def dropped_packets() -> int:
 
 
 def failed(load: Load, why: str) -> dict[str, Any]:
-    """The result of a run that has none."""
-    return Result(Spec(load.test.scenario).told(), machine(), now(), [], False, why).told()
+    """Return the result of a run that has none."""
+    return Result(Spec(load.test.scenario).as_dict(), machine(), now(), [], False, why).as_dict()
 
 
-def told(result: dict[str, Any]) -> str:
-    """One run in half a line."""
+def outcome(result: dict[str, Any]) -> str:
+    """Return a short summary of one run."""
     if not result["complete"]:
         return "NOT COMPLETE"
     parts = []

@@ -1,9 +1,9 @@
-"""Load tests with locust: perf/locustfile.py is what locust reads, `python -m perf.load` starts a broker and locust.
+"""Run load tests with locust: locust reads perf/locustfile.py, `python -m perf.load` starts a broker and locust.
 
-A worker process is a world of its own: whoever is meant to get a message lives in the process that sends it. So each
-times with one clock and counts what it has sent itself, wherever the other workers run.
+Each worker process is independent: the receivers of a message live in the process that sends it. So each process
+measures times with one clock and counts its own messages, wherever the other workers run.
 
-The rooms: options (what is asked for), ledger (who is owed what), link (one connection), client (a link with what it is
-owed), run (a process during one test), users (the scenarios), hooks (into locust), results (locust.json), driver (the
-command).
+The modules: options (arguments), ledger (pending messages), client (a connection with its pending messages), link (one
+connection), run (a process during one test), users (the scenarios), hooks (into locust), results (locust.json), driver
+(the command).
 """

@@ -1,5 +1,6 @@
-"""`make load`: a load test with locust against a fresh mosq or another broker (docs/load.md). What is not known here is
-given on to locust: --qos 2, --size 1000, --rate 10, --mqtt 5 ...
+"""Run a load test with locust against a fresh mosq or another broker (`make load`, docs/load.md).
+
+Other arguments go to locust: --qos 2, --size 1000, --rate 10, --mqtt 5 ...
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from perf.load.options import Settings
 def main() -> int:
     parser = argparse.ArgumentParser(prog="dev/load", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--users", type=_positive, default=50, help="of locust, at once (default: %(default)s)")
-    parser.add_argument("--seconds", type=_positive, default=15, help="(default: %(default)s)")
-    parser.add_argument("--scenario", default="", help="of telemetry,commands,chat,offline,storm (default: all)")
-    parser.add_argument("--broker", default="", help="such as mqtt://host:1883 (default: a fresh mosq)")
+    parser.add_argument("--users", type=_positive, default=50, help="concurrent users of locust (default: %(default)s)")
+    parser.add_argument("--seconds", type=_positive, default=15, help="duration of the test (default: %(default)s)")
+    parser.add_argument("--scenario", default="", help="telemetry,commands,chat,offline,storm (default: all)")
+    parser.add_argument("--broker", default="", help="URL, such as mqtt://host:1883 (default: a fresh mosq)")
     parser.add_argument("--workers", type=_positive, default=1, help="processes of locust (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("build/load"), help="for a folder (default: %(default)s)")
-    parser.add_argument("--ui", action="store_true", help="with locust's page")
-    parser.add_argument("--port", type=int, default=0, help="of locust's page (default: a free one)")
+    parser.add_argument("--out", type=Path, default=Path("build/load"), help="for the results (default: %(default)s)")
+    parser.add_argument("--ui", action="store_true", help="show locust's page")
+    parser.add_argument("--port", type=int, default=0, help="port of locust's page (default: a free one)")
     args, rest = parser.parse_known_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run(Plan(args.users, args.seconds, args.scenario.replace(",", " ").split(), args.broker, args.workers,
@@ -32,7 +33,7 @@ def main() -> int:
 
 
 def _witness(rest: list[str]) -> Settings:
-    """How locust will log in."""
+    """Return the settings for the witness's login, from the arguments for locust."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--username", default=os.environ.get("MOSQ_LOAD_USERNAME", ""))
     parser.add_argument("--password", default=os.environ.get("MOSQ_LOAD_PASSWORD", ""))
@@ -45,7 +46,7 @@ def _witness(rest: list[str]) -> Settings:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 

@@ -1,5 +1,7 @@
-"""A connection with what it subscribes to and what it is owed: it connects again when it was lost, and knows what was
-lost with it and what the broker has to keep.
+"""Hold a connection, its subscriptions and its pending messages.
+
+The client connects again after a loss. It knows which messages were lost with the connection, and which the broker must
+have stored.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
     from perf.load.ledger import Inbox, Stream
     from perf.load.run import Run
 
-RETRY_S = 1.0                   # after a connection that failed
+RETRY_S = 1.0                   # pause after a failed connection
 
 
 class Client:
-    """Users have one or two of their own; one that several users share is connected by the first and connected again
-    by whoever finds it lost."""
+    """Represent a client of one user or of several.
+
+    A user has one or two clients. The first user connects a shared client, and any user that finds it lost connects it
+    again.
+    """
 
     def __init__(self, run: Run, name: str, topics: Sequence[str] = (), *, qos: int | None = None,
                  clean: bool = True) -> None:
@@ -31,9 +36,9 @@ class Client:
         self.qos = run.settings.qos if qos is None else qos
         self.link = Link(run, name, clean=clean, on_message=self._arrived, on_lost=self._lost)
         self.inboxes: dict[int, Inbox] = {}     # by stream
-        self._streams: dict[int, Stream] = {}   # what it will be owed once it has subscribed
-        self._former: set[int] = set()          # of which a straggler may come
-        self.since_ns = 0                       # a delivery's time does not begin before
+        self._streams: dict[int, Stream] = {}   # streams that count from the next SUBACK on
+        self._former: set[int] = set()          # streams of which a late message may still arrive
+        self.since_ns = 0                       # least start time of deliveries
         self._subscribed = False
         self._stranded_until = float("inf")
         self._lock, self._not_before = BoundedSemaphore(), 0.0
@@ -44,7 +49,7 @@ class Client:
         return self.link.up and self._subscribed
 
     def up(self) -> bool:
-        """Connects and subscribes where that has to be done -> False, after a pause: in vain."""
+        """Connect and subscribe if necessary. Return False after a pause if it fails."""
         if self.listens:
             return True
         with self._lock:
@@ -63,13 +68,13 @@ class Client:
         elif self._subscribed:
             if self.link.resumed:
                 return True
-            self.run.tell("connect", self.name, error="the broker has not kept the session")
+            self.run.record("connect", self.name, error="the broker has not kept the session")
             self.write_off()
         self._subscribed = not self.topics or self.link.subscribe(self.topics, self.qos, self._begin)
         return self._subscribed
 
     def _begin(self) -> None:
-        """SUBACK has come, and nothing after it."""
+        """Start to count; SUBACK has arrived, and nothing after it."""
         for inbox in self.inboxes.values():
             self.run.ledger.reopen(inbox)
         for number, stream in self._streams.items():
@@ -78,14 +83,14 @@ class Client:
         self._stranded_until = time.monotonic() + self.run.settings.timeout_s
 
     def _lost(self) -> None:
-        """The connection. A broker that keeps the session owes all of it."""
+        """Handle a lost connection. A broker that keeps the session must deliver all pending messages."""
         if self.link.clean:
             for inbox in self.inboxes.values():
                 self.run.ledger.cut(inbox)
             self._stranded_until = float("inf")
 
     def tick(self) -> None:
-        """Now and then."""
+        """Give up stranded messages after the timeout; called at intervals."""
         if time.monotonic() > self._stranded_until:
             self._stranded_until = float("inf")
             for inbox in self.inboxes.values():
@@ -105,8 +110,8 @@ class Client:
             self._former.add(stream.number)
 
     @property
-    def owed(self) -> int:
-        return sum(inbox.owed for inbox in self.inboxes.values())
+    def pending(self) -> int:
+        return sum(inbox.pending for inbox in self.inboxes.values())
 
     def send(self, topic: str, stream: Stream, due_ns: int) -> None:
         ledger = self.run.ledger
@@ -116,12 +121,12 @@ class Client:
     def write_off(self) -> None:
         for inbox in self.inboxes.values():
             for _ in range(self.run.ledger.write_off(inbox)):
-                self.run.tell(f"deliver QoS {self.qos}", self.name, error="lost")
+                self.run.record(f"deliver QoS {self.qos}", self.name, error="lost")
             self._write_off_stranded(inbox)
 
     def _write_off_stranded(self, inbox: Inbox) -> None:
         for _ in range(self.run.ledger.write_off_stranded(inbox)):
-            self.run.tell(f"deliver QoS {self.qos}", self.name, error="lost with the connection")
+            self.run.record(f"deliver QoS {self.qos}", self.name, error="lost with the connection")
 
     def leave(self) -> None:
         self.link.leave()
@@ -143,4 +148,4 @@ class Client:
                 return
         error = ledger.arrived(inbox, number)
         since_ns = None if error else max(due_ns, self.since_ns)
-        self.run.tell(f"deliver QoS {qos}", self.name, since_ns, len(payload), error)
+        self.run.record(f"deliver QoS {qos}", self.name, since_ns, len(payload), error)

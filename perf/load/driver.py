@@ -1,5 +1,6 @@
-"""What `make load` and `make load-ui` run: a fresh mosq unless there is another broker, locust as a child, and a
-witness: a connection of our own that has nothing to do but to notice when the broker goes.
+"""Run `make load` and `make load-ui`: a fresh mosq unless a broker is given, locust as a child process, and a witness.
+
+The witness is an idle connection that notices when the broker goes away.
 """
 
 from __future__ import annotations
@@ -30,31 +31,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 5.0                # of the first connection
-GONE_S = 2.0                    # a broker that does not let us in again within is gone; paho tries every second
+PATIENCE_S = 5.0                # timeout of the first connection
+GONE_S = 2.0                    # time after which a broker is gone; paho reconnects every second
 POLL_S = 0.05
 SHOWN_ERRORS = 10
 
 
 @dataclass(frozen=True)
 class Plan:
+    """Hold the options of the command."""
+
     users: int = 50
     seconds: int = 15
-    scenarios: list[str] = field(default_factory=list)          # tags; none: all
-    broker: str = ""                                            # none: a fresh mosq
+    scenarios: list[str] = field(default_factory=list)          # tags; empty: all
+    broker: str = ""                                            # URL; empty: a fresh mosq
     workers: int = 1
-    web_port: int | None = None                                 # with locust's page
+    web_port: int | None = None                                 # port of locust's page; None: no page
     out: Path = Path("build/load")
-    locust: list[str] = field(default_factory=list)             # what it is given besides
-    settings: Settings = field(default_factory=Settings)        # of the witness
+    locust: list[str] = field(default_factory=list)             # further arguments of locust
+    settings: Settings = field(default_factory=Settings)        # settings of the witness
 
 
 class Refused(Exception):       # noqa: N818
-    """There is nothing to measure, in words."""
+    """State why there is nothing to measure."""
 
 
 def run(plan: Plan) -> int:
-    """-> the exit status: 1 for anything that people must look at"""
+    """Run a test; return the exit status, 1 if a person must look at the result."""
     now = datetime.datetime.now(datetime.UTC)
     folder = plan.out / now.strftime("%Y%m%d-%H%M%S")
     shown = without_login(plan.broker) or "mosq"
@@ -69,23 +72,24 @@ def run(plan: Plan) -> int:
                  "entries": [], **(results.read(path) or {})}
         results.write(path, {key: value for key, value in begun.items() if key != "format"}
                       | {"complete": False, "why": why})
-        say(why)
+        log(why)
         return 1
     return status
 
 
 @contextlib.contextmanager
 def broker(plan: Plan) -> Iterator[Target]:
+    """Yield the broker to measure; start a fresh mosq if none is given."""
     if plan.broker:
         yield Target.of(plan.broker)
         return
-    say("starting a fresh mosq")
+    log("starting a fresh mosq")
     with started.broker() as place:
         yield Target.of(f"mqtt://{place['host']}:{place['port']}")
 
 
 class Witness:
-    """Refuses to begin where there is no broker or no log-in; knows when the broker has gone."""
+    """Check that the broker exists and accepts the login, and notice when it goes away."""
 
     def __init__(self, target: Target, settings: Settings) -> None:
         self.target = target
@@ -131,7 +135,7 @@ class Witness:
         self._client.loop_stop()
 
     def _on_connect(self, client: object, userdata: object, flags: Any, reason: Any, properties: object) -> None:
-        self._answer.append(f"refused the log-in: {reason}" if reason.is_failure else "")
+        self._answer.append(f"refused the login: {reason}" if reason.is_failure else "")
         if not reason.is_failure:
             self._lost_at = None
         self._heard.set()
@@ -146,13 +150,13 @@ class Witness:
 
     @property
     def gone(self) -> bool:
-        """It may throw us out, or begin anew, and lets us in again."""
+        """Return whether the broker is gone. A broker that disconnects the witness, or restarts, accepts it again."""
         lost_at = self._lost_at
         return lost_at is not None and time.monotonic() - lost_at > GONE_S
 
 
 class Locust:
-    """The child. However it ends, there is a file of results that says so."""
+    """Run locust as a child process. However it ends, a file of results describes it."""
 
     def __init__(self, plan: Plan, url: str, folder: Path, witness: Witness) -> None:
         self.plan, self.url, self.folder, self.witness = plan, url, folder, witness
@@ -161,12 +165,13 @@ class Locust:
         self.interrupted = False
 
     def run(self) -> int:
+        """Run locust to its end; return the exit status."""
         plan = self.plan
         what = ", ".join(plan.scenarios) or "all scenarios"
         port = None if plan.web_port is None else plan.web_port or free_port()
         if port is None:
-            say(f"{plan.users} users, {what}, {plan.seconds} s, against {self.url}")
-        # in a session of its own: Ctrl-C is for us, who tell locust in a way that lets it come to its end
+            log(f"{plan.users} users, {what}, {plan.seconds} s, against {self.url}")
+        # a session of its own: Ctrl-C goes to this process, which lets locust end its test
         process = subprocess.Popen(self._command(port), stdin=subprocess.DEVNULL, cwd=ROOT, start_new_session=True)
         try:
             if port is not None:
@@ -177,8 +182,8 @@ class Locust:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if port is not None and self.interrupted and not self.path.exists():
-            return 0                            # nobody wanted to measure anything
-        return self._tell(process.returncode)
+            return 0                            # the user measured nothing on the page
+        return self._finish(process.returncode)
 
     def _command(self, port: int | None) -> list[str]:
         plan, folder = self.plan, self.folder
@@ -205,7 +210,7 @@ class Locust:
         else:
             return
         page = f"http://127.0.0.1:{port}"
-        say(f"locust's page: {page} (Ctrl-C ends it); the broker: {self.url}")
+        log(f"locust's page: {page} (Ctrl-C ends it); the broker: {self.url}")
         if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
             webbrowser.open(page)
 
@@ -215,8 +220,8 @@ class Locust:
             try:
                 time.sleep(POLL_S)
                 if self.witness.gone and not self.why and not self.interrupted:
-                    self.why = f"the broker at {self.url} went away in the middle"
-                    say(self.why)
+                    self.why = f"the broker at {self.url} went away during the test"
+                    log(self.why)
                     if self.plan.web_port is None:
                         process.terminate()
                 if shown and time.monotonic() - moved > 1:
@@ -237,30 +242,31 @@ class Locust:
             print(f"\r{result['seconds']:.0f} of {self.plan.seconds} s: {requests:,} requests, {failures:,} failures ",
                   end="", file=sys.stderr, flush=True)
 
-    def _tell(self, status: int) -> int:
+    def _finish(self, status: int) -> int:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-        result, log = results.read(self.path), self.folder / "locust.log"
+        result, log_file = results.read(self.path), self.folder / "locust.log"
         if result is None:
             result = {"broker": self.url, "started": "", "users": self.plan.users, "seconds": 0.0, "entries": [],
                       "complete": False, "why": ""}
-            self.why = self.why or f"locust ended with status {status} before it began; see {log}"
+            self.why = self.why or f"locust ended with status {status} before it began; see {log_file}"
         elif result["why"] == "still running" and not self.why:
-            self.why = f"locust ended in the middle with status {status}; see {log}"
+            self.why = f"locust ended during the test with status {status}; see {log_file}"
         elif result["complete"] and self.witness.losses:
             times = "" if self.witness.losses == 1 else f" ({self.witness.losses} times)"
-            self.why = f"the broker at {self.url} went away, or threw an idle client out, and was back{times}"
+            self.why = f"the broker at {self.url} went away, or disconnected an idle client, and was back{times}"
         if self.why:
             result |= {"complete": False, "why": self.why}
         results.write(self.path, {key: value for key, value in result.items() if key != "format"})
         for line in summary(result):
-            say(line)
-        say(f"results: {self.path}, and locust's own beside it")
+            log(line)
+        log(f"results: {self.path}, and locust's own files beside it")
         failures = sum(entry["failures"] for entry in result["entries"])
         return 0 if result["complete"] and not failures and (not status or self.interrupted) else 1
 
 
 def summary(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a result for the terminal."""
     requests, failures = (sum(entry[key] for entry in result["entries"]) for key in ("requests", "failures"))
     messages, generator = result.get("messages"), result.get("generator")
     if messages:
@@ -272,8 +278,8 @@ def summary(result: dict[str, Any]) -> Iterator[str]:
                f"{'the busiest of ' + str(processes) + ' processes' if processes > 1 else 'its process'} busy for "
                f"{min(generator['busy'], 1):.0%} of the time")
         if generator["limit"]:
-            yield ("warning: locust was the limit, not the broker: these rates and times are its own. Spread it over "
-                   "WORKERS=, send less with --rate, or use `mosq bench`")
+            yield ("warning: locust was the limit, not the broker: these rates and times are its own. Use more "
+                   "WORKERS=, a lower --rate, or `mosq bench`")
     if failures:
         yield f"{failures:,} of {requests:,} requests failed:"
         for error in result.get("errors", [])[:SHOWN_ERRORS]:
@@ -288,7 +294,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     print(f"== {line}", file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Between locust and a Run: arguments, tags, the beginning and the end of a test, workers, and the file of results.
+"""Connect locust to a Run: arguments, tags, begin and end of a test, workers, and the file of results.
 
-A test ends with its messages delivered or lost, before locust stops the users. The master asks its workers to come to
-that end and to report before it says goodbye: locust itself waits half a second for their last figures.
+A test ends when its messages are delivered or lost, before locust stops the users. The master asks its workers to drain
+and to report before it ends: locust itself waits only half a second for their last figures.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from perf.load.options import OptionError, Settings, Target, add_arguments
 from perf.load.run import Run
 
 DRAIN, DRAINED = "mqtt drain", "mqtt drained"
-MARGIN_S = 5.0                  # for workers to answer, besides the time that a message has
-WRITE_S = 0.5                   # between two states of the result
-CPU_S = 2.0                     # locust looks every ten seconds, which a short test does not live to see
-MISSING = "missing"             # what locust calls a worker of which it hears nothing
-SHOWN = ("version", "qos", "size", "rate", "backlog")           # options that stand in the result
+MARGIN_S = 5.0                  # time for workers to answer, beside the timeout of a message
+WRITE_S = 0.5                   # interval of writing the result
+CPU_S = 2.0                     # locust measures every ten seconds, which is too long for a short test
+MISSING = "missing"             # locust's state of a worker that no longer answers
+SHOWN = ("version", "qos", "size", "rate", "backlog")           # options that the result contains
 
 logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """Once, by the locustfile, before locust reads its arguments."""
+    """Install the hooks; the locustfile calls it once, before locust reads its arguments."""
     locust.stats.STATS_TYPE_WIDTH = 14
     locust.stats.bucket_response_time = results.bucket
     locust.runners.CPU_MONITOR_INTERVAL = CPU_S
-    # a worker asks for it a hundred times whenever the number of users changes, and stands still for half a second
+    # a worker calls it a hundred times when the number of users changes, which would block it for half a second
     locust.argument_parser.default_args_dict = functools.cache(locust.argument_parser.default_args_dict)
     events.init_command_line_parser.add_listener(lambda parser: add_arguments(parser))
     events.init.add_listener(lambda environment, runner, **_: Hooks(environment, runner))
 
 
 def choose(environment: Any) -> None:
-    """--tags and --exclude-tags say which users there are: locust would go on with users who have nothing to do."""
+    """Choose the users by --tags and --exclude-tags: locust itself would start users that have nothing to do."""
     options = environment.parsed_options
     tags, excluded = set(options.tags or ()), set(options.exclude_tags or ())
     names = {user: tags_of(user) for user in environment.user_classes}
@@ -62,10 +62,13 @@ def choose(environment: Any) -> None:
 
 
 def tags_of(user: Any) -> set[str]:
+    """Return the tags of a class of users."""
     return set().union(*(getattr(task, "locust_tag_set", ()) for task in user.tasks))
 
 
 class Hooks:
+    """Connect one process of locust to its Run: a master, a worker, or a single process."""
+
     def __init__(self, environment: Any, runner: Any) -> None:
         self.environment, self.runner = environment, runner
         self.options = environment.parsed_options
@@ -78,7 +81,7 @@ class Hooks:
         self._writer: gevent.Greenlet | None = None
         choose(environment)
         self._check()
-        gevent.get_hub().loop.update_now()      # what was imported took time, and must not shorten the --run-time
+        gevent.get_hub().loop.update_now()      # imports took time, which must not shorten the --run-time
         listen = environment.events
         listen.test_start.add_listener(self._start)
         listen.test_stopping.add_listener(self._stopping)
@@ -133,7 +136,7 @@ class Hooks:
     def _busy(self, cpu_usage: float, **_: object) -> None:
         self.cpu_warning = True
 
-    # ---------------------------------------------------------------- of the master
+    # ---------------------------------------------------------------- master
 
     def _drain_workers(self) -> None:
         workers = {node.id: node.state for node in self.runner.clients.all}
@@ -156,7 +159,7 @@ class Hooks:
         if "mqtt" in data:
             self.reports[client_id] = data["mqtt"]
 
-    # ---------------------------------------------------------------- of a worker
+    # ---------------------------------------------------------------- worker
 
     def _drain(self, **_: object) -> None:
         if self.run is not None:

@@ -1,10 +1,12 @@
-"""Who is owed which messages: numbers are given out to streams and crossed off as they arrive. Knows neither locust nor
-MQTT.
+"""Count pending messages: each message gets a number in its stream, and arrivals remove it.
 
-Each payload begins with the mark of the process, the number of its stream, its own number in it, and the time when it
-was due. A stream has any number of inboxes, one for each receiver. A receiver whose connection breaks is not owed what
-is sent until it is back. What was on its way then is stranded: its sender may send it again, and if it does not come it
-is lost. Memory is that of the numbers that are missing; an arrival costs the same however many there are.
+This module knows neither locust nor MQTT.
+
+Each payload begins with the mark of the process, the number of its stream, its own number in the stream, and the time
+when it was due. A stream has any number of inboxes, one for each receiver. A message that is sent while a receiver's
+connection is down is not pending for that receiver. A message that was on its way at that moment is stranded: its
+sender may send it again; if it does not arrive, it is lost. Memory grows with the missing numbers; the cost of an
+arrival is constant.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from __future__ import annotations
 import struct
 
 HEADER = struct.Struct("!IIIQ")
-WINDOW = 1000                   # flat out: so many deliveries may be on their way in a process
+WINDOW = 1000                   # without a rate limit: most pending deliveries in a process
 
 
 class Stream:
-    """Messages of one sender to whoever has an inbox for them."""
+    """Number the messages of one sender to all inboxes of the stream."""
 
     __slots__ = ("number", "sent", "inboxes")
 
@@ -27,7 +29,7 @@ class Stream:
 
 
 class Inbox:
-    """What one receiver has of one stream; what was sent before it was opened is not owed, and may come."""
+    """Count one receiver's messages of one stream. Earlier messages are not pending, but may arrive."""
 
     __slots__ = ("stream", "base", "highest", "missing", "stranded", "__weakref__")
 
@@ -42,17 +44,17 @@ class Inbox:
         return self in self.stream.inboxes
 
     @property
-    def owed(self) -> int:
+    def pending(self) -> int:
         return self.stream.sent - self.highest + len(self.missing) if self.listens else 0
 
 
 class Ledger:
-    """Of one process during one test."""
+    """Count the messages of one process during one test."""
 
     def __init__(self, mark: int) -> None:
         self.mark = mark
         self.streams: dict[int, Stream] = {}
-        self.owed = self.sent = self.delivered = self.lost = self.duplicates = self.disordered = self.foreign = 0
+        self.pending = self.sent = self.delivered = self.lost = self.duplicates = self.disordered = self.foreign = 0
         self.stranded = 0
         self._last = 0
 
@@ -72,13 +74,13 @@ class Ledger:
         return inbox
 
     def close(self, inbox: Inbox) -> None:
-        """Its receiver has gone; what it did not get it is not owed any more."""
+        """Close an inbox whose receiver has gone; its pending messages no longer count."""
         self._settle(inbox)
         self._end_of_stranded(inbox)
         inbox.stream.inboxes.discard(inbox)
 
     def cut(self, inbox: Inbox) -> None:
-        """Its receiver has lost its connection: what it was owed is stranded."""
+        """Note that the receiver has lost its connection: its pending messages are stranded."""
         if inbox.listens:
             before = len(inbox.stranded)
             inbox.stranded |= inbox.missing
@@ -88,13 +90,13 @@ class Ledger:
             inbox.stream.inboxes.remove(inbox)
 
     def reopen(self, inbox: Inbox) -> None:
-        """Its receiver has subscribed again: what was sent in between is not owed."""
+        """Note that the receiver has subscribed again: messages that were sent in between are not pending."""
         self.cut(inbox)
         inbox.base = inbox.highest = inbox.stream.sent
         inbox.stream.inboxes.add(inbox)
 
     def _settle(self, inbox: Inbox) -> None:
-        self.owed -= inbox.owed
+        self.pending -= inbox.pending
         inbox.base = inbox.highest = inbox.stream.sent
         inbox.missing.clear()
 
@@ -105,32 +107,32 @@ class Ledger:
         return count
 
     def write(self, stream: Stream, due_ns: int, size: int) -> bytes:
-        """-> the next payload of a stream, from now on owed to its inboxes"""
+        """Return the next payload of a stream; from now on it is pending for the stream's inboxes."""
         stream.sent += 1
         self.sent += 1
-        self.owed += len(stream.inboxes)
+        self.pending += len(stream.inboxes)
         header = HEADER.pack(self.mark, stream.number, stream.sent, due_ns)
         return header + bytes(size - len(header))
 
     def take_back(self, stream: Stream) -> None:
-        """The last one was not sent."""
+        """Undo the last `write`: the message was not sent."""
         stream.sent -= 1
         self.sent -= 1
-        self.owed -= len(stream.inboxes)
+        self.pending -= len(stream.inboxes)
 
     def read(self, payload: bytes) -> tuple[int, int, int] | None:
-        """-> stream, number and due time; None for what is not of this process and test"""
+        """Return stream, number and due time, or None for a payload of another process or test."""
         if len(payload) < HEADER.size:
             return None
         mark, stream, number, due_ns = HEADER.unpack_from(payload)
         return (stream, number, due_ns) if mark == self.mark else None
 
     def arrived(self, inbox: Inbox | None, number: int) -> str:
-        """Crosses it off -> "", or what is wrong with it."""
+        """Count an arrival; return "", or the fault."""
         if inbox is None or not 0 < number <= inbox.stream.sent:
             self.foreign += 1
-            return "a message that was not meant for this client"
-        if number in inbox.stranded:    # a sender that lost its connection, too, sends again, in any order
+            return "a message for another client"
+        if number in inbox.stranded:    # a sender that lost its connection as well sends again, in any order
             inbox.stranded.remove(number)
             self.stranded -= 1
             self.delivered += 1
@@ -144,7 +146,7 @@ class Ledger:
             inbox.highest = number
         elif number in inbox.missing:
             inbox.missing.remove(number)
-            self.owed -= 1
+            self.pending -= 1
             self.delivered += 1
             self.disordered += 1
             return "out of order"
@@ -152,14 +154,14 @@ class Ledger:
             self.duplicates += 1
             return "duplicate"
         else:
-            return ""                   # between SUBSCRIBE and SUBACK: allowed, not owed
-        self.owed -= 1
+            return ""                   # arrived between SUBSCRIBE and SUBACK: allowed, not pending
+        self.pending -= 1
         self.delivered += 1
         return ""
 
     def write_off(self, inbox: Inbox) -> int:
-        """-> how many of what is owed have not come; they are lost and will not be waited for"""
-        lost = inbox.owed
+        """Give up the pending messages of an inbox; return how many were lost."""
+        lost = inbox.pending
         self.lost += lost
         self._settle(inbox)
         return lost

@@ -1,7 +1,7 @@
-"""One MQTT connection of a load test: paho under gevent, its packets timed and told to locust.
+"""Run one MQTT connection of a load test: paho under gevent, with its packets timed and recorded for locust.
 
-paho's own threads do not scale under gevent (three descriptors and a select() for each client), so a greenlet waits for
-the socket and calls paho's functions for a foreign loop. What goes wrong is told as a failure and never raised.
+paho's own threads do not scale under gevent (three descriptors and a select() for each client). So a greenlet waits for
+the socket and calls paho's functions for a foreign loop. Errors are recorded as failures and never raised.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from perf.load.run import Run
 
-READ, WRITE = 1, 2              # of gevent's watchers
-CHUNK_BYTES = 8192              # of one turn: whoever has more to read lets others go first
+READ, WRITE = 1, 2              # events of gevent's watchers
+CHUNK_BYTES = 8192              # most bytes of one read; then other greenlets run
 KEEPALIVE_S = 60
-UNACKED = 1000                  # messages of one client; more are not sent
-EXPIRY_S = 3600                 # of sessions, should nobody take them away again
-BLOCKED_S = 0.001               # between two attempts to write
+UNACKED = 1000                  # most unacknowledged messages of one client; further ones are not sent
+EXPIRY_S = 3600                 # session expiry, in case that the sessions are not removed at the end
+BLOCKED_S = 0.001               # pause between two attempts to write
 
 
 class _Client(mqtt.Client):
-    """paho reads a packet with three calls and more; here one call reads as many packets as there are."""
+    """Read as many packets as there are with one system call; paho itself needs three or more for a packet."""
 
     def __init__(self, *args: Any, **kw: Any) -> None:
         super().__init__(*args, **kw)
@@ -48,7 +48,7 @@ class _Client(mqtt.Client):
         self._chunk, self._at = b"", 0
 
     def read(self) -> None:
-        """All that has come."""
+        """Handle all received packets."""
         while self.loop_read() == mqtt.MQTT_ERR_SUCCESS:
             sock = self.socket()
             if sock is None or (self._at >= len(self._chunk) and not (hasattr(sock, "pending") and sock.pending())):
@@ -56,8 +56,10 @@ class _Client(mqtt.Client):
 
 
 class Link:
-    """A client of the scenario `name`. on_message(payload, qos) gets what arrives; on_lost() is called when the
-    connection breaks."""
+    """Represent a client of the scenario `name`.
+
+    on_message(payload, qos) gets arriving messages; on_lost() is called when the connection breaks.
+    """
 
     def __init__(self, run: Run, name: str, *, clean: bool = True,
                  on_message: Callable[[bytes, int], None], on_lost: Callable[[], None]) -> None:
@@ -66,7 +68,7 @@ class Link:
         self.id = f"{run.settings.prefix}-{run.ledger.mark:08x}-{number}"
         self.up = self.resumed = self._leaving = False
         self._v5 = run.settings.mqtt == "5"
-        self._unacked: dict[int, tuple[int, int, int]] = {}     # by packet id: QoS, due, bytes
+        self._unacked: dict[int, tuple[int, int, int]] = {}     # packet id: (QoS, due time, bytes)
         self._connack: AsyncResult = AsyncResult()
         self._subacks: dict[int, tuple[AsyncResult, Callable[[], None]]] = {}
         self._reader: gevent.Greenlet | None = None
@@ -95,10 +97,10 @@ class Link:
         client.on_subscribe = self._on_suback
         return client
 
-    # ---------------------------------------------------------------- what users do
+    # ---------------------------------------------------------------- for users
 
     def connect(self) -> bool:
-        """From the first packet of the connection to CONNACK."""
+        """Connect; the time counts from the first packet of the connection to CONNACK."""
         began = time.monotonic_ns()
         error = self._connect()
         if not error and self._client.socket() is None:
@@ -106,7 +108,7 @@ class Link:
         self.up = not error
         if error:
             self._drop()
-        self.run.tell("connect", self.name, began, error=error)
+        self.run.record("connect", self.name, began, error=error)
         return self.up
 
     def _connect(self) -> str:
@@ -129,7 +131,7 @@ class Link:
             return f"no connection: {words(e)}"
 
     def subscribe(self, topics: Iterable[str], qos: int, begin: Callable[[], None]) -> bool:
-        """From SUBSCRIBE to SUBACK. begin() is called with that, before what may follow in the same segment."""
+        """Subscribe; the time counts to SUBACK. begin() is called at SUBACK, before messages of the same segment."""
         if not self.up:
             return False
         began = time.monotonic_ns()
@@ -143,20 +145,23 @@ class Link:
             error = "timed out: no SUBACK"
         finally:
             self._subacks.pop(mid or 0, None)
-        self.run.tell("subscribe", self.name, began, error=error)
+        self.run.record("subscribe", self.name, began, error=error)
         return not error
 
     def publish(self, topic: str, payload: bytes, qos: int, due_ns: int) -> bool:
-        """Timed from when it was due: to the network at QoS 0, else to PUBACK or PUBCOMP -> False: it was not sent."""
+        """Publish; return False if the message was not sent.
+
+        The time counts from due_ns to the write at QoS 0, else to PUBACK or PUBCOMP.
+        """
         info = self._client.publish(topic, payload, qos)
         if info.rc == mqtt.MQTT_ERR_QUEUE_SIZE:
-            self.run.tell(f"publish QoS {qos}", self.name, error=f"not sent: {UNACKED} are not acknowledged")
+            self.run.record(f"publish QoS {qos}", self.name, error=f"not sent: {UNACKED} messages are unacknowledged")
             return False
         if qos:
             self._unacked[info.mid] = qos, due_ns, len(payload)
         self._flush()
         if not qos:
-            self.run.tell(f"publish QoS {qos}", self.name, due_ns, len(payload), "connection lost" if info.rc else "")
+            self.run.record(f"publish QoS {qos}", self.name, due_ns, len(payload), "connection lost" if info.rc else "")
         return True
 
     @property
@@ -164,20 +169,20 @@ class Link:
         return len(self._unacked)
 
     def settled(self) -> bool:
-        """No acknowledgement can come any more."""
+        """Return whether no acknowledgement can arrive any more."""
         return not (self.up and self._unacked)
 
     def give_up(self, older_than_ns: int) -> None:
-        """Waits no longer for the acknowledgements of what was due before."""
+        """Stop waiting for the acknowledgements of older messages."""
         while self._unacked:
             mid, (qos, due_ns, _) = next(iter(self._unacked.items()))
             if due_ns > older_than_ns:
                 return
             del self._unacked[mid]
-            self.run.tell(f"publish QoS {qos}", self.name, due_ns, error="timed out: not acknowledged")
+            self.run.record(f"publish QoS {qos}", self.name, due_ns, error="timed out: not acknowledged")
 
     def leave(self) -> None:
-        """DISCONNECT."""
+        """Send DISCONNECT."""
         if self.up:
             self._leaving = True
             self._client.disconnect()
@@ -185,7 +190,7 @@ class Link:
         self._drop()
 
     def end(self) -> None:
-        """For good; a session that the broker keeps is taken away."""
+        """Disconnect for good; remove a session that the broker keeps."""
         self.leave()
         if not self.clean:
             self.clean = True
@@ -195,7 +200,7 @@ class Link:
         self.run.links.discard(self)
 
     def tick(self, now_ns: int) -> None:
-        """Now and then: PINGREQ, and what was not acknowledged in time."""
+        """Send PINGREQ, and give up late acknowledgements; called at intervals."""
         if self.up:
             self._client.loop_misc()
         self.give_up(now_ns - int(self.run.settings.timeout_s * 1e9))
@@ -216,7 +221,7 @@ class Link:
             client.read()
 
     def _flush(self) -> None:
-        """Who sends faster than the broker reads waits here."""
+        """Write the output; a client that sends faster than the broker reads waits here."""
         while self._client.want_write() and self._client.socket() is not None:
             self._client.loop_write()
             if self._client.want_write():
@@ -230,7 +235,7 @@ class Link:
             sock.close()
 
     def _on_close(self, *_: object) -> None:
-        """Before the descriptor becomes somebody else's."""
+        """Stop the watchers before the kernel can reuse the descriptor."""
         for watcher in self._watchers:
             watcher.stop()
         self._watchers = []
@@ -238,7 +243,7 @@ class Link:
         if reader is not None and reader is not gevent.getcurrent():
             reader.kill(block=False)
 
-    # ---------------------------------------------------------------- what paho tells
+    # ---------------------------------------------------------------- callbacks of paho
 
     def _on_connack(self, client: object, userdata: object, flags: Any, reason: Any, properties: object) -> None:
         self.resumed = flags.session_present
@@ -248,9 +253,9 @@ class Link:
         why = f"connection lost: {reason}" if flags.is_disconnect_packet_from_server else "connection lost"
         lost, self.up = self.up and not self._leaving, False
         if lost:
-            self.run.tell("connection", self.name, error=why)
+            self.run.record("connection", self.name, error=why)
             self._on_lost()
-        if not self._connack.ready():   # a refusal comes first, and says more
+        if not self._connack.ready():   # the reason of a refusal arrives first, and is more precise
             self._connack.set(why)
         for answer, _ in self._subacks.values():
             answer.set(why)
@@ -259,7 +264,7 @@ class Link:
         if (known := self._unacked.pop(mid, None)) is not None:
             qos, due_ns, size = known
             error = f"refused: {reason}" if reason.is_failure else ""
-            self.run.tell(f"publish QoS {qos}", self.name, due_ns, size, error)
+            self.run.record(f"publish QoS {qos}", self.name, due_ns, size, error)
 
     def _on_suback(self, client: object, userdata: object, mid: int, reasons: list[Any], properties: object) -> None:
         refused = [str(reason) for reason in reasons if reason.is_failure]
@@ -271,6 +276,6 @@ class Link:
 
 
 def words(error: BaseException) -> str:
-    """Without numbers and addresses, so that the same failure is one line in locust's table."""
+    """Return the error without numbers and addresses, so that equal failures are one line in locust's table."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text)

@@ -1,4 +1,4 @@
-"""What a load test is asked for: locust's `--host` and the arguments of our own, which its web page shows as well."""
+"""Define the arguments of a load test: locust's `--host` and our own, which locust's page shows as well."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Literal
 from perf.load.ledger import HEADER
 
 DEFAULT_HOST = "mqtt://127.0.0.1:1883"
-# scheme: port, paho's transport, over TLS
+# scheme: port, paho's transport, with TLS
 SCHEMES: dict[str, tuple[int, Literal["tcp", "websockets"], bool]] = {
     "mqtt": (1883, "tcp", False), "mqtts": (8883, "tcp", True), "ws": (80, "websockets", False),
     "wss": (443, "websockets", True)}
-MAX_BYTES = 16 << 20            # of one payload
+MAX_BYTES = 16 << 20            # most bytes of one payload
 
 
 class OptionError(ValueError):
-    """What is wrong with --host or --cafile, in words."""
+    """State what is wrong with --host or --cafile."""
 
 
 def without_login(url: str) -> str:
-    """As it may be said and written. What stands before the last @ goes, however malformed the rest is."""
+    """Return the URL for logs: everything before the last @ is removed, even if the URL is malformed."""
     before, at, rest = url.rpartition("@")
     scheme, there, _ = before.partition("://")
     return f"{scheme + there if scheme.isalpha() else ''}***@{rest}" if at else url
@@ -30,7 +30,7 @@ def without_login(url: str) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the broker is."""
+    """Hold the address of the broker."""
 
     url: str
     host: str
@@ -41,16 +41,17 @@ class Target:
 
     @classmethod
     def of(cls, url: str | None) -> Target:
+        """Parse a URL; None stands for DEFAULT_HOST. Raises OptionError."""
         url = url or DEFAULT_HOST
-        if "@" in url:          # first: other complaints have the address in them
-            raise OptionError("the address of the broker has a user name in it; use --username and --password")
+        if "@" in url:          # first, because other errors contain the address
+            raise OptionError("the address of the broker contains a user name; use --username and --password")
         try:
             parts = urllib.parse.urlsplit(url)
             port = parts.port
         except ValueError as e:
             raise OptionError(f"{url!r} is not an address: {e}") from None
         if parts.scheme not in SCHEMES or not parts.hostname:
-            raise OptionError(f"{url!r} is not an address of a broker; it looks like {DEFAULT_HOST}, or begins with "
+            raise OptionError(f"{url!r} is not the address of a broker; expected one such as {DEFAULT_HOST}, or "
                             + ", ".join(f"{scheme}://" for scheme in SCHEMES if scheme != "mqtt"))
         default, transport, tls = SCHEMES[parts.scheme]
         return cls(url, parts.hostname, port or default, transport, tls, parts.path or "/mqtt")
@@ -58,7 +59,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one test. What the web page sends is brought into its range."""
+    """Hold the settings of one test; values from the web page are limited to their range."""
 
     username: str = ""
     password: str = ""
@@ -82,10 +83,11 @@ class Settings:
             cafile=options.mqtt_cafile, insecure=options.mqtt_insecure)
 
     def login(self, number: int) -> tuple[str, str]:
-        """%i stands for the number of the client."""
+        """Return user name and password; %i stands for the number of the client."""
         return self.username.replace("%i", str(number)), self.password.replace("%i", str(number))
 
     def tls_context(self) -> ssl.SSLContext:
+        """Return a TLS context for clients. Raises OptionError if --cafile cannot be read."""
         try:
             context = ssl.create_default_context(cafile=self.cafile or None)
         except OSError as e:
@@ -97,19 +99,20 @@ class Settings:
 
 
 def add_arguments(parser: Any) -> None:
-    """The names behind the arguments begin with mqtt_: locust has many of its own."""
+    """Add the arguments. Their names in the code begin with mqtt_, because locust has many of its own."""
     add = parser.add_argument
-    add("--username", dest="mqtt_username", default="", env_var="MOSQ_LOAD_USERNAME", help="%%i: the client's number")
+    add("--username", dest="mqtt_username", default="", env_var="MOSQ_LOAD_USERNAME",
+        help="user name; %%i stands for the client's number")
     add("--password", dest="mqtt_password", default="", env_var="MOSQ_LOAD_PASSWORD", is_secret=True,
-        help="%%i: the client's number; better given as MOSQ_LOAD_PASSWORD, as everybody here can read a command line")
-    add("--mqtt", dest="mqtt_version", default="3.1.1", choices=["3.1.1", "5"], help="version of the protocol")
-    add("--qos", dest="mqtt_qos", default="1", choices=["0", "1", "2"], help="of the messages (offline: at least 1)")
+        help="better set by MOSQ_LOAD_PASSWORD, because other users can read a command line; %%i: the client's number")
+    add("--mqtt", dest="mqtt_version", default="3.1.1", choices=["3.1.1", "5"], help="version of MQTT")
+    add("--qos", dest="mqtt_qos", default="1", choices=["0", "1", "2"], help="QoS of messages (offline: at least 1)")
     add("--size", dest="mqtt_size", type=int, default=64, help=f"bytes of a payload, {HEADER.size} at least")
     add("--rate", dest="mqtt_rate", type=float, default=1.0,
-        help="messages a second of each user (commands: of each worker; storm: connections); 0: as fast as it goes")
+        help="messages a second of each user (commands: of each worker; storm: connections); 0: no limit")
     add("--backlog", dest="mqtt_backlog", type=int, default=5, help="messages that wait for an offline device")
-    add("--timeout", dest="mqtt_timeout", type=float, default=10.0, help="seconds until what did not come has failed")
-    add("--prefix", dest="mqtt_prefix", default="locust", help="of topics and client ids")
-    add("--cafile", dest="mqtt_cafile", default="", help="whom to trust with mqtts:// and wss://")
-    add("--insecure", dest="mqtt_insecure", action="store_true", include_in_web_ui=False, help="trust anybody")
+    add("--timeout", dest="mqtt_timeout", type=float, default=10.0, help="seconds until a missing answer fails")
+    add("--prefix", dest="mqtt_prefix", default="locust", help="prefix of topics and client ids")
+    add("--cafile", dest="mqtt_cafile", default="", help="trusted CAs for mqtts:// and wss://")
+    add("--insecure", dest="mqtt_insecure", action="store_true", include_in_web_ui=False, help="accept any certificate")
     add("--result", dest="mqtt_result", default="", include_in_web_ui=False, help="write locust.json to this file")

@@ -1,5 +1,6 @@
-"""locust.json: what a load test has measured, for `mosq bench report` and for people. Replaced as a whole, again and
-again, so that whatever ends locust leaves a good file behind.
+"""Write locust.json, the results of a load test, for `mosq bench report` and for people.
+
+The file is replaced as a whole at intervals, so that it is valid however locust ends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ FORMAT = 1
 
 
 def bucket(ms: float) -> float:
-    """Two significant digits, as locust does it, below 10 ms too: a broker on the same machine answers in 0.2."""
+    """Round to two significant digits, also below 10 ms, unlike locust: a broker on the same machine answers in 0.2 ms.
+    """
     if ms < 1:
         return round(ms, 2)
     if ms < 10:
@@ -26,7 +28,7 @@ def bucket(ms: float) -> float:
 
 
 def entries(stats: Any, seconds: float) -> list[dict[str, Any]]:
-    """A row for each line of locust's table."""
+    """Return a row for each line of locust's table."""
     rows = []
     for (name, method), entry in sorted(stats.entries.items(), key=lambda item: (item[0][0], item[0][1])):
         if not entry.num_requests:
@@ -41,12 +43,14 @@ def entries(stats: Any, seconds: float) -> list[dict[str, Any]]:
 
 
 def errors(stats: Any) -> list[dict[str, Any]]:
+    """Return the errors of locust's table, the most frequent first."""
     rows = [{"type": error.method, "name": error.name, "error": error.parse_error(error.error),
              "count": error.occurrences} for error in stats.errors.values()]
     return sorted(rows, key=lambda row: -row["count"])
 
 
 def write(path: Path, result: dict[str, Any]) -> None:
+    """Replace the file of results."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps({"format": FORMAT, **result}, indent=1) + "\n")
@@ -54,6 +58,7 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any] | None:
+    """Return the results of a file, or None if it is missing or not valid."""
     try:
         result = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""One process during one test: its connections, its ledger, how it tells locust, and how it comes to an end."""
+"""Hold one process during one test: its connections, its ledger, its records for locust, and the end of the test."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from perf.load.options import Settings, Target
 
 TICK_S = 0.5
-POLL_S = 0.02                   # while a test comes to its end
-GONE_S = 0.3                    # without any connection nothing will come
-QUIET_S = 0.1                   # after what was expected: does more come?
+POLL_S = 0.02                   # interval of checks at the end of a test
+GONE_S = 0.3                    # wait without any connection: no message can arrive
+QUIET_S = 0.1                   # wait after the last expected message, to find unexpected ones
 
 
-class Failure(Exception):       # noqa: N818 (locust's tables show it as it is)
-    """What went wrong with a request, in words."""
+class Failure(Exception):       # noqa: N818 (locust's tables show the name)
+    """Describe in words why a request failed."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class Run:
+    """Hold the connections and counts of one process during one test."""
+
     def __init__(self, environment: Any, settings: Settings, target: Target) -> None:
         self.environment, self.settings, self.target = environment, settings, target
         self.tls = settings.tls_context() if target.tls else None
@@ -41,13 +43,13 @@ class Run:
         self.root = f"{settings.prefix}/{self.ledger.mark:08x}"
         self.links: set[Link] = set()
         self.clients: set[Client] = set()
-        self.lobby: list[Any] = []              # who waits for somebody to chat with
+        self.lobby: list[Any] = []              # users that wait for a chat partner
         self.stopping, self.drained = Event(), Event()
         self.requests = 0
         self._shared: dict[str, Any] = {}
         self._numbers = 0
         self._used, self._began_s = usage.used(os.getpid()), time.monotonic()
-        self._told: dict[str, float] = {}
+        self._sums: dict[str, float] = {}
         self._greenlets = [gevent.spawn(self._tick)]
 
     def next_number(self) -> int:
@@ -55,7 +57,7 @@ class Run:
         return self._numbers
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
-        """What the users of a scenario have in common in this process."""
+        """Return the object that the users of a scenario share in this process."""
         if name not in self._shared:
             self._shared[name] = make()
         return self._shared[name]
@@ -63,8 +65,8 @@ class Run:
     def spawn(self, function: Callable[[], None]) -> None:
         self._greenlets.append(gevent.spawn(function))
 
-    def tell(self, type: str, name: str, since_ns: int | None = None, size: int = 0, error: str = "") -> None:
-        """A line of locust's statistics; without a time when it began it is counted and not timed."""
+    def record(self, type: str, name: str, since_ns: int | None = None, size: int = 0, error: str = "") -> None:
+        """Record a line of locust's statistics; without a start time it is counted and not timed."""
         if self.drained.is_set():
             return
         self.requests += 1
@@ -81,23 +83,23 @@ class Run:
                 link.tick(time.monotonic_ns())
             for client in list(self.clients):
                 client.tick()
-            if self.ledger.delivered != delivered or not self.ledger.owed:
+            if self.ledger.delivered != delivered or not self.ledger.pending:
                 delivered, moved = self.ledger.delivered, time.monotonic()
             elif not self.settings.rate and time.monotonic() - moved > self.settings.timeout_s:
-                self._write_off()               # flat out, nobody would go on before that
+                self._write_off()               # without a rate limit every user waits for these messages
 
     # ---------------------------------------------------------------- the end
 
     def drain(self) -> None:
-        """Nothing more is sent; what is on its way arrives, or is lost. Then nothing is told any more."""
+        """Stop sending, and wait until messages on their way are delivered or lost. Afterwards nothing is recorded."""
         if self.stopping.is_set():
             self.drained.wait()
             return
-        self._told = self._report()
+        self._sums = self._report()
         self.stopping.set()
         seen, moved = (0, 0), time.monotonic()
         while True:
-            now = self.ledger.owed + self.ledger.stranded, sum(link.unacked for link in self.links)
+            now = self.ledger.pending + self.ledger.stranded, sum(link.unacked for link in self.links)
             if not any(now):
                 break
             if seen != now:
@@ -117,15 +119,15 @@ class Run:
             client.write_off()
 
     def close(self) -> None:
-        """After drain(): the connections that no user ends."""
+        """Close the connections that no user ends, after drain()."""
         gevent.killall(self._greenlets)
         for client in list(self.clients):
             client.end()
 
     def report(self) -> dict[str, float]:
-        """Sums up to the end of publishing, and what became of the messages up to now."""
+        """Return sums up to the end of publishing, and the outcome of the messages up to now."""
         ledger = self.ledger
-        return {**(self._told or self._report()), "sent": ledger.sent, "delivered": ledger.delivered,
+        return {**(self._sums or self._report()), "sent": ledger.sent, "delivered": ledger.delivered,
                 "lost": ledger.lost, "duplicates": ledger.duplicates, "out_of_order": ledger.disordered,
                 "foreign": ledger.foreign}
 

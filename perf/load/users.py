@@ -1,5 +1,6 @@
-"""The scenarios, one class of users each; locust starts as many users as it is told. Who is meant to get what a user
-sends lives in the same process, so that each process times and counts by itself.
+"""Define the scenarios, one class of users each; locust starts the users.
+
+The receivers of a user's messages live in the same process, so that each process times and counts by itself.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
     from perf.load.ledger import Stream
     from perf.load.run import Run
 
-IDLE_S = 0.1                    # between two looks of a user who has nothing to do
-SPREAD_S = 1.0                  # locust starts users by the second; they begin within this
+IDLE_S = 0.1                    # interval of checks of an idle user
+SPREAD_S = 1.0                  # locust starts users once a second; they begin at random times within this
 POLL_S = 0.005
-FLAT_OUT_S = 0.001              # flat out, with WINDOW deliveries on their way: between two looks
+FLAT_OUT_S = 0.001              # interval of checks without a rate limit, while WINDOW deliveries are pending
 
 
 class LoadUser(User):
+    """Publish at a steady rate; scenarios are subclasses."""
+
     abstract = True
-    title = ""                  # under which its lines stand in locust's tables
+    title = ""                  # name of its lines in locust's tables
 
     def __init__(self, environment: Any) -> None:
         super().__init__(environment)
@@ -46,20 +49,22 @@ class LoadUser(User):
         gevent.sleep(random.random() * min(self.period_s, SPREAD_S))
 
     def set_up(self) -> None:
-        """Makes the clients, without connecting them."""
+        """Create the clients, without connecting them."""
         raise NotImplementedError
 
     def wait_time(self) -> float:
-        """A steady rate: a task that took long makes the next one late, and those after it catch up."""
+        """Return the pause for a steady rate: after a slow task the next ones follow until they have caught up."""
         if self.test.stopping.is_set():
             return IDLE_S
         if not self._due:
-            return POLL_S if self.test.ledger.owed >= WINDOW else 0.0
+            return POLL_S if self.test.ledger.pending >= WINDOW else 0.0
         return max(0.0, self._due - time.monotonic())
 
     def due_ns(self) -> int:
-        """Of the message that is sent now; the next is due a period later. Latencies count from then, so that what
-        waits for a slow broker, or for a slow locust, is seen to wait."""
+        """Return the due time of the message that is sent now; the next is due a period later.
+
+        Latencies count from the due time, so that they include waiting for a slow broker or a slow locust.
+        """
         now = time.monotonic()
         if not self.period_s:
             return int(now * 1e9)
@@ -67,14 +72,17 @@ class LoadUser(User):
         return int(due * 1e9)
 
     def ready(self, *clients: Client) -> bool:
-        """All are connected, nobody has said stop, and flat out there is room; else a moment has passed."""
+        """Return whether all clients are connected, the test runs, and without a rate limit there is room.
+
+        Return False only after a pause.
+        """
         if self.test.stopping.is_set():
             return False
         if not all(client.listens for client in clients):
             self._due = 0.0
             if not all(client.up() for client in clients) or not all(client.listens for client in clients):
-                return False        # or one was lost while another connected
-        if not self.period_s and self.test.ledger.owed >= WINDOW:
+                return False        # a client was lost while another connected
+        if not self.period_s and self.test.ledger.pending >= WINDOW:
             gevent.sleep(FLAT_OUT_S)
             return False
         return True
@@ -85,7 +93,7 @@ class LoadUser(User):
             gevent.sleep(POLL_S)
 
     def on_stop(self) -> None:
-        """Who leaves in the middle waits for the acknowledgement of what was sent."""
+        """End the clients; a user that leaves during the test first waits for acknowledgements."""
         for client in self.own():
             if not self.test.drained.is_set():
                 self.until(client.link.settled)
@@ -96,7 +104,7 @@ class LoadUser(User):
 
 
 class Telemetry(LoadUser):
-    """Devices that report to one collector in each process."""
+    """Simulate devices that report to one collector in each process."""
 
     title = "telemetry fan-in"
     weight = 4
@@ -117,7 +125,7 @@ class Telemetry(LoadUser):
 
 
 class Controller:
-    """Sends commands at the rate that was asked for, as long as there are devices."""
+    """Send commands at the configured rate, as long as there are devices."""
 
     def __init__(self, run: Run, title: str) -> None:
         self.run, self.client = run, Client(run, title)
@@ -128,7 +136,7 @@ class Controller:
         run, due = self.run, time.monotonic()
         while True:
             now, rate = time.monotonic(), run.settings.rate
-            busy = run.ledger.owed >= WINDOW if not rate else due > now
+            busy = run.ledger.pending >= WINDOW if not rate else due > now
             if run.stopping.is_set() or not self.stream.inboxes or not self.client.up():
                 due = time.monotonic() + IDLE_S
                 gevent.sleep(IDLE_S)
@@ -141,7 +149,7 @@ class Controller:
 
 
 class Commands(LoadUser):
-    """Devices that all get what one controller in each process sends."""
+    """Simulate devices that all receive the messages of one controller in each process."""
 
     title = "command fan-out"
     weight = 2
@@ -163,7 +171,7 @@ class Commands(LoadUser):
 
 
 class Chat(LoadUser):
-    """Two and two write to each other; who finds nobody waits."""
+    """Simulate users that write to each other in pairs; a user without a partner waits."""
 
     title = "chat pairs"
     weight = 2
@@ -215,8 +223,10 @@ class Chat(LoadUser):
 
 
 class Offline(LoadUser):
-    """A device that goes away and comes back, and must get what somebody has sent it meanwhile. Its deliveries count
-    from when it began to come back."""
+    """Simulate a device that disconnects and comes back, and must receive the messages sent in between.
+
+    Its deliveries count from the time at which it began to come back.
+    """
 
     title = "offline devices"
     weight = 1
@@ -246,13 +256,13 @@ class Offline(LoadUser):
         self.until(lambda: not self.sender.link.unacked)
         self.device.since_ns = time.monotonic_ns()
         while not self.device.up() and not self.test.drained.is_set():
-            pass                        # with a pause: the broker may come back as well
-        self.until(lambda: not self.device.owed)
+            pass                        # `up` pauses; the broker may come back as well
+        self.until(lambda: not self.device.pending)
         self.device.write_off()
         self.device.leave()
 
     def _introduced(self) -> bool:
-        """The broker knows the device, which is away."""
+        """Return whether the broker knows the device, which is now offline."""
         if not self.known:
             self.known = self.device.up()
             self.device.leave()
@@ -263,7 +273,7 @@ class Offline(LoadUser):
 
 
 class Storm(LoadUser):
-    """All connect at once, whenever the clock has gone on by another period, and go."""
+    """Let all users connect at once at each period of the clock, and disconnect."""
 
     title = "connect storm"
     weight = 1

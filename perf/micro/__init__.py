@@ -1,4 +1,4 @@
-"""Benchmarks of single rooms, in one process."""
+"""Measure single rooms in one process."""
 
-BATCH = 1_000                   # filters inserted or removed between two readings of the clock, at most
-CLIENT_BYTES = 512              # about what the context of a client takes
+BATCH = 1_000                   # most filters inserted or removed between two readings of the clock
+CLIENT_BYTES = 512              # approximate size of a client's context

@@ -1,10 +1,10 @@
-"""What match, insert and remove cost by size, corpus and mode; the retained tree; the pool of client contexts.
+"""Measure match, insert and remove by size, corpus and mode; the retained tree; the pool of client contexts.
 
     python -m perf.micro.bench_index --quick -o build/index.json        # pyperf's options, and those below
 
-A benchmark is named OPERATION/CORPUS/FILTERS/MODE/TRAFFIC (corpora.TRAFFIC says what hot and wide are). Every value is
-seconds per operation; each run of matches is checked against the number of deliveries that the corpus promises.
-Progress goes to standard error.
+A benchmark is named OPERATION/CORPUS/FILTERS/MODE/TRAFFIC (corpora.TRAFFIC defines hot and wide). Every value is
+seconds per operation; each run of matches is checked against the number of deliveries of the corpus. Progress goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ SIZES = [1_000, 10_000, 100_000, 1_000_000]
 QUICK_SIZES = [1_000, 100_000]
 QUICK_CORPORA = ["realistic", "numeric"]
 MODES = ["full", "letter", "hash", "tree", "scan"]
-# where the time of an operation grows with the number of filters, so many are enough to show it
+# modes whose time grows with the number of filters: this many are enough to show it
 MOST = {"scan": 10_000}
 RETAINED_MOST = 100_000
 POOL_MOST = 100_000
-PASS_S = 0.2                    # a pass over the traffic that would take longer is cut short
+PASS_S = 0.2                    # seconds after which a pass over the traffic is cut short
 
 
 @dataclass(frozen=True)
 class Case:
+    """Hold one benchmark."""
+
     operation: str
     corpus: str
     n: int
@@ -53,7 +55,7 @@ class Case:
 
     @property
     def inner_loops(self) -> int:
-        """Operations that one loop is divided by."""
+        """Return the number of operations of one loop."""
         if self.operation == "match":
             return min(corpora.TRAFFIC[self.traffic], corpora.Corpus(self.corpus, self.n).topics())
         if self.operation in ("insert", "remove", "retain"):
@@ -68,22 +70,25 @@ class Case:
 
 
 def batch(n: int) -> int:
+    """Return how many filters are inserted or removed at once in an index of n filters."""
     return max(1, min(BATCH, n // 10))
 
 
 def starts(n: int) -> Iterator[int]:
-    """Where batches begin, around and around; filters are in random order, so that each batch is a sample."""
+    """Yield the first filters of batches, in a cycle; filters are in random order, so each batch is a sample."""
     return itertools.cycle(range(0, n - batch(n) + 1, batch(n)))
 
 
 def loaded(case: Case) -> tuple[IndexBench, Lines]:
-    filters = Lines(corpora.kept(corpora.Corpus(case.corpus, case.n)), True)
+    """Return an index with all filters of a case."""
+    filters = Lines(corpora.stored_filters(corpora.Corpus(case.corpus, case.n)), True)
     index = IndexBench(case.mode)
     index.add(filters)
     return index, filters
 
 
 def match(case: Case) -> TimeFunc:
+    """Return a function that matches the traffic of a case."""
     index, _ = loaded(case)
     traffic = corpora.Corpus(case.corpus, case.n).traffic(case.traffic)
     topics = Lines(traffic.topics)
@@ -96,7 +101,7 @@ def match(case: Case) -> TimeFunc:
         total = 0.0
         for _ in range(loops):
             seconds, deliveries = index.match(topics, 0, some)
-            assert deliveries == expected, f"{case}: {deliveries} deliveries, {expected} promised"
+            assert deliveries == expected, f"{case}: {deliveries} deliveries, {expected} expected"
             total += seconds
         return total * topics.n / some
 
@@ -104,7 +109,7 @@ def match(case: Case) -> TimeFunc:
 
 
 def insert(case: Case) -> TimeFunc:
-    """Takes a batch out and puts it in again: the index is of size n all the time."""
+    """Remove a batch and insert it again: the index keeps the size n."""
     index, filters = loaded(case)
     start = starts(case.n)
 
@@ -119,6 +124,7 @@ def insert(case: Case) -> TimeFunc:
 
 
 def retain(case: Case) -> TimeFunc:
+    """Return a function that removes and sets batches of retained topics."""
     topics = Lines(corpora.Corpus(case.corpus, case.n).retained())
     tree = RetainedBench()
     tree.set(topics)
@@ -135,7 +141,7 @@ def retain(case: Case) -> TimeFunc:
 
 
 def fetch(case: Case) -> TimeFunc:
-    """All of them, per topic."""
+    """Fetch all topics at once; the time is per topic."""
     topics = Lines(corpora.Corpus(case.corpus, case.n).retained())
     tree = RetainedBench()
     tree.set(topics)
@@ -153,7 +159,7 @@ def fetch(case: Case) -> TimeFunc:
 
 
 def pool(case: Case) -> TimeFunc:
-    """All connect and all go (the two are one case each), or, while all are there, each is replaced."""
+    """Connect and disconnect all clients (one case each), or replace each client while all are connected."""
     clients = PoolBench(case.n, CLIENT_BYTES, 1000 if case.mode == "on" else 0)
     if case.operation == "pool-churn":
         clients.connect()
@@ -174,9 +180,10 @@ def pool(case: Case) -> TimeFunc:
 
 
 def cases(sizes: list[int], names: list[str], modes: list[str], operations: list[str]) -> list[Case]:
+    """Return the cases of all combinations, without those that take too long."""
     index = [Case("match", name, n, mode, traffic) for name in names for mode in modes for n in sizes
              for traffic in corpora.TRAFFIC]
-    # of the other modes the ablation says enough
+    # for the other modes the ablation measures enough
     index += [Case(op, name, n, modes[0]) for op in ("insert", "remove") for name in names for n in sizes]
     found = [case for case in index if case.n <= MOST.get(case.mode, case.n)]
     found += [Case(op, name, n, "-") for op in ("retain", "fetch") for name in names for n in sizes
@@ -187,7 +194,7 @@ def cases(sizes: list[int], names: list[str], modes: list[str], operations: list
 
 
 class Once:
-    """Prepares a case when it is first measured: a worker of pyperf walks past all cases but its own."""
+    """Prepare a case at its first measurement: a worker of pyperf skips all cases but its own."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -200,6 +207,7 @@ class Once:
 
 
 def pass_on(command: list[str], args: argparse.Namespace) -> None:
+    """Pass our own arguments to the workers of pyperf."""
     command += [f"--{name}={value}" for name in ("sizes", "corpora", "modes", "operations")
                 if (value := getattr(args, name))]
     if args.quick:
@@ -212,9 +220,9 @@ def main() -> None:
     add = runner.argparser.add_argument
     add("--quick", action="store_true", help=f"{QUICK_CORPORA} of {QUICK_SIZES} filters, one process each")
     add("--sizes", help="numbers of filters, such as 1000,100000")
-    add("--corpora", help=f"of {','.join(corpora.SHAPES)}")
-    add("--modes", help=f"of {','.join(MODES)}; insert and remove are measured in the first")
-    add("--operations", help="of match,insert,remove,retain,fetch,pool-connect,pool-disconnect,pool-churn")
+    add("--corpora", help=f"corpora, of {','.join(corpora.SHAPES)}")
+    add("--modes", help=f"modes, of {','.join(MODES)}; insert and remove are measured in the first")
+    add("--operations", help="operations, of match,insert,remove,retain,fetch,pool-connect,pool-disconnect,pool-churn")
     args = runner.parse_args()
     if args.quick:
         args.processes, args.values = 1, 3
@@ -231,7 +239,7 @@ def main() -> None:
         return
     began = time.monotonic()
     for i, case in enumerate(todo, 1):
-        with bench_lock(), contextlib.redirect_stdout(io.StringIO()):     # pyperf says the same in more words
+        with bench_lock(), contextlib.redirect_stdout(io.StringIO()):     # pyperf prints the same in more words
             bench = runner.bench_time_func(str(case), Once(case), inner_loops=case.inner_loops)
         cost = f"{bench.median() * 1e9:9,.0f} ns" if bench else "failed"
         print(f"[{i}/{len(todo)} {time.monotonic() - began:4.0f} s] {case}: {cost}", file=sys.stderr, flush=True)

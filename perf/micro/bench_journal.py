@@ -1,5 +1,6 @@
-"""What a journal stream costs: the loop's append, the writer's share, and reading as columns. CPU time, so that
-neighbours matter little.
+"""Measure a journal stream: the loop's append, the writer's share, and reading as columns.
+
+The times are CPU time, on which other programs have little effect.
 
     python -m perf.micro.bench_journal [directory]
 """
@@ -21,7 +22,7 @@ APPEND_GOAL_NS = 50
 
 
 def columns(path: Path) -> float:
-    """Rows a second, of CPU time."""
+    """Return rows per second of CPU time."""
     reader = PyReader(path)
     total, start = 0, time.process_time()
     while rows := reader.columns(rows=1 << 16)[0]:

@@ -1,10 +1,10 @@
-"""Many clients log in at once while somebody else decides: how long until all are in.
+"""Measure how long many clients need to log in at once if the control plane decides.
 
     python -m perf.micro.bench_login [CLIENTS]
 
-The deciding is done here and costs nothing, so that what is measured is the way there and back; beside it a stream
-of messages goes through the broker, whose delay is told. Clients and broker share one interpreter: its lock is in the
-delays.
+The decision is made here and costs nothing, so the measurement shows the way of requests and answers. A stream of
+messages goes through the broker at the same time; its delay is printed. Clients and broker share one interpreter, so
+its lock is part of the delays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.harness.plane import Plane
 
 
 def stream(plane: Plane, ended: threading.Event, delays: list[float]) -> None:
-    """One message a millisecond to itself."""
+    """Send one message a millisecond to the sender itself."""
     with socket.create_connection(("127.0.0.1", plane.ports[1])) as sock:
         sock.sendall(Connect("stream").encode(4) + Subscribe(1, (("s", 0),)).encode(4))
         sock.recv(4, socket.MSG_WAITALL)
@@ -49,9 +49,9 @@ def main() -> None:
         socks = [socket.create_connection(("127.0.0.1", plane.port)) for _ in range(many)]
         for sock, frame in zip(socks, frames, strict=True):
             sock.sendall(frame)
-        asked = plane.asks(many)
-        told = time.perf_counter()
-        plane.answer(*(("connect", request[1], 0, None) for request in asked))
+        requests = plane.asks(many)
+        requested = time.perf_counter()
+        plane.answer(*(("connect", request[1], 0, None) for request in requests))
         for sock in socks:
             assert sock.recv(4, socket.MSG_WAITALL) == b"\x20\x02\x00\x00"
         done = time.perf_counter()
@@ -60,7 +60,7 @@ def main() -> None:
         beside.join()
         delays.sort()
         p50, p99 = (delays[len(delays) * part // 100] * 1e3 for part in (50, 99))
-        print(f"{many} clients: asked after {told - began:.2f} s, all in after {done - began:.2f} s "
+        print(f"{many} clients: requested after {requested - began:.2f} s, all in after {done - began:.2f} s "
               f"(of which this side {ours:.2f} s)\nthe stream beside it: p50 {p50:.2f} ms, p99 {p99:.2f} ms, "
               f"most {delays[-1] * 1e3:.2f} ms of {len(delays)}")
         for sock in socks:

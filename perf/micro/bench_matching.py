@@ -1,9 +1,9 @@
-"""`mosq pipeline match` at scale: a million topics, a hundred thousand filters (half of them with wildcards), in Spark.
+"""Measure `mosq pipeline match` in Spark with a million topics and a hundred thousand filters, half with wildcards.
 
     python -m perf.micro.bench_matching [TOPICS] [FILTERS] [--master local[2]]
 
-Seconds of each way, the least of three, after Spark has started and has run something in a worker. Beside them the same
-by the index alone, on one core and without Spark. Others on the machine disturb all of it.
+The times are seconds, the least of three, after Spark has started and has run something in a worker. The index alone,
+on one core and without Spark, is measured as well. Other programs on the machine disturb all of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def some_topics(n: int) -> list[str]:
 
 
 def some_filters(n: int) -> list[str]:
-    """Half of them exact, a quarter with one `+`, 15 of 100 with two, one of ten ends with `#`."""
+    """Return filters: half of them exact, 25 % with one `+`, 15 % with two, 10 % end with `#`."""
     chance = random.Random(2)
     found: set[str] = set()
     while len(found) < n:
@@ -54,12 +54,13 @@ def some_filters(n: int) -> list[str]:
 
 
 def least(what: str, run: Callable[[], object]) -> None:
+    """Run a function TIMES times; print the least seconds and the result."""
     took = []
     for _ in range(TIMES):
         at = time.perf_counter()
-        told = run()
+        result = run()
         took.append(time.perf_counter() - at)
-    print(f"{what:<32} {min(took):6.2f} s   {told:,}", flush=True)
+    print(f"{what:<32} {min(took):6.2f} s   {result:,}", flush=True)
 
 
 def main() -> None:
@@ -67,8 +68,8 @@ def main() -> None:
     parser.add_argument("topics", type=int, nargs="?", default=1_000_000)
     parser.add_argument("filters", type=int, nargs="?", default=100_000)
     parser.add_argument("--master", default="local[2]")
-    asked = parser.parse_args()
-    topics, filters = some_topics(asked.topics), some_filters(asked.filters)
+    options = parser.parse_args()
+    topics, filters = some_topics(options.topics), some_filters(options.filters)
     batch = pa.record_batch({"topic": topics})
     index = Indexed(pa.table({"filter": filters}))
     least("index alone, one core", lambda: sum(batch["n"][batch["id"].index(DELIVERIES).as_py()].as_py()
@@ -77,7 +78,7 @@ def main() -> None:
         files = [Path(folder, f"{name}.txt") for name in ("topics", "filters")]
         for file, lines in zip(files, (topics, filters), strict=True):
             file.write_text("\n".join(lines) + "\n")
-        spark = spark_session("bench", master=asked.master)
+        spark = spark_session("bench", master=options.master)
         spark.range(10).mapInArrow(lambda batches: batches, "id bigint").count()
         rows = read_filters(spark, str(files[1]), False).rows
         frame = read_topics(spark, str(files[0]))

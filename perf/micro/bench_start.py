@@ -1,6 +1,8 @@
-"""From the command to the first connection, and from SIGTERM to the end: `python -m perf.micro.bench_start [rounds]`.
+"""Measure the time from the command to the first connection, and from SIGTERM to the end.
 
-Bare Python beside it, in turn, as the machine may be slow: what counts is the difference.
+    python -m perf.micro.bench_start [rounds]
+
+Bare Python is measured in turn, because the machine may be slow: the difference counts.
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ def ms(since_s: float) -> float:
 
 
 def bare() -> float:
-    """Milliseconds that Python takes to begin and end."""
+    """Return the milliseconds that Python takes to begin and end."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-S", "-c", ""], check=True)
     return ms(began)
 
 
 def embedded() -> float:
-    """Milliseconds until a program has a broker of its own."""
+    """Return the milliseconds until a program has its own broker."""
     began = time.monotonic()
     with mosq.Broker():
         return ms(began)
 
 
 def once() -> tuple[float, float]:
-    """Milliseconds until a client is taken, and until the process is gone."""
+    """Return the milliseconds until a client is connected, and until the process has ended."""
     port = free_port()
     began = time.monotonic()
     with subprocess.Popen([sys.executable, "-m", "mosq", "-p", str(port)], stderr=subprocess.PIPE) as broker:

@@ -1,10 +1,9 @@
-"""What the store costs by itself: append and commit, the writer's time, a restart; beside the same bytes through
-plain writes in the same run.
+"""Measure the store by itself: append and commit, the writer's time, a restart; beside plain writes of the same bytes.
 
     python -m perf.micro.bench_store [directory]
 
-The directory (default: a temporary one) is on the disk that is measured. `table` is what the design's prototype
-did (docs/adr/0007), on a quiet machine.
+The directory (default: a temporary one) is on the measured disk. `table` has the figures of the design's prototype
+(docs/adr/0007), on a quiet machine.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TABLE = {"no sync": 8.4e6, "fdatasync": 4.9e6, "writer us": 0.11, "paced writer 
 
 
 def plain(path: Path, n_bytes: int, sync: bool) -> float:
-    """Seconds for so many bytes in the size of a batch, written twice to the same place: the second time counts."""
+    """Return seconds for so many bytes in batches, written twice to the same place; only the second time counts."""
     piece, size = bytes(BATCH * (BODY + 20)), 16 << 20
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     for at in range(0, size, len(piece)):

@@ -1,11 +1,11 @@
-"""Filters, and topics of which it is known how many filters match each.
+"""Generate filters, and topics with the known number of matching filters.
 
-Every corpus writes the same mix in its own words: of ten filters six are exact, three have a `+` (in three positions)
-and one ends with `#`; those of `wildcard-first` have a `+` at the front besides. Topic number t is metric t % 10 of
+Every corpus has the same mix in its own words: of ten filters six are exact, three have a `+` (in three positions) and
+one ends with `#`; those of `wildcard-first` have a `+` at the front in addition. Topic number t is metric t % 10 of
 group t // 10. The exact filter j and the `+` filter j match topic j alone, the `#` filter j all ten topics of group j.
-So how many match a topic is known without a model, and is three at most however many filters there are.
+So the number of matches of a topic is known without a model, and is at most three for any number of filters.
 
-Filter i is the same in a corpus of any size. Filters and topics come in a random order, which is always the same.
+Filter i is the same in a corpus of any size. Filters and topics are in a random order, which is always the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PER_GROUP = 10
-# so many topics at most: few come again and again and stay in the processor's caches; many do not
+# most topics: few recur often and stay in the processor's caches; many do not
 TRAFFIC = {"hot": 1_000, "wide": 50_000}
 EXACT, PLUS, HASH = range(3)
 
@@ -31,7 +31,7 @@ OTHERS = "бвгджзлшαβγδλπשמאبتج東京大阪한국กขकख
 
 @dataclass(frozen=True)
 class Shape:
-    """Templates: `g` is the group, `a` its hundreds, `b` the rest, `c` the metric, `l` a letter that goes with `a`."""
+    """Hold templates: `g` is the group, `a` its hundreds, `b` the rest, `c` the metric, `l` a letter for each `a`."""
 
     title: str
     topic: str
@@ -55,7 +55,7 @@ class Shape:
 
 
 def kind_of(i: int) -> tuple[int, int]:
-    """Of filter i: its kind, and the how many-th of its kind it is."""
+    """Return the kind of filter i, and its number among the filters of its kind."""
     tens, one = divmod(i, 10)
     if one < 6:
         return EXACT, tens * 6 + one
@@ -63,7 +63,7 @@ def kind_of(i: int) -> tuple[int, int]:
 
 
 def shape(title: str, topic: str, *, first: str = "", letters: str = LATIN) -> Shape:
-    """From a topic in which words in brackets are the three that a `+` may stand for, and `|` is where a `#` begins."""
+    """Make a shape from a topic: a `+` may replace each of the three words in brackets, and a `#` begins at `|`."""
     head, tail = topic.split("|")
     words = [word.split("]")[0] for word in topic.split("[")[1:]]
 
@@ -90,8 +90,10 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Traffic:
-    topics: bytes               # one a line
-    deliveries: bytes           # of each topic, a number
+    """Hold topics, and the number of deliveries of each."""
+
+    topics: bytes               # one topic per line
+    deliveries: bytes           # the number of deliveries of each topic
 
     def __len__(self) -> int:
         return len(self.deliveries)
@@ -102,6 +104,8 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Corpus:
+    """Hold a corpus of n filters."""
+
     name: str
     n: int                      # filters
 
@@ -114,7 +118,7 @@ class Corpus:
         return tens * 6 + min(ones, 6), tens * 3 + min(max(ones - 6, 0), 3), tens
 
     def topics(self) -> int:
-        """How many topics some filter matches."""
+        """Return how many topics match at least one filter."""
         exact, plus, hash = self.kinds()
         return max(exact, plus, hash * PER_GROUP)
 
@@ -128,7 +132,7 @@ class Corpus:
         return lines(self.shape.filter_at(i) for i in order)
 
     def retained(self) -> bytes:
-        """As many topics as there are filters, whether a filter matches them or not."""
+        """Return as many topics as there are filters, with or without a matching filter."""
         order = list(range(self.n))
         random.Random(self.n).shuffle(order)
         return lines(self.shape.topic_at(t) for t in order)
@@ -142,8 +146,8 @@ def lines(texts: Iterable[str]) -> bytes:
     return "".join([text + "\n" for text in texts]).encode()
 
 
-def kept(corpus: Corpus, folder: Path = Path("build/corpora")) -> bytes:
-    """The filters of a large corpus, from a file where they were made before: that takes 20 times less."""
+def stored_filters(corpus: Corpus, folder: Path = Path("build/corpora")) -> bytes:
+    """Return the filters of a large corpus, from a file if they were made before, which is 20 times faster."""
     if corpus.n < 100_000:
         return corpus.filters()
     version = zlib.crc32(Path(__file__).read_bytes())

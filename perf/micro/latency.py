@@ -1,11 +1,11 @@
-"""How long the slowest operations take: every single one timed, at a given number of filters.
+"""Time every single operation at a given number of filters, to find the slowest ones.
 
     python -m perf.micro.latency --quick --out build/latency.json
 
 `load` is the insertion of all filters into an empty index, `unload` their removal (tables grow and shrink there);
-insert, remove and match are measured at the full size, in random places. The machine is shared: whoever else gets the
-core in the middle of an operation shows in the maximum. So everything is done several times and the least maximum
-counts: a pause of our own would recur. How often the core was taken away is noted.
+insert, remove and match are measured at the full size, in random places. The machine is shared: another program that
+gets the core during an operation shows in the maximum. So everything is done several times and the least maximum
+counts, because a pause of our own would recur. The number of times that the core was taken away is noted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from cext.testing.topic_bench import Latencies
 
 QUANTILES = (0.5, 0.99, 0.9999)
-TIMED = 10_000                  # in one go
+TIMED = 10_000                  # operations in one call
 
 
 def quantile(buckets: Counter[int], q: float) -> int:
-    """The bucket in which the q-th of all lies: what it counts is at least that, at most 1/32 more."""
+    """Return the bucket that contains the quantile q: its values are at least that, and at most 1/32 more."""
     rank = q * buckets.total()
     for ns in sorted(buckets):
         rank -= buckets[ns]
@@ -42,7 +42,7 @@ def quantile(buckets: Counter[int], q: float) -> int:
 
 
 class Phase:
-    """Adds up the buckets of many runs."""
+    """Add up the buckets of many runs."""
 
     def __init__(self) -> None:
         self.buckets: Counter[int] = Counter()
@@ -69,8 +69,9 @@ class Phases(dict[str, Phase]):
 
 
 def of_index(name: str, n: int, mode: str, operations: int) -> Phases:
+    """Return the latencies of all operations on an index."""
     corpus = corpora.Corpus(name, n)
-    filters = Lines(corpora.kept(corpus), True)
+    filters = Lines(corpora.stored_filters(corpus), True)
     topics = Lines(corpus.traffic("wide").topics)
     index = IndexBench(mode)
     phases = Phases()
@@ -87,6 +88,7 @@ def of_index(name: str, n: int, mode: str, operations: int) -> Phases:
 
 
 def of_pool(n: int, mode: str, operations: int) -> Phases:
+    """Return the latencies of the pool of client contexts."""
     pool = PoolBench(n, CLIENT_BYTES, 1000 if mode == "on" else 0)
     phases = Phases()
     for _ in range(0, operations, n):
@@ -96,6 +98,7 @@ def of_pool(n: int, mode: str, operations: int) -> Phases:
 
 
 def measure(sizes: list[int], names: list[str], mode: str, operations: int, reps: int) -> Iterator[dict[str, Any]]:
+    """Yield a row for each corpus, size, operation and repetition."""
     jobs = [(name, n) for n in sizes for name in names]
     for rep in range(reps):
         for name, n in jobs:
@@ -112,11 +115,12 @@ def measure(sizes: list[int], names: list[str], mode: str, operations: int, reps
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="100 k filters, once")
+    parser.add_argument("--quick", action="store_true", help="measure 100 k filters once")
     parser.add_argument("--sizes", help="numbers of filters (default: 1000000)")
     parser.add_argument("--corpora", default=",".join(corpora.SHAPES))
     parser.add_argument("--mode", default="full")
-    parser.add_argument("--operations", type=int, default=200_000, help="timed, of each kind (default: %(default)s)")
+    parser.add_argument("--operations", type=int, default=200_000,
+                        help="timed operations of each kind (default: %(default)s)")
     parser.add_argument("--reps", type=int)
     parser.add_argument("--out", default="build/latency.json")
     args = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Tables and plots from what bench_index and latency have written.
+"""Write tables and plots from the results of bench_index and latency.
 
     python -m perf.micro.report build/index.json --latency build/latency.json --out build/index.md --plots perf/plots
 
-Without --plots nothing but Python itself is needed. Ratios compare figures of one run; the times are this machine's.
+Only --plots needs a package. Ratios compare figures of one run; the times depend on the machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from perf import tables
 
-MATCH_RATIO_MAX = 1.5           # 1 M : 1 k filters
+MATCH_RATIO_MAX = 1.5           # most time at 1 M filters relative to 1 k
 SLOWEST_NS = 1_000_000
 OPERATIONS = {"load": "load, empty to full", "insert": "insert", "remove": "remove", "match": "match",
               "unload": "unload, full to empty", "pool take": "pool take", "pool give": "pool give"}
@@ -26,6 +26,8 @@ TITLES = {"match": "Match", "insert": "Insert", "remove": "Remove", "retain": "R
 
 @dataclass(frozen=True)
 class Bench:
+    """Hold one benchmark with its median in nanoseconds."""
+
     operation: str
     corpus: str
     n: int
@@ -35,10 +37,10 @@ class Bench:
 
 
 def benches(suite: dict[str, Any]) -> list[Bench]:
-    """From pyperf's JSON; medians over the values of all processes."""
+    """Read pyperf's JSON; a figure is the median over the values of all processes."""
     found = []
     for bench in suite["benchmarks"]:
-        # what all benchmarks share stands once, at the top: the name too where there is but one
+        # metadata that all benchmarks share is at the top, even the name if there is only one
         name = bench.get("metadata", {}).get("name") or suite["metadata"]["name"]
         operation, corpus, n, mode, traffic = name.split("/")
         values = [value for run in bench["runs"] for value in run.get("values", [])]
@@ -47,7 +49,9 @@ def benches(suite: dict[str, Any]) -> list[Bench]:
 
 
 def by_size(found: list[Bench], operation: str) -> str:
-    """A row for each corpus, mode and traffic; a column for each size, and what the largest costs over the smallest."""
+    """Return a table: a row for each corpus, mode and traffic; a column for each size, and the ratio of largest to
+    smallest.
+    """
     rows: dict[tuple[str, str, str], dict[int, float]] = {}
     for b in found:
         if b.operation == operation:
@@ -66,6 +70,7 @@ def by_size(found: list[Bench], operation: str) -> str:
 
 
 def pool(found: list[Bench]) -> str:
+    """Return the table of the pool."""
     cells = {(b.operation, b.n, b.mode): b.ns for b in found if b.operation.startswith("pool")}
     rows = []
     for operation, n in dict.fromkeys((operation, n) for operation, n, _ in cells):
@@ -76,7 +81,9 @@ def pool(found: list[Bench]) -> str:
 
 
 def slowest(rows: list[dict[str, Any]]) -> str:
-    """Quantiles are medians over the repetitions, the maximum is the least of them: what recurs is ours."""
+    """Return a table: quantiles are medians over the repetitions; the maximum is their least, because our own pauses
+    recur.
+    """
     groups: dict[tuple[str, int, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["operation"], row["filters"], row["corpus"], row["mode"]), []).append(row)
@@ -93,6 +100,7 @@ def slowest(rows: list[dict[str, Any]]) -> str:
 
 
 def promise(found: list[Bench]) -> str:
+    """Return the lines about the promised ratio of match times."""
     lines = []
     for traffic in dict.fromkeys(b.traffic for b in found if b.operation == "match"):
         ratios = {}
@@ -110,6 +118,7 @@ def promise(found: list[Bench]) -> str:
 
 
 def report(suite: dict[str, Any], latencies: list[dict[str, Any]]) -> str:
+    """Return the report as Markdown."""
     found = benches(suite)
     parts = [promise(found)]
     parts += [f"### {title}\n\n{by_size(found, operation)}" for operation, title in TITLES.items()
@@ -122,6 +131,7 @@ def report(suite: dict[str, Any], latencies: list[dict[str, Any]]) -> str:
 
 
 def plots(suite: dict[str, Any], latencies: list[dict[str, Any]], folder: Path) -> None:
+    """Draw the plots into a folder."""
     found = benches(suite)
     for traffic in dict.fromkeys(b.traffic for b in found if b.operation == "match"):
         panels: dict[str, dict[str, tables.Points]] = {}
@@ -148,10 +158,10 @@ def plots(suite: dict[str, Any], latencies: list[dict[str, Any]], folder: Path) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("index", type=Path, help="what bench_index wrote")
-    parser.add_argument("--latency", type=Path, help="what latency wrote")
-    parser.add_argument("--out", type=Path, help="where the tables go (default: standard output)")
-    parser.add_argument("--plots", type=Path, help="a folder for the plots (needs matplotlib)")
+    parser.add_argument("index", type=Path, help="output of bench_index")
+    parser.add_argument("--latency", type=Path, help="output of latency")
+    parser.add_argument("--out", type=Path, help="file for the tables (default: standard output)")
+    parser.add_argument("--plots", type=Path, help="folder for the plots (needs matplotlib)")
     args = parser.parse_args()
     suite = json.loads(args.index.read_text())
     latencies = [json.loads(line) for line in args.latency.read_text().splitlines()] if args.latency else []

@@ -1,12 +1,13 @@
-"""What TLS costs the broker beside another one, in runs that take turns: CPU per message, per full and per resumed
-handshake, and memory per idle client.
+"""Measure the cost of TLS in mosq and another broker, in runs that take turns.
+
+The figures are CPU per message, per full and per resumed handshake, and memory per idle client.
 
     python -m perf.tls                               # mosq of this checkout and /usr/sbin/mosquitto
     python -m perf.tls --mosquitto OTHER --rounds 3
 
-Each round starts every broker afresh; what is shown are medians of the rounds. tlsload.c says what the load is. The
-certificate is RSA 2048, as `openssl req` makes it and most people have; `--certificate p256`: of the kind that costs
-a server least.
+Each round starts every broker again; the table shows medians of the rounds. tlsload.c describes the load. The
+certificate is RSA 2048, as `openssl req` makes it and most installations have; `--certificate p256` is the kind that
+costs a server least.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from perf.lock import bench_lock
 HERE = Path(__file__).parent
 IDLE = 1000
 PAIRS, FULL, RESUMED = ["pairs", "100"], ["full", "500"], ["resumed", "500"]
-# title: (load, Mosquitto's, unit, most of it that is promised)
+# title: (load, load of Mosquitto, unit, largest promised ratio)
 LOADS = {
     "100 pairs QoS 0, 10 messages of 64 bytes per write": (
         [*PAIRS, "10", "4", "64", "2"], [*PAIRS, "10", "4", "64", "2"], "us/message", 0.6),
@@ -54,7 +55,7 @@ keyfile {dir}/s.key
 
 
 def certify(folder: Path, key: list[str], authority: bool) -> None:
-    """s.crt and s.key, and ca.crt, who signed it: itself, or an authority."""
+    """Create s.crt and s.key, and ca.crt, its issuer: the certificate itself, or an authority."""
 
     def run(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
@@ -71,6 +72,8 @@ def certify(folder: Path, key: list[str], authority: bool) -> None:
 
 
 class Broker:
+    """Run a broker on core 0 with the certificate in a folder."""
+
     def __init__(self, command: str, folder: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -101,10 +104,11 @@ class Broker:
 
 
 def measure(load: Path, broker: Broker, what: list[str]) -> float:
+    """Return microseconds of the broker's CPU per operation, or KiB per idle client."""
     command = ["taskset", "-c", str((os.cpu_count() or 1) - 1), str(load), str(broker.port), str(broker.process.pid),
                *what]
     if what[0] == "idle":
-        # what is made once is made
+        # one-time allocations happen before the measurement
         subprocess.run([*command[:6], "full", "20"], check=True, capture_output=True, timeout=60)
         before = broker.memory_kib()
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:
@@ -120,12 +124,12 @@ def measure(load: Path, broker: Broker, what: list[str]) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="the command (default: this checkout's)")
-    parser.add_argument("--mosquitto", default="/usr/sbin/mosquitto", help="the other broker's command")
+    parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="command of mosq (default: this one)")
+    parser.add_argument("--mosquitto", default="/usr/sbin/mosquitto", help="command of the other broker")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="loads whose title holds this")
-    parser.add_argument("--certificate", choices=KEYS, default="rsa", help="the broker's (default: rsa)")
-    parser.add_argument("--authority", action="store_true", help="one of cafile signed it, as is usual")
+    parser.add_argument("--only", default="", help="run only loads whose title contains this text")
+    parser.add_argument("--certificate", choices=KEYS, default="rsa", help="kind of certificate (default: rsa)")
+    parser.add_argument("--authority", action="store_true", help="let an authority sign the certificate")
     args = parser.parse_args()
     kept = True
     with tempfile.TemporaryDirectory() as name:

@@ -1,10 +1,10 @@
-"""What WebSocket costs the broker beside plain TCP: the same traffic both ways, by turns, as CPU per message.
+"""Measure the cost of WebSocket relative to plain TCP: the same traffic both ways, in turns, as CPU per message.
 
     python -m perf.web                                   # mosq of this checkout
-    python -m perf.web --mosquitto /usr/sbin/mosquitto   # and that one, where its build speaks WebSocket
+    python -m perf.web --mosquitto /usr/sbin/mosquitto   # and this broker, if its build has WebSocket
 
-Each round starts every broker afresh and loads its plain and its WebSocket listener one after the other, the order
-turning from round to round; what is shown are medians of the rounds. wsload.c says what the load is.
+Each round starts every broker again and loads its plain and its WebSocket listener one after the other, in an order
+that changes with each round; the table shows medians of the rounds. wsload.c describes the load.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def free_ports() -> tuple[int, int]:
 
 
 class Broker:
+    """Run a broker on core 0 with a plain and a WebSocket listener."""
+
     def __init__(self, command: str, folder: Path) -> None:
         self.ports = dict(zip(("plain", "ws"), free_ports(), strict=True))
         path = folder / "m.conf"
@@ -64,7 +66,7 @@ class Broker:
 
 
 def measure(load: Path, broker: Broker, way: str, what: list[str], seconds: float) -> tuple[float, float]:
-    """(microseconds of the broker's CPU per message, messages per second)"""
+    """Return (microseconds of the broker's CPU per message, messages per second)."""
     command = ["taskset", "-c", str((os.cpu_count() or 1) - 1), str(load), str(broker.ports[way]), way,
                str(broker.process.pid), *what, str(seconds)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
@@ -73,8 +75,8 @@ def measure(load: Path, broker: Broker, way: str, what: list[str], seconds: floa
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="the command (default: this checkout's)")
-    parser.add_argument("--mosquitto", action="append", default=[], help="another broker's command; may repeat")
+    parser.add_argument("--mosq", default=f"{sys.executable} -m mosq", help="command of mosq (default: this one)")
+    parser.add_argument("--mosquitto", action="append", default=[], help="command of another broker; may repeat")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2)
     args = parser.parse_args()

@@ -104,7 +104,7 @@ def test_a_fresh_broker_does_not_share_the_generators_core(capfd, monkeypatch) -
     def measured(spec: Spec, tell: object) -> Result:
         assert spec.broker_pid is not None
         seen.append((os.sched_getaffinity(0), os.sched_getaffinity(spec.broker_pid)))
-        return Result(spec.told(), {}, "now")
+        return Result(spec.as_dict(), {}, "now")
 
     monkeypatch.setattr("mosq.cli.commands_bench.measure", measured)
     try:

@@ -63,7 +63,7 @@ def test_what_could_not_be_removed_is_told(bench, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(Scene, "connect", once)
         phase, = bench("pairs", fake.port, session=True, publishers=2, messages=10).phases
-    assert phase.extra["at_the_end"] == "what the broker keeps of this run was not removed: nobody there"
+    assert phase.extra["at_the_end"] == "data of this run was not removed from the broker: nobody there"
 
 
 def test_each_publisher_has_the_same_share(bench) -> None:

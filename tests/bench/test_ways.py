@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cext.bench.certificate import self_signed
-from mosq.tools.bench.doors import handshake
+from mosq.tools.bench.transport import handshake
 from mosq.tools.bench.scenarios import SCENARIOS
 from mosq.tools.bench.spec import Spec
 from mosq.cli.commands import main
@@ -51,7 +51,7 @@ def test_tls_12_and_its_pre_shared_keys(bench, broker_with, tmp_path: Path) -> N
     with broker_with("psk_hint h", f"psk_file {tmp_path}/psk") as (broker, _):
         result = bench("pairs", broker.port, publishers=1, tls=True, psk="c0ffee", psk_identity="bench")
         wrong = bench("connect", broker.port, clients=1, tls=True, psk="c0ffe0", psk_identity="bench")
-    assert result.exact and "PSK" in result.phases[0].extra["tls"] and "c0ffee" not in json.dumps(result.told())
+    assert result.exact and "PSK" in result.phases[0].extra["tls"] and "c0ffee" not in json.dumps(result.as_dict())
     assert not wrong.complete and "TLS with" in wrong.why
 
 
@@ -74,25 +74,25 @@ def test_a_certificate_that_is_not_trusted(bench, broker_with, tmp_path: Path) -
         result = bench("pairs", broker.port, **way)
         assert bench("pairs", broker.port, insecure=True, **way).exact
     assert result.why.startswith(f"the certificate of 127.0.0.1:{broker.port} was not accepted: ")
-    assert "--cafile says whom to trust" in result.why and not result.phases
+    assert "--cafile sets the trusted CAs" in result.why and not result.phases
 
 
 def test_a_certificate_of_somebody_else(bench, broker_with) -> None:
     with broker_with(tls=True) as (broker, way):
         why = bench("pairs", broker.port, servername="broker.example", **way).why
         assert bench("pairs", broker.port, servername="localhost", **way).exact
-    assert "hostname mismatch; --servername says whom to expect" in why
+    assert "hostname mismatch; --servername sets the expected name" in why
 
 
 @pytest.mark.parametrize(("there", "asked", "words"), [
     ({}, {"tls": True, "insecure": True}, "in the TLS handshake"),
     ({}, {"ws": True}, "in the WebSocket handshake"),
-    ({"ws": True}, {"tls": True, "insecure": True}, "TLS with 127.0.0.1:{port} failed for client C: wrong version number; is the port one for it?"),
+    ({"ws": True}, {"tls": True, "insecure": True}, "TLS with 127.0.0.1:{port} failed for client C: wrong version number; is this the port for it?"),
     ({"tls": True}, {"ws": True}, "in the WebSocket handshake"),
-    ({"tls": True}, {}, "in the MQTT handshake: without a reason; is the port one for it?"),
-    ({"ws": True}, {}, "speaks HTTP and no MQTT: try with --ws"),
+    ({"tls": True}, {}, "in the MQTT handshake: without a reason; is this the port for it?"),
+    ({"ws": True}, {}, "speaks HTTP and not MQTT: try with --ws"),
     ({"tls": True}, {"tls": True, "ws": True, "insecure": True}, "in the WebSocket handshake"),
-    ({"tls": True, "ws": True}, {"tls": True, "insecure": True}, "speaks HTTP and no MQTT: try with --ws")], ids=str)
+    ({"tls": True, "ws": True}, {"tls": True, "insecure": True}, "speaks HTTP and not MQTT: try with --ws")], ids=str)
 def test_a_port_for_something_else(bench, broker_with, there: dict[str, bool], asked: dict[str, bool], words: str) -> None:
     with broker_with(**there) as (broker, _):
         result = bench("pairs", broker.port, **asked)
@@ -134,10 +134,10 @@ OTHER = b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: AAAAAAAA
 
 
 @pytest.mark.parametrize(("answer", "words"), [
-    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP status 404 (--ws-path says what to ask for)"),
-    (b"HTTP/1.1 200 OK\r\n\r\n<html>", "HTTP status 200"), (OTHER, "answers another key"),
-    (b"HTTP/1.1 101 x\r\n\r\n", "answers another key"), (b"\x20\x02\0\0", "no answer of HTTP"), (b"HTTP/1.1 1x1 y\r\n\r\n", "no answer of HTTP"),
-    (b"HTTP/1.1 \r\n\r\n", "no answer of HTTP"), (b"HTTP/1.1 101 " + b"x" * 9000, "no answer of HTTP"), (b"HTTP/1.1 101", "WebSocket handshake")])
+    (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP status 404 (--ws-path sets the path)"),
+    (b"HTTP/1.1 200 OK\r\n\r\n<html>", "HTTP status 200"), (OTHER, "has the wrong key"),
+    (b"HTTP/1.1 101 x\r\n\r\n", "has the wrong key"), (b"\x20\x02\0\0", "the answer is not HTTP"), (b"HTTP/1.1 1x1 y\r\n\r\n", "the answer is not HTTP"),
+    (b"HTTP/1.1 \r\n\r\n", "the answer is not HTTP"), (b"HTTP/1.1 101 " + b"x" * 9000, "the answer is not HTTP"), (b"HTTP/1.1 101", "WebSocket handshake")])
 def test_answers_that_are_no_websocket(bench, answer: bytes, words: str) -> None:
     def say(door: socket.socket) -> None:
         door.recv(65536)
@@ -152,8 +152,8 @@ def test_answers_that_are_no_websocket(bench, answer: bytes, words: str) -> None
 
 
 @pytest.mark.parametrize(("answer", "words"), [
-    (b"\x15\x03\x01\0\x02\x02\x46", "speaks TLS and no MQTT: try with --tls"),
-    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP and no MQTT: try with --ws")])
+    (b"\x15\x03\x01\0\x02\x02\x46", "speaks TLS and not MQTT: try with --tls"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP and not MQTT: try with --ws")])
 def test_answers_to_connect_of_something_else(bench, answer: bytes, words: str) -> None:
     with answering(lambda door: door.sendall(door.recv(65536)[:0] + answer)) as port:
         assert words in bench("connect", port, clients=1).why
@@ -169,7 +169,7 @@ def frame(opcode: int, payload: bytes, first: int = 0x80, mask: bool = False) ->
     (frame(TEXT, b"x"), "(1003)"), (frame(BINARY, b"x", mask=True), "(1002)"), (frame(CONTINUATION, b"x"), "(1002)"),
     (frame(BINARY, b"x", first=0xC0), "(1002)"), (frame(PING, b"x" * 126), "(1002)"), (b"\x82\x7f" + b"\xff" * 8, "(1002)"),
     (b"\x82\x7f\0\0\0\x7f\xff\xff\xff\xff", "(1009)"), (frame(CLOSE, b"\x03\xe8"), "closed the connection"),
-    (frame(BINARY, b"\xf0\0"), "no MQTT"), (frame(BINARY, b""), "closed the connection")])
+    (frame(BINARY, b"\xf0\0"), "malformed or unexpected MQTT"), (frame(BINARY, b""), "closed the connection")])
 def test_frames_that_break_the_rules(bench, monkeypatch, frames: bytes, words: str) -> None:
     assert words in web(bench, monkeypatch, frames).why
 
@@ -177,7 +177,7 @@ def test_frames_that_break_the_rules(bench, monkeypatch, frames: bytes, words: s
 def web(bench, monkeypatch, said: bytes):
     """What becomes of a client that is told this instead of CONNACK."""
     request, accept = handshake(Spec("connect"))
-    monkeypatch.setattr("mosq.tools.bench.doors.handshake", lambda spec: (request, accept))
+    monkeypatch.setattr("mosq.tools.bench.transport.handshake", lambda spec: (request, accept))
 
     def say(door: socket.socket) -> None:
         door.recv(65536)
@@ -194,7 +194,7 @@ def web(bench, monkeypatch, said: bytes):
 
 def test_a_ping_has_a_pong_and_a_packet_may_come_in_pieces(bench, monkeypatch) -> None:
     request, accept = handshake(Spec("connect"))
-    monkeypatch.setattr("mosq.tools.bench.doors.handshake", lambda spec: (request, accept))
+    monkeypatch.setattr("mosq.tools.bench.transport.handshake", lambda spec: (request, accept))
     heard: list[bytes] = []
 
     def say(door: socket.socket) -> None:

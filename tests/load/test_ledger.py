@@ -18,11 +18,11 @@ def test_what_arrives_in_order_is_crossed_off() -> None:
     stream = ledger.stream()
     here, there = ledger.open(stream), ledger.open(stream)
     payloads = [ledger.write(stream, 5, 64) for _ in range(3)]
-    assert ledger.owed == 6 and {len(payload) for payload in payloads} == {64}
+    assert ledger.pending == 6 and {len(payload) for payload in payloads} == {64}
     assert ledger.read(payloads[1]) == (stream.number, 2, 5)
     for number in numbers(ledger, payloads):
         assert ledger.arrived(here, number) == "" and ledger.arrived(there, number) == ""
-    assert ledger.owed == here.owed == there.owed == 0 and ledger.delivered == 6
+    assert ledger.pending == here.pending == there.pending == 0 and ledger.delivered == 6
 
 
 def test_what_is_missing_comes_late_or_is_lost() -> None:
@@ -32,9 +32,9 @@ def test_what_is_missing_comes_late_or_is_lost() -> None:
     for _ in range(6):
         ledger.write(stream, 0, 32)
     assert [ledger.arrived(inbox, number) for number in (1, 4, 3)] == ["", "", "out of order"]
-    assert inbox.owed == ledger.owed == 3            # 2, 5, 6
+    assert inbox.pending == ledger.pending == 3            # 2, 5, 6
     assert ledger.arrived(inbox, 3) == ledger.arrived(inbox, 4) == "duplicate"
-    assert ledger.write_off(inbox) == ledger.lost == 3 and ledger.owed == 0
+    assert ledger.write_off(inbox) == ledger.lost == 3 and ledger.pending == 0
     assert ledger.arrived(inbox, 2) == ""            # has been told as lost
     assert (ledger.delivered, ledger.duplicates, ledger.disordered) == (3, 2, 1)
 
@@ -45,10 +45,10 @@ def test_what_was_sent_before_somebody_listened_is_not_owed() -> None:
     ledger.write(stream, 0, 32)
     inbox = ledger.open(stream)
     ledger.write(stream, 0, 32)
-    assert ledger.owed == 1 and ledger.arrived(inbox, 1) == "" and ledger.owed == 1
+    assert ledger.pending == 1 and ledger.arrived(inbox, 1) == "" and ledger.pending == 1
     ledger.close(inbox)
     ledger.close(inbox)
-    assert ledger.owed == 0
+    assert ledger.pending == 0
 
 
 def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_until_it_was_back_is_forgiven() -> None:
@@ -60,9 +60,9 @@ def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_unti
     assert [ledger.arrived(inbox, number) for number in (1, 3)] == ["", ""]
     ledger.cut(inbox)
     ledger.cut(inbox)
-    assert (inbox.owed, ledger.owed, ledger.stranded) == (0, 5, 3)      # 2, 4, 5
+    assert (inbox.pending, ledger.pending, ledger.stranded) == (0, 5, 3)      # 2, 4, 5
     ledger.write(stream, 0, 32)
-    assert (inbox.owed, ledger.owed) == (0, 6)
+    assert (inbox.pending, ledger.pending) == (0, 6)
     assert ledger.arrived(inbox, 6) == ledger.arrived(inbox, 2) == ""   # before SUBACK
     ledger.reopen(inbox)
     assert ledger.write_off(inbox) == 0
@@ -70,11 +70,11 @@ def test_what_breaks_with_the_connection_is_stranded_and_only_what_was_sent_unti
         assert ledger.arrived(inbox, number) == ""
     assert ledger.arrived(inbox, 5) == "" and ledger.arrived(inbox, 7) == "duplicate"       # 5 was sent again
     assert (ledger.stranded, ledger.delivered, ledger.write_off_stranded(inbox)) == (1, 5, 1)
-    assert (ledger.stranded, ledger.lost, ledger.owed) == (0, 1, other.owed) and other.owed == 7
+    assert (ledger.stranded, ledger.lost, ledger.pending) == (0, 1, other.pending) and other.pending == 7
     ledger.write(stream, 0, 32)
     ledger.cut(inbox)
     ledger.close(inbox)
-    assert (ledger.stranded, ledger.lost, ledger.owed) == (0, 1, 8)
+    assert (ledger.stranded, ledger.lost, ledger.pending) == (0, 1, 8)
 
 
 def test_what_was_not_sent_is_not_owed() -> None:
@@ -83,7 +83,7 @@ def test_what_was_not_sent_is_not_owed() -> None:
     inbox = ledger.open(stream)
     ledger.write(stream, 0, 32)
     ledger.take_back(stream)
-    assert ledger.owed == inbox.owed == ledger.sent == 0
+    assert ledger.pending == inbox.pending == ledger.sent == 0
     assert ledger.read(ledger.write(stream, 0, 32)) == (stream.number, 1, 0)
 
 
@@ -93,7 +93,7 @@ def test_a_stream_that_is_forgotten_leaves_nothing_owed() -> None:
     ledger.open(stream)
     ledger.write(stream, 0, 32)
     ledger.forget(stream)
-    assert ledger.owed == 0 and not ledger.streams
+    assert ledger.pending == 0 and not ledger.streams
 
 
 def test_what_others_send_is_refused() -> None:
@@ -101,10 +101,10 @@ def test_what_others_send_is_refused() -> None:
     stream = ledger.stream()
     inbox = ledger.open(stream)
     assert ledger.read(other.write(other.stream(), 0, 32)) is ledger.read(b"x" * (HEADER.size - 1)) is ledger.read(b"") is None
-    words = "a message that was not meant for this client"
+    words = "a message for another client"
     # a number that was never given out would be a gap of any size
     assert [ledger.arrived(inbox, number) for number in (0, 1, 0xFFFFFFFF)] == [words] * 3
-    assert ledger.arrived(None, 1) == words and ledger.foreign == 4 and ledger.owed == 0
+    assert ledger.arrived(None, 1) == words and ledger.foreign == 4 and ledger.pending == 0
 
 
 def test_the_sum_is_that_of_the_inboxes() -> None:
@@ -128,6 +128,6 @@ def test_the_sum_is_that_of_the_inboxes() -> None:
                 ledger.write(inbox.stream, 0, 32)
             case _:
                 ledger.arrived(inbox, chance.randrange(inbox.stream.sent + 2))
-        assert ledger.owed == sum(one.owed for one in inboxes)
+        assert ledger.pending == sum(one.pending for one in inboxes)
         assert ledger.stranded == sum(len(one.stranded) for one in inboxes)
     assert ledger.lost and ledger.duplicates and ledger.disordered

@@ -63,9 +63,9 @@ def test_few_topics_for_what_is_hot() -> None:
 
 def test_large_ones_are_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = Corpus("skewed", 100_000)
-    made = corpora.kept(corpus, tmp_path)
+    made = corpora.stored_filters(corpus, tmp_path)
     monkeypatch.setattr(Corpus, "filters", lambda self: pytest.fail("made again"))
-    assert corpora.kept(corpus, tmp_path) == made
+    assert corpora.stored_filters(corpus, tmp_path) == made
     assert made.count(b"\n") == 100_000
 
 

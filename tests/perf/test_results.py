@@ -80,4 +80,4 @@ def test_what_cannot_be_read_is_not_kept(tmp_path: Path, capsys: pytest.CaptureF
     with (tmp_path / "lab" / "runs.jsonl").open("a") as file:
         file.write("{")
     assert results.main([str(tmp_path / "lab")], tmp_path / "kept", tmp_path / "RESULTS.md") == 1
-    assert "no JSON" in capsys.readouterr().err and not (tmp_path / "kept").exists()
+    assert "not JSON" in capsys.readouterr().err and not (tmp_path / "kept").exists()

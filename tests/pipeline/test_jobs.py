@@ -427,7 +427,7 @@ def begun(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[settings.Settin
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("temp DOUBLE", "temp FLOAT", r"\[\[silver\]\] differs from the settings that the tables .* have \(telemetry\)\. Undo the change, or run `mosq pipeline run --rebuild`"),
     ('window = "10 seconds"', 'window = "20 seconds"', r"window differs .*it was 10000000, and is 20000000"),
-    ("prefix_levels = 2", "prefix_levels = 1", "prefix_levels is not"),
+    ("prefix_levels = 2", "prefix_levels = 1", "prefix_levels differs"),
     ('name = "csv"', 'name = "vsc"', r"\(csv, vsc\)"),
     ('journal = "streams"', 'journal = "streams"\ntables = "elsewhere"', "belongs to the tables in"),
 ])
@@ -441,7 +441,7 @@ def test_a_change_of_what_tables_are_made_with_is_refused(begun: tuple[settings.
 
 def test_other_jobs_other_streams_and_a_rebuild_that_did_not_end_are_refused(begun: tuple[settings.Settings, Journal]) -> None:
     found, _ = begun
-    with pytest.raises(MosqPipelineError, match="the jobs that run is not"):
+    with pytest.raises(MosqPipelineError, match="the list of jobs differs"):
         jobs.prepare(found, ("silver",))
     Journal(found.journal, "more").close()
     jobs.prepare(found, state.JOBS)         # a stream may come

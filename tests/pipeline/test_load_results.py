@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_told(spark: SparkSession, tmp_path: Path) -> Non
     found = LoadResults(spark, str(tmp_path))
     assert found.runs.count() == 2
     told = "\n".join(found.problems)
-    assert "runs.jsonl:2: no result" in told and "runs.jsonl:4: no result" in told and "x.json: no result" in told and "y.parquet: no result" in told
+    assert "runs.jsonl:2: not a result" in told and "runs.jsonl:4: not a result" in told and "x.json: not a result" in told and "y.parquet: not a result" in told
     for name, said in (("none", "expected a folder"), ("empty", "no results in it")):
         (tmp_path / "empty").mkdir(exist_ok=True)
         with pytest.raises(MosqPipelineError, match=said):

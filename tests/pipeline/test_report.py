@@ -111,7 +111,7 @@ def test_alarms_are_on_top(made: Tables, spark: SparkSession) -> None:
 def test_fan_out_and_lag_and_reasons(made: Tables) -> None:
     # 70 sites: each is matched by a; site 7 twice by a and once by b
     by = {row[0].text: row[1].text for row in sections.fan_out(made).tables[0].rows}
-    assert by == {"nobody": "2", "1": "69", "2 to 9": "1"}
+    assert by == {"none": "2", "1": "69", "2 to 9": "1"}
     source = sections.source(made)
     assert "10 records are on the disk but not in the tables yet" in source.notes[0] and source.tables[0].rows[0][2].text == "10"
     drops = about_sessions.drops(made)

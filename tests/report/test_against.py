@@ -126,7 +126,7 @@ def test_the_command(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["bench", "report", old, "--against", old]) == 0
     assert "0 changed beyond noise" in capfd.readouterr().out
     assert main(["bench", "report", once, "--against", old]) == 0
-    assert "Nothing is known: there is a single repetition" in capfd.readouterr().out
+    assert "The changes are unknown: one of the folders has a single repetition" in capfd.readouterr().out
     assert main(["bench", "report", new, "--against", str(tmp_path)]) == 1
 
 

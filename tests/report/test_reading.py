@@ -41,12 +41,12 @@ GOOD = json.dumps(one())
 
 
 @pytest.mark.parametrize(("line", "why"), [
-    ("{", "no JSON: Expecting property name"), (GOOD[:400], "no JSON"), (b"\xff\xfe", "no JSON: not UTF-8"),
+    ("{", "not JSON: Expecting property name"), (GOOD[:400], "not JSON"), (b"\xff\xfe", "not JSON: not UTF-8"),
     ("[1]", "the line: expected an object"), ("{}", "format None; this reads format 1"), ('{"format": 2, "run": {}, "phases": []}', "format 2"),
     (json.dumps({"format": 1, "phases": []}), "run: expected an object"), (json.dumps({"format": 1, "run": {"test": "a"}}), "phases: expected a list"),
     (json.dumps({**one(), "run": {"test": 1}}), "test: expected text"), (json.dumps({**one(), "phases": [7]}), "a phase: expected an object"),
     (json.dumps(one(rate="fast")), "rate: expected a number"), (json.dumps(one(rate=-1)), "rate: below zero"), (GOOD.replace('"per": 100000', '"per": 1e999'), "per: out of bounds"),
-    (GOOD.replace('"per": 100000', '"per": NaN'), "NaN is no number"), (GOOD.replace('"per": 100000', '"per": ' + "9" * 5000), "a number is too long"),
+    (GOOD.replace('"per": 100000', '"per": NaN'), "NaN is not a number"), (GOOD.replace('"per": 100000', '"per": ' + "9" * 5000), "a number is too long"),
     (GOOD.replace('"per": 100000', '"per": ' + "9" * 400), "per: out of bounds"),
     (json.dumps(one(latency={"count": 1, "buckets_ns": [[1, 2]]})), "buckets_ns: expected"), (json.dumps(one(latency={"count": 1, "buckets_ns": [[2, 1, 1]]})), "buckets_ns"),
     (json.dumps(one(latency={"count": 1, "buckets_ns": {"a": 1}})), "buckets_ns: expected"),
@@ -72,14 +72,14 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "none", "expected a folder"), (tmp_path, "no results in it")):
         with pytest.raises(BenchError, match=why):
             read(str(path))
-    with pytest.raises(BenchError, match="no JSON"):
+    with pytest.raises(BenchError, match="not JSON"):
         lines_of(tmp_path, "{")
 
 
 def test_it_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "RUNS_MAX", 2)
     found = lines_of(tmp_path, GOOD, GOOD, GOOD)
-    assert found.runs == 2 and "more than 2 runs; not read from line 3 on" in found.problems[0]
+    assert found.runs == 2 and "more than 2 runs; reading stopped at line 3" in found.problems[0]
     monkeypatch.setattr(reading, "LINE_BYTES_MAX", len(GOOD) + 1)
     found = lines_of(tmp_path, GOOD, GOOD + " " * 50)
     assert found.runs == 1 and "line 2 has more than" in found.problems[0]
@@ -458,6 +458,6 @@ def test_parts_that_cannot_be_read_are_said_and_the_rest_is_written(capfd: pytes
         file.write(GOOD[:100])
     assert main(["bench", "report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
     out, err = capfd.readouterr()
-    assert f"Warning: {tmp_path}/runs.jsonl:2: no JSON" in err and "about.json: format None" in err
+    assert f"Warning: {tmp_path}/runs.jsonl:2: not JSON" in err and "about.json: format None" in err
     assert "1 runs" in out and "runs.jsonl:2" in (tmp_path / "page.html").read_text()
     assert main(["bench", "report", str(tmp_path), "--out", "/proc/none/page.html"]) == 1

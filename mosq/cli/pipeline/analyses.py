@@ -120,7 +120,7 @@ def _match(                             # parameters: one for each option of `ma
         else:
             rows.write.parquet(place)
             written = spark.read.parquet(place)
-        say.tell(f"{out}: {written.count():,} rows")
+        say.result(f"{out}: {written.count():,} rows")
     elif limit:
         _show(rows, limit)
     return _report_bad([read.bad] + ([bad_topics(spark, topics)] if bad.value else []), say)
@@ -129,7 +129,7 @@ def _match(                             # parameters: one for each option of `ma
 def _tell_totals(totals: dict[int, int], filters: int, say: Steps) -> None:
     from mosq.pipeline.matching import DELIVERIES, TOPICS, UNMATCHED
 
-    say.tell(f"{totals.get(TOPICS, 0):,} topics and {filters:,} filters: {totals.get(DELIVERIES, 0):,} deliveries if "
+    say.result(f"{totals.get(TOPICS, 0):,} topics and {filters:,} filters: {totals.get(DELIVERIES, 0):,} deliveries if "
              f"each topic had one message; {totals.get(UNMATCHED, 0):,} topics reach nobody")
 
 
@@ -246,7 +246,7 @@ def report(file: str, master: str | None, out: str, load: str | None, quiet: boo
         written = write(Path(out), f"MQTT traffic of {settings.file.parent.name}", found, say, more)
     finally:
         say.end()
-    say.tell(f"{written[0]}, and {len(written) - 1} CSV files beside it")
+    say.result(f"{written[0]}, and {len(written) - 1} CSV files beside it")
     return EXIT_OK
 
 
@@ -275,7 +275,7 @@ def _tables(spark: SparkSession, settings: Settings, say: Steps) -> Tables:
             with plain_errors(settings):
                 fanout.write(spark, settings)
         except (MosqPipelineError, OSError) as error:       # one may not write to the tables, or the disk is full
-            say.tell(f"{error}: fan-out is told as it was found before")
+            say.result(f"{error}: fan-out is told as it was found before")
     return Tables(
         {name: gold.read_gold(spark, settings, name) for name in GOLD if there(views.source(name))},
         read_table(spark, settings.table("bronze")),
@@ -318,7 +318,7 @@ def load_results(folder: str, csv_folder: str | None, sql: str | None, limit: in
         found = results.LoadResults(spark, folder)
         if csv_folder is not None:
             for path in found.write_csv(Path(csv_folder)):
-                say.tell(str(path))
+                say.result(str(path))
         rows = results.query_result(found, sql) if sql is not None else found.paper_table()
         columns, shown_rows = rows.columns, rows.limit(limit).collect()
     finally:

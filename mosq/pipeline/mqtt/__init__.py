@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class MqttSource(DataSource):
+    """Implement the data source `mqtt`."""
+
     @classmethod
     def name(cls) -> str:
         return "mqtt"

@@ -23,16 +23,23 @@ ADVICE = {
 
 
 def refused(access: "Access", reason: object) -> MosqPipelineError:
+    """Return the error for a CONNACK that refuses the connection, with advice if the reason is known."""
     advice = ADVICE.get(str(reason))
     return MosqPipelineError(f"{access} refuses the connection: {reason}" + (f"; {advice}" if advice else ""))
 
 
 def unreachable(access: "Access", error: object) -> MosqPipelineError:
+    """Return the error for a broker that does not accept connections."""
     problem = f"{access} cannot be reached: {error}"
     return MosqPipelineError(f"{problem}. Is the broker running, and is the option broker right?")
 
 
 def client(access: "Access", client_id: str, keep_session: bool) -> Client:
+    """Return a paho client that is not connected yet.
+
+    With keep_session the broker keeps the session, and messages are acknowledged by hand. Raises MosqPipelineError if
+    the TLS files cannot be used.
+    """
     session: dict[str, Any] = {} if access.version == 5 else {"clean_session": not keep_session}
     version = MQTTProtocolVersion(access.version)
     paho = Client(CallbackAPIVersion.VERSION2, client_id, protocol=version, manual_ack=keep_session, **session)

@@ -125,6 +125,8 @@ class Access:
 
 
 class ReadOptions:
+    """Hold the options for reading. Raises MosqPipelineError for the first wrong one."""
+
     def __init__(self, options: "Mapping[str, str]") -> None:
         given = Given(options, BOTH + OF_READ)
         self.access = Access(given)
@@ -170,6 +172,8 @@ class ReadOptions:
 
 
 class WriteOptions:
+    """Hold the options for writing. Raises MosqPipelineError for the first wrong one."""
+
     def __init__(self, options: "Mapping[str, str]") -> None:
         given = Given(options, BOTH + OF_WRITE)
         self.access = Access(given)

@@ -30,11 +30,14 @@ IN_FLIGHT = 200
 
 
 class Published(WriterCommitMessage):
+    """Report the number of messages that a task published."""
+
     def __init__(self, messages: int) -> None:
         self.messages = messages
 
 
 def check_columns(schema: "StructType", options: "WriteOptions") -> None:
+    """Check that the columns of the rows can be published. Raises MosqPipelineError if not."""
     for field in schema.fields:
         if field.dataType.simpleString() not in TYPES.get(field.name, ()):
             raise MosqPipelineError(
@@ -92,6 +95,7 @@ class _Sending:
             raise self.error
 
     def send(self, rows: "Iterator[Any]") -> int:
+        """Publish all rows; return their number when all are acknowledged. Raises MosqPipelineError."""
         access, sent = self.options.access, 0
         connect(self.client, access)
         self.client.loop_start()
@@ -124,6 +128,8 @@ class _Sending:
 
 
 class MqttWriter(DataSourceWriter):
+    """Write a batch."""
+
     def __init__(self, options: "WriteOptions") -> None:
         self.options = options
 
@@ -132,6 +138,8 @@ class MqttWriter(DataSourceWriter):
 
 
 class MqttStreamWriter(DataSourceStreamWriter):
+    """Write the micro-batches of a stream."""
+
     def __init__(self, options: "WriteOptions") -> None:
         self.options = options
 

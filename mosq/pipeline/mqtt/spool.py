@@ -27,10 +27,12 @@ READER = "spark"
 
 
 class SpoolError(MosqPipelineError):
-    """The spool is open in another process, or cannot be opened."""
+    """State that the spool is open in another process, or cannot be opened."""
 
 
 class Received(NamedTuple):
+    """Hold a received message."""
+
     lane: int
     topic: str
     payload: bytes
@@ -51,6 +53,11 @@ def _digest(topic: str, payload: bytes, properties: bytes) -> bytes:
 
 
 class Spool:
+    """Hold the spool of one query: a journal stream, and the state of the lanes' sessions.
+
+    Raises SpoolError if another query has it.
+    """
+
     def __init__(self, folder: Path, name: str, lanes: int, window: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name
@@ -117,6 +124,7 @@ class Spool:
             last.popitem(last=False)
 
     def append(self, message: Received) -> None:
+        """Append a message; it is on the disk after `commit`."""
         lane, last = message.lane, self._last[message.lane]
         key = message.key or f"{self._id}-{lane}-{self._writer.next_seq(lane)}"
         if message.qos:
@@ -149,6 +157,7 @@ class Spool:
             self._writer.append(lane, topic, payload, **more)  # type: ignore[arg-type]
 
     def commit(self) -> None:
+        """Sync all appended messages. Raises MosqPipelineError if they cannot be written."""
         try:
             self._writer.commit()
         except OSError as error:

@@ -37,6 +37,8 @@ TRIES_S = 10
 
 
 class MqttStreamReader(JournalStreamReader):
+    """Read micro-batches from the spool, and run the receiver beside it."""
+
     def __init__(self, options: "ReadOptions", columns: "Sequence[str]") -> None:
         of_spool = {"path": str(options.spool), "consumer": READER, **options.of_journal}
         super().__init__(Options(of_spool, batch=False), [COLUMNS[name] for name in columns])

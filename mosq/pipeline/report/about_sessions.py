@@ -31,6 +31,7 @@ def drop_names() -> tuple[str, ...]:
 
 
 def reason_of(code: int) -> str:
+    """Return the words for a reason for drops."""
     known = drop_names()
     return known[code].replace("_", " ") if 0 <= code < len(known) else f"reason {code}"
 
@@ -54,6 +55,7 @@ def wrong() -> Column:
 
 
 def audit(tables: Tables) -> Section:
+    """Return the section of the audit: alarms first, then the outcome of all messages."""
     section = Section(
         "audit",
         "Audit: does every message add up?",
@@ -130,6 +132,7 @@ def _why(row: Any) -> str:
 
 
 def drops(tables: Tables) -> Section:
+    """Return the section of dropped messages by reason, time and client."""
     section = Section(
         "drops",
         "Drops",
@@ -195,6 +198,7 @@ STEPS = (
 
 
 def churn(tables: Tables) -> Section:
+    """Return the section of connections: their number over time, how long they lasted and how they ended."""
     section = Section(
         "churn",
         "Connections",
@@ -287,6 +291,7 @@ def _end(reason: str) -> str:
 
 
 def backlog(tables: Tables) -> Section:
+    """Return the section of queued messages over time."""
     section = Section(
         "backlog",
         "Offline backlog",

@@ -79,6 +79,7 @@ class Span:
 
 
 def span(frame: DataFrame, column: str = "window_start") -> Span | None:
+    """Return the time that a table covers, or None if the table is empty."""
     from pyspark.sql import functions as f
 
     at = f.col(column).cast("double")
@@ -93,6 +94,7 @@ def span(frame: DataFrame, column: str = "window_start") -> Span | None:
 
 
 def once(value: float) -> Spread:
+    """Return a spread of a single value."""
     return Spread(value, value, value, 1)
 
 
@@ -115,6 +117,7 @@ def rates(sums: dict[int, dict[str, int]], over: Span, name: str, label: str, sl
 
 
 def counts(sums: dict[int, dict[str, int]], over: Span, name: str, label: str, slot: int) -> Line:
+    """Return a line of counts per bin."""
     return Line(label, slot, False, tuple((over.at(bin), once(sums.get(bin, {}).get(name, 0))) for bin in over.bins()))
 
 
@@ -152,5 +155,6 @@ def worst(frame: DataFrame, over: Span, names: Sequence[str]) -> dict[int, dict[
 
 
 def drawn(found: dict[int, dict[str, float]], over: Span, name: str, label: str, slot: int) -> Line | None:
+    """Return a line of the bins that have a value, or None if there is none."""
     points = tuple((over.at(bin), once(float(found[bin][name]))) for bin in over.bins() if name in found.get(bin, {}))
     return Line(label, slot, False, points) if points else None

@@ -15,6 +15,7 @@ EXAMPLES = 20
 
 
 def quarantine(tables: Tables) -> Section:
+    """Return the section of unreadable payloads, by table and reason, with examples."""
     section = Section(
         "quarantine",
         "Quarantine",
@@ -89,6 +90,7 @@ def _shown(payload: Any) -> str:
 
 
 def late(tables: Tables) -> Section:
+    """Return the section of late rows."""
     section = Section(
         "late",
         "Late rows",

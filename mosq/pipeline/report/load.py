@@ -24,10 +24,12 @@ PAPER = (
 
 
 def sections(found: LoadResults) -> list[Section]:
+    """Return all sections of the lab's results."""
     return [measured(found), paper(found), locust(found)]
 
 
 def measured(found: LoadResults) -> Section:
+    """Return the section of the medians by test and broker."""
     section = Section(
         "load", "Load results", "Medians of the repetitions in the lab's results.", empty="no run was complete"
     )
@@ -102,6 +104,7 @@ def _charts(rows: list[Any], name: str, kind: str, what: str, slots: dict[str, i
 
 
 def paper(found: LoadResults) -> Section:
+    """Return the section of the paper's figures."""
     section = Section(
         "paper",
         "The paper's tests",
@@ -129,6 +132,7 @@ def paper(found: LoadResults) -> Section:
 
 
 def locust(found: LoadResults) -> Section:
+    """Return the section of the load test with locust."""
     section = Section("locust", "Load test with locust", "How long requests took.", empty="no locust.json (make load)")
     rows = [] if found.locust is None else found.locust.orderBy("type", "name").collect()
     if rows:

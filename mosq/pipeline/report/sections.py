@@ -23,6 +23,7 @@ RUN = "`mosq pipeline run` has not written it yet"
 
 
 def source(tables: Tables) -> Section:
+    """Return the section of the tables, the time that they cover, and their lag."""
     from pyspark.sql import functions as f
 
     section = Section(
@@ -70,6 +71,7 @@ def source(tables: Tables) -> Section:
 
 
 def traffic(tables: Tables) -> Section:
+    """Return the section of messages and bytes over time."""
     section = Section(
         "traffic",
         "Traffic",
@@ -148,6 +150,7 @@ QUANTILES = (("p50_us", "p50"), ("p90_us", "p90"), ("p99_us", "p99"), ("p999_us"
 
 
 def latency(tables: Tables) -> Section:
+    """Return the section of the time from arrival to disk, for each stream."""
     section = Section(
         "latency",
         "Latency",
@@ -204,6 +207,7 @@ FAN_OUTS = ((0, "none"), (1, "1"), (9, "2 to 9"), (99, "10 to 99"), (999, "100 t
 
 
 def fan_out(tables: Tables) -> Section:
+    """Return the section of subscribers per topic."""
     section = Section(
         "fanout",
         "Fan-out",

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 def names(*texts: str) -> tuple[Head, ...]:
+    """Return heads for columns of words."""
     return tuple(Head(text, number=False) for text in texts)
 
 
 def figures(*texts: str) -> tuple[Head, ...]:
+    """Return heads for columns of numbers."""
     return tuple(map(Head, texts))
 
 
 def number(kind: str, value: float | None, tone: str = "") -> Cell:
+    """Return a cell for a value of a kind (see numbers.STEPS); None: empty."""
     return Cell("" if value is None else numbers.shown(kind, value), tone=tone)
 
 
@@ -31,6 +34,7 @@ def moment(value: Any) -> str:
 
 
 def moment_s(value: float) -> str:
+    """Format seconds since 1970 as UTC."""
     return moment(datetime.fromtimestamp(value, UTC))
 
 
@@ -43,6 +47,7 @@ def seconds(value: float) -> str:
 
 
 def lines(title: str, kind: str, found: Iterable[Line | None]) -> list[Chart]:
+    """Return a chart of the lines that have points, or none if all values are 0."""
     kept = tuple(one for one in found if one is not None and one.points)
     return (
         [Lines(title, kind, TIME, kept)] if kept and any(value.most for one in kept for _, value in one.points) else []
@@ -50,6 +55,7 @@ def lines(title: str, kind: str, found: Iterable[Line | None]) -> list[Chart]:
 
 
 def bars(title: str, kind: str, rows: Sequence[tuple[str, float]], slot: int = 0) -> list[Chart]:
+    """Return a chart of the first values above 0, or none."""
     shown = tuple(Bar(label, slot, False, gather.once(value)) for label, value in rows[: gather.BARS] if value)
     return [Bars(title, kind, (("", shown),))] if shown else []
 

@@ -1,1 +1,1 @@
-"""Runs the pipeline: the jobs of one run, compaction, status, and the checks before the first run."""
+"""Run the pipeline: the jobs of one run, compaction, status, and the checks before the first run."""

@@ -20,6 +20,8 @@ DISK_BYTES = 2 << 30
 
 
 class Finding(NamedTuple):
+    """Hold the result of one check: whether it is ok, the thing checked, the finding, and the fix."""
+
     ok: bool
     what: str
     found: str
@@ -27,6 +29,7 @@ class Finding(NamedTuple):
 
 
 def examine(file: Path | str) -> list[Finding]:
+    """Run all checks for the settings in a file."""
     return [*_packages(), _java(), _worker(), _memory(), *_settings(file)]
 
 

@@ -27,6 +27,8 @@ OUTDATED = b'{"temperature": "n/a"}'
 
 
 class Device:
+    """Simulate a device with its own connection."""
+
     def __init__(self, number: int, host: str, port: int) -> None:
         self.site, self.number = number % SITES, number
         self.where = (host, port)
@@ -40,6 +42,7 @@ class Device:
         return client
 
     def send(self, now: float) -> None:
+        """Publish one measurement, sometimes a bad one, and sometimes reconnect first."""
         if random.random() < LEAVES:
             if (socket := self.client.socket()) is not None:
                 socket.close()

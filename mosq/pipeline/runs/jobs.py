@@ -222,6 +222,7 @@ def alone(settings: "Settings") -> "contextlib.AbstractContextManager[None]":
 
 
 def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
+    """Return the streaming DataFrame of the journal, with the options of the settings."""
     reader = spark.readStream.format("mosq").option("maxRecordsPerTrigger", str(settings.batch_rows))
     reader = reader.option("failOnDataLoss", str(settings.stop_on_loss).lower())
     if settings.streams:
@@ -232,6 +233,7 @@ def source(spark: "SparkSession", settings: "Settings") -> "DataFrame":
 
 
 def start(spark: "SparkSession", settings: "Settings", work: Jobs, once: bool) -> "StreamingQuery":
+    """Start the query that passes each micro-batch to `work.batch`."""
     writer = source(spark, settings).writeStream.queryName("mosq").foreachBatch(work.batch)
     writer = writer.option("checkpointLocation", str(settings.checkpoints / state.QUERY))
     writer = (

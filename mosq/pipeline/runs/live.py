@@ -13,6 +13,8 @@ WIDTH = 120
 
 
 class Live:
+    """Print progress on standard error."""
+
     def __init__(self, settings: "Settings", quiet: bool = False, out: TextIO | None = None) -> None:
         self.settings, self.quiet = settings, quiet
         self.out = sys.stderr if out is None else out
@@ -31,6 +33,7 @@ class Live:
             self.open = False
 
     def report(self, before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+        """Print the line of a batch; `now` and `before` are states (see state.empty), seconds its duration."""
         if self.quiet:
             return
         line = self._line(before, now, seconds)

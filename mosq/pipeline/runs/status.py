@@ -38,6 +38,7 @@ def lag(settings: "Settings", now: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def status(settings: "Settings", with_audit: bool = False) -> dict[str, Any]:
+    """Return the state of tables and streams as a dictionary for JSON; with_audit adds totals over all sessions."""
     now = state.after(settings)
     found: dict[str, Any] = {
         "settings": str(settings.file),
@@ -75,6 +76,7 @@ def _audit(settings: "Settings") -> dict[str, Any]:
 
 
 def ago(seconds: float) -> str:
+    """Format a duration with one unit."""
     for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -82,6 +84,7 @@ def ago(seconds: float) -> str:
 
 
 def text(found: dict[str, Any]) -> str:
+    """Format the result of `status` for the terminal."""
     if found["batch"] < 0:
         head = f"{found['tables']}: no batch yet; `mosq pipeline run --once` reads the records."
     else:

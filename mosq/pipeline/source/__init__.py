@@ -32,6 +32,8 @@ def columns_of(source: str, schema: "StructType", ddl: str) -> list[str]:
 
 
 class JournalSource(DataSource):
+    """Implement the data source `mosq`."""
+
     @classmethod
     def name(cls) -> str:
         return "mosq"

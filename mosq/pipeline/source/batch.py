@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 class JournalReader(DataSourceReader):
+    """Read the streams once."""
+
     def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
         self.options = options
         self.columns = columns
 
     def partitions(self) -> "list[Part]":
+        """Return the parts to read. Raises MosqPipelineError if a stream or an offset does not exist."""
         options = self.options
         streams = find(options)
         check_named("startingOffsets", options.starting, streams)

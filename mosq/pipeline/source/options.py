@@ -27,6 +27,7 @@ def _wrong(name: str, text: str, wanted: str) -> MosqPipelineError:
 
 
 def time_us(text: str) -> int | None:
+    """Return an ISO time in microseconds since 1970, or None if it is not one; without a zone it is UTC."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -64,6 +65,11 @@ def _positions(name: str, text: str) -> "dict[str, Position]":
 
 
 class Options:
+    """Hold the options of a read. Raises MosqPipelineError for the first wrong one.
+
+    batch: True for `read`, False for `readStream`, None for both.
+    """
+
     def __init__(self, given: "Mapping[str, str]", batch: bool | None = None) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
         for name in self._given:

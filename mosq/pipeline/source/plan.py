@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class Part(InputPartition):
+    """Describe the range [lo, hi) of a shard that one task reads."""
+
     def __init__(self, stream: str, path: "Path", shard: int, lo: int, hi: int) -> None:
         self.stream = stream
         self.path = path
@@ -50,6 +52,7 @@ def _shares(wanted: "Sequence[int]", most: int) -> list[int]:
 
 
 def within_records(ranges: "Ranges", most: int) -> "Ranges":
+    """Shorten ranges so that all together have at most `most` records."""
     shares = _shares([hi - lo for lo, hi in ranges.values()], most)
     return {key: (lo, lo + share) for (key, (lo, _)), share in zip(ranges.items(), shares, strict=True)}
 
@@ -75,6 +78,7 @@ def _up_to(path: "Path", shard: int, lo: int, hi: int, n_bytes: int) -> int:
 
 
 def within_bytes(ranges: "Ranges", paths: "Mapping[str, Path]", most: int) -> "Ranges":
+    """Shorten ranges so that all together have about `most` bytes on the disk."""
     sizes = [sum(size for _, _, size in _sizes(paths[name], shard, *range)) for (name, shard), range in ranges.items()]
     if sum(sizes) <= most:
         return ranges

@@ -51,6 +51,8 @@ def _offset(streams: dict[str, dict[str, Any]]) -> "Offset":
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Read micro-batches of streams; an offset is described above."""
+
     held_back = 0  # finished records of a shard that are kept
 
     def __init__(self, options: "Options", columns: "Sequence[str]") -> None:
@@ -86,6 +88,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset({name: {"id": seen.id, "next": seen.end} for name, seen in find(self.options).items()})
 
     def latestOffset(self, start: "Offset", limit: ReadLimit) -> "Offset":  # noqa: N802
+        """Return the end of the next batch after `start`; it equals `start` if there is nothing new."""
         had = _streams(start)
         streams = self._seen(had)
         # Spark calls this only when all batches below `start` are finished: so the consumer's mark is up to date here,
@@ -156,6 +159,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- a batch
 
     def partitions(self, start: "Offset", end: "Offset") -> "Sequence[Part]":
+        """Return the parts of the batch between two offsets.
+
+        Raises MosqPipelineError if the streams are not the same any more.
+        """
         before, streams = _streams(start), find(self.options)
         parts: list[Part] = []
         for name, entry in _streams(end).items():

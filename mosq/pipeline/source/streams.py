@@ -25,6 +25,7 @@ class Seen(NamedTuple):
 
 
 def look(name: str, path: "Path") -> Seen:
+    """Return the state of a stream. Raises MosqPipelineError if it has no readable mark."""
     try:
         marks = journal_api.marks(path)
     except FileNotFoundError:
@@ -92,6 +93,7 @@ def position(seen: Seen, option: str, positions: "dict[str, Position]", default:
 
 
 def check_named(option: str, positions: "dict[str, Position]", found: dict[str, Seen]) -> None:
+    """Raise MosqPipelineError if an option names a stream that is not read."""
     if unknown := [name for name in positions if name and name not in found]:
         raise MosqPipelineError(
             f"option {option} names the stream {', '.join(unknown)}, which is not read; read are: {', '.join(found)}"

@@ -1,3 +1,5 @@
-"""`mosq bench`: loads for any broker, and what became of each message. Its data plane is cext/bench; here stand the
-scenarios, what a run is told, and what it tells. Nothing of this is loaded by a broker.
+"""Put load on any broker and measure the outcome of each message (`mosq bench`).
+
+The data plane of the load generator is in cext/bench. This package contains the scenarios, the options of a run, and
+its results. A broker loads none of it.
 """

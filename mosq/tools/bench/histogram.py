@@ -1,4 +1,4 @@
-"""What a histogram of the data plane says in microseconds."""
+"""Compute figures in microseconds from a histogram of the data plane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ QUANTILES = (("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("p999_us", 0.9
 
 
 def quantile_ns(figures: Figures, q: float) -> float:
-    """The smallest duration that a share of q does not exceed: the middle of its bucket, within what was seen."""
+    """Return the smallest duration that a share of q does not exceed: the middle of its bucket, within the measured
+    range.
+    """
     wanted, seen = q * figures["count"], 0
     for first, width, n in figures["buckets"]:
         seen += n
@@ -22,15 +24,15 @@ def quantile_ns(figures: Figures, q: float) -> float:
 
 
 def deviation_ns(figures: Figures) -> float:
-    """The standard deviation, each duration taken as the middle of its bucket."""
+    """Return the standard deviation, with each duration taken as the middle of its bucket."""
     middles = [(first + (width - 1) / 2, n) for first, width, n in figures["buckets"]]
     mean = sum(middle * n for middle, n in middles) / figures["count"]
     return math.sqrt(sum((middle - mean) ** 2 * n for middle, n in middles) / figures["count"])
 
 
 def summary(figures: Figures) -> dict[str, object]:
-    """Quantiles, and the buckets themselves as [from, to before, how many], so that histograms of several runs can be
-    added."""
+    """Return quantiles, and the buckets as [from, to before, count], so that histograms of several runs can be added.
+    """
     count = figures["count"]
     if not count:
         return {"count": 0}

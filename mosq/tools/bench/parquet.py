@@ -1,4 +1,4 @@
-"""A result as Parquet: a row for each phase, nested values under joined names, histograms as lists."""
+"""Write a result as Parquet: a row for each phase, nested values under joined names, histograms as lists."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ MISSING = f"Parquet needs pyarrow, which is not installed: {install_advice('benc
 
 
 def check() -> None:
+    """Raise BenchError if pyarrow is missing."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -21,25 +22,28 @@ def check() -> None:
 
 
 def rows(result: Result) -> list[dict[str, object]]:
-    whole = result.told()
+    """Return a row for each phase, with flat names."""
+    whole = result.as_dict()
     of_run = {"scenario": whole["scenario"], "run_complete": whole["complete"], "why": whole["why"],
               "started": whole["started"], **flat("option", result.spec), **flat("machine", result.machine)}
-    return [{**of_run, **{name: value for key, told in phase.told().items() for name, value in flat(key, told).items()}}
-            for phase in result.phases]
+    return [{**of_run, **{name: value for key, data in phase.as_dict().items()
+                          for name, value in flat(key, data).items()}} for phase in result.phases]
 
 
 def flat(name: str, value: object) -> dict[str, object]:
+    """Return a value under one name, or under several joined names if it is a dictionary."""
     if isinstance(value, dict):
-        return {key: one for inner, told in value.items() for key, one in flat(f"{name}_{inner}", told).items()}
+        return {key: one for inner, data in value.items() for key, one in flat(f"{name}_{inner}", data).items()}
     return {name: list(value) if isinstance(value, tuple) else value}
 
 
 def write(result: Result, path: str) -> None:
+    """Write a result. Raises BenchError if the file cannot be written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     found = rows(result)
-    names = {name: None for row in found for name in row}       # of all phases, in their order
+    names = {name: None for row in found for name in row}       # columns of all phases, in their order
     try:
         pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in names} for row in found]), path)
     except OSError as error:

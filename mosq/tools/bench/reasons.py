@@ -1,4 +1,4 @@
-"""Why a run did not go on, in words."""
+"""Explain in words why a run ended."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ PACKETS = ("0", "CONNECT", "CONNACK", "PUBLISH", "PUBACK", "PUBREC", "PUBREL", "
 
 
 def reason(code: int) -> str:
-    known = CONNACK_3 if code in CONNACK_3 else REASONS_5     # 3.x says 1 also to who speaks 5.0
+    """Return the words for a reason code of MQTT 3.1.1 or 5.0, with the code."""
+    known = CONNACK_3 if code in CONNACK_3 else REASONS_5     # a 3.x broker sends code 1 also to clients of 5.0
     return f"{known.get(code, 'unknown reason')} (0x{code:02X})"
 
 
 def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False) -> str:
-    """failure: as Generator.failure(); where: HOST:PORT; tls, ws: what was asked for"""
+    """Return a sentence. `failure` is that of Generator.failure(); `where` is HOST:PORT; tls and ws are options of the
+    run.
+    """
     what, code, client, stage, text = failure
     if what == "connect":
-        said = f"cannot connect to {where}: {os.strerror(code)}"
-        return said + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
+        problem = f"cannot connect to {where}: {os.strerror(code)}"
+        return problem + ("; raise the limit of open files (ulimit -n)" if code == 24 else "")
     if what == "refused":
         return f"{where} refused client {client}: {reason(code)}"
     if what == "closed":
@@ -42,41 +45,41 @@ def explain(failure: Failure, where: str, *, tls: bool = False, ws: bool = False
         if not stage:
             return f"{where} closed the connection of client {client}: {reset}"
         return (f"{where} closed the connection of client {client} in the {stage} handshake: {reset}; "
-                "is the port one for it?")
+                "is this the port for it?")
     if what == "disconnect":
         return f"{where} disconnected client {client}: {reason(code)}"
     if what == "malformed":
-        return f"client {client} got from {where} what is no MQTT, or out of place (packet type {PACKETS[code]})"
+        return f"client {client} received from {where} malformed or unexpected MQTT (packet type {PACKETS[code]})"
     if what == "subscribe":
         return f"{where} refused a subscription of client {client}: {reason(code)}"
     if what == "granted":
-        return (f"{where} granted client {client} QoS {code} for a subscription, less than was asked for: "
-                "what it delivers would be no measurement of that")
+        return (f"{where} granted client {client} QoS {code} for a subscription, less than requested: "
+                "its deliveries would not measure the requested QoS")
     if what == "numbers":
-        return (f"client {client} has published as many messages as there are numbers for: "
-                "take more publishers, or less time")
+        return (f"client {client} has published as many messages as there are sequence numbers: "
+                "use more publishers, or less time")
     if what == "limit":
         return f"{where} does not allow these messages: its Maximum QoS, Maximum Packet Size or Retain Available"
     if what == "certificate":
-        hint = "--servername says whom to expect" if code in OTHER_NAME else "--cafile says whom to trust"
-        return f"the certificate of {where} was not accepted: {text}; {hint}, and --insecure takes any"
+        hint = "--servername sets the expected name" if code in OTHER_NAME else "--cafile sets the trusted CAs"
+        return f"the certificate of {where} was not accepted: {text}; {hint}, and --insecure accepts any"
     if what == "tls":
-        hint = "; is the port one for it?" if stage == "TLS" and "alert" not in text else ""
+        hint = "; is this the port for it?" if stage == "TLS" and "alert" not in text else ""
         return f"TLS with {where} failed for client {client}: {text or 'without a reason'}{hint}"
     if what == "web":
         return f"no WebSocket at {where}: {_web(code)}"
     if what == "protocol":
         spoken, option = (("TLS", "--tls") if code == 1 else ("HTTP", "--ws"))
-        asked = " without" if (tls if code == 1 else ws) else " with"
-        return f"{where} speaks {spoken} and no MQTT: try{asked} {option}"
+        change = " without" if (tls if code == 1 else ws) else " with"
+        return f"{where} speaks {spoken} and not MQTT: try{change} {option}"
     return "out of memory"
 
 
 def _web(code: int) -> str:
     if code == 0:
-        return "what came is no answer of HTTP"
+        return "the answer is not HTTP"
     if code == 1:
-        return "its 101 answers another key (Sec-WebSocket-Accept)"
+        return "its 101 response has the wrong key (Sec-WebSocket-Accept)"
     if code >= 1000:
         return f"its frames break RFC 6455 ({code})"
-    return f"it answers with HTTP status {code} (--ws-path says what to ask for)"
+    return f"it answers with HTTP status {code} (--ws-path sets the path)"

@@ -1,4 +1,4 @@
-"""A result for people: a few lines for each phase, what to beware of, and a progress line while it runs."""
+"""Format a result for the terminal: a few lines for each phase, warnings, and a progress line during the run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ if TYPE_CHECKING:
 
     from mosq.tools.bench.result import Phase, Result
 
-FOREIGN_SHARE = 0.25            # of a core, used by neither broker nor generator: figures of time suffer
-FOREIGN_FROM_S = 0.2            # the kernel counts what all use in hundredths of a second
-TOLD_FROM_S = 0.05              # what limits less than that is chance
+FOREIGN_SHARE = 0.25            # cores used by neither broker nor generator, from which times suffer
+FOREIGN_FROM_S = 0.2            # least duration: the kernel counts CPU in hundredths of a second
+LIMIT_FROM_S = 0.05              # least duration: the limit of a shorter phase is chance
 LATE_US = 1000.0
 
 
 def lines(result: Result) -> Iterator[str]:
+    """Yield the lines of a result: its phases, then warnings."""
     for phase in result.phases:
         yield from phase_lines(phase)
     for phase in result.phases:
         yield from warnings(phase)
     if result.complete and not result.exact:
-        yield "NOT EXACT: see what was lost, doubled, out of order, refused or never sent above"
+        yield "NOT EXACT: the counts above show messages lost, doubled, out of order, refused or never sent"
 
 
 def phase_lines(phase: Phase) -> Iterator[str]:
+    """Yield the lines of one phase; times are in microseconds."""
     mark = "" if phase.complete else "   (not complete)"
     yield f"{phase.name}: {phase.rate:,.0f} {phase.unit}s/s; {phase.per:,} in {phase.seconds:.3f} s{mark}"
     if phase.expected or phase.published:
@@ -73,21 +75,22 @@ def _memory(values: dict[str, float | None]) -> str:
 
 
 def warnings(phase: Phase) -> Iterator[str]:
+    """Yield what makes the figures of a phase doubtful."""
     busy = phase.generator.get("busy_share", 0.0)
-    if phase.limit == "generator" and phase.seconds >= TOLD_FROM_S:
-        yield (f"WARNING: {phase.name}: the generator was the bottleneck (busy {busy * 100:.0f} %, and from "
-               f"{BUSY * 100:.0f} % on it counts as one): the broker can do more than this.")
+    if phase.limit == "generator" and phase.seconds >= LIMIT_FROM_S:
+        yield (f"WARNING: {phase.name}: the generator was the bottleneck (busy {busy * 100:.0f} %; the limit is "
+               f"{BUSY * 100:.0f} %): the broker can carry more than this.")
     if phase.foreign_cpu_share > FOREIGN_SHARE and phase.seconds >= FOREIGN_FROM_S:
-        yield (f"WARNING: {phase.name}: others used {phase.foreign_cpu_share * 100:.0f} % of a core meanwhile: rates "
-               "and latencies suffer, CPU per message does less.")
+        yield (f"WARNING: {phase.name}: other programs used {phase.foreign_cpu_share * 100:.0f} % of a core: rates "
+               "and latencies suffer, CPU per message suffers less.")
     late = phase.lateness.get("p99_us", 0.0)
     if isinstance(late, float) and late > LATE_US:
-        yield (f"WARNING: {phase.name}: 1 % of the messages went out {late:,.0f} us or more after their time: the rate "
-               "is more than the broker takes, or this machine sends. Their latencies contain it.")
+        yield (f"WARNING: {phase.name}: 1 % of the messages were sent {late:,.0f} us or more after their time: the "
+               "rate is higher than the broker accepts, or than this machine sends. Their latencies contain this.")
 
 
 class Progress:
-    """One line that is written over, on a terminal only."""
+    """Show one line that is overwritten, on a terminal only."""
 
     EVERY_S = 0.2
 

@@ -1,4 +1,4 @@
-"""One run from its spec to its result: what went wrong is in it, with what was measured until then."""
+"""Run a spec and return its result; errors are part of the result, with the measurements until then."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from mosq.tools.bench.scenarios import clients_of, run
 from mosq.tools.bench.spec import BenchError
 
 if TYPE_CHECKING:
-    from mosq.tools.bench.runner import Tell
+    from mosq.tools.bench.runner import Progress
     from mosq.tools.bench.spec import Spec
 
-DESCRIPTORS = 64                # besides those of the clients
+DESCRIPTORS = 64                # files beside those of the clients
 
 
-def measure(spec: Spec, tell: Tell) -> Result:
+def measure(spec: Spec, progress: Progress) -> Result:
+    """Run a spec; an interrupted or failed run gives a result that is not complete.
+
+    `progress` gets the name of the step and the counts. Raises BenchError if the run cannot begin.
+    """
     _descriptors(clients_of(spec))
-    result = Result(spec.told(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    result = Result(spec.as_dict(), machine(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                     where="mosq" if spec.started else spec.where)
     try:
-        run(spec, result.phases, tell)
+        run(spec, result.phases, progress)
     except (Stopped, BenchError) as stopped:
         result.complete, result.why = False, str(stopped)
     except KeyboardInterrupt:
@@ -47,11 +51,12 @@ def _descriptors(clients: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if soft < wanted:
-        raise BenchError(f"{clients:,} clients need {wanted:,} open files, and {soft:,} are allowed here (ulimit -n): "
-                         f"at most {max(soft - DESCRIPTORS, 0):,} clients")
+        raise BenchError(f"{clients:,} clients need {wanted:,} open files, but only {soft:,} are allowed (ulimit "
+                         f"-n): at most {max(soft - DESCRIPTORS, 0):,} clients")
 
 
 def machine() -> dict[str, object]:
+    """Return the machine's cores, kernel, processor and Python version."""
     return {"cores": os.cpu_count(), "kernel": platform.release(), "processor": _processor(),
             "python": platform.python_version()}
 

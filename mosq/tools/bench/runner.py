@@ -1,5 +1,6 @@
-"""Drives a Generator from goal to goal, a tenth of a second at a time: so there is progress to see, a run can be
-interrupted, and what was measured until then is kept.
+"""Drive a Generator from goal to goal, in slices of a tenth of a second.
+
+So the run shows progress, can be interrupted, and keeps its measurements until then.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ if TYPE_CHECKING:
     from mosq.tools.bench.spec import Spec
     from mosq.tools.bench.usage import Moment
 
-    Tell = Callable[[str, dict[str, int]], None]
+    Progress = Callable[[str, dict[str, int]], None]
 
 SLICE_S = 0.1
 TIMELINE_S = 1.0
 
 
-class Stopped(Exception):  # noqa: N818 - it is no mistake of the program
-    """The run ends here; what was measured so far is kept."""
+class Stopped(Exception):  # noqa: N818 - not an error of the program
+    """End the run; the measurements so far are kept."""
 
 
 class Stalled(Stopped):
-    """Nothing failed, and nothing happens any more."""
+    """End the run because nothing happens any more, without a failure."""
 
 
 class Runner:
-    def __init__(self, spec: Spec, phases: list[Phase], tell: Tell) -> None:
-        self.spec, self.phases, self.tell = spec, phases, tell
+    """Hold the Generator of a run and its measured phases."""
+
+    def __init__(self, spec: Spec, phases: list[Phase], progress: Progress) -> None:
+        self.spec, self.phases, self.progress = spec, phases, progress
         self.end: Moment | None = None
 
     def begin(self, generator: Generator) -> None:
@@ -46,7 +49,7 @@ class Runner:
     # ---------------------------------------------------------------- goals
 
     def reach(self, what: str) -> None:
-        """Runs until the goal that was set is reached, or says why not."""
+        """Run until the goal is reached. Raises Stopped with the reason if it is not."""
         while True:
             self._slice(what, SLICE_S)
             if self.how == DONE:
@@ -65,10 +68,10 @@ class Runner:
         if self.how == FAILED:
             self.check()
         if self.how == MORE:
-            self.tell(what, self.generator.counts())
+            self.progress(what, self.generator.counts())
 
     def check(self) -> None:
-        """A failure that was tolerated is one now."""
+        """Raise Stopped if there was a failure, also one that was tolerated."""
         if (failure := self.generator.failure()) is not None:
             raise Stopped(explain(failure, self.spec.where, tls=self.spec.tls, ws=self.spec.ws))
 
@@ -76,17 +79,17 @@ class Runner:
         counts = self.generator.counts()
         return f"{counts['up']} clients up, {counts['published']} published, {counts['received']} delivered"
 
-    # ---------------------------------------------------------------- what is measured
+    # ---------------------------------------------------------------- measurements
 
     @contextlib.contextmanager
     def phase(self, name: str, unit: str = "message") -> Iterator[Phase]:
-        """What is done in here is measured; an end too soon leaves it marked as not complete."""
+        """Measure the block as a phase; if it ends early, the phase is marked as incomplete."""
         phase = Phase(name, unit=unit, complete=False)
         self.phases.append(phase)
         self.generator.clear()
         self.whole = self.measured = self.generator.counts()
         self.start, self.end = moment(self.spec.broker_pid), None
-        self.until = 0.0                # when publishing is to end
+        self.until = 0.0                # time at which publishing should end
         try:
             yield phase
             phase.complete = True
@@ -94,12 +97,12 @@ class Runner:
             self._close(phase, self.end or moment(self.spec.broker_pid))
 
     def stop_clock(self) -> None:
-        """What follows in this phase is counted, but it costs nothing."""
+        """Stop measuring costs; the rest of the phase is only counted."""
         self.end = moment(self.spec.broker_pid)
 
     def flow(self, phase: Phase, *, messages: int = 0, seconds: float = 0.0, warmup: float = 0.0,
              rate: float = 0.0) -> None:
-        """Publishes, and waits for what is on its way. What is lost is no reason to stop."""
+        """Publish, and wait for messages on their way. Lost messages do not stop the run."""
         generator = self.generator
         generator.publish(rate=rate, messages=messages, seconds=0.0 if messages else warmup + seconds)
         begun = self.start.at
@@ -125,7 +128,7 @@ class Runner:
         short = messages - (counts["published"] - self.whole["published"]) if messages and not rate else 0
         if self.how == STALLED and (unsent or unacknowledged or short > 0):
             raise Stopped(f"nothing happened for {self.spec.stall:g} s: {max(short, 0) + unsent} messages were not "
-                          f"taken, {unacknowledged} not acknowledged")
+                          f"accepted, {unacknowledged} not acknowledged")
 
     def _close(self, phase: Phase, end: Moment) -> None:
         generator, start = self.generator, self.start
@@ -134,7 +137,7 @@ class Runner:
         whole = {name: counts[name] - self.whole[name] for name in counts}
         wall_s = max(end.at - start.at, 1e-9)
         phase.seconds = wall_s
-        # A flow lasts as long as its publishing at least: else a broker that soon delivers nothing more looks fast.
+        # A flow lasts at least as long as its publishing: else a broker that soon stops delivering would look fast.
         last_s = max(generator.last_received_s(), generator.last_published_s(), min(self.until, end.at))
         if done["received"] and last_s > start.at:
             phase.seconds = last_s - start.at
@@ -157,12 +160,13 @@ class Runner:
 
 
 def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -> None:
+    """Fill in the CPU and memory of a phase, and its limit; wall_s is its duration."""
     own_s, own_wait_s = end.own.cpu_s - start.own.cpu_s, end.own.wait_s - start.own.wait_s
     phase.generator = {
         "cpu_s": own_s, "cpu_share": own_s / wall_s, "busy_share": min(1.0, (own_s + own_wait_s) / wall_s),
         "cpu_us_per": own_s / phase.per * 1e6 if phase.per else 0.0}
     broker_s = 0.0
-    if start.broker.there and end.broker.there:         # of one that has gone in between nothing is known
+    if start.broker.there and end.broker.there:         # the usage of a broker that ended in between is unknown
         broker_s = end.broker.cpu_s - start.broker.cpu_s
         busy = min(1.0, (broker_s + max(0.0, end.broker.wait_s - start.broker.wait_s)) / wall_s)
         phase.broker = {
@@ -181,7 +185,7 @@ def costs(phase: Phase, start: Moment, end: Moment, wall_s: float, spec: Spec) -
 
 
 def resolved(spec: Spec) -> tuple[bytes, int]:
-    """The address of the broker and its scope; of several, the first that takes a connection."""
+    """Return the address of the broker and its scope; of several addresses, the first that accepts a connection."""
     import socket
 
     try:
@@ -189,7 +193,7 @@ def resolved(spec: Spec) -> tuple[bytes, int]:
     except OSError as error:
         raise BenchError(f"cannot look up {spec.host}: {error.strerror or error}") from None
     except UnicodeError:
-        raise BenchError(f"{spec.host} is no name of a host") from None
+        raise BenchError(f"{spec.host} is not a valid host name") from None
     for family, kind, protocol, _, address in found:
         if len(found) > 1:
             try:

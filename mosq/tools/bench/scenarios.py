@@ -1,5 +1,6 @@
-"""The scenarios: who connects, who subscribes to what, what is published, and which of it is measured. Each is a
-sequence of goals for one Generator; a new one stands here and in command.py.
+"""Define the scenarios: the clients, their subscriptions, the published messages, and the measured parts.
+
+Each scenario is a sequence of goals for one Generator. A new one must be added here and in command.py.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ import secrets
 from typing import TYPE_CHECKING
 
 from cext.bench.generator import Generator
-from mosq.tools.bench.doors import doors
 from mosq.tools.bench.runner import Runner, Stalled, Stopped, resolved
 from mosq.tools.bench.spec import BenchError
 from mosq.tools.bench.topics import MIX, Corpus
+from mosq.tools.bench.transport import transport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mosq.tools.bench.result import Phase
-    from mosq.tools.bench.runner import Tell
+    from mosq.tools.bench.runner import Progress
     from mosq.tools.bench.spec import Spec
 
-EXPIRY_S = 3600                 # of sessions that outlive their connection, should nobody take them away again
-WINDOW_BYTES = 32 << 20         # of payloads on their way: brokers drop what is beyond their limits
-QUIET_S = 0.3                   # after what was expected: does more come?
+EXPIRY_S = 3600                 # session expiry, in case that the sessions are not removed at the end
+WINDOW_BYTES = 32 << 20         # payload bytes that may be on their way: brokers drop messages beyond their limits
+QUIET_S = 0.3                   # wait after the last expected message, to find unexpected ones
 
 
 class Scene:
-    """A spec, a Generator's clients and their names."""
+    """Hold a spec, a Generator, and the names of its clients."""
 
     def __init__(self, spec: Spec, runner: Runner, *, publishers: int, receivers: int) -> None:
         self.spec, self.runner = spec, runner
@@ -38,7 +39,7 @@ class Scene:
         self.generator = Generator(
             ip, spec.port, scope=scope, clients=self.clients, publishers=publishers, version=spec.version, qos=spec.qos,
             payload=spec.size, mark=self.mark, inflight=spec.inflight,
-            burst=spec.burst, window=window_of(spec), stall_s=spec.stall, **doors(spec))
+            burst=spec.burst, window=window_of(spec), stall_s=spec.stall, **transport(spec))
         runner.begin(self.generator)
 
     def greet(self, first: int = 0, *, clean: bool = True) -> None:
@@ -75,7 +76,7 @@ class Scene:
         self.runner.reach("disconnecting")
 
     def end(self) -> None:
-        """All has been measured: a broker that still has acknowledgements to do is told of, and fails nothing."""
+        """Disconnect after all measurements. A broker that still sends acknowledgements is noted, and is no failure."""
         try:
             self.leave()
         except Stalled:
@@ -84,11 +85,11 @@ class Scene:
 
     def left_behind(self, why: Stopped) -> None:
         for phase in self.runner.phases[-1:]:
-            phase.extra["at_the_end"] = f"what the broker keeps of this run was not removed: {why}"
+            phase.extra["at_the_end"] = f"data of this run was not removed from the broker: {why}"
 
 
 def window_of(spec: Spec) -> int:
-    """Deliveries that may be on their way; a rate is kept without regard to them."""
+    """Return how many deliveries may be on their way; 0: no limit, as for a fixed rate."""
     if spec.rate or not spec.window:
         return 0
     return min(spec.window, max(1, WINDOW_BYTES // spec.size))
@@ -97,6 +98,7 @@ def window_of(spec: Spec) -> int:
 # ---------------------------------------------------------------- flows
 
 def fan_in(spec: Spec, runner: Runner, name: str = "fan-in") -> None:
+    """Publish on one topic per publisher; every subscriber receives everything."""
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
     scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [spec.subscribers] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
@@ -104,6 +106,7 @@ def fan_in(spec: Spec, runner: Runner, name: str = "fan-in") -> None:
 
 
 def fan_out(spec: Spec, runner: Runner) -> None:
+    """Publish on one topic that all subscribers receive."""
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
     scene.sources([f"{scene.root}/all"] * spec.publishers, [spec.subscribers] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers)
@@ -111,6 +114,7 @@ def fan_out(spec: Spec, runner: Runner) -> None:
 
 
 def pairs(spec: Spec, runner: Runner) -> None:
+    """Publish on one topic per pair of a publisher and a subscriber."""
     n = spec.publishers
     scene = Scene(spec, runner, publishers=n, receivers=n)
     topics = [f"{scene.root}/pair/{i}" for i in range(n)]
@@ -120,7 +124,7 @@ def pairs(spec: Spec, runner: Runner) -> None:
 
 
 def shared(spec: Spec, runner: Runner) -> None:
-    """One group takes it all: each message comes to one of them, and each of them gets a publisher's in order."""
+    """Let one group receive all messages: each message goes to one member, in the order of its publisher."""
     scene = Scene(spec, runner, publishers=spec.publishers, receivers=spec.subscribers)
     scene.sources([f"{scene.root}/pub/{i}/data" for i in range(spec.publishers)], [1] * spec.publishers)
     scene.generator.streams([(0, spec.publishers)] * spec.subscribers, shared=True)
@@ -128,7 +132,7 @@ def shared(spec: Spec, runner: Runner) -> None:
 
 
 def _flow(scene: Scene, name: str, filters: Sequence[str]) -> None:
-    """The whole of a flow, when it is known who is to get what: receiver i asks for filters[i]."""
+    """Run a whole flow; receiver i subscribes to filters[i]."""
     scene.greet(clean=not scene.spec.session)
     scene.connect(0, scene.clients)
     try:
@@ -141,7 +145,7 @@ def _flow(scene: Scene, name: str, filters: Sequence[str]) -> None:
 
 
 def payloads(spec: Spec, runner: Runner) -> None:
-    """Fan-in with each size in turn."""
+    """Run fan-in with each size in turn."""
     for size in spec.sizes:
         fan_in(dataclasses.replace(spec, size=size), runner, f"{size} B")
 
@@ -149,7 +153,7 @@ def payloads(spec: Spec, runner: Runner) -> None:
 # ---------------------------------------------------------------- clients
 
 def connect(spec: Spec, runner: Runner) -> None:
-    """Idle clients: what one costs to come, and to have."""
+    """Measure the cost of connecting idle clients, and their memory."""
     scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
     scene.greet()
     with runner.phase("connect", "client") as phase:
@@ -164,7 +168,7 @@ def connect(spec: Spec, runner: Runner) -> None:
 
 
 def storm(spec: Spec, runner: Runner) -> None:
-    """All come at once, with their log-ins, and go; so many times."""
+    """Let all clients connect at once, with their logins, and leave; repeat it `rounds` times."""
     spec = dataclasses.replace(spec, pending=spec.clients)
     scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
     scene.greet()
@@ -175,7 +179,7 @@ def storm(spec: Spec, runner: Runner) -> None:
 
 
 def _all_up(scene: Scene, phase: Phase) -> None:
-    """Who is refused is counted; the others go on."""
+    """Connect all clients; refused ones are counted, and the others continue."""
     generator = scene.generator
     before = generator.counts()["up"]
     generator.tolerate(True)
@@ -187,9 +191,10 @@ def _all_up(scene: Scene, phase: Phase) -> None:
     scene.runner.check()
 
 
-# ---------------------------------------------------------------- what a broker keeps
+# ---------------------------------------------------------------- state of the broker
 
 def subscribe(spec: Spec, runner: Runner) -> None:
+    """Measure the subscriptions of many filters, and their memory."""
     scene = Scene(spec, runner, publishers=0, receivers=spec.clients)
     scene.greet()
     scene.connect(0, scene.clients)
@@ -207,8 +212,11 @@ def _filters_in(scene: Scene, corpus: Corpus) -> None:
 
 
 def match(spec: Spec, runner: Runner) -> None:
-    """Messages on topics that match some of many filters. No client has two filters that match one topic (brokers may
-    send it one copy or two [v5 3.3.4]): of a mix, client i has filters of kind MIX[i % 10] alone."""
+    """Publish on topics that match some of many filters.
+
+    No client has two filters that match one topic, because brokers may send it one copy or two [v5 3.3.4]: with a mix,
+    client i has only filters of kind MIX[i % 10].
+    """
     if spec.kind == "mix" and spec.clients % len(MIX):
         raise BenchError(f"{spec.clients} clients for a mix of filters: expected a multiple of {len(MIX)}")
     corpus = Corpus(spec.kind, spec.filters)
@@ -227,7 +235,7 @@ def match(spec: Spec, runner: Runner) -> None:
 
 
 def offline(spec: Spec, runner: Runner) -> None:
-    """Messages for sessions whose clients are away; then these come back."""
+    """Publish for sessions whose clients are offline; then the clients come back."""
     qos = spec.qos or 1
     each = spec.messages or 500
     publishers = min(spec.publishers, spec.clients)
@@ -252,7 +260,7 @@ def offline(spec: Spec, runner: Runner) -> None:
         phase.extra["bytes_per_queued"] = (after - before) / phase.per if after and before else None
         with runner.phase("drain") as phase:
             _fetched(scene, phase, each * spec.clients, publishers, spec.clients)
-        phase.latency = {"count": 0}            # it would count from publishing
+        phase.latency = {"count": 0}            # a latency would count from publishing
     finally:
         if not spec.keep:
             _forget_sessions(scene, publishers)
@@ -260,7 +268,7 @@ def offline(spec: Spec, runner: Runner) -> None:
 
 
 def _forget_sessions(scene: Scene, first: int = 0) -> None:
-    """The same clients once more, to start clean: their sessions are gone."""
+    """Connect the same clients again with a clean start, which removes their sessions."""
     if scene.generator.failure() is not None:
         return
     try:
@@ -273,7 +281,7 @@ def _forget_sessions(scene: Scene, first: int = 0) -> None:
 
 
 def _fetched(scene: Scene, phase: Phase, expected: int, first: int, n: int, filters: Sequence[str] = ()) -> None:
-    """What the broker has kept comes, for connecting or for subscribing."""
+    """Receive the messages that the broker has stored, after connecting or subscribing."""
     generator, runner = scene.generator, scene.runner
     generator.expect(expected)
     if filters:
@@ -285,13 +293,13 @@ def _fetched(scene: Scene, phase: Phase, expected: int, first: int, n: int, filt
         runner.reach("receiving")
     except Stopped:
         if generator.failure() is not None:
-            raise                               # else what is missing is lost, and counted
+            raise                               # else the missing messages are lost, and counted
     runner.stop_clock()
     runner.hold(QUIET_S)
 
 
 def retained(spec: Spec, runner: Runner) -> None:
-    """So many topics with a retained message each; then one client asks for all."""
+    """Store a retained message for each topic; then one client subscribes to all."""
     publishers = min(spec.publishers, spec.topics)
     n = spec.topics - spec.topics % publishers
     spec = dataclasses.replace(spec, window=0)
@@ -304,14 +312,14 @@ def retained(spec: Spec, runner: Runner) -> None:
     try:
         with runner.phase("store") as phase:
             runner.flow(phase, messages=n, rate=spec.rate)
-            scene.generator.ping()              # at QoS 0 this is how to know that it was all read
-            runner.reach("waiting for the broker to have read it all")
+            scene.generator.ping()              # at QoS 0 only the PINGRESP shows that the broker has read everything
+            runner.reach("waiting until the broker has read all messages")
             phase.per = n
         before, after = phase.broker.get("rss_before_bytes"), phase.broker.get("rss_after_bytes")
         phase.extra["bytes_per_retained"] = (after - before) / n if after and before else None
         with runner.phase("fetch") as phase:
             _fetched(scene, phase, n, publishers, 1, [f"{scene.root}/ret/#"])
-        phase.latency = {"count": 0}            # it would count from publishing
+        phase.latency = {"count": 0}            # a latency would count from publishing
     finally:
         if not spec.keep and scene.generator.failure() is None:
             _forget_retained(scene, topics)
@@ -334,7 +342,7 @@ SCENARIOS = {"fan-in": fan_in, "fan-out": fan_out, "pairs": pairs, "shared": sha
 
 
 def clients_of(spec: Spec) -> int:
-    """How many connections it takes."""
+    """Return how many connections the run needs."""
     if spec.scenario in ("connect", "storm", "subscribe"):
         return spec.clients
     if spec.scenario == "pairs":
@@ -342,5 +350,6 @@ def clients_of(spec: Spec) -> int:
     return spec.publishers + (spec.clients if spec.scenario in ("offline", "match") else spec.subscribers)
 
 
-def run(spec: Spec, phases: list[Phase], tell: Tell) -> None:
-    SCENARIOS[spec.scenario](spec, Runner(spec, phases, tell))
+def run(spec: Spec, phases: list[Phase], progress: Progress) -> None:
+    """Run the scenario of a spec; its phases are appended to `phases`."""
+    SCENARIOS[spec.scenario](spec, Runner(spec, phases, progress))

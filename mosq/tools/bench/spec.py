@@ -1,30 +1,30 @@
-"""What a run is told."""
+"""Define the options of a run."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 
-STAMP_BYTES = 16                # the least payload: time, run, source and number
+STAMP_BYTES = 16                # least payload: time, run, source and sequence number
 SECRET = frozenset({"password", "psk"})
 
 
 class BenchError(Exception):
-    """A run that cannot begin."""
+    """Explain why a run cannot begin."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The numbers that a scenario does not use stay at their defaults. They are explained in docs/bench.md."""
+    """Hold the options of a run; a scenario ignores those that it does not use. docs/bench.md explains them."""
 
     scenario: str
     host: str = "127.0.0.1"
     port: int = 1883
-    username: str | None = None         # %i: the client's number
+    username: str | None = None         # %i stands for the client's number
     password: str | None = None
-    version: int = 4                    # 4: 3.1.1, 5: 5.0
+    version: int = 4                    # 4: MQTT 3.1.1, 5: MQTT 5.0
     tls: bool = False
-    cafile: str | None = None           # None: whom the system trusts
+    cafile: str | None = None           # None: the CAs that the system trusts
     cert: str | None = None
     key: str | None = None
     insecure: bool = False
@@ -58,16 +58,19 @@ class Spec:
     session: bool = False               # clients of flows have sessions that outlive their connections
     name: str = ""
     broker_pid: int | None = None
-    started: bool = False               # a mosq of ours, for this run: --start
+    started: bool = False               # the run started its own mosq (--start)
 
     @property
     def where(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def told(self) -> dict[str, object]:
-        """Without secrets, for reports. Paths in the folder of a broker of ours differ from run to run, and what
-        differs makes another case of a repetition."""
-        told = {name: value for name, value in dataclasses.asdict(self).items() if name not in SECRET}
-        if told.pop("started"):
-            told["cafile"] = None
-        return told
+    def as_dict(self) -> dict[str, object]:
+        """Return the options for reports, without secrets.
+
+        Paths in the folder of an own broker differ from run to run; they are removed, because an option that differs
+        would make repetitions different cases.
+        """
+        options = {name: value for name, value in dataclasses.asdict(self).items() if name not in SECRET}
+        if options.pop("started"):
+            options["cafile"] = None
+        return options

@@ -1,5 +1,7 @@
-"""A fresh mosq for one run: on a free port of this machine, without log, its queues without limits. It ends with the
-run; when the run is killed the kernel ends it (its folder stays then, but the key is no longer in it).
+"""Start a fresh mosq for one run: on a free port of this machine, without a log, with unlimited queues.
+
+The broker ends with the run. If the run is killed, the kernel ends the broker; its folder then remains, but the key is
+no longer in it.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """Below those that clients get: who asks again and again for a port of theirs that nobody has yet is connected with
-    himself one day.
+    """Return a free port below the range of ephemeral ports.
+
+    A client that repeatedly connects to an unused ephemeral port may get that port as its own, and connect to itself.
     """
     clients = 32768
     with contextlib.suppress(OSError, ValueError):
@@ -52,7 +55,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> Iterator[dict[str, object]]:
-    """-> what a Spec says of it. With tls it has a certificate that it signed itself."""
+    """Start a broker; yield the options that a Spec needs. With tls it has a self-signed certificate."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="mosq-bench-") as folder:
         where: dict[str, object] = {"host": HOST, "port": port}
@@ -63,17 +66,17 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
             config += _certificate(Path(folder))
             where["cafile"] = str(Path(folder, "broker.crt"))
         if os.geteuid() == 0:
-            config += "user root\n"             # it may not read what is in here as another
+            config += "user root\n"             # another user could not read this folder
         path = Path(folder, "mosq.conf")
         path.write_text(config)
         process = subprocess.Popen(
             [sys.executable, "-m", "mosq", "-c", str(path)], stdin=subprocess.DEVNULL, preexec_fn=_dying_with_us(),
-            process_group=0)                    # Ctrl-C is for us: the broker sees the end of the run
+            process_group=0)                    # Ctrl-C ends the run; the run then ends the broker
         try:
             if cpu is not None:
                 _pin(process.pid, cpu)
             _wait(port, process)
-            Path(folder, "broker.key").unlink(missing_ok=True)      # it has read it
+            Path(folder, "broker.key").unlink(missing_ok=True)      # the broker has read it
             yield {**where, "broker_pid": process.pid, "started": True}
         finally:
             process.terminate()
@@ -85,8 +88,10 @@ def broker(cpu: int | None = None, *, tls: bool = False, ws: bool = False) -> It
 
 
 def _dying_with_us() -> Callable[[], object] | None:
-    """For a process to call before it becomes another program. The kernel asks for the thread that has forked, and
-    Python's code between fork and exec for there being no other: else the broker does without.
+    """Return a function for the child process to call before exec: the kernel kills it when its parent ends.
+
+    The kernel watches the thread that forked, and Python code between fork and exec needs a process with one thread.
+    With more threads the broker runs without this.
     """
     if threading.active_count() > 1:
         return None

@@ -1,5 +1,7 @@
-"""The topic space of `subscribe` and `match`: sites x 100 devices x 10 metrics. Topic and filter number j of a kind
-stand at the same place in it, so which filters a topic matches is arithmetic: one of each kind at most.
+"""Define the topic space of `subscribe` and `match`: sites x 100 devices x 10 metrics.
+
+Topic and filter number j of a kind have the same place in this space. So the filters that a topic matches follow from
+arithmetic, at most one of each kind.
 """
 
 from __future__ import annotations
@@ -8,12 +10,12 @@ import random
 
 MIX = ("exact",) * 6 + ("plus",) * 3 + ("hash",)
 KINDS = ("mix", "exact", "plus", "hash")
-DEVICES, METRICS = 100, 10                  # of a site, of a device
-SMALL = 100_000                             # topics
+DEVICES, METRICS = 100, 10                  # devices of a site; metrics of a device
+SMALL = 100_000                             # topics of a small space
 
 
 class Corpus:
-    """`n` different filters, of one kind or mixed 6:3:1."""
+    """Generate `n` different filters, of one kind or mixed 6:3:1."""
 
     def __init__(self, kind: str, n: int) -> None:
         self.of_kind = [MIX[i % len(MIX)] if kind == "mix" else kind for i in range(n)]
@@ -32,7 +34,7 @@ class Corpus:
         return found
 
     def _place(self, number: int) -> tuple[str, int, int, int]:
-        """Neighbours differ in the site."""
+        """Return the place of a number; neighbouring numbers differ in the site."""
         site, rest = number % self.sites, number // self.sites
         return chr(ord("a") + site % 26), site, rest % DEVICES, rest // DEVICES
 
@@ -50,7 +52,7 @@ class Corpus:
         return f"{letter}site/{site}/device/{device}/metric/{metric}"
 
     def matches(self, number: int) -> list[int]:
-        """The places in filters() of those that match this topic."""
+        """Return the positions in filters() of the filters that match this topic."""
         found = [("exact", number), ("plus", number), ("hash", number % (self.sites * DEVICES))]
         return [self._index(kind, j) for kind, j in found if j < self.counts[kind]]
 
@@ -61,8 +63,10 @@ class Corpus:
         return number // each * len(MIX) + MIX.index(kind) + number % each
 
     def drawn(self, n: int) -> list[int]:
-        """Topics that match, in an order that has nothing to do with that of the filters: all, or n of them by chance.
-        The same ones in each run."""
+        """Return topics that match, all or n drawn by chance, the same ones in each run.
+
+        Their order is independent of the order of the filters.
+        """
         dice = random.Random(self.space)
-        tries = min(self.space, max(2 * n, SMALL))      # in a space that is not small nearly every topic matches
+        tries = min(self.space, max(2 * n, SMALL))      # in a larger space nearly every topic matches
         return [number for number in dice.sample(range(self.space), tries) if self.matches(number)][:n]

@@ -1,6 +1,8 @@
-"""CPU and memory of processes, from /proc. CPU is the scheduler's, in nanoseconds, where the kernel tells it; `wait` is
-the time that a process could have run and had no core: so a saturated one is known when others take its core. Threads
-that have ended count in the CPU, and no longer in `wait`.
+"""Measure CPU and memory of processes from /proc.
+
+CPU is the scheduler's count in nanoseconds if the kernel has it. `wait` is the time in which a process could have run
+but had no core: so a saturated process is recognised even if others take its core. Ended threads count in the CPU, but
+no longer in `wait`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from pathlib import Path
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SCHEDULED = 2                   # CPUCLOCK_SCHED
+SCHEDULED = 2                   # CPUCLOCK_SCHED of the kernel
 ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
 class Used:
-    """By one process, up to now; zero and None for one that is not there, or has ended and waits to be reaped."""
+    """Hold the usage of a process; zero and None if it does not exist, or has ended and waits to be reaped."""
 
     there: bool = False
     cpu_s: float = 0.0
@@ -31,6 +33,8 @@ class Used:
 
 @dataclass(frozen=True)
 class Moment:
+    """Hold the usage of broker, generator and machine at one time."""
+
     broker: Used = field(default_factory=Used)
     own: Used = field(default_factory=Used)
     all_cpu_s: float = 0.0
@@ -38,10 +42,12 @@ class Moment:
 
 
 def moment(broker_pid: int | None) -> Moment:
+    """Return the usage now; without broker_pid that of the broker is zero."""
     return Moment(Used() if broker_pid is None else used(broker_pid), used(os.getpid()), _machine_cpu_s())
 
 
 def used(pid: int) -> Used:
+    """Return the usage of a process up to now."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         user_s, system_s = int(fields[11]) * TICK_S, int(fields[12]) * TICK_S
@@ -55,7 +61,7 @@ def used(pid: int) -> Used:
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU clock of a process, which anybody may read: with the threads that have ended [clock_gettime(2)]."""
+    """Return the CPU clock of a process, including ended threads; any user may read it [clock_gettime(2)]."""
     try:
         return time.clock_gettime(~pid << 3 | SCHEDULED)
     except OSError:
@@ -79,14 +85,14 @@ def _memory(pid: int) -> tuple[int | None, int | None]:
         return sizes["Rss"], sizes["Pss"]
     except (OSError, KeyError, ValueError, IndexError):
         pass
-    try:                    # of somebody else's process
+    try:                    # the process of another user
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES, None
     except (OSError, IndexError):
         return None, None
 
 
 def _machine_cpu_s() -> float:
-    """By everybody, on all cores."""
+    """Return the CPU of all processes on all cores."""
     try:
         ticks = [int(value) for value in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     except (OSError, ValueError, IndexError):

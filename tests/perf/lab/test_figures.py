@@ -49,7 +49,7 @@ def test_brokers_stand_in_their_order_and_are_compared_with_the_first() -> None:
 
 @pytest.mark.parametrize(("changes", "said"), [
     ({"lost": 3}, "lost 3"), ({"out_of_order": 1}, "out of order 1"), ({"limit": "generator"}, "generator-bound"),
-    ({"foreign_cpu_share": 0.5}, "others used 50 % of a core"), ({"extra": {"bytes_per_client": 571.0}}, "bytes per client 571")])
+    ({"foreign_cpu_share": 0.5}, "other programs used 50 % of a core"), ({"extra": {"bytes_per_client": 571.0}}, "bytes per client 571")])
 def test_what_to_beware_of_stands_at_the_end(changes: dict[str, Any], said: str) -> None:
     assert figures.remarks([], [phase(1.0, **changes)]) == said
     assert figures.remarks([], [phase(1.0)]) == ""

@@ -62,7 +62,7 @@ def test_one_that_does_not_start_and_the_others_go_on(lab, program, capfd: pytes
     assert not found.about["complete"]
     assert [(one["run"]["broker"], one["complete"]) for one in found.runs] == [
         ("mosquitto-9.1.2", False), ("mosq", True), ("mosq", True)]
-    assert found.runs[0]["why"] == "mosquitto-9.1.2 did not start: ended with status 3; its last words: this is no option"
+    assert found.runs[0]["why"] == "mosquitto-9.1.2 did not start: ended with status 3; its last line: this is no option"
     assert found.runs[0]["phases"] == []
     assert "mosquitto-9.1.2 was left out of pairs-single: it did not start" in capfd.readouterr().out
 
@@ -93,7 +93,7 @@ def test_a_broker_killed_in_the_middle(lab, monkeypatch: pytest.MonkeyPatch, cap
     assert one["why"].endswith("mosq was killed by SIGKILL")
     assert one["phases"][0]["complete"] is False
     assert one["phases"][0]["delivered"] > 0
-    assert "what was measured is kept, and marked" in capfd.readouterr().out
+    assert "the measurements are kept, and marked" in capfd.readouterr().out
 
 
 def test_a_killed_lab_leaves_no_broker(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_nobody_there_and_a_refused_log_in(lab, capfd: pytest.CaptureFixture[str
     assert found.status == 1
     why = {one["run"]["broker"]: one["why"] for one in found.runs}
     assert why["mosq"] == ""
-    assert "gone: nobody answers at 127.0.0.1:" in why["gone"]
+    assert "gone: no broker answers at 127.0.0.1:" in why["gone"]
     assert why["strict"].endswith("refused client 0: not authorized (0x05)")
     assert f"127.0.0.1:{fake.port}" in found.about["brokers"]["strict"]["settings"]
     assert f"--port {fake.port}" in next(one["run"]["command"] for one in found.runs if one["run"]["broker"] == "strict")
@@ -147,7 +147,7 @@ def test_what_takes_long_is_not_repeated(lab, capfd: pytest.CaptureFixture[str])
     found = lab(*PAIRS[:3], "--seconds", "0.1", "--reps", "3", "--patience", "0.01", "--brokers", "mosq")
     assert found.status == 0
     assert len(found.runs) == 1
-    assert "took more than 0.01 s, and was not repeated" in capfd.readouterr().out
+    assert "took more than 0.01 s, so it was not repeated" in capfd.readouterr().out
 
 
 def test_over_tls_and_with_sessions_on_the_disk(lab) -> None:
@@ -216,7 +216,7 @@ def test_results_of_two_commits_do_not_share_a_folder(tmp_path: Path) -> None:
 def test_what_was_asked_otherwise_does_not_share_a_folder(tmp_path: Path) -> None:
     first = Folder(tmp_path, "T", "one", {"--scale": 0.02, "--quick": False})
     first.close("")
-    with pytest.raises(FolderError, match=r"other numbers: --scale was 0.02, and is 0.1 now: ask for the same"):
+    with pytest.raises(FolderError, match=r"other options: --scale was 0.02, and is 0.1 now: use the same options"):
         Folder(tmp_path, "T", "two", {"--scale": 0.1, "--quick": False})
     first.know(dirty=not first.about["dirty"])
     with pytest.raises(FolderError, match="of this commit with"):
@@ -224,11 +224,11 @@ def test_what_was_asked_otherwise_does_not_share_a_folder(tmp_path: Path) -> Non
 
 
 def test_the_command_refuses_a_folder_of_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from perf.lab.__main__ import asked_for, chosen_how, main, parser
+    from perf.lab.__main__ import measurement_options, chosen_how, main, parser
 
     arguments = ["bench", "--dir", str(tmp_path), "--quick"]
     args = parser().parse_args(arguments)
-    Folder(tmp_path, "T", "one", asked_for(args, chosen_how(args))).runs.close()
+    Folder(tmp_path, "T", "one", measurement_options(args, chosen_how(args))).runs.close()
     for other, words in (("--scale=0.5", "--scale was 1.0, and is 0.5"), ("--seconds=9", "--seconds was 0.7, and is 9.0")):
         assert main([*arguments, other]) == 1
         assert words in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_the_process_behind_a_start_script_is_what_is_measured(program) -> None:
         assert door.recv(1) == b""
 
 
-@pytest.mark.parametrize(("does", "said"), [("echo no such option >&2; exit 3", "ended with status 3; its last words: no such option"),
+@pytest.mark.parametrize(("does", "said"), [("echo no such option >&2; exit 3", "ended with status 3; its last line: no such option"),
                                             ("kill -9 $$", "was killed by SIGKILL")])
 def test_one_that_does_not_start_says_why(program, does: str, said: str) -> None:
     found = next(one for one in find([program("mosquitto", does)]) if one.version == "9.9.9")
@@ -110,6 +110,6 @@ def test_a_release_that_reads_beside_itself_gets_a_folder_of_links(program, tmp_
     (release / "bin" / "vernemq").write_text('#!/bin/sh\ncat "$(cd "$(dirname "$0")"; /bin/pwd)/../etc/vernemq.conf"; exit 1\n')
     (release / "bin" / "vernemq").chmod(0o755)
     peer = next(one for one in PEERS if one.family == "vernemq")
-    with pytest.raises(NotThereError, match=r"its last words: log\.console = off"), Broker(Found(peer, release / "bin" / "vernemq", "1")):
+    with pytest.raises(NotThereError, match=r"its last line: log\.console = off"), Broker(Found(peer, release / "bin" / "vernemq", "1")):
         pass
     assert not list((release / "etc").iterdir())

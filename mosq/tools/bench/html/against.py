@@ -1,10 +1,10 @@
-"""Two folders of results side by side: what changed beyond noise.
+"""Compare two folders of results: find the changes beyond noise.
 
-A measurement's figure changed by the ratio of its medians. Its noise is ERRORS standard errors of the difference of
-two means on the logarithmic scale; the scatter is that of the repetitions of this measurement in both folders, mixed
-with the scatter of the same figure in all measurements, since three repetitions alone say little about it. A change
-counts when it is more than the noise, more than LEAST, and each repetition after lies beyond each one before. With a
-single repetition on one side nothing can be told.
+The change of a figure is the ratio of its medians. The noise is ERRORS standard errors of the difference of two means
+on the logarithmic scale. The scatter is that of the repetitions of this measurement in both folders, mixed with the
+scatter of the same figure in all measurements, because three repetitions alone do not determine it. A change counts if
+it is larger than the noise, larger than LEAST, and if each later repetition lies beyond each earlier one. With a single
+repetition on one side the result is unknown.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.figures import Figure, Group, Spread
     from mosq.tools.bench.html.lab import Lab, Test
 
-LEAST = 0.03                    # of a change: less is not worth a word
+LEAST = 0.03                    # smallest share that counts as a change
 ERRORS = 4.0                    # standard errors
-PRIOR = 8                       # repetitions that the scatter of all is worth
+PRIOR = 8                       # weight of the scatter of all measurements, in repetitions
 NOISE_LEAST = 0.005
-FAULTS_TIMES = 10               # as large a share of messages lost is worse in any case
-APART_TIMES = 2                 # and this, where every repetition lost more than each before
+FAULTS_TIMES = 10               # factor of lost messages that is worse in any case
+APART_TIMES = 2                 # factor that is worse if every repetition lost more than each before
 COMPARED = (figures.CPU, figures.RATE, figures.P50, figures.P99, figures.RSS)
 WORSE, BETTER, SAME, UNKNOWN = "worse", "better", "within noise", "unknown"
-SHOWN_MAX = 24                  # rows of the chart
+SHOWN_MAX = 24                  # most rows of the chart
 
 
 @dataclass(frozen=True)
 class Change:
+    """Hold the change of one figure, or of the faults, of a measurement."""
+
     suite: str
     test: str
     place: str
     broker: str
     slot: int
-    figure: Figure | None       # None: what is no quantity, such as messages that are lost now
+    figure: Figure | None       # None: not a quantity, such as newly lost messages
     before: Spread | None
     after: Spread | None
     share: float                # 0.1: 10 % more
@@ -54,7 +56,7 @@ class Change:
 
 
 def compare(lab: Lab, before: Lab) -> list[Change]:
-    """What both measured, in the lab's order; what is worse first."""
+    """Compare all measurements that both folders contain, in the lab's order; changes for the worse come first."""
     pairs = [(test, group, base) for test in lab.tests for group in test.groups
              if (base := before.by_key.get(group.key)) is not None]
     found = [change for test, group, base in pairs for change in _faults(lab, test, group, base)]
@@ -68,8 +70,11 @@ def compare(lab: Lab, before: Lab) -> list[Change]:
 
 
 def _compares(figure: Figure, group: Group, base: Group) -> bool:
-    """What the generator limited says nothing of the broker's throughput, and latencies flat out follow the
-    throughput."""
+    """Return whether the figure may be compared.
+
+    A throughput that the generator limited is not the broker's, and latencies without a rate limit follow the
+    throughput.
+    """
     if figure is figures.RATE:
         return "g" not in group.marks + base.marks
     return figure not in (figures.P50, figures.P99) or (group.row.fixed_rate and base.row.fixed_rate)
@@ -80,7 +85,7 @@ def _logs(group: Group, figure: Figure) -> list[float]:
 
 
 def _squares(*sides: list[float]) -> tuple[float, int]:
-    """Sum of squares about each side's mean, and degrees of freedom."""
+    """Return the sum of squares about each side's mean, and the degrees of freedom."""
     total, free = 0.0, 0
     for logs in sides:
         if logs:
@@ -90,7 +95,7 @@ def _squares(*sides: list[float]) -> tuple[float, int]:
 
 
 def _scatter(pairs: list[tuple[Group, Group]], figure: Figure) -> float:
-    """The variance of one repetition, over all measurements."""
+    """Return the variance of one repetition, over all measurements."""
     found = [_squares(_logs(group, figure), _logs(base, figure)) for group, base in pairs]
     free = sum(degrees for _, degrees in found)
     return sum(total for total, _ in found) / free if free else 0.0
@@ -126,13 +131,14 @@ def _faults(lab: Lab, test: Test, group: Group, base: Group) -> list[Change]:
 
 
 def _fault_shares(group: Group) -> list[float]:
-    """Of each repetition's messages."""
+    """Return the share of faults in each repetition's messages."""
     return [figures.faults(row) / max(row.per, row.counts["published"], row.counts["delivered"], 1)
             for row in group.rows]
 
 
 def _broken(lab: Lab, before: Lab) -> list[Change]:
-    """Measured before, and now it does not come to its end even once, in whatever phase."""
+    """Return a change for each measurement that was complete before, and of which no run in any phase is complete now.
+    """
     now, then = ({replace(key, phase="") for key in one.by_key} for one in (lab, before))
     found = {}
     for run in lab.folder.failed:
@@ -144,50 +150,52 @@ def _broken(lab: Lab, before: Lab) -> list[Change]:
 
 
 def regressed(changes: list[Change]) -> bool:
+    """Return whether a figure became worse."""
     return any(change.verdict == WORSE for change in changes)
 
 
-# ---------------------------------------------------------------- how it is shown
+# ---------------------------------------------------------------- how changes are shown
 
 def _heads(*texts: str) -> tuple[Head, ...]:
     return tuple(Head(text, number=False) for text in texts)
 
 
 def cells(change: Change) -> tuple[str, str, str, str]:
-    """before, after, change, noise"""
+    """Return before, after, change and noise as texts."""
     if change.figure is None or change.before is None or change.after is None:
         return "", "", "", ""
     kind = change.figure.kind
-    # the same factor is less when it goes down
+    # on the logarithmic scale the same factor is a smaller share downwards
     noise = change.noise if change.share >= 0 or change.noise is None else 1 - 1 / (1 + change.noise)
     return (numbers.shown(kind, change.before.median), numbers.shown(kind, change.after.median),
             numbers.percent(change.share), "" if noise is None else f"±{NARROW}{numbers.percent(noise).lstrip('+')}")
 
 
 def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
+    """Return the section of the comparison."""
     old, new = (_name(one) for one in (before, lab))
-    told = Section("against", "Compared with older results",
+    page_section = Section("against", "Compared with older results",
                    f"Changes from {old} to {new}: a change counts if it is larger than the scatter of the "
                    "repetitions explains.", empty="no second folder (--against)")
-    told.warnings = _warnings(lab, before, changes)
+    page_section.warnings = _warnings(lab, before, changes)
     beyond = [change for change in changes if change.verdict in (WORSE, BETTER)]
     within = [change for change in changes if change.verdict not in (WORSE, BETTER)]
     if beyond:
-        told.tables = [_table(beyond)]
+        page_section.tables = [_table(beyond)]
     else:
-        told.notes = ["Nothing changed beyond noise." if len(changes) > counts(changes)[UNKNOWN]
+        page_section.notes = ["Nothing changed beyond noise." if len(changes) > counts(changes)[UNKNOWN]
                       else "Nothing is known: there is a single repetition on a side."]
     if within:
-        told.folded = [(f"{len(within):,} figures within noise or unknown", _table(within))]
+        page_section.folded = [(f"{len(within):,} figures within noise or unknown", _table(within))]
     drawn = [change for change in beyond if change.figure][:SHOWN_MAX]
     if drawn:
-        told.charts = [Dots("Changes beyond noise", "ratio", tuple(
+        page_section.charts = [Dots("Changes beyond noise", "ratio", tuple(
             (", ".join(part for part in (change.figure.name if change.figure else "", change.test, change.place)
                        if part),
              (Bar(change.broker, change.slot, False, figures.Spread(1 + change.share, 1 + change.share,
                                                                     1 + change.share, 1)),))
             for change in drawn), "times the figure before")]
-    return told
+    return page_section
 
 
 def _table(changes: list[Change]) -> Table:
@@ -205,6 +213,7 @@ def _table(changes: list[Change]) -> Table:
 
 
 def counts(changes: list[Change]) -> dict[str, int]:
+    """Return how many changes have each verdict."""
     return {verdict: sum(change.verdict == verdict for change in changes) for verdict in (WORSE, BETTER, SAME, UNKNOWN)}
 
 
@@ -236,7 +245,7 @@ def _warnings(lab: Lab, before: Lab, changes: list[Change]) -> list[str]:
 
 
 def lines(changes: list[Change]) -> list[tuple[str, ...]]:
-    """For a terminal: what is beyond noise, else one line that says there is nothing."""
+    """Return the rows for a terminal: the changes beyond noise."""
     heads = ("VERDICT", "FIGURE", "BEFORE", "AFTER", "CHANGE", "NOISE", "WHERE")
     return [heads, *((change.verdict, change.figure.name if change.figure else change.words,
                       *(text.replace(NARROW, " ") for text in cells(change)), change.name)

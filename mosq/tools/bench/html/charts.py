@@ -1,8 +1,10 @@
-"""Charts as SVG that stands in the page: drawn by matplotlib, in colours that the page's style sheet sets (light,
-dark, on paper), with text that stays text. Each is as wide as a phone; a wider page puts them side by side.
+"""Draw charts as SVG for the page.
 
-The same figures give the same bytes. Names are anybody's: no mathematics in text, lengths bounded, escaped by
-matplotlib.
+matplotlib draws them, in colours that the page's style sheet sets (light, dark, on paper); text stays text. Each chart
+is as wide as a phone; a wider page puts them side by side.
+
+The same figures give the same bytes. Names come from users: text is not parsed for mathematics, lengths are bounded,
+and matplotlib escapes the text.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.figures import Spread
     from mosq.tools.bench.html.parts import Bar, Chart
 
-WIDTH = 340                     # units of the picture, pixels on a phone
-SLOTS = 8                       # colours; more brokers share them and differ in their marks
+WIDTH = 340                     # units of the picture; pixels on a phone
+SLOTS = 8                       # colours; further brokers share them and have other marks
 INK, QUIET, GRID = "#010203", "#010204", "#010205"
 MARKERS = "osD^vPXp"
-BARS_MOST = 60                  # times the least
+BARS_MOST = 60                  # ratio of bars from which the axis is logarithmic
 LABEL_CHARS = 26
 WIDE_CHARS = 50
 STYLE = {"svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, "text.parse_math": False,
@@ -38,15 +40,15 @@ STYLE = {"svg.fonttype": "none", "font.family": "DejaVu Sans", "font.size": 11, 
          "grid.linewidth": 0.7, "axes.grid": False, "axes.spines.top": False, "axes.spines.right": False,
          "axes.facecolor": "none", "figure.facecolor": "none", "axes.unicode_minus": True, "xtick.major.size": 0,
          "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0, "path.simplify": False}
-POINTS_MARKED = 16              # of a line; more would hide it
-# between the ticks of time
+POINTS_MARKED = 16              # most points of a line that are marked; more would hide it
+# possible distances of ticks on a time axis
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86_400,
            2 * 86_400, 7 * 86_400)
-CHAR = 0.62                     # widths of a letter of DejaVu Sans, wider than most, in font sizes
+CHAR = 0.62                     # width of a letter of DejaVu Sans in font sizes, as an upper estimate
 
 
 def colour(slot: int) -> str:
-    """Stands for a colour until the page's style sheet gives it one."""
+    """Return the placeholder for a colour; the page's style sheet replaces it."""
     return f"#0102{0x20 + slot % SLOTS:02x}" if slot >= 0 else f"#0102{0x40 + min(-slot - 1, 3):02x}"
 
 
@@ -60,9 +62,9 @@ def marker(slot: int) -> str:
 
 
 def svg(chart: Chart, name: str) -> str:
-    """name: of this picture within the page."""
+    """Return the picture; `name` is its unique name within the page."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")         # of letters that matplotlib's font lacks and the reader's has
+        warnings.simplefilter("ignore")            # letters that only the reader's font has
         match chart:
             case Bars():
                 figure = _bars(chart)
@@ -78,7 +80,7 @@ def svg(chart: Chart, name: str) -> str:
 
 
 def legend(chart: Chart) -> list[tuple[str, int, bool]]:
-    """What has no label in the picture itself: name, slot, is a variant."""
+    """Return the entries that the picture itself does not label: name, slot, is a variant."""
     match chart:
         case Lines():
             return [(line.label, line.slot, line.variant) for line in chart.lines]
@@ -108,7 +110,7 @@ def _short(text: str, most: int) -> str:
 
 
 def _new(height: float, left: float, right: float = 14, top: float = 8, bottom: float = 38) -> tuple[Figure, Any]:
-    """Measures in units of the picture."""
+    """Return a figure and its axes; all measures are in units of the picture."""
     figure = Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
     axes = figure.add_axes((left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH,
                             (height - top - bottom) / height))
@@ -116,7 +118,7 @@ def _new(height: float, left: float, right: float = 14, top: float = 8, bottom: 
 
 
 def _scale(axis: Any, kind: str, least: float, most: float, log: bool, ticks: int = 4) -> None:
-    """Ticks in the unit that fits all of them; on a logarithmic axis each in its own."""
+    """Set ticks in the unit that fits all of them; on a logarithmic axis each tick has its own unit."""
     if log:
         room = 3.3 if axis.axis_name == "y" else 1.0
         subs = (1, 2, 5) if most / least < 30 * room else (1, 3) if most / least < 300 * room else (1,)
@@ -142,7 +144,7 @@ def _bars(chart: Bars) -> Figure:
     values = [bar.value for _, bars in chart.groups for bar in bars]
     most = max(max(value.most for value in values), chart.limit or 0) or 1.0
     least = min(value.least for value in values)
-    # where bars of one length would leave nothing of the others
+    # a linear axis would make the shortest bars invisible
     log = least > 0 and most / least > BARS_MOST
     left_end = least / 1.6
     y = 0.0
@@ -172,7 +174,7 @@ def _bars(chart: Bars) -> Figure:
     else:
         axes.set_xlim(0, most * 1.42)
         _scale(axes.xaxis, chart.kind, 0, most, log=False, ticks=3)
-    # none where the last value stands
+    # no tick where the value's text stands
     axes.xaxis.set_major_locator(FixedLocator([tick for tick in axes.get_xticks() if tick <= 1.15 * most]))
     axes.grid(axis="x")
     axes.set_axisbelow(True)
@@ -182,7 +184,10 @@ def _bars(chart: Bars) -> Figure:
 
 
 def _bar(axes: Any, bar: Bar, y: float, left_end: float | None) -> None:
-    """left_end: of a logarithmic axis, on which the length of a bar says nothing, so it is a dot on a thin line."""
+    """Draw a bar, or a dot on a thin line if the axis is logarithmic, because length means nothing there.
+
+    left_end: start of a logarithmic axis; None: linear.
+    """
     alpha = 0.55 if bar.variant else 1
     if left_end is None:
         axes.barh(y, bar.value.median, 0.66, color=colour(bar.slot), alpha=alpha)
@@ -206,7 +211,7 @@ def _lines(chart: Lines) -> Figure:
     xs = sorted({x for line in chart.lines for x, _ in line.points})
     least, most = min(value.least for value in values), max(value.most for value in values)
     timed = chart.x_name == TIME
-    # over time, nothing is a figure as others are
+    # on a time axis 0 is a normal value
     log_y, log_x = not timed and least > 0 and most / least > 30, not timed and xs[0] > 0 and xs[-1] / xs[0] > 20
     for line in chart.lines:
         at = [x for x, _ in line.points]
@@ -233,7 +238,7 @@ def _lines(chart: Lines) -> Figure:
 
 
 def _time_axis(axes: Any, first: float, last: float) -> None:
-    """Ticks at whole steps, named as far as they differ, and what they have in common below."""
+    """Set ticks at whole steps; their names omit the common part, which is the label of the axis."""
     step = next((step for step in STEPS_S if last - first <= 4 * step), 7 * 86_400.0 * max(1, (last - first) // 2e6))
     least, most = min(first, last - 1), max(last, first + 1)
     axes.set_xlim(least - 0.03 * (most - least), most + 0.03 * (most - least))
@@ -252,7 +257,7 @@ def _curves(chart: Curves) -> Figure:
     for curve in chart.curves:
         axes.plot([-log10(share) for share, _ in curve.points], [us for _, us in curve.points],
                   color=colour(curve.slot), linewidth=1.7)
-        # marks where the axis is labelled
+        # marks at the labelled shares
         at = [(-log10(share), us) for share, us in curve.points if share in (0.5, 0.1, 0.01, 0.001, 0.0001)]
         axes.plot([x for x, _ in at], [y for _, y in at], color=colour(curve.slot), marker=marker(curve.slot),
                   markersize=5, linestyle="none")
@@ -297,14 +302,14 @@ def _dots(chart: Dots) -> Figure:
         room = max(most - least, 0.1 * most) * 0.12
         axes.set_xlim(least - room, most + room)
     _scale(axes.xaxis, chart.kind, least, most, log)
-    if chart.kind == "ratio":       # not through the labels
+    if chart.kind == "ratio":       # the line at 1, interrupted at the labels
         axes.vlines([1] * len(chart.rows), [y + 0.52 for y in range(len(chart.rows))],
                     [y + 0.92 for y in range(len(chart.rows))], color=INK, linewidth=1.1, zorder=1)
     axes.set_xlabel(_short(chart.axis, WIDE_CHARS + 10))
     return figure
 
 
-# of a legend, in a box of 24 x 12
+# shapes of a legend, in a box of 24 x 12
 SHAPES = {"o": '<circle cx="12" cy="6" r="3.2"/>', "s": '<path d="M9 3h6v6H9z"/>',
           "D": '<path d="M12 2l4 4-4 4-4-4z"/>', "^": '<path d="M12 2l4 7H8z"/>', "v": '<path d="M12 10l4-7H8z"/>',
           "P": '<path d="M11 2h2v3h3v2h-3v3h-2V7H8V5h3z"/>',
@@ -313,7 +318,7 @@ SHAPES = {"o": '<circle cx="12" cy="6" r="3.2"/>', "s": '<path d="M9 3h6v6H9z"/>
 
 
 def key(slot: int, variant: bool) -> str:
-    """The mark of a legend, as the chart draws it."""
+    """Return the mark of a legend, as the chart draws it."""
     tint, dashes = VARIABLES[colour(slot)], ' stroke-dasharray="4 3"' if variant else ""
     return ('<svg class="key" viewBox="0 0 24 12" aria-hidden="true">'
             f'<path d="M0 6h24" style="stroke:{tint}" stroke-width="1.6"{dashes}/>'

@@ -1,4 +1,4 @@
-"""`mosq bench report DIR`: what is written, what is said, and the exit status."""
+"""Run `mosq bench report DIR`: write the files, report the result, and return the exit status."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ EPILOG = """\b
 Examples:
   mosq bench report results                         writes results/report.html
   mosq bench report results --out page.html --csv tables
-  mosq bench report new --against old               what changed beyond noise?
+  mosq bench report new --against old               show changes beyond noise
 
 \b
 DIR is what `make paper`, `make bench` and `make load` write, or a folder with files of
-`mosq bench --json`. What is shown, and how folders are
-compared: docs/report.md.
+`mosq bench --json`. docs/report.md explains the page and the comparison.
 
 \b
 Exit status:
   0  written
-  1  nothing written: no results there, nothing in both folders to compare, or something is not
-     installed
+  1  nothing written: DIR has no results, the folders have nothing in common, or a package
+     is not installed
   2  written, but parts of the results could not be read; they are named
-  3  a mistake in the command line
-  4  written, and with --against: something became worse, beyond noise
+  3  an error in the command line
+  4  written, and with --against: a figure became worse, beyond noise
 """
 
 
@@ -48,17 +47,17 @@ Exit status:
 @click.option("--against", metavar="DIR", help="Compare with the results of another commit in this folder.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def report(folder: str, out: str | None, csv_folder: str | None, against: str | None, quiet: bool) -> int:
-    say = Steps(quiet)
+    steps = Steps(quiet)
     try:
-        return _report(folder, out or str(Path(folder, "report.html")), csv_folder, against, say)
+        return _report(folder, out or str(Path(folder, "report.html")), csv_folder, against, steps)
     except BenchError as error:
         click.echo(f"Error: {error}", err=True)
         return EXIT_FAILED
     finally:
-        say.end()
+        steps.end()
 
 
-def _report(path: str, out: str, csv_folder: str | None, before_path: str | None, say: Steps) -> int:
+def _report(path: str, out: str, csv_folder: str | None, before_path: str | None, steps: Steps) -> int:
     try:
         from mosq.tools.bench.html.page import page
     except ImportError as error:
@@ -67,32 +66,32 @@ def _report(path: str, out: str, csv_folder: str | None, before_path: str | None
     from mosq.tools.bench.html.lab import Lab
     from mosq.tools.bench.html.reading import read
 
-    say(f"reading {path}")
+    steps(f"reading {path}")
     lab = Lab(read(path))
     before = changes = None
     if before_path is not None:
-        say(f"reading {before_path}")
+        steps(f"reading {before_path}")
         before = Lab(read(before_path))
         changes = against.compare(lab, before)
         if not changes:
-            raise BenchError(f"{path} and {before_path} have no measurement in common that can be compared: the same "
-                             "test, case and broker that came to its end in both")
+            raise BenchError(f"{path} and {before_path} have no measurement in common: the same test, case and broker "
+                             "must be complete in both")
     lead, shown = contents(lab, before, changes)
-    html = page(lab.folder.about.title or f"Results in {Path(path).resolve().name}", lead, shown, say)
+    html = page(lab.folder.about.title or f"Results in {Path(path).resolve().name}", lead, shown, steps)
     try:
         Path(out).write_text(html, encoding="utf-8")
     except OSError as error:
         raise BenchError(f"cannot write {out}: {error.strerror}") from None
     if csv_folder is not None:
-        say(f"writing {csv_folder}")
+        steps(f"writing {csv_folder}")
         csv_files.write(csv_folder, lab, changes)
     problems = lab.folder.problems + (before.folder.problems if before else [])
-    say.end()
+    steps.end()
     for problem in problems:
         click.echo(f"Warning: {problem}", err=True)
-    say.tell(f"{out}: {lab.folder.runs:,} runs, {len(shown)} sections")
+    steps.result(f"{out}: {lab.folder.runs:,} runs, {len(shown)} sections")
     if changes is not None:
-        _tell_changes(changes, say)
+        _print_changes(changes, steps)
         if against.regressed(changes):
             return EXIT_REGRESSED
     return EXIT_PARTS if problems else EXIT_OK
@@ -100,7 +99,7 @@ def _report(path: str, out: str, csv_folder: str | None, before_path: str | None
 
 def contents(lab: Lab, before: Lab | None = None, changes: list[Change] | None = None) -> tuple[list[str],
 list[Section]]:
-    """What the page says first, and its sections; those without anything to show are named by the last."""
+    """Return the sentences at the top of the page, and its sections; the last section names the empty ones."""
     from mosq.tools.bench.html import against, comparing, sections
 
     compared = [] if before is None or changes is None else [against.section(lab, before, changes)]
@@ -109,20 +108,20 @@ list[Section]]:
              comparing.ablation(lab), sections.generator(lab), sections.locust(lab)]
     shown = [section for section in every if section.filled]
     shown.append(sections.missing(lab, [section for section in every if not section.filled]))
-    return [*sections.summary(lab), *comparing.told(lab)], shown
+    return [*sections.summary(lab), *comparing.summary(lab)], shown
 
 
-def _tell_changes(changes: list[Change], say: Steps) -> None:
+def _print_changes(changes: list[Change], steps: Steps) -> None:
     from mosq.tools.bench.html import against
     from mosq.tools.table import shown, table
 
     rows = against.lines(changes)
     if len(rows) > 1:
         for line in table([tuple(shown(cell) for cell in row) for row in rows]):
-            say.tell(line)
+            steps.result(line)
     unknown = sum(change.verdict == against.UNKNOWN for change in changes)
     if unknown == len(changes):
-        say.tell("Nothing is known: there is a single repetition of each measurement in one of the folders.")
+        steps.result("The changes are unknown: one of the folders has a single repetition of each measurement.")
     else:
-        say.tell(f"{len(changes):,} figures compared, {len(rows) - 1:,} changed beyond noise"
+        steps.result(f"{len(changes):,} figures compared, {len(rows) - 1:,} changed beyond noise"
                  + (f", {unknown:,} unknown (a single repetition)" if unknown else ""))

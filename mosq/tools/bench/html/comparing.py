@@ -1,5 +1,6 @@
-"""Ratios within one folder: mosq beside its peers, and mosq beside itself with an optimisation switched off. A ratio is
-taken within a repetition, where both were measured one after the other; shown is the median of these.
+"""Compute ratios within one folder: other brokers to mosq, and mosq without an optimisation to mosq as shipped.
+
+A ratio is taken within a repetition, in which both were measured one after the other; the page shows the median.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ AXES = {CPU.name: "times mosq's CPU (right of 1: the peer takes more)",
 
 
 def ratio(one: Group, base: Group, figure: Figure) -> Spread | None:
+    """Return the ratio of two measurements, per repetition if possible; None if one lacks the figure."""
     bases = {row.rep: figure.value(row) for row in base.rows}
     pairs = [(value, of_base) for row in one.rows
              if (value := figure.value(row)) and (of_base := bases.get(row.rep))]
@@ -34,6 +36,7 @@ def ratio(one: Group, base: Group, figure: Figure) -> Spread | None:
 
 
 def peers(lab: Lab) -> Section:
+    """Return the section that compares other brokers with mosq."""
     section = Section("peers", "mosq beside other brokers",
                       "The figures of other brokers as multiples of mosq's in the same test: 1 is the same as mosq.",
                       empty="no test that both mosq and another broker ran")
@@ -51,7 +54,7 @@ def peers(lab: Lab) -> Section:
                         cell("ratio", found.get(name)) for name in others)))
                     drawn["" if test.named else case] = (", ".join(part for part in (test.title, place) if part), tuple(
                         Bar(label(name), lab.slots[name], False, value) for name, value in found.items()))
-            dots += drawn.values()      # of a series, its last
+            dots += drawn.values()      # the last one of a series
         if rows:
             section.charts.append(Dots(figure.name, "ratio", tuple(dots[:ROWS_DRAWN]), AXES[figure.name]))
             section.tables.append(Table(f"{figure.name}, times mosq's", (
@@ -61,7 +64,7 @@ def peers(lab: Lab) -> Section:
 
 
 def _upwards(test: Test) -> list[tuple[str, float | None]]:
-    """Of a series the largest comes last, and is the one that is drawn."""
+    """Return the places in increasing order: of a series, the largest comes last and is drawn."""
     return sorted(test.places, key=lambda place: place[1] or 0)
 
 
@@ -73,8 +76,8 @@ def _at(lab: Lab, test: Test, case: str, x: float | None, figure: Figure) -> dic
     return {name: value for name, group in of.items() if (value := ratio(group, base, figure))}
 
 
-def told(lab: Lab) -> list[str]:
-    """For the summary: each peer in one sentence."""
+def summary(lab: Lab) -> list[str]:
+    """Return one sentence for each other broker, for the summary."""
     found = []
     for name in (broker for broker in lab.brokers if broker != MOSQ):
         ratios = [value.median for test in lab.with_figure(CPU) for case, x in test.places
@@ -89,6 +92,7 @@ def told(lab: Lab) -> list[str]:
 
 
 def ablation(lab: Lab) -> Section:
+    """Return the section that compares mosq without an optimisation with mosq as shipped."""
     section = Section("ablation", "Effect of each optimisation",
                       "mosq with one optimisation switched off, as a multiple of mosq as shipped: right of 1 the "
                       "optimisation saves CPU, at 1 it makes no difference here.",
@@ -128,7 +132,7 @@ def ablation(lab: Lab) -> Section:
 
 
 def _saved(found: dict[str, list[tuple[float, str]]]) -> Table:
-    """What of the CPU without it each takes away: in the middle, where most, where least."""
+    """Return the share of CPU that each optimisation saves: median, most and least."""
     rows = []
     for name, shares in found.items():
         if shares:
@@ -142,7 +146,7 @@ def _saved(found: dict[str, list[tuple[float, str]]]) -> Table:
 
 
 def _without(test: Test, case: str, x: float | None, figure: Figure) -> Iterator[tuple[Group, dict[str, Spread]]]:
-    """A broker as shipped, and by variant the ratio with something switched off."""
+    """Yield a broker as shipped, and for each variant the ratio with an optimisation switched off."""
     for base in (group for group in test.at(case, x) if not group.key.variant):
         ratios = {group.key.variant: found for group in test.at(case, x)
                   if group.key.variant and group.key.broker == base.key.broker

@@ -1,6 +1,9 @@
-"""The figures as CSV: runs.csv (a row for each phase of each run), medians.csv (repetitions together), curves.csv
-(latency), locust.csv and against.csv. Numbers are plain, times in microseconds; a spreadsheet must not take a name
-for a formula."""
+"""Write the figures as CSV.
+
+The files are runs.csv (a row for each phase of each run), medians.csv (repetitions together), curves.csv (latency),
+locust.csv and against.csv. Numbers are plain, times in microseconds. Texts are guarded so that a spreadsheet does not
+run them as formulas.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ Value = str | float | None
 
 
 def write(folder: str, lab: Lab, changes: list[Change] | None) -> None:
+    """Write all CSV files of the report. Raises BenchError if the folder cannot be written."""
     files: dict[str, tuple[tuple[str, ...], Iterable[tuple[Value, ...]]]] = {
         "runs.csv": (_run_heads(), (_run(row) for row in lab.folder.rows)),
         "medians.csv": ((*KEY, "title", "unit", "repetitions", "marks",
@@ -56,7 +60,7 @@ def write(folder: str, lab: Lab, changes: list[Change] | None) -> None:
 
 
 def put(folder: Path, files: Mapping[str, tuple[Sequence[str], Iterable[Iterable[Value]]]]) -> None:
-    """Raises OSError."""
+    """Write the files. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, (heads, rows) in files.items():
         with (folder / name).open("w", newline="", encoding="utf-8", errors="replace") as file:

@@ -1,5 +1,4 @@
-"""Repetitions brought together: medians with their spread, histograms added, and the figures that are shown of a
-row."""
+"""Combine repetitions: medians with their spread, added histograms, and the figures of a row."""
 
 from __future__ import annotations
 
@@ -15,27 +14,30 @@ if TYPE_CHECKING:
 
     from mosq.tools.bench.html.model import Folder, Key, Row
 
-# what a percentile curve is drawn through, as shares of messages that took longer
+# points of a percentile curve, as shares of messages that took longer
 TAILS = (1.0, 0.9, 0.75, 0.5, 0.35, 0.25, 0.18, 0.1, 0.05, 0.025, 0.01, 0.005, 0.0025, 0.001, 0.0005, 0.00025, 0.0001)
 SUMMARY = (("p50_us", 0.5), ("p90_us", 0.1), ("p99_us", 0.01), ("p999_us", 0.001), ("p9999_us", 0.0001))
 
 
 @dataclass(frozen=True)
 class Spread:
-    median: float           # or what the figure takes of its repetitions instead
+    """Hold the range of n repetitions."""
+
+    median: float           # the median, or the result of `Figure.together`
     least: float
     most: float
     n: int
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
+    """Return the spread of the known values, or None if there is none."""
     known = [value for value in values if value is not None]
     return Spread(statistics.median(known), min(known), max(known), len(known)) if known else None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The repetitions of one measurement that came to their end."""
+    """Hold the complete repetitions of one measurement."""
 
     key: Key
     rows: tuple[Row, ...]
@@ -51,7 +53,7 @@ class Group:
 
     @property
     def marks(self) -> str:
-        """What to beware of: a letter each, explained where they are shown."""
+        """Return letters that mark doubts; the page explains them."""
         found = ""
         if mostly(limited(row.limit, row.seconds) for row in self.rows):
             found += "g"
@@ -62,22 +64,23 @@ class Group:
         return found
 
 
-TOLD_S = 0.05                   # CPU of others comes in ticks of 10 ms, on each core: below it nothing can be told
+LEAST_S = 0.05                   # least duration in seconds: CPU of others is counted in ticks of 10 ms on each core
 
 
 def mostly(found: Iterable[bool]) -> bool:
-    told = list(found)
-    return 2 * sum(told) > len(told)
+    """Return whether more than half of the values are true."""
+    flags = list(found)
+    return 2 * sum(flags) > len(flags)
 
 
 def limited(limit: str, seconds: float) -> bool:
-    """By the generator."""
-    return limit == "generator" and seconds >= TOLD_S
+    """Return whether the generator limited the rate."""
+    return limit == "generator" and seconds >= LEAST_S
 
 
 def disturbed(share: float, seconds: float) -> bool:
-    """Others used so much of a core that times suffer."""
-    return share > FOREIGN_SHARE and seconds >= TOLD_S and share * seconds > TOLD_S
+    """Return whether other programs used so much of a core that times suffer."""
+    return share > FOREIGN_SHARE and seconds >= LEAST_S and share * seconds > LEAST_S
 
 
 MARKS = {"g": "the load generator was the bottleneck: the broker can carry more than this",
@@ -87,38 +90,44 @@ FAULTS = ("lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowle
 
 
 def faults(row: Row) -> int:
+    """Return the number of messages with faults."""
     return sum(row.counts[name] for name in FAULTS)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One quantity of a row. kind says in which units it is shown (see numbers.py)."""
+    """Hold one quantity of a row. `kind` selects its units (see numbers.py)."""
 
     name: str
     kind: str
     value: Callable[[Row], float | None]
-    better: int = -1            # -1: less is better, 1: more is
-    together: Callable[[Iterable[Row]], float | None] | None = None     # of the repetitions; None: their median
+    better: int = -1            # -1: less is better; 1: more is better
+    together: Callable[[Iterable[Row]], float | None] | None = None     # combines repetitions; None: their median
 
 
 def cpu_us(row: Row) -> float | None:
-    return row.broker.get("cpu_us_per") or None         # 0: the run was too short to see it
+    """Return the broker's CPU in microseconds per message, or None if unknown."""
+    return row.broker.get("cpu_us_per") or None         # 0: the run was too short to measure it
 
 
 def rate(row: Row) -> float | None:
+    """Return messages per second, or None for a run at a fixed rate."""
     return None if row.fixed_rate else row.rate or None
 
 
 def of_core(row: Row) -> float | None:
+    """Return the messages per second that one core could carry."""
     cpu = cpu_us(row)
     return 1e6 / cpu if cpu else None
 
 
 def delay(name: str) -> Callable[[Row], float | None]:
+    """Return a function for one figure of the durations, in microseconds."""
     return lambda row: row.times.us.get(name)
 
 
 def memory(row: Row) -> float | None:
+    """Return the broker's memory at the end in bytes, or None if unknown."""
     return row.broker.get("rss_after_bytes") or None
 
 
@@ -138,7 +147,7 @@ GENERATOR = Figure("CPU per message of the generator", "cpu", _generator_us)
 RUN_TIME = Figure("Run time", "time", lambda row: row.seconds * 1e6 or None)
 
 
-# ---------------------------------------------------------------- as the paper tells them
+# ---------------------------------------------------------------- as the paper defines them
 
 def _seconds(rows: Iterable[Row]) -> float:
     return statistics.fmean(row.seconds * 1e6 for row in rows)
@@ -157,9 +166,12 @@ def _deviation_of_all(rows: Iterable[Row]) -> float | None:
 
 
 def _moments(rows: Iterable[Row]) -> tuple[float | None, float | None]:
-    """Mean and deviation of the messages of all repetitions, as if they were one; without what did not tell both."""
-    told = [(row.times.count, row.times.us.get("mean_us"), row.times.us.get("stdev_us")) for row in rows]
-    known = [(count, mean, deviation) for count, mean, deviation in told if mean is not None]
+    """Return mean and deviation of the messages of all repetitions, as if they were one run.
+
+    Rows without a mean are left out; without a deviation in any row the deviation is None.
+    """
+    rows_known = [(row.times.count, row.times.us.get("mean_us"), row.times.us.get("stdev_us")) for row in rows]
+    known = [(count, mean, deviation) for count, mean, deviation in rows_known if mean is not None]
     total = sum(count for count, _, _ in known)
     if not total:
         return None, None
@@ -176,11 +188,12 @@ PAPER = tuple(Figure(name, "time", figure.value, together=together) for name, fi
 
 
 def sized(name: str) -> Figure:
+    """Return the figure for a size such as bytes_per_client."""
     return Figure(name, "bytes", lambda row: row.sizes.get(name))
 
 
 def groups(folder: Folder) -> list[Group]:
-    """In the order in which they were measured; without what broke off."""
+    """Return the measurements in the order in which they ran, without incomplete runs."""
     found: dict[Key, list[Row]] = {}
     for row in folder.rows:
         if row.complete:
@@ -189,7 +202,7 @@ def groups(folder: Folder) -> list[Group]:
 
 
 def tail(rows: Iterable[Row]) -> list[tuple[float, float]]:
-    """(share of messages that took longer, microseconds), of all repetitions together."""
+    """Return (share of messages that took longer, microseconds), over all repetitions."""
     rows = list(rows)
     merged: dict[int, tuple[int, int]] = {}
     for row in rows:
@@ -206,7 +219,7 @@ def tail(rows: Iterable[Row]) -> list[tuple[float, float]]:
         seen += n
         while ladder and seen >= (1 - ladder[0]) * total and seen:
             share = ladder.pop(0)
-            if share * total >= 1:          # one message at least is beyond
+            if share * total >= 1:          # at least one message took longer
                 points.append((share, (first + last - 1) / 2e3))
     return points
 

@@ -1,4 +1,4 @@
-"""A folder arranged for the sections: which brokers and tests there are, in which order, and how they are called."""
+"""Arrange a folder for the sections: its brokers and tests, their order and their names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 SUITES = {"bench": "Scenarios of mosq bench", "paper": "The paper's tests", "vendors": "The vendors' suite",
           "ablation": "Ablation"}
-BASELINE = "plain"              # the variant with all of the index, the hash and the pool off
-AGAIN = "default again"         # as shipped, once more: its distance from 1 is noise
-VARIANTS = {"": 0, AGAIN: 1, BASELINE: 2}       # and then the others, as they come
+BASELINE = "plain"              # variant with the index, the hash and the pool off
+AGAIN = "default again"         # mosq as shipped, once more: its distance from 1 is noise
+VARIANTS = {"": 0, AGAIN: 1, BASELINE: 2}       # other variants follow in the order of their occurrence
 
 
 @dataclass(frozen=True)
 class Test:
-    """One phase of one test, by all brokers, cases and variants."""
+    """Hold one phase of one test, with all brokers, cases and variants."""
 
     suite: str
     title: str
@@ -35,18 +35,18 @@ class Test:
 
     @property
     def places(self) -> list[tuple[str, float | None]]:
-        """Its cases, each with the numbers that were tried."""
+        """Return the cases, each with the numbers that were tried."""
         return list(dict.fromkeys((group.key.case, group.key.x) for group in self.groups))
 
     @property
     def named(self) -> bool:
-        """Each number has a case of its own, which says it in words: together they are one series."""
+        """Return whether each number has its own case, which names it: then all cases together are one series."""
         places = self.places
         return (len(places) > 1 and None not in {x for _, x in places}
                 and len({case for case, _ in places}) == len({x for _, x in places}) == len(places))
 
     def series(self) -> list[tuple[str, list[Group]]]:
-        """What belongs on one line: a case with all its numbers."""
+        """Return the groups of each line: a case with all its numbers."""
         if self.named:
             return [("", list(self.groups))]
         return [(case, [group for group in self.groups if group.key.case == case])
@@ -60,8 +60,8 @@ class Test:
         return [group for group in self.groups if (group.key.case, group.key.x) == (case, x)]
 
     def only(self, wanted: Callable[[Group], bool]) -> Test | None:
-        kept = tuple(group for group in self.groups if wanted(group))
-        return Test(self.suite, self.title, self.unit, kept) if kept else None
+        chosen = tuple(group for group in self.groups if wanted(group))
+        return Test(self.suite, self.title, self.unit, chosen) if chosen else None
 
     def place(self, case: str, x: float | None) -> str:
         if case and self.named:
@@ -70,17 +70,19 @@ class Test:
 
     @property
     def note(self) -> str:
-        """What is said of all its cases."""
+        """Return the note that all cases share."""
         notes = {group.row.note for group in self.groups}
         return next((one for one in notes if all(other.startswith(one) for other in notes)), "")
 
     def place_cell(self, case: str, x: float | None) -> Cell:
-        """A case with what is said of it alone."""
+        """Return a cell for a case, with the notes of this case alone."""
         notes = {group.row.note.removeprefix(self.note).lstrip("; ") for group in self.at(case, x)}
         return words(self.place(case, x), note="; ".join(sorted(notes - {""})))
 
 
 class Lab:
+    """Hold a folder with its groups, tests, brokers and their colours."""
+
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.groups = groups(folder)
@@ -107,10 +109,10 @@ class Lab:
         return sorted(tests, key=lambda test: order.index(test.suite) if test.suite in order else len(order))
 
     def with_figure(self, figure: Figure, wanted: Callable[[Group], bool] | None = None) -> list[Test]:
-        """The tests that have it, as shipped: without variants, and without what is run only to compare these."""
-        kept = (test.only(lambda group: not group.key.variant and group.of(figure) is not None
+        """Return the tests with this figure, as shipped: without variants and without the ablation."""
+        chosen = (test.only(lambda group: not group.key.variant and group.of(figure) is not None
                           and (wanted is None or wanted(group))) for test in self.tests if test.suite != "ablation")
-        return [test for test in kept if test is not None]
+        return [test for test in chosen if test is not None]
 
     def label(self, key: Key) -> str:
         return label(key.broker, key.variant)
@@ -124,7 +126,7 @@ class Lab:
         return Bar(self.label(group.key), self.slot(group.key), bool(group.key.variant), value)
 
     def charts(self, test: Test, figure: Figure, title: str = "", limit: float | None = None) -> list[Chart]:
-        """A line for each broker where a number was varied; else bars below each case."""
+        """Return a line for each broker if a number was varied, else bars below each case."""
         title = title or test.title
         found: list[Chart] = []
         single: list[tuple[str, tuple[Bar, ...]]] = []
@@ -150,7 +152,7 @@ class Lab:
                 yield Line(label(broker, variant), self.slots[broker], bool(variant), points)
 
     def matrix(self, tests: list[Test], figure: Figure) -> list[Table]:
-        """A table for each suite: a row for each test and case, a column for each broker."""
+        """Return a table for each suite: a row for each test and case, a column for each broker."""
         tables = []
         for suite in dict.fromkeys(test.suite for test in tests):
             own = [test for test in tests if test.suite == suite]
@@ -170,7 +172,7 @@ class Lab:
         return tables
 
     def by_place(self, test: Test) -> list[Group]:
-        """Case after case, and in each all brokers."""
+        """Return the groups case by case, with all brokers of a case together."""
         places = test.places
         return sorted(test.groups, key=lambda group: places.index((group.key.case, group.key.x)))
 

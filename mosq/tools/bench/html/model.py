@@ -1,5 +1,6 @@
-"""What was measured, as the report sees it: a `Row` for each phase of each run, and the `Folder` they lie in. Plain
-values that reading.py has checked; None: not measured.
+"""Define the measured values as the report uses them: a `Row` for each phase of each run, and the `Folder` of rows.
+
+These are plain values that reading.py has checked; None means not measured.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ QUANTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999, "p9
 
 @dataclass(frozen=True)
 class Times:
-    """A histogram of durations: its summary in microseconds and, where kept, its buckets: from ns, to before ns, how
-    many."""
+    """Hold a histogram of durations: its summary in microseconds and, if known, its buckets (from ns, to before ns,
+    count).
+    """
 
     count: int = 0
     us: dict[str, float] = field(default_factory=dict)      # mean_us, stdev_us, p50_us ... max_us
@@ -23,7 +25,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Key:
-    """What repetitions of one measurement have in common."""
+    """Identify a measurement; its repetitions have the same key."""
 
     suite: str
     test: str
@@ -36,6 +38,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Row:
+    """Hold one phase of one run."""
+
     key: Key
     title: str
     x_name: str
@@ -61,19 +65,19 @@ class Row:
     foreign_share: float
     limit: str
     complete: bool
-    note: str                       # of whoever planned the run: what else the reader must know of the case
+    note: str                       # further note on the case, from the plan of the run
     start: str                      # the command that started the broker
-    dropped: int                    # packets, by the kernel, during the run
+    dropped: int                    # packets that the kernel dropped during the run
 
     @property
     def times(self) -> Times:
-        """The durations that say most: of deliveries, else of connecting, else of acknowledgements."""
+        """Return the durations of deliveries if there are any, else of connecting, else of acknowledgements."""
         return next((times for times in (self.latency, self.connect, self.ack) if times.count), self.latency)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A run that did not come to its end."""
+    """Hold a run that was not complete."""
 
     key: Key
     title: str
@@ -83,6 +87,8 @@ class Failed:
 
 @dataclass(frozen=True)
 class Broker:
+    """Describe a broker of the lab."""
+
     name: str
     version: str
     settings: str
@@ -91,6 +97,8 @@ class Broker:
 
 @dataclass(frozen=True)
 class About:
+    """Hold about.json: where the results come from."""
+
     title: str = ""
     commit: str = ""
     dirty: bool = False
@@ -101,12 +109,12 @@ class About:
     ended: str = ""
     complete: bool = True
     why: str = ""
-    left_out: tuple[str, ...] = ()      # sentences: what was planned and not measured
+    left_out: tuple[str, ...] = ()      # sentences about planned measurements that were not made
 
 
 @dataclass(frozen=True)
 class Requests:
-    """One row of a load test with locust."""
+    """Hold one row of a load test with locust."""
 
     type: str
     name: str
@@ -118,37 +126,42 @@ class Requests:
 
 @dataclass(frozen=True)
 class Locust:
+    """Hold locust.json: the results of a load test."""
+
     broker: str
     started: str
     users: int
     seconds: float
     entries: tuple[Requests, ...]
-    errors: tuple[tuple[str, str, str, int], ...]   # type, name, what, how often
+    errors: tuple[tuple[str, str, str, int], ...]   # type, name, error, count
     messages: dict[str, int]        # sent, delivered, lost, ...
-    cpu_us: float | None            # of locust itself, per request
-    limited: bool                   # by locust itself
+    cpu_us: float | None            # CPU of locust itself per request
+    limited: bool                   # locust was the bottleneck
     complete: bool
     why: str
 
 
 @dataclass
 class Folder:
+    """Hold a folder of results, as far as it could be read."""
+
     path: str
     about: About = field(default_factory=About)
     rows: list[Row] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     locust: Locust | None = None
-    problems: list[str] = field(default_factory=list)       # what could not be read: FILE:LINE: why
+    problems: list[str] = field(default_factory=list)       # unreadable parts of files, as FILE:LINE: reason
     runs: int = 0
-    columns: set[str] = field(default_factory=set)          # brokers and variants: what tables have columns of
+    columns: set[str] = field(default_factory=set)          # brokers and variants, which are columns of tables
 
     def brokers(self) -> list[str]:
-        """mosq first, then as the lab names them: the order of all colours and columns."""
+        """Return mosq first, then the brokers in the lab's order: the order of all colours and columns."""
         named = [broker.name for broker in self.about.brokers]
         met = sorted({row.key.broker for row in self.rows} | {run.key.broker for run in self.failed})
         return sorted(dict.fromkeys(named + met), key=lambda name: name != MOSQ)
 
 
 def label(broker: str, variant: str = "") -> str:
+    """Return the name of a broker or variant for readers."""
     name = broker or "the broker"
     return f"{name}, {variant}" if variant else name

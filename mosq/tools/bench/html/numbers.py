@@ -1,4 +1,4 @@
-"""Figures as people read them: three digits, in the unit that fits, the spread in the same unit."""
+"""Format figures for readers: three digits, in the unit that fits, with the spread in the same unit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
 TIMES = "\N{MULTIPLICATION SIGN}"
-# of each kind: from this on, divided by, and called
+# for each kind: least value, divisor, unit
 STEPS = {
     "rate": ((1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")),
     "time": ((1e6, "s"), (1e3, "ms"), (1.0, "µs")),         # figures are in microseconds
@@ -23,7 +23,7 @@ DIVIDED = {("cpu", "ms"): 1e3}
 
 
 def digits(value: float) -> str:
-    """Three significant ones; thousands whole."""
+    """Format three significant digits; thousands are whole numbers."""
     if not value:
         return "0"
     places = 2 - math.floor(math.log10(abs(value)))
@@ -32,12 +32,13 @@ def digits(value: float) -> str:
 
 
 def unit(kind: str, value: float) -> tuple[float, str]:
-    """What to divide by, and what it is called then."""
+    """Return the divisor and the name of the unit that fits a value."""
     least, name = next((step for step in STEPS[kind] if abs(value) >= step[0]), STEPS[kind][-1])
     return DIVIDED.get((kind, name), least), name
 
 
 def shown(kind: str, value: float) -> str:
+    """Format a value of a kind (see STEPS) with its unit."""
     factor, name = unit(kind, value)
     if kind == "count":
         return f"{value:,.0f}"
@@ -45,7 +46,7 @@ def shown(kind: str, value: float) -> str:
 
 
 def spread_of(kind: str, value: Spread) -> str:
-    """The range of the repetitions, in the unit of their median."""
+    """Return the range of the repetitions, in the unit of their median."""
     if value.n < 2:
         return ""
     factor, _ = unit(kind, value.median)
@@ -53,19 +54,21 @@ def spread_of(kind: str, value: Spread) -> str:
 
 
 def times(value: float) -> str:
+    """Format a ratio."""
     return f"{digits(value)}{NARROW}{TIMES}"
 
 
 def percent(share: float) -> str:
-    """A change: 0.031 is +3.1 %."""
+    """Format a change: 0.031 is +3.1 %."""
     return f"{share * 100:+,.{0 if abs(share) >= 0.1 else 1}f}{NARROW}%".replace("-", "\N{MINUS SIGN}")
 
 
 def size(value: float) -> str:
-    """Of a payload: 100 B, 10 kB, 1 MB."""
+    """Format the size of a payload: 100 B, 10 kB, 1 MB."""
     factor, name = unit("bytes", value)
     return f"{value / factor:g}{NARROW}{name}"
 
 
 def place(x: float, x_name: str) -> str:
+    """Format the number of a case with its unit."""
     return size(x) if x_name == "bytes" else f"{x:,g} {x_name}".rstrip() if x < 1e6 else f"{x:,.0f} {x_name}".rstrip()

@@ -1,5 +1,7 @@
-"""The page: sections and charts put into page.html with its style sheet. One file, nothing loaded from anywhere. The
-report of the pipeline is one, too (mosq/pipeline/report)."""
+"""Make the page: sections and charts in page.html with its style sheet, as one file that loads nothing.
+
+The report of the pipeline is such a page as well (mosq/pipeline/report).
+"""
 
 from __future__ import annotations
 
@@ -18,29 +20,31 @@ if TYPE_CHECKING:
 
     from mosq.tools.bench.html.parts import Section
 
-ROWS_MAX = 1000                 # of a table
-CHARTS_MAX = 60                 # of a section; what is beyond stands in the tables
+ROWS_MAX = 1000                 # most rows of a table
+CHARTS_MAX = 60                 # most charts of a section; the tables have the others
 HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What differs between reports."""
+    """Describe a kind of report."""
 
     name: str
-    how: str                    # the template that says how to read it
-    rest: str                   # where the rows are that a long table leaves out
+    how: str                    # template that explains how to read the page
+    rest: str                   # sentence about the rows that a long table leaves out
 
 
 BENCH = Kind("mosq bench report", "how_bench.html", "--csv has them")
 
 
-def page(title: str, lead: list[str], sections: list[Section], tell: Callable[[str], None], kind: Kind = BENCH) -> str:
+def page(title: str, lead: list[str], sections: list[Section], progress: Callable[[str], None],
+         kind: Kind = BENCH) -> str:
+    """Return the HTML of the page; `lead` has the sentences at its top, `progress` gets a line for each section."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     drawn = {}
     for section in sections:
-        tell(f"drawing {section.heading.lower()}")
+        progress(f"drawing {section.heading.lower()}")
         drawn[section.id] = [(chart.title, Markup(charts.svg(chart, f"{section.id}-{i}")),
                               [(Markup(charts.key(slot, variant)), label) for label, slot,
                                variant in charts.legend(chart)])

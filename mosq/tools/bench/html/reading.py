@@ -1,7 +1,7 @@
-"""A folder of results, read: about.json, runs.jsonl, locust.json, and files of `mosq bench --json` put there by hand.
+"""Read a folder of results: about.json, runs.jsonl, locust.json, and files of `mosq bench --json`.
 
-Everything in it is somebody else's: each value is checked, what is wrong is named with its file and line and left
-out, and the rest is read on. Bounds: bytes in all, bytes of a line, runs, and the length of names.
+The files may come from anywhere. Each value is checked; a wrong part is reported with its file and line and left out,
+and reading continues. Bounded are: bytes in all, bytes of a line, runs, and the length of names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from mosq.tools.bench.spec import BenchError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Told = dict[str, Any]
+    Json = dict[str, Any]
 
 TOTAL_BYTES_MAX = 512_000_000
-BY_HAND_BYTES_MAX = 128_000_000     # these are all in memory at once, as Python's objects: ten times as much
+BY_HAND_BYTES_MAX = 128_000_000     # all of them are in memory at once, as Python objects of ten times the size
 LINE_BYTES_MAX = 32_000_000
 RUNS_MAX = 20_000
 FILES_MAX = 2_000
@@ -35,38 +35,38 @@ TEXT_CHARS_MAX = 20_000
 NUMBER_MAX = 1e18
 COUNTS = ("published", "delivered", "lost", "duplicates", "out_of_order", "refused", "unsent", "unacknowledged",
           "closed", "foreign")
-# of a run by hand: what does not make it another measurement
+# options of a run by hand that do not make it another measurement
 VOLATILE = frozenset({"scenario", "host", "port", "broker_pid", "name", "prefix", "username", "stall", "cafile", "cert",
                       "key", "servername", "psk", "psk_identity"})
 WITH_QOS = frozenset({"fan-in", "fan-out", "pairs", "shared", "offline", "retained", "payloads", "match"})
-# what makes a series of points where nothing else differs
+# options that make a series of points if nothing else differs
 X_OPTIONS = {"clients": "clients", "publishers": "publishers", "subscribers": "subscribers", "messages": "messages",
              "size": "bytes"}
-IDLE = frozenset({"hold"})          # phases in which nothing is done: no rate, no cost
+IDLE = frozenset({"hold"})          # phases without work: no rate, no cost
 
 
 class WrongError(ValueError):
-    """Something is not as it should be; says what."""
+    """State which part of a file is wrong."""
 
 
 def read(path: str) -> Folder:
-    """Raises BenchError when there is nothing to read at all."""
+    """Read a folder. Raises BenchError if there is nothing to read."""
     folder = Folder(path)
     files, runs = _files(path)
-    by_hand: list[Told] = []
+    by_hand: list[Json] = []
     for file in files:
         with _Naming(folder, str(file)):
             _file(folder, file, by_hand)
     if runs is not None:
         for number, line in _lines(runs, folder):
             with _Naming(folder, f"{runs}:{number}"):
-                told = table(_parsed(line), "the line")
-                _format(told)
-                _run(folder, told, table(told.get("run"), "run"))
-    by_hand.sort(key=lambda told: text(told, "started"))
-    for told, run in zip(by_hand, runs_of(by_hand), strict=True):
+                data = table(_parsed(line), "the line")
+                _format(data)
+                _run(folder, data, table(data.get("run"), "run"))
+    by_hand.sort(key=lambda data: text(data, "started"))
+    for data, run in zip(by_hand, runs_of(by_hand), strict=True):
         with _Naming(folder, path):
-            _run(folder, told, run)
+            _run(folder, data, run)
     if not folder.runs and folder.locust is None:
         found = f" ({'; '.join(folder.problems[:3])})" if folder.problems else ""
         raise BenchError(f"{path}: no results in it{found}; expected runs.jsonl, locust.json or files of "
@@ -93,23 +93,23 @@ def _files(path: str) -> tuple[list[Path], Path | None]:
     return files, found
 
 
-def _file(folder: Folder, file: Path, by_hand: list[Told]) -> None:
-    told = table(_parsed(file.read_bytes()), "the file")
-    _format(told)
+def _file(folder: Folder, file: Path, by_hand: list[Json]) -> None:
+    data = table(_parsed(file.read_bytes()), "the file")
+    _format(data)
     if file.name == "about.json":
-        folder.about = _about(told)
+        folder.about = _about(data)
     elif file.name == "locust.json":
-        folder.locust = _locust(told)
-    elif "phases" in told:
-        text(told, "started")
-        _run(Folder(""), told, runs_of([told])[0])      # whether it can be read; its case is known when all are
-        by_hand.append(told)
+        folder.locust = _locust(data)
+    elif "phases" in data:
+        text(data, "started")
+        _run(Folder(""), data, runs_of([data])[0])      # only a check; the case needs all files
+        by_hand.append(data)
     else:
         raise WrongError("expected a result of `mosq bench --json`")
 
 
 class _Naming:
-    """What goes wrong inside is a problem of this place, and no more."""
+    """Record an error in the block as a problem of this place, and continue."""
 
     def __init__(self, folder: Folder, place: str) -> None:
         self.folder, self.place = folder, place
@@ -134,74 +134,80 @@ def _lines(path: Path, folder: Folder) -> Iterator[tuple[int, bytes]]:
         while line := file.readline(LINE_BYTES_MAX + 1):
             number += 1
             if len(line) > LINE_BYTES_MAX:
-                raise WrongError(f"line {number} has more than {LINE_BYTES_MAX / 1e6:,.0f} MB; not read from there on")
+                raise WrongError(f"line {number} has more than {LINE_BYTES_MAX / 1e6:,.0f} MB; reading stopped there")
             if folder.runs >= RUNS_MAX:
-                raise WrongError(f"more than {RUNS_MAX:,} runs; not read from line {number} on")
+                raise WrongError(f"more than {RUNS_MAX:,} runs; reading stopped at line {number}")
             if line.strip():
                 yield number, line
 
 
 def _parsed(text: bytes) -> Any:
     def constant(name: str) -> None:
-        raise WrongError(f"{name} is no number")
+        raise WrongError(f"{name} is not a number")
 
     try:
         return json.loads(text, parse_constant=constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise WrongError(f"no JSON: {error.msg} at {place}") from None
+        raise WrongError(f"not JSON: {error.msg} at {place}") from None
     except UnicodeDecodeError:
-        raise WrongError("no JSON: not UTF-8") from None
+        raise WrongError("not JSON: not UTF-8") from None
     except RecursionError:
-        raise WrongError("no JSON of ours: nested too deep") from None
+        raise WrongError("not a result: nested too deep") from None
     except WrongError:
         raise
     except ValueError:              # a number of thousands of digits
-        raise WrongError("no JSON of ours: a number is too long") from None
+        raise WrongError("not a result: a number is too long") from None
 
 
 # ---------------------------------------------------------------- values
 
-def table(value: Any, name: str) -> Told:
+def table(value: Any, name: str) -> Json:
+    """Return a JSON object. Raises WrongError for another type."""
     if not isinstance(value, dict):
         raise WrongError(f"{name}: expected an object")
     return value
 
 
-def inner(told: Told, name: str) -> Told:
-    value = told.get(name)
+def inner(data: Json, name: str) -> Json:
+    """Return the object below a name; {} if it is missing."""
+    value = data.get(name)
     return {} if value is None else table(value, name)
 
 
-def listed(told: Told, name: str) -> list[Any]:
-    value = told.get(name)
+def listed(data: Json, name: str) -> list[Any]:
+    """Return the list below a name. Raises WrongError for another type."""
+    value = data.get(name)
     if not isinstance(value, list):
         raise WrongError(f"{name}: expected a list")
     return value
 
 
-def text(told: Told, name: str, most: int = NAME_CHARS_MAX) -> str:
-    value = told.get(name, "")
+def text(data: Json, name: str, most: int = NAME_CHARS_MAX) -> str:
+    """Return the text below a name, cleaned and cut to `most` characters; "" if it is missing."""
+    value = data.get(name, "")
     if not isinstance(value, str):
         raise WrongError(f"{name}: expected text")
     return clean(value, most)
 
 
 def clean(value: str, most: int = NAME_CHARS_MAX) -> str:
-    """Nothing that steers a terminal or cannot be written, such as half of a surrogate pair."""
+    """Replace characters that control a terminal or cannot be written, such as half of a surrogate pair."""
     value = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in value[:most + 1])
     return value if len(value) <= most else value[:most - 1] + "…"
 
 
-def flag(told: Told, name: str, missing: bool) -> bool:
-    value = told.get(name, missing)
+def flag(data: Json, name: str, missing: bool) -> bool:
+    """Return the bool below a name; `missing` if there is none."""
+    value = data.get(name, missing)
     if not isinstance(value, bool):
         raise WrongError(f"{name}: expected true or false")
     return value
 
 
-def number(told: Told, name: str) -> float | None:
-    value = told.get(name)
+def number(data: Json, name: str) -> float | None:
+    """Return the finite number below a name, or None if it is missing."""
+    value = data.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -211,32 +217,36 @@ def number(told: Told, name: str) -> float | None:
     return float(value)
 
 
-def amount(told: Told, name: str) -> float | None:
-    value = number(told, name)
+def amount(data: Json, name: str) -> float | None:
+    """Return the number below a name, at least 0, or None if it is missing."""
+    value = number(data, name)
     if value is not None and value < 0:
         raise WrongError(f"{name}: below zero")
     return value
 
 
-def _format(told: Told) -> None:
-    if told.get("format") != FORMAT:
-        raise WrongError(f"format {str(told.get('format'))[:20]}; this reads format {FORMAT}")
+def _format(data: Json) -> None:
+    if data.get("format") != FORMAT:
+        raise WrongError(f"format {str(data.get('format'))[:20]}; this reads format {FORMAT}")
 
 
 # ---------------------------------------------------------------- runs
 
-def runs_of(told: list[Told]) -> list[Told]:
-    """What `run` says elsewhere, for results that were put there by hand: the same options are repetitions, and what
-    differs within a scenario is the case; a single number is a place on an axis."""
-    scenarios: dict[str, list[Told]] = {}
-    for one in told:
+def runs_of(data: list[Json]) -> list[Json]:
+    """Return the `run` object for results that users put into the folder.
+
+    Results with the same options are repetitions. Options that differ within a scenario make the case; a single number
+    is a place on an axis.
+    """
+    scenarios: dict[str, list[Json]] = {}
+    for one in data:
         scenarios.setdefault(text(one, "scenario"), []).append(inner(one, "options"))
     differ = {scenario: [name for name in dict.fromkeys(name for one in options for name in one)
                          if name not in VOLATILE and name != "qos" and len({str(one.get(name)) for one in options}) > 1]
               for scenario, options in scenarios.items()}
     seen: dict[tuple[str, str, float | None, str], int] = {}
     runs = []
-    for one in told:
+    for one in data:
         options, scenario = inner(one, "options"), text(one, "scenario")
         parts = [f"QoS {str(options.get('qos', 0))[:1]}"] if scenario in WITH_QOS else []
         alone = differ[scenario][0] if len(differ[scenario]) == 1 else ""
@@ -251,10 +261,10 @@ def runs_of(told: list[Told]) -> list[Told]:
     return runs
 
 
-def _broker_of(told: Told) -> str:
-    """Its name, else where it was: two brokers without names are two."""
-    options = inner(told, "options")
-    if named := text(options, "name") or text(told, "where"):
+def _broker_of(data: Json) -> str:
+    """Return the broker's name, or its address: two brokers without names are different ones."""
+    options = inner(data, "options")
+    if named := text(options, "name") or text(data, "where"):
         return named
     host, port = text(options, "host"), number(options, "port")
     return "" if not host else host if port is None else f"{host}:{port:.0f}"
@@ -268,10 +278,10 @@ def _plain(value: Any) -> str:
     return f"{value:,g}" if _is_number(value) else str(value)[:40]
 
 
-def _run(folder: Folder, told: Told, run: Told) -> None:
-    """All of a run or nothing."""
-    options, complete = inner(told, "options"), flag(told, "complete", True)
-    suite, test = text(run, "suite") or "bench", text(run, "test") or text(told, "scenario")
+def _run(folder: Folder, data: Json, run: Json) -> None:
+    """Add a run completely, or raise WrongError and add nothing."""
+    options, complete = inner(data, "options"), flag(data, "complete", True)
+    suite, test = text(run, "suite") or "bench", text(run, "test") or text(data, "scenario")
     title = text(run, "title") or test
     rep = int(amount(run, "rep") or 0)
     names: dict[str, Any] = {"suite": suite, "test": test, "case": text(run, "case"), "x": number(run, "x"),
@@ -279,15 +289,15 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
     columns = {names["broker"], names["variant"]} - folder.columns
     if len(folder.columns) + len(columns) > COLUMNS_MAX:
         raise WrongError(f"more than {COLUMNS_MAX} brokers and variants")
-    rows, phases = [], listed(told, "phases")
+    rows, phases = [], listed(data, "phases")
     for phase in phases:
-        row = _row(table(phase, "a phase"), names, options, run, told, title, rep)
+        row = _row(table(phase, "a phase"), names, options, run, data, title, rep)
         if row.key.phase not in IDLE:
             rows.append(row)
-    why = text(told, "why", 1000)
+    why = text(data, "why", 1000)
     if not folder.about.machine:
-        started = folder.about.started or text(told, "started")
-        folder.about = replace(folder.about, machine=_machine(told), started=started)
+        started = folder.about.started or text(data, "started")
+        folder.about = replace(folder.about, machine=_machine(data), started=started)
     folder.runs += 1
     folder.columns |= columns
     folder.rows += rows
@@ -296,13 +306,13 @@ def _run(folder: Folder, told: Told, run: Told) -> None:
         folder.failed.append(Failed(Key(**names, phase=last), title, rep, why or "without a reason"))
 
 
-def _row(phase: Told, names: Told, options: Told, run: Told, told: Told, title: str, rep: int) -> Row:
+def _row(phase: Json, names: Json, options: Json, run: Json, data: Json, title: str, rep: int) -> Row:
     seconds, per = amount(phase, "seconds") or 0.0, int(amount(phase, "per") or 0)
     rate = amount(phase, "rate")
     qos, size, clients = (None if (value := amount(options, name)) is None else int(value)
                           for name in ("qos", "size", "clients"))
     return Row(Key(**names, phase=text(phase, "name")), title, text(run, "x_name"), rep,
-               text(run, "command", 2000), text(told, "scenario"), text(phase, "unit") or "message",
+               text(run, "command", 2000), text(data, "scenario"), text(phase, "unit") or "message",
                qos, size, clients, bool(amount(options, "rate")),
                not (flag(options, "tls", False) or flag(options, "ws", False)), seconds, per,
                rate if rate is not None else per / seconds if seconds else 0.0,
@@ -315,23 +325,23 @@ def _row(phase: Told, names: Told, options: Told, run: Told, told: Told, title: 
                text(run, "note", 1000), text(run, "start", 2000), int(amount(run, "dropped_packets") or 0))
 
 
-def _numbers(told: Told) -> dict[str, float]:
-    return {name[:NAME_CHARS_MAX]: value for name, one in told.items()
-            if not isinstance(one, str) and (value := number(told, name)) is not None}
+def _numbers(data: Json) -> dict[str, float]:
+    return {name[:NAME_CHARS_MAX]: value for name, one in data.items()
+            if not isinstance(one, str) and (value := number(data, name)) is not None}
 
 
-def _times(phase: Told, name: str) -> Times:
-    told = inner(phase, name)
-    count = int(amount(told, "count") or 0)
+def _times(phase: Json, name: str) -> Times:
+    data = inner(phase, name)
+    count = int(amount(data, "count") or 0)
     if not count:
         return Times()
     buckets = array("Q")
-    for bucket in listed(told, "buckets_ns") if "buckets_ns" in told else ():
+    for bucket in listed(data, "buckets_ns") if "buckets_ns" in data else ():
         if not (isinstance(bucket, list) and len(bucket) == 3 and all(type(n) is int and 0 <= n < 2**63 for n in bucket)
                 and bucket[0] < bucket[1]):
-            raise WrongError(f"{name}.buckets_ns: expected lists of [from, to before, how many]")
+            raise WrongError(f"{name}.buckets_ns: expected lists of [from, to before, count]")
         buckets.extend(bucket)
-    us = {key: value for key in told if key.endswith("_us") and (value := amount(told, key)) is not None}
+    us = {key: value for key in data if key.endswith("_us") and (value := amount(data, key)) is not None}
     if buckets and "stdev_us" not in us:
         us["stdev_us"] = _deviation_us(buckets)
     return Times(count, us, buckets)
@@ -346,41 +356,41 @@ def _deviation_us(buckets: array[int]) -> float:
 
 # ---------------------------------------------------------------- the other files
 
-def _about(told: Told) -> About:
+def _about(data: Json) -> About:
     brokers = []
-    for name, value in inner(told, "brokers").items():
+    for name, value in inner(data, "brokers").items():
         one = table(value, f"brokers.{name[:40]}")
         brokers.append(Broker(clean(name), text(one, "version"), text(one, "settings", TEXT_CHARS_MAX),
                               text(one, "program")))
     if len(brokers) > COLUMNS_MAX:
         raise WrongError(f"more than {COLUMNS_MAX} brokers")
-    left_out = listed(told, "left_out") if "left_out" in told else []
-    return About(text(told, "title"), text(told, "commit"), flag(told, "dirty", False), _machine(told),
+    left_out = listed(data, "left_out") if "left_out" in data else []
+    return About(text(data, "title"), text(data, "commit"), flag(data, "dirty", False), _machine(data),
                  tuple(brokers),
-                 text(told, "command", 2000), text(told, "started"), text(told, "ended"), flag(told, "complete", True),
-                 text(told, "why", 1000),
+                 text(data, "command", 2000), text(data, "started"), text(data, "ended"), flag(data, "complete", True),
+                 text(data, "why", 1000),
                  tuple(text({"left_out": one}, "left_out", 1000) for one in left_out[:LEFT_OUT_MAX]))
 
 
-def _machine(told: Told) -> dict[str, str]:
-    machine = inner(told, "machine")
+def _machine(data: Json) -> dict[str, str]:
+    machine = inner(data, "machine")
     return {clean(name, 40): clean(str(value)) for name, value in machine.items()
             if isinstance(value, (str, int, float)) and str(value)}
 
 
-def _locust(told: Told) -> Locust:
+def _locust(data: Json) -> Locust:
     entries = []
-    for value in listed(told, "entries"):
+    for value in listed(data, "entries"):
         one = table(value, "an entry")
         us = {f"{name}_us": ms * 1e3 for name in ("mean", "p50", "p95", "p99", "max")
               if (ms := amount(one, f"{name}_ms")) is not None}
         entries.append(Requests(text(one, "type"), text(one, "name"), int(amount(one, "requests") or 0),
                                 int(amount(one, "failures") or 0), amount(one, "rate") or 0.0, us))
     errors = tuple((text(one, "type"), text(one, "name"), text(one, "error", 400), int(amount(one, "count") or 0))
-                   for value in (listed(told, "errors") if "errors" in told else ()) for one in (table(value,
+                   for value in (listed(data, "errors") if "errors" in data else ()) for one in (table(value,
                                                                                                        "an error"),))
-    messages = {name[:40]: int(n) for name, n in _numbers(inner(told, "messages")).items() if n >= 0}
-    own = inner(told, "generator")
-    return Locust(text(told, "broker"), text(told, "started"), int(amount(told, "users") or 0),
-                  amount(told, "seconds") or 0.0, tuple(entries), errors, messages, amount(own, "cpu_us_per_request"),
-                  flag(own, "limit", False), flag(told, "complete", True), text(told, "why", 1000))
+    messages = {name[:40]: int(n) for name, n in _numbers(inner(data, "messages")).items() if n >= 0}
+    own = inner(data, "generator")
+    return Locust(text(data, "broker"), text(data, "started"), int(amount(data, "users") or 0),
+                  amount(data, "seconds") or 0.0, tuple(entries), errors, messages, amount(own, "cpu_us_per_request"),
+                  flag(own, "limit", False), flag(data, "complete", True), text(data, "why", 1000))

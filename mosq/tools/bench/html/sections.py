@@ -1,5 +1,6 @@
-"""The sections of the report, each a function from the lab to what is shown; most are the same chart and table of
-another figure. What compares (peers, ablation, two folders) is in comparing.py and against.py.
+"""Make the sections of the report from the lab; most are the same chart and table of another figure.
+
+Comparisons (peers, ablation, two folders) are in comparing.py and against.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mosq.tools.bench.html.lab import Lab, Test
     from mosq.tools.bench.html.model import Key, Row
 
-GENERATOR_US_MAX = 0.6          # promised, per message in fan-in at QoS 0
+GENERATOR_US_MAX = 0.6          # promised bound per message in fan-in at QoS 0
 PROMISED_BYTES = 64
 CLIENTS = ("clients", "publishers", "subscribers")
 LISTED = 6
@@ -29,19 +30,20 @@ def _names(*texts: str) -> tuple[Head, ...]:
 
 
 def some(texts: list[str]) -> str:
-    """The first of them, and how many more."""
-    told = "; ".join(texts[:LISTED])
-    return told + (f"; and {len(texts) - LISTED} more" if len(texts) > LISTED else "")
+    """Return the first texts, and how many more there are."""
+    first = "; ".join(texts[:LISTED])
+    return first + (f"; and {len(texts) - LISTED} more" if len(texts) > LISTED else "")
 
 
 def when(iso: str) -> str:
-    """2026-11-21T20:00:00+00:00 for people."""
+    """Format a time such as 2026-11-21T20:00:00+00:00 for readers."""
     return iso[:16].replace("T", " ") + " UTC" if iso.endswith(("+00:00", "Z")) else iso
 
 
-# ---------------------------------------------------------------- what was measured
+# ---------------------------------------------------------------- setup
 
 def measured(lab: Lab) -> Section:
+    """Return the section of machine, brokers, commands and warnings."""
     folder, about = lab.folder, lab.folder.about
     section = Section("measured", "Setup",
                       "The machine, the brokers and their settings, the commands, and warnings.")
@@ -66,7 +68,7 @@ def measured(lab: Lab) -> Section:
             for broker in about.brokers)))
     section.folds = [(f"Settings of {label(broker.name)}", broker.settings) for broker in about.brokers
                      if broker.settings]
-    # what is measured is the broker that was started just before: --broker-pid $!
+    # the commands measure the broker that they start just before: --broker-pid $!
     commands = list(dict.fromkeys("\n".join(filter(None, (row.start, row.command))) for row in folder.rows
                                   if row.command))
     if commands:
@@ -111,7 +113,7 @@ def _run_of(row: Row) -> tuple[Key, int]:
 
 
 def summary(lab: Lab) -> list[str]:
-    """What a reader in a hurry should know."""
+    """Return the first sentences of the page."""
     found = []
     done = lab.folder.runs - len(lab.folder.failed)
     if lab.folder.runs:
@@ -125,6 +127,7 @@ def summary(lab: Lab) -> list[str]:
 # ---------------------------------------------------------------- one figure of all tests
 
 def throughput(lab: Lab) -> Section:
+    """Return the section of messages per second without a rate limit."""
     section = Section("throughput", "Throughput",
                       "Messages per second that each broker carried without a rate limit; more is better.",
                       empty="no finished run flat out")
@@ -133,6 +136,7 @@ def throughput(lab: Lab) -> Section:
 
 
 def cpu(lab: Lab) -> Section:
+    """Return the section of CPU per message."""
     section = Section("cpu", "CPU per message",
                       "CPU time of the broker for each delivered message (or client, or filter); less is better. Other "
                       "programs on the machine change this figure least.",
@@ -153,12 +157,13 @@ QUANTILES = (figures.MEAN, figures.P50, figures.P90, figures.P99, figures.P999, 
 
 
 def latency(lab: Lab) -> Section:
+    """Return the section of latencies, with curves of quantiles."""
     section = Section("latency", "Latency",
                       "Time from the sender to the receiver of a message: at each point of a curve, that share of "
                       "messages was at least as fast. Lower is better, and the right end shows the slowest messages.",
                       empty="no run with latencies")
     rows: list[tuple[Cell, ...]] = []
-    # a fixed rate first: these compare brokers
+    # tests at a fixed rate come first, because these compare brokers
     for test in sorted(lab.with_figure(figures.P50), key=lambda test: not test.groups[0].row.fixed_rate):
         for _, of_case in test.series():
             last = max(of_case, key=lambda group: group.key.x or 0).key
@@ -190,6 +195,7 @@ def _with_pace(test: Test, place: str, group: Group) -> str:
 
 
 def memory(lab: Lab) -> Section:
+    """Return the section of the broker's memory."""
     section = Section("memory", "Memory",
                       "Memory of the broker at the end, by the number of clients, and per client, filter or message; "
                       "less is better.", empty="no run with the memory of the broker's process known")
@@ -215,6 +221,7 @@ def memory(lab: Lab) -> Section:
 # ---------------------------------------------------------------- suites
 
 def paper(lab: Lab) -> Section:
+    """Return the section of the paper's four tests."""
     section = Section("paper", "The paper's four tests",
                       "Run time, delay and throughput, defined as in the paper: of mosq as shipped, of its baseline "
                       "(the plain tree without index, hash and pool), and of the other brokers.",
@@ -241,6 +248,7 @@ def paper(lab: Lab) -> Section:
 
 
 def vendors(lab: Lab) -> Section:
+    """Return the section of the vendors' suite."""
     section = Section("vendors", "The vendors' suite",
                       "The tests that vendors of brokers publish, scaled to this machine: messages per second that one "
                       "core of the broker could carry; more is better.", empty="no run of the vendors' suite")
@@ -260,6 +268,7 @@ def vendors(lab: Lab) -> Section:
 # ---------------------------------------------------------------- the generator, locust
 
 def generator(lab: Lab) -> Section:
+    """Return the section of the load generator's cost, with the promised bound."""
     section = Section("generator", "Cost of the load generator",
                       "CPU of the load generator for each message: it must be well below the broker's, else the run "
                       "measures the generator.", empty="no run with this figure")
@@ -283,8 +292,11 @@ def generator(lab: Lab) -> Section:
 
 
 def _promised(lab: Lab) -> list[Group]:
-    """The load of which it is promised: suite bench's, else each that is like it; to mosq where it took part, since a
-    slow broker's messages come one by one, and each costs a turn."""
+    """Return the measurements that the bound applies to.
+
+    These are those of suite bench, or else all similar ones; of mosq if it took part, because the messages of a slow
+    broker arrive one by one, and each costs a turn.
+    """
     found = [group for test in lab.with_figure(GENERATOR) for group in test.groups if _like_promised(group.row)]
     for narrower in (lambda group: group.key.suite == "bench", lambda group: group.key.broker == MOSQ):
         found = list(filter(narrower, found)) or found
@@ -299,25 +311,26 @@ SHAPES = ("p50", "p95", "p99", "max")
 
 
 def locust(lab: Lab) -> Section:
+    """Return the section of the load test with locust."""
     section = Section("locust", "Load test with locust",
                       "Times of requests that clients in Python measured under locust, for `deliver` from publishing "
                       "to delivery; less is better.", empty="no locust.json (make load)")
-    told = lab.folder.locust
-    if told is None:
+    test = lab.folder.locust
+    if test is None:
         return section
     section.facts = [(name, value) for name, value in (
-        ("Broker", told.broker), ("Users", f"{told.users:,}"), ("Seconds", numbers.digits(told.seconds)),
-        ("Began", when(told.started)),
-        ("Messages", ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in told.messages.items())),
-        ("CPU of locust per request", "" if told.cpu_us is None else numbers.shown("cpu", told.cpu_us))) if value]
-    if told.limited:
+        ("Broker", test.broker), ("Users", f"{test.users:,}"), ("Seconds", numbers.digits(test.seconds)),
+        ("Began", when(test.started)),
+        ("Messages", ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in test.messages.items())),
+        ("CPU of locust per request", "" if test.cpu_us is None else numbers.shown("cpu", test.cpu_us))) if value]
+    if test.limited:
         section.warnings.append("Locust itself was the bottleneck: the broker can carry more than this, and the times "
                                 "are locust's as much as the broker's.")
-    if not told.complete:
-        section.warnings.append(f"The load test is not complete: {told.why or 'without a reason'}.")
+    if not test.complete:
+        section.warnings.append(f"The load test is not complete: {test.why or 'without a reason'}.")
     rows = []
     dots = []
-    for entry in told.entries:
+    for entry in test.entries:
         values = {name: spread([entry.us.get(f"{name}_us")]) for name in ("mean", *SHAPES)}
         rows.append((words(entry.type), words(entry.name), Cell(f"{entry.requests:,}"),
                      Cell(f"{entry.failures:,}", tone="bad" if entry.failures else ""),
@@ -331,15 +344,16 @@ def locust(lab: Lab) -> Section:
         section.charts = [Dots("Time of requests", "time", tuple(dots), "time, logarithmic")]
     section.tables = [Table("", (*_names("Request", "Name"), *map(Head, (
         "Requests", "Failures", "Rate", "mean", "p50", "p95", "p99", "maximum"))), tuple(rows))]
-    if told.errors:
+    if test.errors:
         section.tables.append(Table("Errors", (*_names("Request", "Name", "What"), Head("Times")), tuple(
-            (words(kind), words(name), words(what), Cell(f"{n:,}")) for kind, name, what, n in told.errors)))
+            (words(kind), words(name), words(what), Cell(f"{n:,}")) for kind, name, what, n in test.errors)))
     return section
 
 
-# ---------------------------------------------------------------- what is not there
+# ---------------------------------------------------------------- incomplete parts
 
 def missing(lab: Lab, left_out: list[Section]) -> Section:
+    """Return the section of everything that is incomplete, with the reasons."""
     section = Section("missing", "Incomplete parts",
                       "Runs that broke off, input that could not be read, and sections without content.")
     if lab.folder.failed:

@@ -1,4 +1,4 @@
-"""How far a command is, for who waits for it."""
+"""Show the progress of a command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import click
 
 
 class Steps:
-    """One line that is written over on a terminal, and a line for each step otherwise; results go to standard
-    output."""
+    """Write progress: one line that is overwritten on a terminal, else a line for each step.
+
+    Results go to standard output.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.width = quiet, 0
@@ -25,7 +27,7 @@ class Steps:
         else:
             click.echo(step, err=True)
 
-    def tell(self, line: str) -> None:
+    def result(self, line: str) -> None:
         if not self.quiet:
             click.echo(line)
 

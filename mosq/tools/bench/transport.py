@@ -1,4 +1,7 @@
-"""What a Generator needs to come in by TLS and WebSocket. The TLS contexts are those of bridges: clients, as here."""
+"""Prepare the TLS context and the WebSocket handshake of a Generator.
+
+The TLS contexts are those of bridges, because bridges are TLS clients as well.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,21 @@ from mosq.tools.bench.spec import BenchError
 if TYPE_CHECKING:
     from mosq.tools.bench.spec import Spec
 
-    class Doors(TypedDict, total=False):
+    class Transport(TypedDict, total=False):
         tls_context: int
         host: bytes
         request: bytes
         accept: bytes
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"      # [RFC 6455 1.3]
-# options of bridges, in whose words the errors are, and ours
+# words for the options of bridges, which the errors contain, and the matching options of `mosq bench`
 OURS = {"bridge_cafile": "--cafile", "bridge_certfile": "--cert", "bridge_keyfile": "--key",
         "bridge_identity": "--psk-identity", "bridge_psk": "--psk", "bridge's": "client's"}
 
 
-def doors(spec: Spec) -> Doors:
-    found: Doors = {}
+def transport(spec: Spec) -> Transport:
+    """Return the arguments of a Generator for TLS and WebSocket. Raises BenchError for wrong names and files."""
+    found: Transport = {}
     if spec.tls:
         host = _name(spec.servername or spec.host.partition("%")[0])
         found = {"tls_context": _context(spec), "host": host}
@@ -38,11 +42,11 @@ def _name(host: str) -> bytes:
     try:
         return host.encode("idna")
     except UnicodeError:
-        raise BenchError(f"{host} is no name of a host") from None
+        raise BenchError(f"{host} is not a valid host name") from None
 
 
 def _context(spec: Spec) -> int:
-    """Its reference is the caller's."""
+    """Return a TLS context. The caller owns the reference."""
     from cext.setup.tls_outward import outward_new
 
     try:
@@ -57,7 +61,10 @@ def _context(spec: Spec) -> int:
 
 
 def handshake(spec: Spec) -> tuple[bytes, bytes]:
-    """The request, and the Sec-WebSocket-Accept that answers it [RFC 6455 4.1]. All clients of a run send the same."""
+    """Return the request, and the Sec-WebSocket-Accept that must answer it [RFC 6455 4.1].
+
+    All clients of a run use the same.
+    """
     key = base64.b64encode(os.urandom(16))
     host = f"[{spec.host}]" if ":" in spec.host else spec.host
     request = (f"GET {spec.ws_path} HTTP/1.1\r\nHost: {host}:{spec.port}\r\nUpgrade: websocket\r\n"
