@@ -1,4 +1,5 @@
-"""Who may come in: password files, the pool that hashes, plugins. Everything here runs off the data plane's loop.
+"""Logins and access decisions: password files, the threads that hash passwords, plugins. All of it runs outside the
+data plane's loop.
 
-Nothing is imported by importing this package: a broker without passwords and plugins never pays for them.
+Importing this package imports nothing else, so a broker without passwords and plugins does not pay for them.
 """

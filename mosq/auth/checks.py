@@ -1,11 +1,11 @@
-"""The queue of log-ins whose passwords are to be hashed, and the threads that work it off, several at once where the
-processor gains by it. Knows the order and who may go together; what a verdict means is its Access's business.
+"""The queue of logins whose passwords must be hashed, and the threads that hash them, several at once if the processor
+supports that. Knows the order and which checks may share a hash call; Access interprets the results.
 
-    put (control thread) -> waiting -> a thread takes what goes together -> is_due? -> Checker.match -> checked
+  put (control thread) -> waiting -> a thread takes checks that can share a call -> is_due? -> Checker.match -> checked
 
-Invariants: first come, first served; nothing is lost: a thread is told of work after it was queued, unless so many
-are told already as there are threads; of one user only one is checked at a time in a thread, so that a guesser's
-pause begins before the next guess. Cost: some 10 us of Python besides the hash.
+Invariants: first come, first served. No check is lost: after it is queued, a thread is notified, unless as many
+notifications wait as there are threads. A thread checks only one login of a user at a time, so that the pause of a
+guesser begins before the next guess. Cost: some 10 us of Python besides the hash.
 """
 
 from collections import deque
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Check:
-    """One log-in."""
+    """One login that waits for its hash."""
 
     __slots__ = ("access", "handle", "user", "password", "address", "hash", "known", "key", "deadline")
 
     def __init__(                       # parameters: a record; each is one slot
             self, access: "Access", handle: int, user: str, password: bytes, address: str, hash: Hash, known: bool,
             key: bytes | None, deadline: float) -> None:
-        """`hash` may be a decoy: `known` says whether there is such a user. `key`: under which a verdict is kept."""
+        """`hash` may be a decoy; `known` says whether the user exists. `key` is the key of a remembered verdict."""
         self.access, self.handle, self.user, self.password, self.address = access, handle, user, password, address
         self.hash, self.known, self.key, self.deadline = hash, known, key, deadline
 
 
 class Checks:
-    """`put` never waits."""
+    """The queue and its threads. `put` never waits."""
 
     def __init__(self, threads: int, waiting_max: int, when_idle: "Callable[[], None]", failed: "Callable[[str], None]"
                  ) -> None:
@@ -45,18 +45,21 @@ class Checks:
         self.pool = Pool("hash", threads, waiting_max, when_idle, failed)
 
     def waiting(self) -> int:
+        """Return the number of queued checks."""
         return len(self._waiting)
 
     def put(self, check: Check) -> None:
-        """The caller has looked whether there are too many."""
+        """Queue a check. The caller makes sure that the queue has room."""
         self._waiting.append(check)
         if self.pool.waiting() < self._threads:
             self.pool.put(self._work_off)
 
     def close(self, within_s: float) -> bool:
+        """Answer the waiting checks as failed and end the threads. Return whether they ended within `within_s`
+        seconds."""
         self._closing = True
         try:
-            while True:                 # whoever waits is told so
+            while True:                 # answer every check that waits
                 check = self._waiting.popleft()
                 check.access.unchecked(check)
         except IndexError:
@@ -64,7 +67,7 @@ class Checks:
         return self.pool.close(within_s)
 
     def _work_off(self) -> None:
-        """Until there is nothing more to do. In a thread of the pool."""
+        """Hash until the queue is empty. Runs in a thread of the pool."""
         while not self._closing:
             together = self._next()
             if not together:
@@ -80,7 +83,7 @@ class Checks:
                 check.access.checked(check, matches)
 
     def _next(self) -> list[Check]:
-        """Those that are hashed together, in the order in which they came."""
+        """Return the next checks that can share a hash call, in the order of arrival."""
         together: list[Check] = []
         while len(together) < self._checker.width:
             try:

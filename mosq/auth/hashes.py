@@ -1,13 +1,13 @@
-"""What is kept of a password, in the three forms of Mosquitto: reading, checking, making.
+"""Reads, checks and makes password hashes in Mosquitto's three forms.
 
-    $6$SALT$DIGEST               SHA-512 of password and salt
-    $7$ITERATIONS$SALT$DIGEST    PBKDF2 with HMAC-SHA-512
-    $argon2id$v=19$m=..,t=..,p=..$SALT$DIGEST
+  $6$SALT$DIGEST               SHA-512 of password and salt
+  $7$ITERATIONS$SALT$DIGEST    PBKDF2 with HMAC-SHA-512
+  $argon2id$v=19$m=..,t=..,p=..$SALT$DIGEST
 
-Knows no users and no files. Invariants: a form that would take longer than some seconds or more than a gigabyte to
+Knows no users and no files. Invariants: a hash that would take longer than some seconds or more than a gigabyte to
 check is refused when it is read; digests are compared in constant time; checking releases the GIL. Cost of a check:
-some microseconds for $6$, about a millisecond per 1,000 iterations for $7$, and a tenth to a third of that where
-many of $7$ wait and the processor has wide vectors (cext/setup/pbkdf2.pyx).
+some microseconds for $6$; about a millisecond per 1,000 iterations for $7$, and a tenth to a third of that if many $7$
+checks wait and the processor has wide vectors (cext/setup/pbkdf2.pyx).
 """
 
 import hashlib
@@ -23,15 +23,15 @@ SHA512, PBKDF2, ARGON2ID = "sha512", "sha512-pbkdf2", "argon2id"
 KINDS = (ARGON2ID, PBKDF2, SHA512)
 
 DIGEST_BYTES = 64
-BLOCK_BYTES = 128                       # of SHA-512
-FIRST_BLOCK = b"\0\0\0\1"              # [RFC 8018 5.2] INT(1): the digest has one
-SALT_BYTES = 12                         # of new ones: Mosquitto 2.1 takes 12 or 64, all before it 12 only
+BLOCK_BYTES = 128                       # block length of SHA-512
+FIRST_BLOCK = b"\0\0\0\1"              # [RFC 8018 5.2] INT(1): the digest has one block
+SALT_BYTES = 12                         # length of a new salt: Mosquitto 2.1 accepts 12 or 64, older versions only 12
 ARGON2_SALT_BYTES = 64
 SALT_BYTES_MAX = 1024
-ITERATIONS = 1000                       # of new ones, as mosquitto_passwd makes them
+ITERATIONS = 1000                       # for new hashes, as in mosquitto_passwd
 ITERATIONS_MAX = 10_000_000             # about ten seconds of one core
 ARGON2_M_KIB, ARGON2_T, ARGON2_P = 47104, 1, 1
-ARGON2_M_KIB_MAX = 1 << 20              # a gigabyte for each thread that hashes
+ARGON2_M_KIB_MAX = 1 << 20              # one gigabyte for each hashing thread
 ARGON2_P_MAX = 64
 ARGON2_WORK_MAX = 16 << 20              # m x t: about sixteen seconds of one core
 ENCODED_CHARS_MAX = 4096
@@ -48,8 +48,8 @@ class Hash:
         self.kind, self.encoded, self.salt, self.digest, self.iterations = kind, encoded, salt, digest, iterations
 
     def matches(self, password: bytes) -> bool:
-        """Whether it is the hash of this password. Takes its time, without the GIL."""
-        if b"\0" in password:           # in no password of ours; and to HMAC zeros at the end make no difference
+        """Return whether this is the hash of the password. Slow; releases the GIL."""
+        if b"\0" in password:           # no password contains it, and HMAC ignores zeros at the end
             return False
         if self.kind == PBKDF2:
             return compare_digest(hashlib.pbkdf2_hmac("sha512", password, self.salt, self.iterations), self.digest)
@@ -59,7 +59,8 @@ class Hash:
 
 
 def read_hash(encoded: str) -> Hash:
-    """Raises ValueError, whose text says what was expected and shows nothing of what is there: it may be a password."""
+    """Parse an encoded hash. Raises ValueError; the text names what was expected and shows nothing of the input, which
+    may be a password."""
     if not encoded.startswith("$"):
         raise ValueError("it is not hashed")
     if len(encoded) > ENCODED_CHARS_MAX:
@@ -77,18 +78,18 @@ def read_hash(encoded: str) -> Hash:
 
 
 class Checker:
-    """Checks passwords, several at once where that is cheaper than one after the other."""
+    """Checks passwords, several at once if that is cheaper than one after the other."""
 
     def __init__(self) -> None:
         self._lanes = password_lanes()
         self.width = self._lanes.lanes() if self._lanes is not None else 1
 
     def alike(self, one: Hash, other: Hash) -> bool:
-        """Whether they may be checked together."""
+        """Return whether the two may be checked in one call."""
         return one.kind == other.kind == PBKDF2 and one.iterations == other.iterations
 
     def match(self, hashes: list[Hash], passwords: list[bytes]) -> list[bool]:
-        """As `Hash.matches` of each, of up to `width` that are alike."""
+        """Return the result of `Hash.matches` for each; at most `width` hashes that are alike."""
         if len(hashes) == 1 or self._lanes is None:
             return [hash.matches(password) for hash, password in zip(hashes, passwords, strict=True)]
         firsts = [hmac.digest(password, hash.salt + FIRST_BLOCK, "sha512")
@@ -101,7 +102,7 @@ class Checker:
 
 
 def new_hash(kind: str, password: bytes, iterations: int = ITERATIONS) -> str:
-    """The encoded hash of a password, with a salt of its own."""
+    """Return the encoded hash of a password, with a new salt."""
     salt = os.urandom(ARGON2_SALT_BYTES if kind == ARGON2ID else SALT_BYTES)
     if kind == SHA512:
         return f"$6${_base64(salt)}${_base64(hashlib.sha512(password + salt).digest())}"
@@ -116,7 +117,7 @@ def new_hash(kind: str, password: bytes, iterations: int = ITERATIONS) -> str:
 
 
 def decoy(like: Hash) -> Hash:
-    """A hash that costs as much to check as another one and that no password is known for."""
+    """Return a hash that costs as much to check as `like` and that no known password matches."""
     if like.kind == ARGON2ID:
         *head, digest = like.encoded.split("$")
         random = _base64(os.urandom(len(_unbase64(digest)))).rstrip("=")
@@ -176,16 +177,17 @@ def _read_argon2(encoded: str, fields: list[str]) -> Hash:
 
 
 def has_argon2() -> bool:
+    """Return whether the package for argon2id hashes is installed."""
     from importlib.util import find_spec
 
     return find_spec("argon2") is not None
 
 
 def _argon2_matches(encoded: str, password: bytes) -> bool:
-    from argon2 import low_level  # some 20 ms: only where there is such a hash
+    from argon2 import low_level  # takes some 20 ms, so only for such a hash
     from argon2.exceptions import Argon2Error
 
     try:
         return bool(low_level.verify_secret(encoded.encode(), password, low_level.Type.ID))
-    except Argon2Error:                 # also what this library cannot take or find memory for
+    except Argon2Error:                 # also if the library rejects the hash or lacks memory
         return False

@@ -1,19 +1,19 @@
-"""A plugin: asks a web service. Needs urllib3; from a checkout: `pip install '.[http]'`.
+"""A plugin that sends auth requests to a web service. Needs urllib3: `pip install 'mosq[http]'`.
 
-    plugin python:mosq.auth.http:Http               HttpAcl: also asks what clients may do
-    plugin_opt_auth_url https://auth.example/mqtt   POST username, password, clientid, address, and common_name of a
-                                                    certificate
-    plugin_opt_acl_url https://auth.example/acl     HttpAcl: POST username, clientid, topic, acc (1 read, 2 write,
-                                                    4 subscribe)
-    plugin_opt_format form                          form or json
-    plugin_opt_timeout 5                            seconds for an answer
-    plugin_opt_connections 8                        that are kept open; so many questions at a time
-    plugin_opt_cafile /etc/ssl/own.pem              whom to trust with https; default: the system's list
-    plugin_opt_bearer TOKEN                         sent as `Authorization: Bearer TOKEN`
+  plugin python:mosq.auth.http:Http               HttpAcl: also for topic access
+  plugin_opt_auth_url https://auth.example/mqtt   POST username, password, clientid, address, and common_name of a
+                                                  certificate
+  plugin_opt_acl_url https://auth.example/acl     HttpAcl: POST username, clientid, topic, acc (1 read, 2 write,
+                                                  4 subscribe)
+  plugin_opt_format form                          form or json
+  plugin_opt_timeout 5                            seconds for an answer
+  plugin_opt_connections 8                        open connections, and requests at a time
+  plugin_opt_cafile /etc/ssl/own.pem              trusted authorities for https; default: the system's list
+  plugin_opt_bearer TOKEN                         sent as `Authorization: Bearer TOKEN`
 
-The status of the answer decides: 200 to 299 allow, 400 to 499 deny; 204 with `plugin_opt_defer_204 true`: the next
-plugin or the password_file decides. Anything else, and no answer in time, is a failure: refused, and logged.
-Redirections are not followed; certificates are always checked; what the answer holds is not read.
+The status of the answer decides: 200 to 299 allow, 400 to 499 deny. With `plugin_opt_defer_204 true`, status 204 lets
+the next plugin or the password_file decide. Any other status, or no answer in time, is a failure: refused and logged.
+Redirections are not followed; certificates are always checked; the body of the answer is not used.
 """
 
 import json
@@ -32,10 +32,11 @@ ANSWER_BYTES_MAX = 1 << 16
 
 
 class HttpError(Exception):
-    """The service did not answer as it should."""
+    """The service gave no valid answer."""
 
 
 class Http(Plugin):
+    """Sends logins to the service."""
     concurrent = True
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -69,12 +70,13 @@ class Http(Plugin):
         return self.ask(self._auth_url, fields)
 
     def ask(self, url: str, fields: dict[str, Any]) -> Verdict:
+        """Send a request; return the verdict of the status. Raises HttpError."""
         body = urlencode(fields) if self._format == "form" else json.dumps(fields)
         try:
             try:
                 answer = self._post(url, body.encode())
             except urllib3.exceptions.ProtocolError:
-                # a connection that was kept may turn out to be closed: once more, with another
+                # the service may have closed a kept connection: try once more with another one
                 answer = self._post(url, body.encode())
         except urllib3.exceptions.HTTPError as error:
             raise HttpError(type(error).__name__) from None
@@ -85,7 +87,7 @@ class Http(Plugin):
         except urllib3.exceptions.HTTPError:
             whole = False
         if not whole:
-            answer.close()              # what else it holds is not waited for
+            answer.close()              # the rest of the answer is not read
         answer.release_conn()
         if status == 204 and self._defers:
             return DEFER
@@ -103,7 +105,7 @@ class Http(Plugin):
 
 
 class HttpAcl(Http):
-    """Also asks what clients may do."""
+    """Also sends topic access requests to the service."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)

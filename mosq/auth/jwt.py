@@ -1,19 +1,19 @@
-"""A plugin: the password is a JSON Web Token [RFC 7519]. Needs PyJWT; from a checkout: `pip install '.[jwt]'`.
+"""A plugin that accepts JSON Web Tokens [RFC 7519] as passwords. Needs PyJWT: `pip install 'mosq[jwt]'`.
 
-    plugin python:mosq.auth.jwt:Jwt                 JwtAcl: the token also says what its client may do
-    plugin_opt_algorithms ES256,RS256               required; HS256, HS384, HS512 with a secret, others with a key
-    plugin_opt_public_key_file /etc/mosq/jwt.pem    or plugin_opt_secret_file FILE, or plugin_opt_secret SECRET
-    plugin_opt_audience mqtt                        optional: what `aud` must hold
-    plugin_opt_issuer https://login.example         optional: what `iss` must be
-    plugin_opt_username_claim sub                   which claim must be the user name
-    plugin_opt_leeway 0                             seconds by which clocks may differ
+  plugin python:mosq.auth.jwt:Jwt                 JwtAcl: the token also grants rights on topics
+  plugin_opt_algorithms ES256,RS256               required; HS256, HS384, HS512 with a secret, others with a key
+  plugin_opt_public_key_file /etc/mosq/jwt.pem    or plugin_opt_secret_file FILE, or plugin_opt_secret SECRET
+  plugin_opt_audience mqtt                        optional: value that `aud` must contain
+  plugin_opt_issuer https://login.example         optional: value that `iss` must have
+  plugin_opt_username_claim sub                   claim that must equal the user name
+  plugin_opt_leeway 0                             seconds by which clocks may differ
 
-A token must have `exp`, and `nbf` and `iat` count where they are there. A password that has not the form of a token
-is left to the next plugin or the password_file; a token that is not good is refused. JwtAcl: the claims `publ` and
-`subs` are lists of filters that the client may publish to, and subscribe to and read; a list that is missing allows
-nothing. `%u` and `%c` in them, as whole levels, stand for user name and client id.
+A token must have `exp`; `nbf` and `iat` are checked if present. A password without the form of a token is left to the
+next plugin or the password_file; an invalid token is refused. JwtAcl: the claims `publ` and `subs` are lists of
+filters. The client may publish to the first, and subscribe to and read the second; a missing list allows nothing. `%u`
+and `%c` in the filters, as whole levels, are replaced by user name and client id.
 
-A token that runs out while its client is connected does not end the connection.
+A token that expires while its client is connected does not end the connection.
 """
 
 import threading
@@ -30,11 +30,12 @@ SECRET_BYTES_MIN = {"HS256": 32, "HS384": 48, "HS512": 64}      # [RFC 7518 3.2]
 PUBLIC = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "ES256K", "EdDSA"))
 RSA_BITS_MIN = 2048
 LEEWAY_MAX_S = 3600
-CLIENTS_MAX = 1_000_000                 # whose rights are known
-FILTERS_MAX = 1000                      # of one token
+CLIENTS_MAX = 1_000_000                 # clients whose rights are remembered
+FILTERS_MAX = 1000                      # filters of one token that are used
 
 
 class Jwt(Plugin):
+    """Checks the token of a login."""
     def __init__(self, options: dict[str, str]) -> None:
         unknown = next((key for key in options if key not in OPTIONS), None)
         if unknown is not None:
@@ -58,7 +59,7 @@ class Jwt(Plugin):
         return ALLOW
 
     def let_in(self, request: ConnectRequest, claims: dict[str, Any]) -> None:
-        """For those that want to know more of the token."""
+        """Handle an accepted token; subclasses use its claims."""
 
     def _claims(self, token: bytes) -> dict[str, Any] | None:
         try:
@@ -66,11 +67,11 @@ class Jwt(Plugin):
                               issuer=self._issuer, leeway=self._leeway_s,
                               options={"require": ["exp"], "verify_aud": self._audience is not None})
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            return None                 # which of them it was, who guesses need not know
+            return None                 # the client does not learn the reason
 
 
 class JwtAcl(Jwt):
-    """A token's claims also say what its client may do."""
+    """Also grants the topic rights in the token's claims."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -89,14 +90,14 @@ class JwtAcl(Jwt):
         if request.access == UNSUBSCRIBE:
             return ALLOW
         if rights is None:
-            return DEFER                # somebody else let this client in
+            return DEFER                # another plugin accepted this client
         filters = rights["publ" if request.access == WRITE else "subs"]
         allowed = any(covers(filter, request.topic) for filter in filters)
         return ALLOW if allowed else DENY
 
 
 def covers(filter: tuple[str, ...], asked: str) -> bool:
-    """Whether all topics that `asked`, a topic or a filter, can mean are among those of `filter`."""
+    """Return whether `filter` matches all topics that `asked`, a topic or a filter, can stand for."""
     if asked.startswith("$share/"):
         _, _, asked = asked.removeprefix("$share/").partition("/")
     levels = asked.split("/")
@@ -117,7 +118,7 @@ def _filters(claim: object, user: str, client_id: str) -> list[tuple[str, ...]]:
         return []
     stands_for = {"%u": user, "%c": client_id}
     if not {"+", "#", "/"}.isdisjoint(user + client_id):
-        stands_for = {}                 # they could be taken for a part of the filter: then they stand for nobody
+        stands_for = {}                 # they could act as a part of the filter, so they are not replaced
     return [tuple(stands_for.get(level, level) for level in filter.split("/"))
             for filter in claim[:FILTERS_MAX] if isinstance(filter, str)]
 
@@ -142,13 +143,13 @@ def _public_key(path: str, algorithms: list[str]) -> Any:
     try:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ImportError:
-        raise ValueError("public keys need a package that is not there; expected after `pip install cryptography`"
+        raise ValueError("public keys need a package that is not installed: `pip install cryptography`"
                          ) from None
     try:
         key = load_pem_public_key(_read(path))
         for name in algorithms:
             jwt.get_algorithm_by_name(name).prepare_key(key)
-    except Exception as error:          # whatever its library says of a file that is no key, or one of another kind
+    except Exception as error:          # the library raises various errors for a wrong file
         if isinstance(error, ValueError) and str(error).startswith("unable to read"):
             raise
         raise ValueError(f"{path} is no public key in PEM for {', '.join(algorithms)}") from None

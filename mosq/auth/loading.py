@@ -1,7 +1,7 @@
-"""From the plugins of a configuration to what they are here: a class in Python, or one of those that Mosquitto ships.
+"""Makes the plugins of a configuration: Python classes, or those that Mosquitto ships.
 
-Knows names of modules and files; not what plugins do. A native plugin (any other .so) cannot be loaded: an error that
-says what to use instead.
+Knows names of modules and files, not what plugins do. A native plugin (any other .so) cannot be loaded; the error names
+the alternatives.
 """
 
 import sys
@@ -20,7 +20,7 @@ ENTRY_POINTS = "mosq.plugins"
 
 
 def option_of(line: "Line", name: str) -> str:
-    """The one option that a built-in plugin has, and needs. Raises ConfigError."""
+    """Return the one option that a built-in plugin has and needs. Raises ConfigError."""
     unknown = next((key for key, _ in line.options if key != name), None)
     if unknown is not None:
         raise ConfigError(f"Unknown option 'plugin_opt_{unknown}' of plugin '{line.path}'; expected "
@@ -32,22 +32,22 @@ def option_of(line: "Line", name: str) -> str:
 
 
 def make_plugin(line: "Line") -> "Plugin":
-    """A new instance, from a plugin of the configuration. Raises ConfigError."""
+    """Return a new instance of a plugin of the configuration. Raises ConfigError."""
     cls = _sparkplug() if line.kind == SPARKPLUG_AWARE else plugin_class(line)
     try:
         return cls(dict(line.options))
     except ValueError as error:
         raise ConfigError(f"Plugin '{line.path}' refuses its options: {error}", line.origin) from None
     except ImportError as error:
-        raise ConfigError(f"Plugin '{line.path}' needs a module that is not there: {error.name}.",
+        raise ConfigError(f"Plugin '{line.path}' needs a module that is missing: {error.name}.",
                           line.origin) from None
-    except Exception as error:      # its text may show an option that is a secret
-        raise ConfigError(f"Plugin '{line.path}' cannot be made: {type(error).__name__} in its constructor.",
+    except Exception as error:      # the error's text may contain a secret option
+        raise ConfigError(f"Plugin '{line.path}' cannot be constructed: {type(error).__name__} in its constructor.",
                           line.origin) from None
 
 
 def plugin_class(line: "Line") -> "type[Plugin]":
-    """Raises ConfigError."""
+    """Return the class of a plugin line. Raises ConfigError."""
     from mosq.auth.plugin import Plugin
 
     path, origin = line.path, line.origin

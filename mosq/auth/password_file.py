@@ -1,8 +1,8 @@
-"""Reads a `password_file`: lines of `user:hash`. Knows lines; what a hash is stands in hashes.py.
+"""Reads a `password_file`: lines of `user:hash`. Knows lines; hashes.py knows hashes.
 
-As Mosquitto reads it: `#` in column 0 begins a comment, blanks around names and hashes do not count, what follows a
-second colon is not looked at, a line without a colon is passed over (here: with a warning). Everything else is an
-error with file, line and expectation. No line's hash or password is ever shown. Cost: linear, about 3 us a user.
+As in Mosquitto, `#` in column 0 begins a comment, blanks around names and hashes do not count, text after a second
+colon is ignored, and a line without a colon is skipped (here with a warning). Any other invalid line is an error with
+file, line and what was expected. Hashes and passwords are never shown. Cost: linear, about 3 us per user.
 """
 
 import os
@@ -18,19 +18,19 @@ ALL_OTHERS = 0o007
 
 
 class Passwords:
-    """The users of one file."""
+    """The users of one file and their hashes."""
 
     __slots__ = ("path", "hashes", "decoy", "warnings")
-    by_name = True                      # it has an opinion about clients with a user name only
+    by_name = True                      # decides only about clients with a user name
 
     def __init__(self, path: str, hashes: dict[str, Hash], warnings: list[str]) -> None:
         self.path, self.hashes, self.warnings = path, hashes, warnings
-        # for a name that is not there, as dear as most of those that are
+        # checked for unknown user names, with the cost of the most common hash
         self.decoy = decoy(_typical(hashes)) if hashes else None
 
 
 def load_passwords(path: str, named_at: Origin | None = None) -> Passwords:
-    """Raises ConfigError with file and line."""
+    """Read a file. Raises ConfigError with file and line."""
     try:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
@@ -47,7 +47,7 @@ def load_passwords(path: str, named_at: Origin | None = None) -> Passwords:
 
 
 def parse_passwords(content: bytes, path: str) -> Passwords:
-    """Raises ConfigError with file and line."""
+    """Parse the contents of a file. Raises ConfigError with file and line."""
     hashes: dict[str, Hash] = {}
     skipped: list[str] = []
     argon2_there = b"$argon2id$" in content and has_argon2()
@@ -57,23 +57,23 @@ def parse_passwords(content: bytes, path: str) -> Passwords:
         try:
             entry = _entry(raw)
             if entry is None:
-                skipped.append(f"{path}:{number} is passed over: there is no ':'; expected `user:hash`.")
+                skipped.append(f"{path}:{number} is skipped: it has no ':'; expected `user:hash`.")
             elif entry[0] in hashes:
                 raise ValueError(f"Duplicate user '{entry[0][:80]}' in password_file; expected each user once.")
             else:
                 hashes[entry[0]] = entry[1]
                 if entry[1].kind == ARGON2ID and not argon2_there:
-                    raise ValueError("Hashes of argon2id need a package that is not there; expected it to be "
-                                     "installed: `pip install argon2-cffi`.")
+                    raise ValueError("Hashes of argon2id need a package that is not installed: "
+                                     "`pip install argon2-cffi`.")
         except ValueError as error:
             raise ConfigError(str(error), Origin(path, number)) from None
     if len(skipped) > WARNINGS_MAX:
-        skipped[WARNINGS_MAX:] = [f"{path}: {len(skipped) - WARNINGS_MAX} more lines are passed over."]
+        skipped[WARNINGS_MAX:] = [f"{path}: {len(skipped) - WARNINGS_MAX} more lines are skipped."]
     return Passwords(path, hashes, skipped)
 
 
 def _entry(raw: bytes) -> tuple[str, Hash] | None:
-    """A user and the hash; None: not a line for us. Raises ValueError."""
+    """Return a user and the hash; None if the line is skipped. Raises ValueError."""
     if b":" not in raw:
         return None
     fields = [field.strip(BLANKS) for field in raw.split(b":") if field]
@@ -94,13 +94,14 @@ def _entry(raw: bytes) -> tuple[str, Hash] | None:
 
 
 def user_name(raw: bytes) -> str:
+    """Decode a user name. Raises ValueError."""
     if len(raw) > NAME_BYTES_MAX:
         raise ValueError(f"Invalid line in password_file: the user name is longer than {NAME_BYTES_MAX} bytes.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"Invalid line in password_file: the user name is not UTF-8 (byte {error.start + 1}); "
-                         "expected UTF-8, for that is what clients send.") from None
+                         "expected UTF-8, as clients send it.") from None
 
 
 def _typical(hashes: dict[str, Hash]) -> Hash:

@@ -1,9 +1,9 @@
-"""All plugins of a configuration, and what is asked of them: log-ins, exchanges, ACL decisions, messages, events.
+"""Passes the auth requests of one configuration to its plugins: logins, exchanges, topic access, messages, events.
 
-Several plugins are asked one after the other, in the order of the configuration, global ones first: the first that
-allows or denies decides; DEFER goes on. Knows requests and verdicts; not threads (runner.py), nor how plugins are
-found (loading.py). Invariants: a request is answered once, or not at all when its time is over; a plugin's failure
-refuses only what was asked; exchanges of AUTH packets are bounded in number and time.
+Plugins are called one after the other in the order of the configuration, global ones first. The first that allows or
+denies decides; DEFER leaves the decision to the next. Knows requests and verdicts; not threads (runner.py), nor how
+plugins are found (loading.py). Invariants: a request is answered once, or not at all after its deadline; a plugin's
+failure refuses only the request; the number and duration of AUTH exchanges are limited.
 """
 
 import threading
@@ -54,32 +54,32 @@ class Plugins:
                  say: "Callable[[int, str], None]", earlier: "Plugins | None") -> None:
         self._send, self._flush, self._say = send, flush, say
         self._exchanges_lock: threading.Lock
-        self._runners: dict[object, Runner] = {}                # what a plugin is in the configuration -> it
+        self._runners: dict[object, Runner] = {}                # identity of a plugin line -> its runner
         self._kept = list(earlier._runners.values()) if earlier else []
         self._to_reload: list[tuple[Runner, dict[str, str]]] = []
-        # handle of a question -> who answered its last step, and that step
+        # handle of an auth request -> the runner that answered its last step, and that step
         self._exchanges: TTLCache[int, tuple[Runner, AuthStep]] = (
             earlier._exchanges if earlier else TTLCache(EXCHANGES_MAX, EXCHANGE_S))
         self._exchanges_lock = earlier._exchanges_lock if earlier else threading.Lock()
         self._told_special_at = -TELL_SPECIAL_EVERY_S
 
-    # ------------------------------------------------------------ which there are
+    # ------------------------------------------------------------ construction
 
     def add(self, realm: "Realm", lines: "list[Line]", users: "Make", acl: "Make",
             directory: "Callable[[Line], Directory]") -> None:
-        """What plugins of the configuration are good for, put where a realm has it. Raises ConfigError."""
+        """Add the plugins of these lines to a realm. Raises ConfigError."""
         for line in lines:
             if line.kind == PASSWORD_FILE:
                 realm.deciders.append(users(option_of(line, "password_file"), line.origin))
             elif line.kind == ACL_FILE:
                 rules = acl(option_of(line, "acl_file"), line.origin)
-                realm.acl = rules if realm.acl is None else realm.acl   # the first that is asked decides
+                realm.acl = rules if realm.acl is None else realm.acl   # the first acl_file decides
             elif line.kind == DYNAMIC_SECURITY:
                 made = directory(line)          # the same one for each line
                 if realm.directory is None:
                     realm.deciders.append(made)
                 realm.directory = made
-            elif line.kind != PERSIST_SQLITE:       # that one is the store's: mosq/server/storage.py
+            elif line.kind != PERSIST_SQLITE:       # mosq/server/storage.py handles that plugin
                 self._place(realm, self._runner(line))
 
     def _place(self, realm: "Realm", runner: Runner) -> None:
@@ -99,7 +99,7 @@ class Plugins:
         return self._runners[identity]
 
     def _earlier(self, line: "Line", options: dict[str, str]) -> Runner | None:
-        """An instance that goes on over a reload."""
+        """Return an instance that continues over a reload, or None."""
         for i, runner in enumerate(self._kept):
             if runner.path == line.path and (runner.options == options or "reload" in runner.does):
                 if runner.deny_special_chars != line.deny_special_chars:
@@ -120,6 +120,7 @@ class Plugins:
         self._flush()
 
     def release(self, within_s: float) -> None:
+        """Release the plugins. A plugin without another holder ends within `within_s` seconds; 0: no wait."""
         for runner in self._runners.values():
             runner.holders -= 1
             if not runner.holders:
@@ -127,12 +128,13 @@ class Plugins:
         self._runners = {}
 
     def tick(self, now: float, timeout_s: float) -> None:
+        """Call the plugins' `tick` and check for stuck calls."""
         self.begin()
         for runner in self._runners.values():
             runner.tick(now, timeout_s)
 
     def begin(self) -> None:
-        """This configuration is in force: those that went on over the reload are told."""
+        """Notify the plugins that continued over a reload, now that this configuration is in force."""
         if self._to_reload:
             for runner, options in self._to_reload:
                 runner.reload(options)
@@ -141,7 +143,7 @@ class Plugins:
     # ------------------------------------------------------------ requests
 
     def take(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:
-        """All but a plain log-in."""
+        """Handle an auth request other than a plain login."""
         kind = request[0]
         if kind == "connect":
             self._extend(access, request, [r for r in realm.plugins if "extended" in r.does], deadline)
@@ -164,7 +166,8 @@ class Plugins:
             self._send(refused(request, SERVER_BUSY))
 
     def _work(self, runner: Runner, request: "Request", deadline: float, work: "Callable[[], Answer | None]") -> None:
-        """In a thread of the plugin. `work` returns the answer, or None if somebody else will give it."""
+        """Answer a request in a thread of the plugin. `work` returns the answer, or None if the next plugin gives
+        it."""
         if monotonic() > deadline:
             runner.failed(request[0], "requests waited longer than auth_timeout")
             return
@@ -175,10 +178,11 @@ class Plugins:
         if answer is not None:
             self._send(answer)
 
-    # ------------------------------------------------------------ log-ins
+    # ------------------------------------------------------------ logins
 
     def authenticate(self, access: "Access", request: "Request", deciders: "list[Any]", place: int, deadline: float
                      ) -> None:
+        """Ask the plugin at `place` in `deciders` about a login."""
         runner = deciders[place]
         if access.is_paused(request):
             self._send(("connect", request[1], RATE_EXCEEDED, None))
@@ -194,7 +198,7 @@ class Plugins:
             access.decide(request, deciders, place + 1, deadline)
             return None
         if verdict.decision == "continue":
-            runner.failed("authenticate", "it continues an exchange that there is none of")
+            runner.failed("authenticate", "it continues an exchange that has not begun")
             raise PluginFailedError
         good = verdict.decision == "allow"
         if user is not None:
@@ -204,7 +208,7 @@ class Plugins:
     # ------------------------------------------------------------ exchanges [v5 4.12]
 
     def _extend(self, access: "Access", request: "Request", runners: list[Runner], deadline: float) -> None:
-        """The first step."""
+        """Begin an exchange of AUTH packets."""
         if not runners:
             self._send(("connect", request[1], BAD_METHOD, None))
             return
@@ -218,7 +222,7 @@ class Plugins:
         self._put(runners[0], request, deadline, partial(self._step, access, runners, request, step, deadline))
 
     def _go_on(self, access: "Access", request: "Request", realm: "Realm", deadline: float) -> None:
-        """A further step, or the first of a client that authenticates anew."""
+        """Handle a further step, or the first step of a re-authentication."""
         with self._exchanges_lock:
             known = self._exchanges.get(request[1])
         if known is None:
@@ -253,12 +257,12 @@ class Plugins:
         with self._exchanges_lock:
             self._exchanges.pop(handle, None)
 
-    # ------------------------------------------------------------ what a client may do
+    # ------------------------------------------------------------ access to topics
 
     def _authorize(self, access: "Access", request: "Request", runners: list[Runner], place: int, deadline: float
                    ) -> None:
         if place == len(runners):
-            self._send(("acl", request[1], None))       # the acl_file decides; without one: no
+            self._send(("acl", request[1], None))       # the acl_file decides; without one, access is denied
             return
         if runners[place].deny_special_chars and not self._is_plain(request):
             self._send(("acl", request[1], False))
@@ -267,7 +271,7 @@ class Plugins:
                   partial(self._ask_authorizer, access, request, runners, place, deadline))
 
     def _is_plain(self, request: "Request") -> bool:
-        """Whether neither name could be taken for a part of a filter by what a plugin makes of it."""
+        """Return whether neither user name nor client id could act as a part of a filter in a plugin's rules."""
         client_id, user = request[3:5]
         for what, name in (("username", user or ""), ("client id", client_id)):
             if not SPECIAL.isdisjoint(name):
@@ -311,13 +315,14 @@ class Plugins:
         if result is None:
             result = message
         if not is_message(result):
-            runner.failed(kind, "its answer is no message")
+            runner.failed(kind, "it returned no message")
             raise PluginFailedError
         self._transform(request, runners, place + 1, result, deadline)
         return None
 
 
 def refused(request: "Request", rc: int) -> "Answer":
+    """Return the answer that refuses a request."""
     kind, handle = request[:2]
     if kind in ("connect", "auth"):
         return "connect", handle, rc, None
@@ -325,21 +330,22 @@ def refused(request: "Request", rc: int) -> "Answer":
 
 
 def login_answer(handle: int, verdict: Verdict) -> "Answer":
+    """Return the answer that accepts a login."""
     extra = {"username": verdict.username, "data": verdict.data}
     return "connect", handle, LET_IN, {name: value for name, value in extra.items() if value is not None} or None
 
 
 def said(runner: Runner, method: str, verdict: "Any") -> Verdict:
-    """Raises PluginFailedError for what is no verdict, and tells it."""
+    """Check the verdict of a plugin. If it is none, log that and raise PluginFailedError."""
     if isinstance(verdict, Verdict) and (verdict.username is None or is_string(verdict.username)) and (
             verdict.data is None or (isinstance(verdict.data, bytes) and len(verdict.data) <= STRING_BYTES_MAX)):
         return verdict
-    runner.failed(method, "its answer is no verdict; expected ALLOW, DENY, DEFER, or what allow_as and the like make")
+    runner.failed(method, "it returned no verdict; expected ALLOW, DENY, DEFER, allow_as(...) or the like")
     raise PluginFailedError
 
 
 def is_string(text: object) -> bool:
-    """Whether MQTT can carry it [v5 1.5.4]."""
+    """Return whether `text` is a valid MQTT string [v5 1.5.4]."""
     if not isinstance(text, str) or "\0" in text:
         return False
     try:
@@ -349,5 +355,6 @@ def is_string(text: object) -> bool:
 
 
 def is_message(message: object) -> bool:
+    """Return whether `message` is a Message that the broker can route."""
     return (isinstance(message, Message) and is_string(message.topic) and "+" not in message.topic
             and "#" not in message.topic and isinstance(message.payload, bytes) and message.qos in (0, 1, 2))

@@ -1,8 +1,8 @@
-"""A bounded pool of threads of low priority. Knows work as callables; not what they do.
+"""A bounded pool of threads of low priority. Knows work as callables only.
 
-The threads have a nice value of their own (Linux gives every thread one), so that the loop of the data plane, which
-never waits for them, is not starved of its core. What they do releases the GIL for most of its time, or is short. A
-thread that never comes back from a call is lost to this pool, and to nobody else.
+The threads have their own nice value (Linux has one per thread), so they do not take the core from the data plane's
+loop, which never waits for them. Their work releases the GIL for most of its time, or is short. A thread whose call
+never returns is lost to this pool only.
 """
 
 import os
@@ -20,23 +20,24 @@ NICE = 10
 
 
 class Pool:
-    """`put` never waits: it says whether there was room, and a thread."""
+    """`put` never waits; it returns whether there was room and a thread."""
 
     def __init__(self, name: str, threads: int, waiting_max: int, when_idle: "Work", failed: "Callable[[str], None]"
                  ) -> None:
-        """`when_idle` is called by a thread that finds nothing more to do, before it waits; `failed` with the name of
-        an exception that work let out, which is a mistake in it."""
+        """A thread without further work calls `when_idle` before it waits. `failed` is called with the name of an
+        exception that work raised, which is a defect of that work."""
         self._waiting_max, self._when_idle, self._failed = waiting_max, when_idle, failed
         self._waiting: SimpleQueue[Work | None] = SimpleQueue()
         self._closing = False
-        self._began: dict[int, float] = {}      # of the calls that run: thread -> since when
+        self._began: dict[int, float] = {}      # running calls: thread -> time of their begin
         self._threads = [threading.Thread(target=self._run, name=f"mosq-{name}-{i}", daemon=True)
                          for i in range(threads)]
         self._started = False
         self._starting = threading.Lock()
 
     def _start(self) -> bool:
-        """With the first work, not before: threads do not survive the fork into the background. Whether one runs."""
+        """Start the threads with the first work, because threads do not survive the fork into the background. Return
+        whether one runs."""
         with self._starting:
             if not self._started:
                 try:
@@ -44,11 +45,12 @@ class Pool:
                         if thread.ident is None:
                             thread.start()
                     self._started = True
-                except RuntimeError:            # the system has none to give; the next work tries again
+                except RuntimeError:            # the system refuses a thread; the next work tries again
                     pass
             return self._threads[0].ident is not None
 
     def put(self, work: "Work") -> bool:
+        """Queue work; return False if there is no room or no thread."""
         if self._closing or self._waiting.qsize() >= self._waiting_max:
             return False
         if not self._started and not self._start():
@@ -57,14 +59,16 @@ class Pool:
         return True
 
     def waiting(self) -> int:
+        """Return the number of queued calls."""
         return self._waiting.qsize()
 
     def running_for(self, now: float) -> float:
-        """Seconds since the oldest call that still runs began; 0: none runs."""
+        """Return the seconds since the oldest running call began; 0 if none runs."""
         return max((now - began for began in tuple(self._began.values())), default=0.0)
 
     def close(self, within_s: float, last: "Work | None" = None) -> bool:
-        """What waits is dropped, `last` is done; what runs may end in time. Returns whether all has ended."""
+        """Discard the queue, run `last`, and wait `within_s` seconds for running calls. Return whether all threads
+        ended."""
         self._closing = True
         try:
             while True:
@@ -86,7 +90,7 @@ class Pool:
         me = threading.get_native_id()
         try:
             os.setpriority(os.PRIO_PROCESS, me, NICE)
-        except OSError:                         # already lower, or not allowed: slower for the loop, not wrong
+        except OSError:                         # already lower, or not allowed: the loop may be slower
             pass
         while True:
             try:
@@ -103,4 +107,4 @@ class Pool:
                 self._failed(type(error).__name__)
             finally:
                 del self._began[me]
-            work = None                         # a thread that waits holds no password
+            work = None                         # a waiting thread holds no reference to a password

@@ -1,9 +1,8 @@
-"""A plugin at work: its threads, what it failed at, what it is good for. Knows the interface of plugins; not what is
-asked.
+"""Runs one plugin: its threads, its failures, the methods that it defines. Knows the plugin API, not the requests.
 
-Invariants: a plugin's calls run in its own threads, so that a slow one delays only who asked it; an exception never
-gets out, and is logged by its type and place, once a minute for each method, never with its text, which may hold a
-secret.
+Invariants: a plugin's calls run in its own threads, so a slow plugin delays only the clients of its requests. No
+exception leaves this module: it is logged with type and place, once a minute for each method, and without its text,
+which may contain a secret.
 """
 
 import threading
@@ -26,11 +25,11 @@ THREADS_MAX = 64
 
 
 class PluginFailedError(Exception):
-    """It raised, or answered something that is no answer."""
+    """A plugin raised an exception or returned an invalid answer."""
 
 
 class Runner:
-    """One instance of a plugin, held by one or two `Access`es (two while the broker reloads)."""
+    """One instance of a plugin. One or two `Access` objects hold it (two during a reload)."""
 
     def __init__(self, name: str, path: str, plugin: Plugin, options: dict[str, str], deny_special_chars: bool,
                  flush: "Callable[[], None]", warn: "Callable[[str], None]") -> None:
@@ -45,22 +44,22 @@ class Runner:
         self.holders = 0
         self._warn = warn
         self._lock = threading.Lock()
-        self._failures: dict[str, tuple[int, float]] = {}       # method -> not yet told, told last
+        self._failures: dict[str, tuple[int, float]] = {}       # method -> (failures since the last log line, its time)
         self._ticking = False
         threads = max(1, min(THREADS_MAX, plugin.threads)) if plugin.concurrent else 1
         self._pool = Pool(f"plugin-{name}"[:40], threads, WAITING_MAX, flush, partial(self.failed, "a call"))
 
     def wants(self, kind: str, topic: str) -> bool:
-        """Whether a message of this topic is for its `message_in` or `message_out`."""
+        """Return whether the plugin's `message_in` or `message_out` is called for this topic."""
         filters = self._in if kind == "message_in" else self._out
         return bool(filters) and any(matches(filter, topic) for filter in filters)
 
     def put(self, work: "Callable[[], None]") -> bool:
-        """Has it run in the plugin's threads. False: too much waits there."""
+        """Run `work` in the plugin's threads. False: too many calls wait."""
         return self._pool.put(work)
 
     def call(self, method: str, argument: "Any") -> "Any":
-        """In a thread of the plugin. Raises PluginFailedError, told of already."""
+        """Call a method; runs in a thread of the plugin. Raises PluginFailedError after logging the failure."""
         try:
             return getattr(self.plugin, method)(argument)
         except Exception as error:
@@ -68,11 +67,12 @@ class Runner:
             raise PluginFailedError from None
 
     def event(self, kind: str, argument: "Any") -> None:
+        """Call the method of an event, if the plugin defines it."""
         if kind in self.does and not self._pool.put(partial(self._quietly, kind, argument)):
             self.failed(kind, "too many of them wait")
 
     def tick(self, now: float, timeout_s: float) -> None:
-        """From the control thread."""
+        """Queue the plugin's `tick` and report a stuck call. The control thread calls this."""
         stuck_s = self._pool.running_for(now)
         if stuck_s > timeout_s:
             self.failed("a call", f"no answer for {stuck_s:.0f} s")
@@ -80,17 +80,19 @@ class Runner:
             self._ticking = self._pool.put(self._tick)
 
     def reload(self, options: dict[str, str]) -> None:
+        """Pass the new options to the plugin's `reload`."""
         self.options = options
         if "reload" in self.does:
             self._pool.put(partial(self._quietly, "reload", options))
 
     def close(self, within_s: float) -> None:
-        """`within_s` 0: it may take its time."""
+        """End the plugin. `within_s`: seconds to wait for its calls; 0: no wait, and no warning."""
         ended = self._pool.close(within_s, self._close if "close" in self.does else None)
         if within_s and not ended:
             self._warn(f"Warning: Plugin {self.name} did not stop in time.")
 
     def failed(self, method: str, how: str) -> None:
+        """Log a failure, at most once a minute for each method."""
         now = monotonic()
         with self._lock:
             untold, told = self._failures.get(method, (0, -REPORT_EVERY_S))
@@ -98,7 +100,7 @@ class Runner:
                 self._failures[method] = untold + 1, told
                 return
             self._failures[method] = 0, now
-        more = f" ({untold} more since it was last told)" if untold else ""
+        more = f" ({untold} more since the last report)" if untold else ""
         self._warn(f"Warning: Plugin {self.name} failed in {method}: {how}{more}.")
 
     def _tick(self) -> None:
@@ -122,7 +124,7 @@ class Runner:
 
 
 class Door(Broker):
-    """The broker as a plugin sees it."""
+    """The broker's services as a plugin sees them."""
 
     def __init__(self, name: str, publish: "Callable[[str, bytes, int, bool], None]", say: "Callable[[str], None]"
                  ) -> None:
@@ -140,7 +142,7 @@ class Door(Broker):
 
 
 def matches(filter: tuple[str, ...], topic: str) -> bool:
-    """[v5 4.7] Whether a filter, in levels, matches a topic."""
+    """Return whether a filter, as a tuple of levels, matches a topic [v5 4.7]."""
     levels = topic.split("/")
     if topic.startswith("$") and filter[0] in ("+", "#"):
         return False
@@ -153,7 +155,7 @@ def matches(filter: tuple[str, ...], topic: str) -> bool:
 
 
 def _where(error: BaseException) -> str:
-    """The type of an exception and the line that it came from; not its text."""
+    """Return the type of an exception and the line that raised it, without its text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

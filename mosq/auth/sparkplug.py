@@ -1,10 +1,9 @@
-"""What Sparkplug 3.0 asks of a "Sparkplug Aware MQTT Server", as Mosquitto's sparkplug-aware plugin does it.
+"""Does what Sparkplug 3.0 requires of a "Sparkplug Aware MQTT Server", as Mosquitto's sparkplug-aware plugin does.
 
-NBIRTH and DBIRTH messages are kept, retained, as $sparkplug/certificates/TOPIC [tck-id-conformance-mqtt-aware-store,
--nbirth-mqtt-topic, -nbirth-mqtt-retain, -dbirth-mqtt-topic, -dbirth-mqtt-retain]. With `plugin_opt_ndeath_timestamp
-true`,
-which the specification leaves open, an NDEATH is delivered with the time of its delivery [...-aware-ndeath-timestamp].
-Knows of a payload no more than where a protobuf message has its field 1.
+NBIRTH and DBIRTH messages are published again, retained, as $sparkplug/certificates/TOPIC
+[tck-id-conformance-mqtt-aware-store, -nbirth-mqtt-topic, -nbirth-mqtt-retain, -dbirth-mqtt-topic, -dbirth-mqtt-retain].
+With `plugin_opt_ndeath_timestamp true`, which the specification leaves open, an NDEATH gets the time of its delivery
+[...-aware-ndeath-timestamp]. Of a payload, only field 1 of a protobuf message is known.
 """
 
 import time
@@ -21,6 +20,7 @@ VARINT_BYTES_MAX = 10
 
 
 class SparkplugAware(Plugin):
+    """The plugin sparkplug-aware."""
     topics_in = BIRTHS
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -43,7 +43,7 @@ class SparkplugAware(Plugin):
 
 
 def with_timestamp(payload: bytes, now_ms: int) -> bytes | None:
-    """A Sparkplug payload with another timestamp; None: it is no such payload."""
+    """Return a Sparkplug payload with another timestamp; None if it is no Sparkplug payload."""
     kept = bytearray()
     place = 0
     while place < len(payload):
@@ -69,7 +69,7 @@ def with_timestamp(payload: bytes, now_ms: int) -> bytes | None:
 
 
 def read_varint(payload: bytes, place: int) -> tuple[int, int]:
-    """The value and the place behind it; a place below 0: there is none."""
+    """Return a value and the position after it; a position below 0 means that there is none."""
     value = 0
     for i in range(VARINT_BYTES_MAX):
         if place + i >= len(payload):

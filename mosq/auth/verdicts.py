@@ -1,8 +1,8 @@
-"""Remembers who proved a password, so that a client that comes back costs no hash. Knows keyed digests only.
+"""Remembers successful password checks, so that a client that returns costs no hash. Knows only keyed digests.
 
-Invariant: what is remembered is bound to the very hash in the password file (its salt is part of the key): a changed
-or removed password never finds a verdict that was made before, whatever happens in between. Only good verdicts are
-kept, as digests under a random key of this process, for a bounded time. Cost: about 4 us.
+Invariant: a verdict is bound to the exact hash in the password file (its salt is part of the key), so a changed or
+removed password never matches an earlier verdict. Only successes are remembered, as digests under a random key of this
+process, for a limited time. Cost: about 4 us.
 """
 
 import os
@@ -22,21 +22,24 @@ KEY_BYTES, DIGEST_BYTES = 32, 32
 
 
 class Verdicts:
-    """Bounded in number and age; of several threads."""
+    """A cache with limits of number and age. Several threads may call it."""
 
     def __init__(self, size: int, seconds: float, clock: "Callable[[], float]" = monotonic) -> None:
-        """`size` 0: nothing is remembered."""
+        """`size` 0: the cache is disabled. `seconds`: lifetime of a verdict."""
         self._secret = os.urandom(KEY_BYTES)
         self._lock = threading.Lock()
         self._good: TTLCache[bytes, bool] = TTLCache(size, seconds, timer=clock)
         self.size, self.seconds = size, seconds
 
     def key(self, hash: "Hash", user: str, password: bytes) -> bytes:
-        # no zero byte in the encoded hash, none in a user name [MQTT-1.5.4-2]: different triples are different bytes
+        """Return the key of a verdict."""
+        # Neither the encoded hash nor a user name contains a zero byte [MQTT-1.5.4-2]: different triples are different
+        # bytes.
         return blake2b(b"\0".join((hash.encoded.encode(), user.encode(), password)),
                        key=self._secret, digest_size=DIGEST_BYTES).digest()
 
     def knows(self, key: bytes) -> bool:
+        """Return whether this verdict is remembered."""
         with self._lock:
             return key in self._good
 
