@@ -85,11 +85,11 @@ def test_what_is_broken_says_where(content: bytes, says: str) -> None:
 
 
 @pytest.mark.parametrize(("content", "says"), [
-    (b'{"clients": [{"username": "a"}, {"username": "a"}]}', "the username 'a' again"),
+    (b'{"clients": [{"username": "a"}, {"username": "a"}]}', "repeats the username 'a'"),
     (b'{"clients": [{"username": "a", "roles": [{"rolename": "r"}]}]}', "there is no 'r'"),
     (b'{"groups": [{"groupname": "g", "clients": [{"username": "u"}]}]}', "there is no 'u'"),
     (b'{"anonymousGroup": "g"}', "there is no group 'g'"),
-    (b'{"roles": [{"rolename": "r", "acls": [{"acltype": "x", "topic": "t"}]}]}', "no acltype that there is"),
+    (b'{"roles": [{"rolename": "r", "acls": [{"acltype": "x", "topic": "t"}]}]}', "no valid acltype"),
     (b'{"roles": [{"rolename": "r", "acls": [{"acltype": "publishClientSend", "topic": "a#"}]}]}', "matches nothing"),
     (b'{"roles": [{"rolename": "r", "acls": [{"acltype": "publishClientSend", "topic": "a"}, {"acltype": "publishClientSend", "topic": "a"}]}]}',
      "a second rule"),

@@ -1,4 +1,4 @@
-"""Checks the file of dynamic security without starting anything, for `--test-config` and `mosq doctor`."""
+"""Checks the file of dynamic security without starting a broker, for `--test-config` and `mosq doctor`."""
 
 from mosq.auth.dynsec.store import load
 from mosq.config.files import FILE, Pointer
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def readable_directory(config: "Config") -> None:
-    """Looks into the file of dynamic security, if there is one that can be opened. Raises ConfigError."""
+    """Read the file of dynamic security if there is one that can be opened. Raises ConfigError."""
     for plugin in all_plugins(config):
         if plugin.kind == DYNAMIC_SECURITY:
             path, _ = plugin.directory_files()

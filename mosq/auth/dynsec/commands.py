@@ -1,15 +1,16 @@
-"""$CONTROL/dynamic-security/v1: commands as JSON, answered in the words of Mosquitto 2.1.
+"""$CONTROL/dynamic-security/v1: JSON commands, answered in the words of Mosquitto 2.1.
 
     {"commands": [{"command": NAME, "correlationData": TEXT, ...}, ...]}
  -> {"responses": [{"command": NAME, ("error": TEXT | "data": {...}), "correlationData": TEXT}, ...]}
 
-    passwords hashed (hashing.py) -> commands, one a step (admin/control.py) -> rules, file -> answer -> kicks
+    passwords hashed (hashing.py) -> commands, one per step (admin/control.py) -> rules, file -> answer -> kicks
 
-All commands of a message are done before the answer goes out: the new rules are in force then, and the file is on the
-disk. Who lost or won rights is disconnected after it. Who may ask is the data plane's business. Log-ins in between see
-what is done so far; who is new may do nothing before the rules are there.
-Invariants: a command is done as a whole or not at all; who is to be disconnected is, whatever fails; rules that could
-not be put in force are answered with an error, and tried again with the next message. No password reaches the log.
+All commands of a message run before the answer is sent: by then the new rules are in force and the file is on disk.
+After the answer, clients whose rights changed are disconnected. The data plane decides which clients may send commands.
+A login between two steps sees the commands that have run; a new client has no rights before the rules are in force.
+Invariants: a command runs completely or not at all. Clients that must be disconnected are disconnected after any
+failure. Rules that cannot be put in force are answered with an error and tried again with the next message. No password
+is logged.
 """
 
 from mosq.auth.dynsec import on_clients, on_groups, on_roles
@@ -32,9 +33,9 @@ TOPIC = "$CONTROL/dynamic-security/v1"
 INFORMATION, ERROR = LOG_TYPES["information"], LOG_TYPES["error"]
 INTERNAL = "Internal error"
 SET_PASSWORDS = ("createclient", "modifyclient", "setclientpassword")
-HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # who comes later finds no room for an answer
-LINE_CHARS_MAX = 1000           # of the log
-CONNECTIONS_MAX = 1000          # of one client, in an answer
+HASHED_MAX = RESPONSES_BYTES_MAX // len('{"command":"createClient"}')     # later commands find no room for an answer
+LINE_CHARS_MAX = 1000           # limit of a log line
+CONNECTIONS_MAX = 1000          # connections of one client that an answer lists
 
 COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
     name.lower(): done for name, done in {
@@ -75,8 +76,8 @@ COMMANDS: "dict[str, Callable[[Doing], dict[str, Any] | None]]" = {
 
 
 class Commands:
-    """Who answers for one configuration. `places`: of the securities that ask the directory, at the time: none when
-    another one took its place meanwhile."""
+    """The handler of one configuration. `places`: returns the indexes of the securities that use the directory at this
+    moment; empty if a reload has replaced the directory."""
 
     def __init__(self, directory: "Directory", places: "Callable[[], list[int]]", engine: "Callable[[], Engine]",
                  say: "Callable[[int, str], None]", wake: "Callable[[], None]") -> None:
@@ -84,11 +85,13 @@ class Commands:
         self._wake = wake
 
     def add_to(self, topics: "ControlTopics") -> None:
+        """Register the handler of the topic."""
         topics.add(TOPIC, self.answer)
 
     def answer(self, asker: "Asker", payload: bytes) -> "Work":
+        """Run the commands of a message; a generator for admin/control.py."""
         if asker.security not in self._places():
-            return []               # who comes through a listener that does not ask the directory is nobody to it
+            return []               # the client's listener does not use the directory
         message = _Message(self._directory, asker, self._connections)
         commands = message.commands(payload)
         batch = self._directory.hashing.begin(_passwords(commands), self._wake)
@@ -96,7 +99,7 @@ class Commands:
             yield False
         for place, command in enumerate(commands):
             if not self._places():
-                return []           # a reload has put another directory in its place, or none
+                return []           # a reload has replaced the directory
             if not message.do(command, batch.hashes.get(place)):
                 break
             yield True
@@ -104,7 +107,7 @@ class Commands:
         return [(f"{TOPIC}/response", message.responses.payload())]
 
     def _end(self, message: "_Message", asker: "Asker") -> None:
-        if message.kicks:           # first: nothing that fails keeps them in
+        if message.kicks:           # first, so that no later failure prevents it
             asker.then.append(("kick", list(message.kicks)))
         for error in message.errors:
             self._say(ERROR, f"Error: A command of dynamic security failed: {error}.")
@@ -117,7 +120,7 @@ class Commands:
             self._engine().set_roles(self._directory.compiled(), self._places())
             self._directory.is_ahead = False
         except Exception as error:
-            self._say(ERROR, "Error: The rules of dynamic security could not be put in force, the old ones stay until "
+            self._say(ERROR, "Error: The rules of dynamic security could not be put in force; the old ones stay until "
                              f"the next command: {type(error).__name__}.")
             message.not_in_force()
         why = self._directory.save()
@@ -125,7 +128,7 @@ class Commands:
             self._say(ERROR, f"Error saving Dynamic security plugin config: {why}")
 
     def _connections(self) -> "dict[str, list[tuple[str, str]]]":
-        """Of each user: (client id, address)."""
+        """Return (client id, address) of each connection, by user."""
         found: dict[str, list[tuple[str, str]]] = {}
         for client in self._engine().clients():
             if client["username"] is not None:
@@ -136,23 +139,23 @@ class Commands:
 
 
 class _Message:
-    """What was published once."""
+    """The execution of one published message."""
 
     def __init__(self, directory: "Directory", asker: "Asker",
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]") -> None:
         self.state = directory.state
         self.who = f"{asker.client_id}/{asker.username if asker.username is not None else '(null)'}"
         self.responses = Responses(raw)
-        self.lines: list[str] = []              # of the log
-        self.errors: list[str] = []             # likewise: of commands that failed
+        self.lines: list[str] = []              # lines for the log
+        self.errors: list[str] = []             # error lines for the log
         self.kicks: set[str | None] = set()
         self.changes: list[tuple[int, str, str | None]] = []    # place in the responses, command, correlation
-        self.correlation: str | None = None     # stays for what comes without a command, as in Mosquitto
+        self.correlation: str | None = None     # stays for entries without a command, as in Mosquitto
         self._find_connections = connections
         self._found: dict[str, list[tuple[str, str]]] | None = None
 
     def commands(self, payload: bytes) -> "list[Any]":
-        """Those in it, or what is wrong with it, in place of one."""
+        """Return the commands of a payload, or a list of one RefusedError if the payload has no commands."""
         try:
             tree = parse(payload)
         except ValueError:
@@ -161,7 +164,7 @@ class _Message:
         return commands if isinstance(commands, list) else [RefusedError("Invalid/missing commands")]
 
     def do(self, of: "Any", hashed: "Hash | None") -> bool:
-        """False: what follows is not done."""
+        """Run one command. Return False if the rest is not run."""
         wrong = self._wrong(of)
         if wrong is not None:
             self.responses.add(wrong)
@@ -177,7 +180,7 @@ class _Message:
         except RefusedError as refused:
             self.responses.add(self._reply(name, str(refused)))
             return True
-        except Exception as error:              # of ours; what it has done is put in force, so that nothing is between
+        except Exception as error:              # our defect; the command's changes apply, so that rules and state agree
             self.errors.append(f"{doing.answers_as or name.lower()}: {type(error).__name__}")
             self._changed(name)
             self.responses.add(self._reply(name, INTERNAL))
@@ -194,6 +197,7 @@ class _Message:
         return True
 
     def not_in_force(self) -> None:
+        """Answer the commands that changed something with an error: their rules could not be put in force."""
         for place, name, correlation in self.changes:
             self.correlation = correlation
             self.responses[place] = self._reply(name, INTERNAL)
@@ -232,7 +236,7 @@ class _Message:
 
 
 def _passwords(commands: "list[Any]") -> dict[int, bytes]:
-    """Those that will be set, unless their command is refused, by the place of the command."""
+    """Return the passwords that the commands will set unless they are refused, by the index of the command."""
     found = {}
     for place, of in enumerate(commands[:HASHED_MAX]):
         if isinstance(of, dict) and isinstance(of.get("command"), str) and of["command"].lower() in SET_PASSWORDS:
@@ -243,6 +247,6 @@ def _passwords(commands: "list[Any]") -> dict[int, bytes]:
 
 
 def printable(line: str) -> str:
-    """One line, whatever names and texts hold."""
+    """Return one line without control characters, for the log."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line[:LINE_CHARS_MAX])
     return plain.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,8 @@
-"""From clients, groups and roles to what the data plane asks (cext/setup/roles.pyx). Knows the order in which roles are
-asked; not how rules are matched.
+"""Compiles clients, groups and roles into the rules of the data plane (cext/setup/roles.pyx). Knows the order of roles,
+not how rules are matched.
 
-A client's roles come first, by priority; then those of his groups, by the group's priority and then the role's. A role
-that has said nothing says nothing the second time, so each is asked once.
+A client's own roles come first, by priority; then those of the client's groups, by the group's priority and then the
+role's. A role without a verdict the first time has none the second time, so each role is checked once.
 """
 
 from mosq.auth.dynsec.model import DEFAULTS, KINDS, RECEIVE, Role, State, in_order
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 LITERALS = (KINDS["subscribeLiteral"], KINDS["unsubscribeLiteral"])
-# of the data plane: 1 read, 2 write, 4 subscribe, 8 unsubscribe; in the order of DEFAULTS
+# bits of the data plane: 1 read, 2 write, 4 subscribe, 8 unsubscribe; in the order of DEFAULTS
 BITS = (2, 1, 4, 8)
 
 
 def compiled(state: State) -> "dict[str, Any]":
+    """Return the rules as Engine.set_roles takes them."""
     places = {name: i for i, name in enumerate(state.roles)}
     of_group = {group.groupname: [places[name] for name, _ in in_order(group.roles)]
                 for group in state.groups.values()}
     profiles: dict[tuple[int, ...], int] = {}
-    known: dict[tuple[object, ...], int] = {}       # most clients are like another one
+    known: dict[tuple[object, ...], int] = {}       # most clients have the roles and groups of another client
 
     def profile(roles: dict[str, int], groups: dict[str, int]) -> int:
         like = (*roles.items(), None, *groups.items())
@@ -51,7 +52,7 @@ def compiled(state: State) -> "dict[str, Any]":
 
 
 def _rules(role: Role) -> list[list[tuple[str, bool]]]:
-    """Without those that no topic can match."""
+    """Return the rules of each kind, without those that no topic can match."""
     found = []
     for kind in range(len(KINDS)):
         rules = [(rule.topic, rule.allow) for rule in role.rules.ordered(kind) if is_utf8(rule.topic)]
@@ -60,8 +61,8 @@ def _rules(role: Role) -> list[list[tuple[str, bool]]]:
 
 
 def may_receive(state: State, user: str | None, client_id: str, topic: str) -> bool | None:
-    """What the data plane says of a message to a client, for who is none: the HTTP API asks. None: no rule speaks of
-    it, and the defaults do not allow it."""
+    """Return the data plane's verdict about a message to a client, for the HTTP API, whose clients the data plane does
+    not know. None: no rule matches, and the defaults do not allow it."""
     for role in roles_asked(state, user):
         for rule in role.rules.ordered(RECEIVE):
             if is_filter(rule.topic) and matches(rule.topic, topic, user, client_id):
@@ -71,7 +72,7 @@ def may_receive(state: State, user: str | None, client_id: str, topic: str) -> b
 
 
 def roles_asked(state: State, user: str | None) -> list[Role]:
-    """Those of one user, in the order in which they are asked."""
+    """Return the roles of one user in the order in which they are checked."""
     client = state.clients.get(user) if user is not None else None
     groups = client.groups if client is not None else {}
     if user is None and state.anonymous is not None:
@@ -83,6 +84,7 @@ def roles_asked(state: State, user: str | None) -> list[Role]:
 
 
 def matches(pattern: str, topic: str, user: str | None, client_id: str) -> bool:
+    """Return whether a rule's pattern matches a topic; %u and %c stand for user name and client id."""
     if pattern.startswith("$") != topic.startswith("$"):
         return False
     asked, have = pattern.split("/"), topic.split("/")

@@ -1,8 +1,8 @@
-"""What is in force of dynamic security, with its file: one for a broker, over reloads. Log-ins look into it, commands
-change it, both on the control thread.
+"""The state of dynamic security with its file: one for a broker, kept over reloads. Logins read it and commands change
+it, both on the control thread.
 
-Invariant: what is in the file was in force when it was written. The file is read when the broker starts, not when it
-reloads, as in Mosquitto: what commands have changed since is not lost by that.
+Invariant: the contents of the file were in force when it was written. As in Mosquitto, the file is read at the start,
+not at a reload, so a reload does not lose changes by commands.
 """
 
 import os
@@ -25,15 +25,15 @@ INFORMATION, WARNING = LOG_TYPES["information"], LOG_TYPES["warning"]
 
 
 class Directory:
-    by_name = True              # it has an opinion about clients with a user name only
+    by_name = True              # decides only about clients with a user name
 
     def __init__(self, path: str, password_init_file: str | None, say: "Callable[[int, str], None]",
                  named_at: "Origin | None" = None) -> None:
-        """Makes the file where there is none. Raises ConfigError."""
+        """Read the file, or generate it if there is none. Raises ConfigError."""
         self.path = path
-        self.holders = 0            # Accesses: two while the broker reloads
+        self.holders = 0            # Access objects that hold it: two during a reload
         self.hashing = Hashing()
-        self.is_ahead = False       # of the data plane's rules, which could not be changed
+        self.is_ahead = False       # whether the data plane's rules are older, because a change failed
         self._writer = Writer(path)
         try:
             self.state, warnings = load(path, named_at)
@@ -42,30 +42,32 @@ class Directory:
             try:
                 self.state, warnings = load(path, named_at)
             except FileNotFoundError:
-                raise ConfigError(f"The dynamic security file '{path}' is gone as soon as it was made.",
+                raise ConfigError(f"The dynamic security file '{path}' disappeared after it was generated.",
                                   named_at) from None
         for warning in warnings:
             say(WARNING, f"Warning: {warning}")
-        # as dear to check as the hashes that are made here, so that time does not tell whether there is a user
+        # costs as much to check as the hashes that are made here, so that the time does not show whether a user exists
         self.decoy: Hash = decoy(read_hash(new_hash(PBKDF2, b"")))
 
     def client(self, username: str) -> Client | None:
+        """Return the client with this user name, or None."""
         return self.state.clients.get(username)
 
     def may_log_in(self, client: Client, client_id: str) -> bool:
-        """With his password."""
+        """Return whether the client may log in if the password is correct."""
         return (not client.disabled and client.hash is not None
                 and (client.clientid is None or client.clientid == client_id))
 
     def may_receive(self, user: str | None, client_id: str, topic: str) -> bool | None:
-        """As compiled.py has it."""
+        """Return whether the client may receive messages on a topic, see compiled.py."""
         return may_receive(self.state, user, client_id, topic)
 
     def compiled(self) -> "dict[str, Any]":
+        """Return the rules for the data plane."""
         return compiled(self.state)
 
     def save(self) -> str | None:
-        """Why it could not be."""
+        """Write the file. Return why that failed, or None."""
         try:
             self._writer.write(self.state)
         except OSError as error:

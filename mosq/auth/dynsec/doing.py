@@ -1,5 +1,5 @@
-"""One command while it is done: what it was given, what it finds, and what follows from it. Knows the words in which
-Mosquitto refuses what is missing or wrong; not what commands do."""
+"""One running command: its fields, the state it works on, and its consequences. Knows Mosquitto's error texts for
+missing or wrong fields, not what the commands do."""
 
 from mosq.auth.dynsec.hashing import made
 from mosq.auth.dynsec.model import NO_PRIORITY, PRIORITY_MAX, Client, Group, Role, State
@@ -18,21 +18,23 @@ LOWEST = -(2**31)
 
 
 class RefusedError(Exception):
-    """The text of the response's error."""
+    """The command is refused; the text is the error of the response."""
 
 
 class Doing:
+    """The context of one command."""
     def __init__(self, state: State, of: "Object",
                  connections: "Callable[[], dict[str, list[tuple[str, str]]]]", hashed: "Hash | None" = None) -> None:
-        """`hashed`: its password, where that was done before."""
+        """`hashed`: the hash of the command's password if it was computed in advance."""
         self.state, self.of = state, of
         self._connections, self._hashed = connections, hashed
-        self.kicks: set[str | None] = set()     # who is to be disconnected; None: who has no user name
+        self.kicks: set[str | None] = set()     # users to disconnect; None: clients without a user name
         self.changes = False
-        self.lines: list[str] = []              # of the log
-        self.answers_as: str | None = None      # commands that give data are named in Mosquitto's spelling
+        self.lines: list[str] = []              # lines for the log
+        self.answers_as: str | None = None      # name in Mosquitto's spelling, for commands that return data
 
     def changed(self, line: str, kicks: "set[str | None] | None" = None) -> None:
+        """Record a change: a log line, and the users to disconnect."""
         self.changes = True
         self.lines.append(line)
         self.kicks |= kicks or set()
@@ -40,6 +42,7 @@ class Doing:
     # ---- names
 
     def needed(self, name: str, missing: str, not_utf8: str | None = None) -> str:
+        """Return a required text. Raises RefusedError."""
         value = text(self.of, name)
         if value is None:
             raise RefusedError(missing)
@@ -48,12 +51,13 @@ class Doing:
         return value
 
     def optional(self, name: str, wrong: str) -> str | None:
+        """Return an optional text. Raises RefusedError."""
         if is_wrong(self.of, name):
             raise RefusedError(wrong)
         return text(self.of, name)
 
     def new_name(self, name: str, what: str, is_none: str) -> str:
-        """Of what is to be made."""
+        """Return the name of an object that the command creates. Raises RefusedError."""
         value = self.needed(name, is_none)
         if not value:
             raise RefusedError(f"Empty {name}")
@@ -75,7 +79,7 @@ class Doing:
                 self.optional("textdescription", "Invalid/missing textdescription"))
 
     def retext(self, what: "Client | Group | Role") -> None:
-        """Its texts, where other ones are given."""
+        """Replace the texts of an object by those that are given."""
         textname, textdescription = text(self.of, "textname"), text(self.of, "textdescription")
         if textname is not None:
             what.textname = textname
@@ -85,7 +89,7 @@ class Doing:
     def set_password(self, client: Client, password: str) -> None:
         client.hash, client.unread = self._hashed or made(raw(password)), None
 
-    # ---- what there is
+    # ---- existing objects
 
     def client(self, name: str) -> Client:
         if name not in self.state.clients:
@@ -106,7 +110,7 @@ class Doing:
         return max(lowest, min(PRIORITY_MAX, whole(self.of if of is None else of, "priority", NO_PRIORITY)))
 
     def roles(self, wrong: str = WRONG_ROLES) -> "dict[str, int] | None":
-        """Those of a list, each once; None: no list is given."""
+        """Return the roles of a list, each once; None if the command has no list. Raises RefusedError."""
         if "roles" not in self.of:
             return None
         listed = items(self.of, "roles")
@@ -123,11 +127,12 @@ class Doing:
     # ---- lists
 
     def listing(self, names: "list[str]", many: str, said: "Callable[[str], Object]") -> "Object":
+        """Return the answer of a list command: names, or with `verbose` the objects."""
         verbose = bool(flag(self.of, "verbose"))
         count, offset = whole(self.of, "count", -1), whole(self.of, "offset", 0)
         shown = names[max(0, offset):]
         if count >= 0:
-            shown = shown[:max(1, count)]       # none cannot be asked for, in Mosquitto either
+            shown = shown[:max(1, count)]       # as in Mosquitto, at least one item is returned
         listed: list[Any] = [said(name) for name in shown] if verbose else list(shown)
         self.answers_as = f"list{many.capitalize()}"
         self.lines.append(f"{self.answers_as} | verbose={'true' if verbose else 'false'} | count={count} | "
@@ -135,6 +140,6 @@ class Doing:
         return {"totalCount": len(names), many: listed}
 
     def connections(self, client: Client) -> "list[Object]":
-        """Where he is connected from now."""
+        """Return the connections that the client has now."""
         return [{"address": address} for client_id, address in self._connections().get(client.username, ())
                 if client.clientid is None or client_id == client.clientid]

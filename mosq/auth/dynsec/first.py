@@ -1,9 +1,9 @@
-"""The file that is made where there is none, as Mosquitto 2.1 makes it: an administrator, the roles that one needs, and
-the group of those who come without a name.
+"""Generates the file if there is none, as Mosquitto 2.1 does: an administrator, the usual roles, and a group of clients
+without a user name.
 
-The administrator's password is that of password_init_file, or else of the environment's MOSQUITTO_DYNSEC_PASSWORD; or
-else it is made here, with one for a client to try things with, and both are written to FILE.pw, which only the owner
-may read. No password reaches the log.
+The administrator's password is that of password_init_file, else that of MOSQUITTO_DYNSEC_PASSWORD in the environment.
+Without both, the broker generates passwords for the administrator and for a client for experiments, and writes them
+into FILE.pw, which only the owner may read. No password is logged.
 """
 
 import os
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from mosq.auth.dynsec.reading import Object
 
 ENVIRONMENT = "MOSQUITTO_DYNSEC_PASSWORD"
-PASSWORD_CHARS_MIN = 12         # of the environment's
-PASSWORD_CHARS = 20             # of one that is made here
+PASSWORD_CHARS_MIN = 12         # shortest password in the environment
+PASSWORD_CHARS = 20             # length of a generated password
 LINE_BYTES_MAX = 1023
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-=_+[]{}@#~,./<>?"
 ALL_KINDS = ("publishClientSend", "publishClientReceive", "subscribePattern", "unsubscribePattern")
@@ -30,7 +30,7 @@ TO_READ = ("publishClientReceive", "subscribePattern", "unsubscribePattern")
 
 def make_first(path: str, password_init_file: str | None, say: "Callable[[str], None]", named_at: "Origin | None"
                ) -> None:
-    """Writes it. Raises ConfigError, and then there is none."""
+    """Write the file. Raises ConfigError, and then no file exists."""
     say("Dynamic security plugin config not found, generating a default config.")
     made: list[tuple[str, str]] = []
     if password_init_file is not None:
@@ -49,7 +49,7 @@ def make_first(path: str, password_init_file: str | None, say: "Callable[[str], 
         password = made[0][1].encode()
     clients = [_client("admin", "Admin user", password, "super-admin", "sys-observe", "topic-observe")]
     if made:
-        clients.append(_client("democlient", "May read and write all topics, to try things with.", made[1][1].encode(),
+        clients.append(_client("democlient", "Reads and writes all topics, for experiments.", made[1][1].encode(),
                                "client"))
     try:
         if made:
@@ -91,7 +91,7 @@ def _tree(clients: "list[Object]") -> "Object":
                              "unsubscribe": True},
         "clients": clients,
         "groups": [{"groupname": "unauthenticated", "textname": "Unauthenticated group",
-                    "textdescription": "What clients may do that connect without a user name, where that is allowed.",
+                    "textdescription": "Rights of clients that connect without a user name, if that is allowed.",
                     "roles": []}],
         "roles": [
             _role("client", "Reads and writes all topics of applications.", "#"),

@@ -1,8 +1,9 @@
-"""Passwords that commands set, hashed ahead of the commands, off the control thread: a millisecond each.
+"""Hashes the passwords that commands set, in advance and off the control thread: a millisecond each.
 
-One thread of low priority (mosq/auth/pool.py), and not those of log-ins: nobody who logs in stands behind an operator's
-ten thousand new clients, and it outlives a reload as the directory does. Knows passwords; not whose they are.
-Invariant: who waits for a batch is woken, whatever becomes of it; what it does not have is hashed where it is needed.
+One thread of low priority (mosq/auth/pool.py), separate from those of logins, so that no login waits behind an
+operator's ten thousand new clients. It survives a reload as the directory does. Knows passwords, not their users.
+Invariant: the caller that waits for a batch is always woken; a hash that is missing in the batch is computed when
+needed.
 """
 
 from mosq.auth.hashes import PBKDF2, Hash, new_hash, read_hash
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Of one message: place -> password. None of two equal ones share a hash, which would tell that they are equal."""
+    """The passwords of one message, by index. Equal passwords get different hashes, so that their equality does not
+    show."""
 
     def __init__(self, passwords: dict[int, bytes], wake: "Callable[[], None]") -> None:
         self._passwords, self._wake = passwords, wake
@@ -23,6 +25,7 @@ class Batch:
         self.is_given_up = False
 
     def run(self) -> None:
+        """Hash the passwords; runs in the pool's thread."""
         try:
             for place, password in self._passwords.items():
                 if self.is_given_up:
@@ -32,29 +35,32 @@ class Batch:
             self.end()
 
     def end(self) -> None:
+        """Mark the batch as done and wake the caller."""
         self.is_done = True
         self._wake()
 
 
 class Hashing:
-    """One batch at a time."""
+    """The thread. Runs one batch at a time."""
 
     def __init__(self) -> None:
         self._pool = Pool("passwords", 1, 1, lambda: None, lambda error: None)
         self._running: Batch | None = None
 
     def begin(self, passwords: dict[int, bytes], wake: "Callable[[], None]") -> Batch:
+        """Start a batch; the caller checks `is_done` after `wake`."""
         batch = self._running = Batch(passwords, wake)
         if not passwords or not self._pool.put(batch.run):
             batch.is_done = True
         return batch
 
     def close(self, within_s: float) -> None:
+        """End the thread, waiting at most `within_s` seconds."""
         if self._running is not None:
             self._running.is_given_up = True
         self._pool.close(within_s)
         if self._running is not None and not self._running.is_done:
-            self._running.end()                 # it was not begun, or does not end
+            self._running.end()                 # the batch has not begun or does not end
 
 
 def made(password: bytes) -> Hash:

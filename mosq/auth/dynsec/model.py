@@ -1,7 +1,7 @@
-"""Clients, groups and roles, and who belongs to what. Knows names and orders, as Mosquitto's plugin keeps them; not
-JSON, files or commands.
+"""Clients, groups, roles and their memberships. Knows the names and orders of Mosquitto's plugin; not JSON, files or
+commands.
 
-Invariant: both ends of a membership are told together, by the methods of State only. Lists have an order that follows
+Invariant: only the methods of State change a membership, and they change both of its ends. The order of a list follows
 from priorities and names: higher priorities first, then names by their bytes.
 """
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from mosq.auth.hashes import Hash
 
 PRIORITY_MAX = 100_000
-NO_PRIORITY = -1                # of a membership; it is not written
-# the order is that of the data plane (cext/broker/rules/roles.pxd)
+NO_PRIORITY = -1                # a membership without a priority; not written to the file
+# in the order of the data plane (cext/broker/rules/roles.pxd)
 SEND, RECEIVE, SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE_LITERAL, UNSUBSCRIBE_LITERAL = range(6)
-# as they are written, in Mosquitto's order
+# names in the file, in Mosquitto's order
 KINDS = {"publishClientSend": SEND, "publishClientReceive": RECEIVE, "subscribeLiteral": SUBSCRIBE_LITERAL,
          "subscribePattern": SUBSCRIBE, "unsubscribeLiteral": UNSUBSCRIBE_LITERAL, "unsubscribePattern": UNSUBSCRIBE}
 BY_LOWER = {name.lower(): kind for name, kind in KINDS.items()}
@@ -21,7 +21,8 @@ DEFAULTS = ("publishClientSend", "publishClientReceive", "subscribe", "unsubscri
 
 
 class Client:
-    """`hash` None: nobody can log in as him. `unread`: a hash in the file that cannot be used; it is kept there."""
+    """`hash` None: no password is accepted. `unread`: a hash in the file that cannot be used, and that is kept in
+    it."""
 
     __slots__ = ("username", "hash", "unread", "clientid", "textname", "textdescription", "disabled", "roles", "groups")
 
@@ -38,6 +39,7 @@ class Client:
 
 
 class Group:
+    """A group of clients with roles."""
     __slots__ = ("groupname", "textname", "textdescription", "roles", "clients")
 
     def __init__(self, groupname: str) -> None:
@@ -49,6 +51,7 @@ class Group:
 
 
 class Rule:
+    """A rule of a role: topic, priority, allow or deny."""
     __slots__ = ("topic", "priority", "allow")
 
     def __init__(self, topic: str, priority: int, allow: bool) -> None:
@@ -56,7 +59,7 @@ class Rule:
 
 
 class Rules:
-    """Those of one role: of each kind every topic once."""
+    """The rules of one role: for each kind at most one rule per topic."""
 
     __slots__ = ("by_kind",)
 
@@ -64,37 +67,38 @@ class Rules:
         self.by_kind: list[dict[str, Rule]] = [{} for _ in KINDS]
 
     def add(self, kind: int, rule: Rule) -> bool:
-        """False: there is one with this topic."""
+        """Add a rule; return False if the topic has one already."""
         return self.by_kind[kind].setdefault(rule.topic, rule) is rule
 
     def remove(self, kind: int, topic: str) -> bool:
         return self.by_kind[kind].pop(topic, None) is not None
 
     def ordered(self, kind: int) -> list[Rule]:
-        """The first to be asked first; of one priority, the older one."""
+        """Return the rules by descending priority; of equal priority, the older one first."""
         return sorted(self.by_kind[kind].values(), key=lambda rule: -rule.priority)
 
 
 class Role:
+    """A role: rules for topics."""
     __slots__ = ("rolename", "textname", "textdescription", "wildcards", "rules", "clients", "groups")
 
     def __init__(self, rolename: str) -> None:
         self.rolename = rolename
         self.textname: str | None = None
         self.textdescription: str | None = None
-        self.wildcards = True                   # may those who have it subscribe with wildcards?
+        self.wildcards = True                   # whether clients with the role may subscribe with wildcards
         self.rules = Rules()
-        self.clients: set[str] = set()          # who has it himself
+        self.clients: set[str] = set()          # clients that have the role directly
         self.groups: set[str] = set()
 
 
 def in_order(memberships: dict[str, int]) -> list[tuple[str, int]]:
-    """(name, priority), the first to be asked first. Code points sort as their UTF-8 does."""
+    """Return (name, priority), highest priority first. Code points sort like their UTF-8."""
     return sorted(memberships.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
 class State:
-    """All of it."""
+    """All clients, groups and roles."""
 
     def __init__(self) -> None:
         self.clients: dict[str, Client] = {}
@@ -104,7 +108,7 @@ class State:
         self.defaults = dict.fromkeys(DEFAULTS, False)
         self.change_index = 0
 
-    # ---- memberships; False: it is one already
+    # ---- memberships; False: it exists already
 
     def give_client_role(self, client: Client, role: Role, priority: int) -> bool:
         if role.rolename in client.roles:
@@ -139,7 +143,7 @@ class State:
         group.clients.pop(client.username, None)
         client.groups.pop(group.groupname, None)
 
-    # ---- ends
+    # ---- removals
 
     def remove_client(self, client: Client) -> None:
         for name in list(client.groups):
@@ -162,7 +166,7 @@ class State:
             self.take_group_role(self.groups[name], role)
         del self.roles[role.rolename]
 
-    # ---- who is meant by a change; None stands for clients without a user name
+    # ---- users affected by a change; None stands for clients without a user name
 
     def members(self, group: Group) -> set[str | None]:
         users: set[str | None] = set(group.clients)

@@ -33,7 +33,7 @@ def create(doing: Doing) -> None:
     for group, priority in groups:
         if not state.join(client, group, priority):
             state.remove_client(client)
-            raise RefusedError("Internal error")        # twice in one group
+            raise RefusedError("Internal error")        # the same group is listed twice
     doing.changed(f"createClient | username={username} | password={'no password' if password is None else '*****'}")
 
 
@@ -121,7 +121,7 @@ def add_role(doing: Doing) -> None:
     username, rolename, priority = doing.username(), doing.rolename(), doing.priority()
     client, role = doing.client(username), doing.role(rolename)
     if not doing.state.give_client_role(client, role, priority):
-        raise RefusedError("Internal error")            # he has it
+        raise RefusedError("Internal error")            # the client has the role already
     doing.changed(f"addClientRole | username={username} | rolename={rolename} | priority={priority}", {username})
 
 
@@ -133,7 +133,7 @@ def remove_role(doing: Doing) -> None:
 
 
 def _groups(doing: Doing) -> "list[tuple[str | None, Object]]":
-    """(name, or None where it is no text, what is said of it) of each object in the list."""
+    """Return (name, or None if it is no text; the object) of each object in the list."""
     return [(text(one, "groupname"), one) for one in items(doing.of, "groups") or () if isinstance(one, dict)]
 
 

@@ -86,7 +86,7 @@ def _clients(doing: Doing) -> "list[tuple[Client, int]] | None":
 
 def add_client(doing: Doing) -> None:
     username, groupname, priority = doing.username(), doing.groupname(), doing.priority(lowest=LOWEST)
-    doing.kicks.add(username)           # whatever comes of it, as in Mosquitto
+    doing.kicks.add(username)           # also if the command is refused, as in Mosquitto
     client, group = doing.client(username), doing.group(groupname)
     if not doing.state.join(client, group, priority):
         raise RefusedError("Client is already in this group")

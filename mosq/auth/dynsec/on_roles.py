@@ -1,4 +1,4 @@
-"""Commands about roles, their rules, and what is allowed where no rule speaks. See commands.py."""
+"""Commands about roles, their rules, and the default access. See commands.py."""
 
 from mosq.auth.dynsec.doing import Doing, RefusedError
 from mosq.auth.dynsec.model import BY_LOWER, DEFAULTS, Role, Rules
@@ -122,8 +122,8 @@ def _topic(doing: Doing) -> str:
 
 
 def _rules_given(doing: Doing, role: Role) -> bool:
-    """Instead of those that it has. What is no rule is passed over, and so is a second one for a topic, as in
-    Mosquitto; one whose topic is no filter is kept and matches nothing."""
+    """Replace the role's rules by those of the command. As in Mosquitto, invalid rules and second rules for a topic are
+    ignored, and a rule whose topic is no filter is kept and matches nothing."""
     listed = items(doing.of, "acls")
     if listed is None:
         return False

@@ -1,8 +1,8 @@
-"""JSON as Mosquitto takes it: names of fields in any case, the first of two counts, a number where a number is
-expected. Knows values; not what they mean.
+"""Reads JSON as Mosquitto does: names of fields are case-insensitive, the first of two equal names counts, and numbers
+must be JSON numbers. Knows values, not their meaning.
 
-Text is `str`; bytes that are no UTF-8 stand in it as surrogates and make it invalid where Mosquitto looks. Like C's, it
-ends at a zero. Cost: linear; nesting is bounded by Python.
+Text is `str`; bytes that are not UTF-8 become surrogates, which Mosquitto's checks reject. As in C, a text ends at a
+zero byte. Cost: linear; nesting is limited by Python.
 """
 
 import json
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 MISSING = object()
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 TEXT_BYTES_MAX = 65535
-TOPIC_LEVELS_MAX = 200          # slashes in a filter, as in Mosquitto
+TOPIC_LEVELS_MAX = 200          # largest number of slashes in a filter, as in Mosquitto
 _BLANK = re.compile(r"[\x01-\x20]*")
-# what Mosquitto takes for no UTF-8: control characters, surrogates, code points that are none
+# not UTF-8 by Mosquitto's rules: control characters, surrogates, noncharacters
 _BAD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
                   + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)) + "]")
 _ALONE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -44,8 +44,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_fields, parse_constant=_no_number
 
 
 def parse(content: bytes) -> "Any":
-    """Raises ValueError, which for broken JSON is a JSONDecodeError with its place. What follows a value is not looked
-    at. Names of fields are in small letters."""
+    """Parse JSON; names of fields become lower case, and text after the value is ignored. Raises ValueError, which for
+    broken JSON is a JSONDecodeError with the position."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     blank = _BLANK.match(text)
     try:
@@ -56,18 +56,18 @@ def parse(content: bytes) -> "Any":
 
 
 def text(of: "Object", name: str) -> "str | None":
-    """None: there is none, or it is no text."""
+    """Return a text field; None if it is missing or no text."""
     value = of.get(name.lower())
     return value.partition("\0")[0] if isinstance(value, str) else None
 
 
 def is_wrong(of: "Object", name: str) -> bool:
-    """Is it there, and no text?"""
+    """Return whether the field exists and is no text."""
     return not isinstance(of.get(name.lower(), ""), str)
 
 
 def whole(of: "Object", name: str, otherwise: int) -> int:
-    """A number without what follows the point, within 32 bits."""
+    """Return a number field without its fraction, limited to 32 bits; `otherwise` if it is missing or no number."""
     value = of.get(name.lower())
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return otherwise
@@ -75,30 +75,31 @@ def whole(of: "Object", name: str, otherwise: int) -> int:
 
 
 def flag(of: "Object", name: str) -> "bool | None":
-    """None: there is none, or it is neither true nor false."""
+    """Return a bool field; None if it is missing or neither true nor false."""
     value = of.get(name.lower())
     return value if isinstance(value, bool) else None
 
 
 def items(of: "Object", name: str) -> "list[Any] | None":
-    """None: there is no list."""
+    """Return a list field; None if it is missing or no list."""
     value = of.get(name.lower())
     return value if isinstance(value, list) else None
 
 
 def raw(value: str) -> bytes:
+    """Return the bytes of a text, including bytes that were not UTF-8."""
     if value.isascii():
         return value.encode()
     return value.encode("utf-8", "surrogateescape" if not _ALONE.search(value) else "surrogatepass")
 
 
 def is_utf8(value: str) -> bool:
-    """Whether Mosquitto would have it as a name."""
+    """Return whether Mosquitto accepts the text as a name."""
     return not _BAD.search(value) and len(raw(value)) <= TEXT_BYTES_MAX + 1
 
 
 def is_filter(value: str) -> bool:
-    """Whether it can be the topic of a rule."""
+    """Return whether the text can be the topic of a rule."""
     levels = value.split("/")
     if not value or len(raw(value)) > TEXT_BYTES_MAX or len(levels) > TOPIC_LEVELS_MAX + 1:
         return False

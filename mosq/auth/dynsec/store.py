@@ -1,8 +1,8 @@
-"""The JSON file of dynamic security: read as Mosquitto writes it (2.0 and 2.1), written so that both can read it.
+"""The JSON file of dynamic security: read as Mosquitto 2.0 and 2.1 write it, written so that both can read it.
 
-A file that is no such JSON is an error that says where, and is never written over. What Mosquitto passes over (a name
-twice, a member that there is not) is passed over with a warning. Written are the whole and nothing less: a new file,
-fsync, rename; only who runs the broker may read it. Cost: linear in the file, for each change.
+A file that is no such JSON is an error with a position and is never overwritten. Entries that Mosquitto ignores (a
+repeated name, an unknown member) are ignored with a warning. The file is always written completely: a new file, fsync,
+rename; only the broker's user may read it. Cost: linear in the file, for each change.
 """
 
 import json
@@ -37,13 +37,13 @@ PLACES_SHOWN = 80
 
 
 class FileError(ValueError):
-    """What is wrong in it."""
+    """The file is invalid."""
 
 
 # ---------------------------------------------------------------- reading
 
 def load(path: str, named_at: "Origin | None" = None) -> tuple[State, list[str]]:
-    """(all that is in the file, warnings). Raises FileNotFoundError when there is none, else ConfigError."""
+    """Return (state, warnings). Raises FileNotFoundError if there is no file, else ConfigError."""
     try:
         with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -55,14 +55,14 @@ def load(path: str, named_at: "Origin | None" = None) -> tuple[State, list[str]]
     except OSError as error:
         raise ConfigError(f"Unable to open the dynamic security file '{path}': {error.strerror}.", named_at) from None
     except FileError as error:
-        raise ConfigError(f"Error in the dynamic security file '{path}': {error}. It is left as it is; mend it, or put "
-                          "a backup in its place.", named_at) from None
+        raise ConfigError(f"Error in the dynamic security file '{path}': {error}. The file is unchanged; correct it or "
+                          "restore a backup.", named_at) from None
 
 
 def read(content: bytes) -> tuple[State, list[str]]:
-    """Raises FileError."""
+    """Parse the contents of a file. Raises FileError."""
     if not content.strip(b" \t\r\n"):
-        return State(), ["the dynamic security file is empty: nobody can log in by it."]
+        return State(), ["the dynamic security file is empty: no client can log in with it."]
     try:
         tree = parse(content)
     except json.JSONDecodeError as error:
@@ -75,6 +75,7 @@ def read(content: bytes) -> tuple[State, list[str]]:
 
 
 class _Reading:
+    """Builds the state from the JSON tree."""
     def __init__(self, tree: "Object") -> None:
         self.tree, self.state = tree, State()
         self.warnings: list[str] = []
@@ -98,17 +99,17 @@ class _Reading:
         elif anonymous:
             state.anonymous = anonymous
         if self.left_out:
-            self.warnings.append(f"the dynamic security file has {self.left_out} more of such places.")
+            self.warnings.append(f"the dynamic security file has {self.left_out} more ignored entries.")
         return state, self.warnings
 
     def warn(self, about: str) -> None:
         if len(self.warnings) < WARNINGS_MAX:
-            self.warnings.append(f"dynamic security file: {about}; it is passed over.")
+            self.warnings.append(f"dynamic security file: {about}; it is ignored.")
         else:
             self.left_out += 1
 
     def each(self, of: "Object", name: str, key: str, inside: str) -> "list[tuple[Object, str]]":
-        """The objects of a list, each with a name under `key`, and where it stands."""
+        """Return (object, position) for the objects of a list. Each must have a name under `key`. Raises FileError."""
         if of.get(name.lower()) is None:
             return []
         listed = items(of, name)
@@ -128,7 +129,7 @@ class _Reading:
     def name(self, of: "Object", key: str, known: "dict[str, Any]", place: str) -> str | None:
         name = text(of, key) or ""
         if name in known:
-            self.warn(f"`{place}` has the {key} '{shown(name)}' again")
+            self.warn(f"`{place}` repeats the {key} '{shown(name)}'")
             return None
         return name
 
@@ -143,7 +144,7 @@ class _Reading:
             kind = BY_LOWER.get((text(rule, "acltype") or "").lower())
             topic = text(rule, "topic")
             if kind is None or not topic:
-                self.warn(f"`{at}` has no acltype that there is, or no topic")
+                self.warn(f"`{at}` has no valid acltype or no topic")
             elif not add_rule(role, kind, rule, topic):
                 self.warn(f"`{at}` is a second rule for this topic")
             elif not is_filter(topic):
@@ -164,7 +165,7 @@ class _Reading:
                 client.hash = read_hash(encoded)
             except ValueError as error:
                 client.unread = encoded
-                self.warnings.append(f"dynamic security file: `{place}`: '{shown(name)}' cannot log in, for the "
+                self.warnings.append(f"dynamic security file: `{place}`: '{shown(name)}' cannot log in, because the "
                                      f"password cannot be read: {error}.")
         for role, priority in self.members(of, "roles", "rolename", self.state.roles, place):
             self.state.give_client_role(client, role, priority)
@@ -199,7 +200,7 @@ def add_rule(role: Role, kind: int, of: "Object", topic: str) -> bool:
 
 
 def encoded_password(of: "Object") -> str | None:
-    """As Mosquitto 2.1 writes it, or as 2.0 does."""
+    """Return the encoded password as Mosquitto 2.1 or 2.0 writes it; None if there is none."""
     encoded = text(of, "encoded_password")
     if encoded is not None:
         return encoded
@@ -236,7 +237,7 @@ def client_tree(client: Client) -> "Object":
 
 
 def password_of_2_0(hash: Hash | None) -> "Object":
-    """So that Mosquitto 2.0 reads the file, too; 2.1 looks at encoded_password alone."""
+    """Return the fields from which Mosquitto 2.0 reads the password; 2.1 reads only encoded_password."""
     if hash is None or hash.kind != PBKDF2:
         return {}
     _, _, _, salt, digest = hash.encoded.split("$")
@@ -282,14 +283,14 @@ def without_none(tree: "Object") -> "Object":
 
 
 class Writer:
-    """Writes the file; remembers the lines of clients, most of which are the same the next time."""
+    """Writes the file. Caches the lines of clients, most of which do not change between writes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._lines: dict[str, tuple[object, bytes]] = {}
 
     def write(self, state: State) -> None:
-        """Raises OSError; then the old file is there as it was."""
+        """Write the file. Raises OSError, and then the old file is unchanged."""
         tree = tree_of(state, with_clients=False)
         before, self._lines = self._lines, {}
         for name in sorted(state.clients):
@@ -304,7 +305,7 @@ class Writer:
 
 
 def document(tree: "Object", clients: "list[bytes]") -> bytes:
-    """Each client, group and role in a line of its own, so that people can read it and compare."""
+    """Return the file's contents, with each client, group and role on its own line for readers and diffs."""
     parts = []
     for name, value in tree.items():
         if isinstance(value, list):
@@ -321,14 +322,15 @@ def dumped(value: "Any") -> str:
 
 
 def write(path: str, tree: "Object") -> None:
-    """Raises OSError; then the old file is there as it was."""
+    """Write a tree to a file. Raises OSError, and then the old file is unchanged."""
     replace(os.path.realpath(path), document(tree, [raw(dumped(client)) for client in tree.get("clients", ())]))
 
 
 def replace(path: str, content: bytes) -> None:
+    """Replace a file atomically; only the owner may read it. Raises OSError, and then the old file is unchanged."""
     new = f"{path}.new"
     try:
-        os.unlink(new)          # it may be a second name of the file itself, from a crash within the rename
+        os.unlink(new)          # after a crash within the rename it may be a second link to the file
     except FileNotFoundError:
         pass
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -344,7 +346,7 @@ def replace(path: str, content: bytes) -> None:
     folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
-    except OSError:             # some file systems cannot; the file itself is safe
+    except OSError:             # some file systems refuse; the file itself is synced
         pass
     finally:
         os.close(folder)
