@@ -131,7 +131,7 @@ def _check(table: Path, had: dict[str, Any], now: dict[str, Any]) -> None:
     if had["query"] != now["query"]:
         raise MosqPipelineError(
             f"{table} belongs to the query {had['query']}, not to {now['query']}: batches of two queries would be "
-            "taken for one another. Give the query the checkpoint that it had, or a table of its own"
+            "confused. Give the query the checkpoint that it had, or a table of its own"
         )
     if had["partition_by"] != now["partition_by"]:
         raise MosqPipelineError(

@@ -61,7 +61,7 @@ class Folder:
                 raise FolderError(f"{self.path} has results of commit {before['commit'][:12] or 'unknown'}; this is "
                                   f"{self.about['commit'][:12] or 'unknown'}: use another folder (--dir)")
             if before["dirty"] != self.about["dirty"]:
-                with_out = {True: "with changes that are not committed", False: "without any change"}
+                with_out = {True: "with uncommitted changes", False: "without any change"}
                 raise FolderError(f"{self.path} has results of this commit {with_out[before['dirty']]}; this is "
                                   f"{with_out[self.about['dirty']]}: use another folder (--dir)")
             if other := _differences(before.get("asked", {}), self.about["asked"]):

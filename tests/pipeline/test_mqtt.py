@@ -268,7 +268,7 @@ def test_brokers_that_refuse_are_told(spool: Path) -> None:
     ({"broker": "a", "topics": "$share/g/t", "spool": "/x", "lanes": "2"}, "no .share/ with several lanes"),
     ({"broker": "a", "topics": "t", "spool": "/x", "sessionExpiry": "soon"}, "option sessionExpiry is 'soon'"),
     ({"broker": "a", "topics": "t", "spool": "/x", "sessionExpiry": "0"}, "option sessionExpiry: expected more than 0"),
-    ({"broker": "a", "topics": "t", "spool": "/x", "topic": "t"}, "has no option topic here: there are broker"),
+    ({"broker": "a", "topics": "t", "spool": "/x", "topic": "t"}, "has no option topic here; expected one of broker"),
     ({"broker": "a", "topics": "t", "spool": "/x", "caFile": "/c"}, "expected mqtts://, because caFile"),
 ])
 def test_a_wrong_option_is_told(options: dict[str, str], wanted: str) -> None:

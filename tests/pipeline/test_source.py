@@ -58,7 +58,7 @@ def nexts(offset: dict[str, Any]) -> dict[str, list[int]]:
 @pytest.mark.parametrize(("options", "said"), [
     ({}, "needs a path"),
     ({"path": "s3://a/b"}, "of this machine or of mounted storage"),
-    ({"path": "/x", "stream": "a"}, "has no option stream: there are path, streams"),
+    ({"path": "/x", "stream": "a"}, "has no option stream; expected one of path, streams"),
     ({"path": "/x", "streams": "a, b/c"}, "option streams is 'b/c'"),
     ({"path": "/x", "failOnDataLoss": "no"}, "option failOnDataLoss is 'no': expected true or false"),
     ({"path": "/x", "maxRecordsPerPartition": "0"}, "option maxRecordsPerPartition is '0': expected a number above 0"),
@@ -105,7 +105,7 @@ def test_what_is_no_stream_is_told(folder: Path) -> None:
     Journal(folder, "a").fill(1)
     with pytest.raises(MosqPipelineError, match=r"there is no stream b in .*; there are: a"):
         batch(folder, streams="a,b").partitions()
-    with pytest.raises(MosqPipelineError, match="option startingOffsets names the stream b, which is not read; read are: a"):
+    with pytest.raises(MosqPipelineError, match="option startingOffsets names the stream b, which is not read; this read has: a"):
         batch(folder, startingOffsets='{"b": [1]}').partitions()
 
 
@@ -282,7 +282,7 @@ def test_what_is_not_what_was_read_before_is_refused(folder: Path, tmp_path: Pat
     shutil.rmtree(journal.path)
     shutil.copytree(tmp_path / "copy", journal.path)
     for each in (reader, streaming(folder, failOnDataLoss="false")):
-        refuses(each, end, "are not there yet. The stream ends before the position that this reader has reached")
+        refuses(each, end, "do not exist yet. The stream ends before the position that this reader has reached")
         with pytest.raises(MosqPipelineError, match="not there yet"):
             rows(each, start, end)
     shutil.rmtree(journal.path)

@@ -74,5 +74,5 @@ def test_what_is_wrong_is_told_through_spark(spark: SparkSession, tmp_path: Path
     with pytest.raises(StreamingQueryException, match=r"belongs to the query .* Give the query the checkpoint that it had"):
         run(spark, tmp_path / "streams", tmp_path, failOnDataLoss="false")
     reader = spark.read.format("mosq").option("stream", "a")
-    with pytest.raises(AnalysisException, match="has no option stream: there are path, streams"):
+    with pytest.raises(AnalysisException, match="has no option stream; expected one of path, streams"):
         reader.load(str(tmp_path / "streams"))

@@ -43,7 +43,7 @@ class Given:
         self._given = {name.lower(): value for name, value in given.items()}
         for name in self._given:
             if name not in names:
-                raise MosqPipelineError(f'format("mqtt") has no option {name} here: there are {", ".join(known)}')
+                raise MosqPipelineError(f'format("mqtt") has no option {name} here; expected one of {", ".join(known)}')
 
     def text(self, name: str, default: str | None = None) -> str:
         text = self._given.get(name.lower(), default)

@@ -72,7 +72,7 @@ class Spool:
             self._lock.close()
             raise SpoolError(
                 f"the spool {folder} cannot be opened: {error}. Only one query may use a spool: stop the other one, "
-                "or give each a spool of its own"
+                "or give each its own spool"
             ) from error
         stream = Stream(self.path)
         self._writer.commit()

@@ -269,7 +269,7 @@ ENDS = {
     0x00: "disconnected",
     0x04: "disconnected, with will",
     0x40: "closed without DISCONNECT",
-    0x41: "error of the socket",
+    0x41: "socket error",
     0x81: "malformed packet",
     0x82: "protocol error",
     0x87: "not authorized",

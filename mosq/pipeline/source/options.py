@@ -74,7 +74,8 @@ class Options:
         self._given = {name.lower(): value for name, value in given.items()}
         for name in self._given:
             if name not in KNOWN:
-                raise MosqPipelineError(f'format("mosq") has no option {name}: there are {", ".join(KNOWN.values())}')
+                known = ", ".join(KNOWN.values())
+                raise MosqPipelineError(f'format("mosq") has no option {name}; expected one of {known}')
         if batch is not None:
             for name in OF_STREAM if batch else OF_BATCH:
                 if name.lower() in self._given:

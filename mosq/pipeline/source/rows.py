@@ -45,7 +45,7 @@ OR_GO_ON = "; or set failOnDataLoss=false, which skips them and puts a row of ki
 def lost(stream: str, path: "Path", hole: Range) -> MosqPipelineError:
     """Return the error for a range that is missing, with advice for its reason."""
     if hole.why == BEHIND:
-        missing = f"shard {hole.shard}: {hole.lo} to {hole.hi - 1} are not there yet"
+        missing = f"shard {hole.shard}: {hole.lo} to {hole.hi - 1} do not exist yet"
         return MosqPipelineError(f"stream {stream} in {path}: {missing}. {ADVICE[BEHIND]}")
     return MosqPipelineError(f"stream {stream} in {path}: {hole}. {ADVICE[hole.why]}{OR_GO_ON}")
 

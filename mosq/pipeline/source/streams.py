@@ -96,5 +96,6 @@ def check_named(option: str, positions: "dict[str, Position]", found: dict[str, 
     """Raise MosqPipelineError if an option names a stream that is not read."""
     if unknown := [name for name in positions if name and name not in found]:
         raise MosqPipelineError(
-            f"option {option} names the stream {', '.join(unknown)}, which is not read; read are: {', '.join(found)}"
+            f"option {option} names the stream {', '.join(unknown)}, which is not read; this read has: "
+            f"{', '.join(found)}"
         )

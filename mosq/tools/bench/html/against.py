@@ -184,7 +184,7 @@ def section(lab: Lab, before: Lab, changes: list[Change]) -> Section:
         page_section.tables = [_table(beyond)]
     else:
         page_section.notes = ["Nothing changed beyond noise." if len(changes) > counts(changes)[UNKNOWN]
-                      else "Nothing is known: there is a single repetition on a side."]
+                      else "The changes are unknown: one side has a single repetition."]
     if within:
         page_section.folded = [(f"{len(within):,} figures within noise or unknown", _table(within))]
     drawn = [change for change in beyond if change.figure][:SHOWN_MAX]

@@ -124,7 +124,7 @@ class _Naming:
             why = error.strerror if isinstance(error, OSError) else error
             self.folder.problems.append(f"{self.place}: {why}")
         elif len(self.folder.problems) == PROBLEMS_MAX:
-            self.folder.problems.append("and more that is not listed")
+            self.folder.problems.append("further problems are not listed")
         return True
 
 

@@ -47,7 +47,7 @@ def measured(lab: Lab) -> Section:
     folder, about = lab.folder, lab.folder.about
     section = Section("measured", "Setup",
                       "The machine, the brokers and their settings, the commands, and warnings.")
-    commit = about.commit[:12] + (" with changes that were not committed" if about.dirty and about.commit else "")
+    commit = about.commit[:12] + (" with uncommitted changes" if about.dirty and about.commit else "")
     known = {"cores": "Cores", "processor": "Processor", "kernel": "Kernel", "distribution": "System",
              "python": "Python"}
     machine = dict(about.machine)
